@@ -1,0 +1,116 @@
+//! Secrets: named in the config as `${env:NAME}` or `${file:PATH}`, never written in it and never shown.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use zeroize::Zeroizing;
+
+/// A secret together with where it came from; `Debug`, `Display` and serialisation show only the latter.
+#[derive(Clone)]
+pub struct Secret {
+    source: String,
+    value: Zeroizing<String>,
+}
+
+impl Secret {
+    /// Reads the secret that `${env:NAME}` or `${file:PATH}` names. Trailing line ends of a file are not part of it.
+    pub fn resolve(source: &str) -> Result<Self, String> {
+        let inner = source
+            .strip_prefix("${")
+            .and_then(|rest| rest.strip_suffix('}'))
+            .ok_or("a secret is never written in the config: name it as ${env:NAME} or ${file:PATH}")?;
+        let value = match inner.split_once(':') {
+            Some(("env", name)) => {
+                std::env::var(name).map_err(|_| format!("the environment variable {name} is not set or not UTF-8"))?
+            }
+            Some(("file", path)) => {
+                std::fs::read_to_string(path).map_err(|error| format!("cannot read the secret file {path}: {error}"))?
+            }
+            _ => return Err(format!("`{source}` names no secret: write ${{env:NAME}} or ${{file:PATH}}")),
+        };
+        let value = Zeroizing::new(value);
+        let trimmed = value.trim_end_matches(['\r', '\n']);
+        if trimmed.is_empty() {
+            return Err(format!("the secret {source} is empty"));
+        }
+        Ok(Self { source: source.to_owned(), value: Zeroizing::new(trimmed.to_owned()) })
+    }
+
+    /// The secret itself. Call it where the secret is used and keep no copy.
+    pub fn expose(&self) -> &str {
+        &self.value
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source && self.value == other.value
+    }
+}
+
+impl Eq for Secret {}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret({})", self.source)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.source)
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::resolve(&Cow::<'de, str>::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.source)
+    }
+}
+
+impl JsonSchema for Secret {
+    fn schema_name() -> Cow<'static, str> {
+        "Secret".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^\\$\\{(env|file):[^}]+\\}$",
+            "description": "A secret, named as `${env:NAME}` or `${file:PATH}`.",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_read_from_the_environment_and_never_shown() {
+        let secret = Secret::resolve("${env:PATH}").unwrap();
+        assert_eq!(secret.expose(), std::env::var("PATH").unwrap());
+        assert_eq!(format!("{secret:?} {secret}"), "Secret(${env:PATH}) ${env:PATH}");
+        assert_eq!(serde_json::to_string(&secret).unwrap(), "\"${env:PATH}\"");
+    }
+
+    #[test]
+    fn a_secret_in_clear_is_refused_without_repeating_it() {
+        let message = Secret::resolve("hunter2").unwrap_err();
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+
+    #[test]
+    fn a_missing_secret_says_which() {
+        assert!(Secret::resolve("${env:EGRET_NO_SUCH}").unwrap_err().contains("EGRET_NO_SUCH"));
+        assert!(Secret::resolve("${file:/no/such}").unwrap_err().contains("/no/such"));
+    }
+}

@@ -1,0 +1,175 @@
+//! Durations (`250ms 5s 2m 1h`) and sizes (`512B 64KiB 1GiB`).
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A span of time, written as a whole number and a unit: `250ms`, `5s`, `2m`, `1h`, `1d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Duration(std::time::Duration);
+
+const DURATION_UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+
+impl Duration {
+    /// A number of milliseconds.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(std::time::Duration::from_millis(millis))
+    }
+
+    /// A number of seconds.
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(std::time::Duration::from_secs(secs))
+    }
+
+    /// The same as the standard library's type.
+    pub const fn get(self) -> std::time::Duration {
+        self.0
+    }
+
+    /// In milliseconds, `u64::MAX` where that is not enough.
+    pub fn as_millis(self) -> u64 {
+        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the span is empty, which for most keys means `off`.
+    pub const fn is_zero(self) -> bool {
+        self.0.is_zero()
+    }
+}
+
+impl FromStr for Duration {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        quantity(text, &DURATION_UNITS)
+            .map(Self::from_millis)
+            .ok_or_else(|| format!("`{text}` is not a duration: write a whole number and ms, s, m, h or d, like `250ms`"))
+    }
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_quantity(f, self.as_millis(), &DURATION_UNITS, "0s")
+    }
+}
+
+/// A number of bytes, written as a whole number and a unit: `512B`, `64KiB`, `10MiB`, `1GiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Size(u64);
+
+const SIZE_UNITS: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+
+impl Size {
+    /// A number of bytes.
+    pub const fn from_bytes(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
+    /// A number of KiB.
+    pub const fn from_kib(kib: u64) -> Self {
+        Self(kib << 10)
+    }
+
+    /// In bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        quantity(text, &SIZE_UNITS)
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is not a size: write a whole number and B, KiB, MiB or GiB, like `64KiB`"))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_quantity(f, self.0, &SIZE_UNITS, "0B")
+    }
+}
+
+/// The number times its unit, where both are there and the product fits.
+fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let factor = units.iter().find(|(name, _)| *name == unit)?.1;
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// In the largest unit that leaves a whole number.
+fn write_quantity(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)], zero: &str) -> fmt::Result {
+    match units.iter().rev().find(|(_, factor)| value != 0 && value % factor == 0) {
+        Some((name, factor)) => write!(f, "{}{name}", value / factor),
+        None => f.write_str(zero),
+    }
+}
+
+macro_rules! config_text {
+    ($type:ident, $pattern:literal, $description:literal) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "pattern": $pattern, "description": $description })
+            }
+        }
+    };
+}
+
+config_text!(Duration, "^[0-9]+(ms|s|m|h|d)$", "A whole number and a unit: `250ms`, `5s`, `2m`, `1h`, `1d`.");
+config_text!(Size, "^[0-9]+(B|KiB|MiB|GiB)$", "A whole number and a unit: `512B`, `64KiB`, `10MiB`, `1GiB`.");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_reads_and_prints_in_its_largest_unit() {
+        for (text, millis, printed) in
+            [("250ms", 250, "250ms"), ("5s", 5_000, "5s"), ("120s", 120_000, "2m"), ("1h", 3_600_000, "1h"), ("0s", 0, "0s")]
+        {
+            let duration: Duration = text.parse().unwrap();
+            assert_eq!(duration.as_millis(), millis);
+            assert_eq!(duration.to_string(), printed);
+        }
+    }
+
+    #[test]
+    fn a_size_reads_and_prints_in_its_largest_unit() {
+        for (text, bytes, printed) in [("512B", 512, "512B"), ("64KiB", 65_536, "64KiB"), ("1024KiB", 1 << 20, "1MiB")] {
+            let size: Size = text.parse().unwrap();
+            assert_eq!(size.bytes(), bytes);
+            assert_eq!(size.to_string(), printed);
+        }
+    }
+
+    #[test]
+    fn a_quantity_without_number_or_known_unit_is_refused() {
+        for text in ["", "5", "s", "-5s", "5 s", "1.5s", "5S", "99999999999999999999s", "18446744073709551615d"] {
+            assert!(text.parse::<Duration>().unwrap_err().contains("is not a duration"), "{text}");
+        }
+        assert!("64KB".parse::<Size>().unwrap_err().contains("is not a size"));
+    }
+}

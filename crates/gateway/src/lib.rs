@@ -1,0 +1,4 @@
+//! The gateway: sockets, routes, upstream pools, DNS, TLS, tunnels and egress policy.
+
+pub mod config;
+pub mod stats;

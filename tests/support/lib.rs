@@ -1,0 +1,1 @@
+//! What the end-to-end scenarios share: starting Egret and its peers on free ports.
