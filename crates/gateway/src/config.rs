@@ -36,6 +36,8 @@ pub struct GatewayConfig {
     pub dns: DnsConfig,
     /// Names of trailer fields that are forwarded (RFC 9110 §6.5); `x-*` matches a prefix. All others are dropped.
     pub trailers: Vec<String>,
+    /// A line for every finished exchange. Off by default.
+    pub access_log: AccessLogConfig,
 }
 
 impl Default for GatewayConfig {
@@ -54,8 +56,72 @@ impl Default for GatewayConfig {
             ]
             .map(str::to_owned)
             .to_vec(),
+            access_log: AccessLogConfig::default(),
         }
     }
+}
+
+/// A line for every finished exchange, written off the hot path.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccessLogConfig {
+    /// Where lines go: `off`, `stdout`, or the path of a file that is appended to.
+    pub output: AccessLogOutput,
+    /// How a line looks.
+    pub format: AccessLogFormat,
+}
+
+/// Where access-log lines go.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum AccessLogOutput {
+    /// Nowhere, at no cost.
+    #[default]
+    Off,
+    /// Standard output.
+    Stdout,
+    /// A file that is appended to, and opened again on reload, so that it can be rotated.
+    File(PathBuf),
+}
+
+impl<'de> Deserialize<'de> for AccessLogOutput {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match String::deserialize(deserializer)?.as_str() {
+            "off" => Self::Off,
+            "stdout" => Self::Stdout,
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+impl Serialize for AccessLogOutput {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Off => serializer.serialize_str("off"),
+            Self::Stdout => serializer.serialize_str("stdout"),
+            Self::File(path) => path.serialize(serializer),
+        }
+    }
+}
+
+impl JsonSchema for AccessLogOutput {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "AccessLogOutput".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "description": "`off`, `stdout` or the path of a file." })
+    }
+}
+
+/// How an access-log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessLogFormat {
+    /// One line of `key=value` pairs.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
 }
 
 /// One address to listen on.
