@@ -1,1 +1,35 @@
-//! egret-control
+//! The control port: health, metrics, running config, figures and the page that shows them.
+//!
+//! It stands beside the data path and never on it: a thread of its own reads what the workers have counted. Whoever can reach
+//! the port learns where the application calls, so it listens on loopback unless there is a token, and refuses requests that a
+//! web page elsewhere may have caused (see `guard`).
+
+mod config;
+mod connection;
+mod guard;
+mod metrics;
+mod problem;
+mod process;
+mod routes;
+mod server;
+
+pub use config::ControlConfig;
+pub use server::{Control, ControlError};
+
+use egret_gateway::stats::StatsSnapshot;
+
+/// What the control port shows: implemented by whoever runs the gateway. Every method is called from the control thread, once
+/// per request that needs it, and should return at once.
+pub trait Source: Send + Sync {
+    /// Everything counted, summed over all workers now.
+    fn stats(&self) -> StatsSnapshot;
+
+    /// Whether new exchanges are welcome: `false` while starting and while draining.
+    fn ready(&self) -> bool;
+
+    /// The running configuration with its defaults; secrets appear by source only.
+    fn config(&self) -> serde_json::Value;
+
+    /// The version of the binary.
+    fn version(&self) -> &'static str;
+}

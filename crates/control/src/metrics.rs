@@ -1,0 +1,231 @@
+//! The figures as Prometheus text, exposition format 0.0.4.
+//!
+//! Base units throughout: seconds and bytes; counters end in `_total`. The writer is our own since the format is three kinds of
+//! lines, and since seconds written from whole microseconds stay exact.
+
+use std::fmt::{self, Write};
+
+use egret_gateway::stats::{BOUNDS_US, Count, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
+
+use crate::process::Process;
+
+/// The media type of the text.
+pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Label names and values of one sample.
+type Labels<'a> = &'a [(&'static str, &'a str)];
+
+/// All figures of one moment.
+pub fn render(stats: &StatsSnapshot, ready: bool, version: &str, process: &Process) -> String {
+    let mut text = Text(String::with_capacity(16 << 10));
+    exchanges(&mut text, &stats.providers);
+    providers(&mut text, &stats.providers);
+    clients(&mut text, stats);
+    answers(&mut text, stats);
+    dns(&mut text, stats);
+    gateway(&mut text, stats, ready, version);
+    machine(&mut text, process);
+    text.0
+}
+
+fn exchanges(text: &mut Text, providers: &[ProviderSnapshot]) {
+    text.family("egret_exchanges_total", "counter", "Finished exchanges.");
+    for provider in providers {
+        for exchanges in &provider.exchanges {
+            let labels = [("provider", &*provider.name), ("method", exchanges.method), ("status", exchanges.status)];
+            text.sample("egret_exchanges_total", &labels, exchanges.count);
+        }
+    }
+    let latency = "From the end of the request head to the last byte of the response handed to the client.";
+    text.histograms("egret_exchange_latency_seconds", latency, providers, |provider| &provider.latency);
+    let footprint = "The part of the latency spent in the gateway, not waiting for the provider or the bodies.";
+    text.histograms("egret_exchange_footprint_seconds", footprint, providers, |provider| &provider.footprint);
+}
+
+/// How a figure is read from one provider's share.
+type Read = fn(&ProviderSnapshot) -> u64;
+
+/// What is counted for each provider: name, type, help and where it stands.
+const PROVIDER_FIGURES: [(&str, &str, &str, Read); 12] = [
+    ("egret_provider_sent_bytes_total", "counter", "Bytes sent to the provider, heads and framing included.", |p| p.sent_bytes),
+    ("egret_provider_received_bytes_total", "counter", "Bytes received from the provider, heads and framing included.", |p| {
+        p.received_bytes
+    }),
+    ("egret_provider_connects_total", "counter", "Connections opened.", |p| p.connects),
+    ("egret_provider_connect_failures_total", "counter", "Connections that could not be opened.", |p| p.connect_failures),
+    ("egret_provider_tls_handshakes_total", "counter", "TLS handshakes done.", |p| p.tls_handshakes),
+    ("egret_provider_tls_failures_total", "counter", "TLS handshakes that failed.", |p| p.tls_failures),
+    ("egret_provider_pool_hits_total", "counter", "Exchanges that used an idle connection.", |p| p.pool_hits),
+    ("egret_provider_pool_steals_total", "counter", "Idle connections taken over from another worker.", |p| p.pool_steals),
+    ("egret_provider_repeats_total", "counter", "Requests repeated since a reused connection had died.", |p| p.repeats),
+    ("egret_provider_tunnels_total", "counter", "Tunnels opened by CONNECT or Upgrade.", |p| p.tunnels),
+    ("egret_provider_connections", "gauge", "Connections open now, idle or in use.", |p| p.connections_open),
+    ("egret_provider_connections_idle", "gauge", "Idle connections now.", |p| p.connections_idle),
+];
+
+fn providers(text: &mut Text, providers: &[ProviderSnapshot]) {
+    for (name, kind, help, read) in PROVIDER_FIGURES {
+        text.family(name, kind, help);
+        for provider in providers {
+            text.sample(name, &[("provider", &provider.name)], read(provider));
+        }
+    }
+}
+
+fn clients(text: &mut Text, stats: &StatsSnapshot) {
+    let clients = &stats.clients;
+    text.counter("egret_client_connections_accepted_total", "Client connections accepted.", clients.accepted);
+    text.counter("egret_client_connections_refused_total", "Client connections turned away at the limit.", clients.refused);
+    text.gauge("egret_client_connections", "Client connections open now.", clients.open);
+    text.gauge("egret_client_connections_idle", "Client connections that wait for a request now.", clients.idle);
+    text.gauge("egret_client_tunnels", "Tunnels open now.", clients.tunnels);
+    text.counter("egret_client_received_bytes_total", "Bytes received from clients.", clients.received_bytes);
+    text.counter("egret_client_sent_bytes_total", "Bytes sent to clients.", clients.sent_bytes);
+}
+
+fn answers(text: &mut Text, stats: &StatsSnapshot) {
+    text.counts("egret_generated_answers_total", "Answers made by the gateway itself.", "error", &stats.generated);
+    text.counts("egret_denials_total", "Targets denied, or that would have been in report mode.", "reason", &stats.denials);
+}
+
+fn dns(text: &mut Text, stats: &StatsSnapshot) {
+    let dns = &stats.dns;
+    text.counter("egret_dns_lookups_total", "Look-ups of host names asked for.", dns.lookups);
+    text.counter("egret_dns_cache_hits_total", "Look-ups answered from the cache.", dns.hits);
+    text.counter("egret_dns_coalesced_total", "Look-ups joined to one already under way.", dns.coalesced);
+    text.counter("egret_dns_failures_total", "Look-ups that failed, cached failures included.", dns.failures);
+    text.gauge("egret_dns_cache_entries", "Names in the cache now.", dns.entries);
+}
+
+fn gateway(text: &mut Text, stats: &StatsSnapshot, ready: bool, version: &str) {
+    text.family("egret_config_reloads_total", "counter", "Configurations read since start, by what became of them.");
+    text.sample("egret_config_reloads_total", &[("result", "applied")], stats.reloads);
+    text.sample("egret_config_reloads_total", &[("result", "refused")], stats.reloads_refused);
+    let dropped = "Access-log lines dropped because the log could not keep up.";
+    text.counter("egret_access_log_dropped_total", dropped, stats.access_log_dropped);
+    text.gauge("egret_ready", "1 while new exchanges are welcome, 0 while starting or draining.", u64::from(ready));
+    text.gauge("egret_uptime_seconds", "Time since the gateway started.", stats.uptime_s);
+    text.family("egret_build_info", "gauge", "Always 1; the labels say what is running.");
+    text.sample("egret_build_info", &[("version", version)], 1);
+}
+
+fn machine(text: &mut Text, process: &Process) {
+    if let Some(cpu_ms) = process.cpu_ms {
+        text.family("egret_process_cpu_seconds_total", "counter", "CPU time of all threads, user and system.");
+        text.sample("egret_process_cpu_seconds_total", &[], Seconds(cpu_ms * 1_000));
+    }
+    if let Some(bytes) = process.resident_bytes {
+        text.gauge("egret_process_resident_memory_bytes", "Memory resident.", bytes);
+    }
+    if let Some(fds) = process.open_fds {
+        text.gauge("egret_process_open_fds", "Open file descriptors.", fds);
+    }
+    if let Some(threads) = process.threads {
+        text.gauge("egret_process_threads", "Threads.", threads);
+    }
+}
+
+/// Writes the three kinds of lines. Families must be whole: all samples of one stand together behind its HELP and TYPE.
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        self.line(format_args!("# HELP {name} {help}"));
+        self.line(format_args!("# TYPE {name} {kind}"));
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.family(name, "counter", help);
+        self.sample(name, &[], value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+        self.family(name, "gauge", help);
+        self.sample(name, &[], value);
+    }
+
+    fn counts(&mut self, name: &str, help: &str, label: &'static str, counts: &[Count]) {
+        self.family(name, "counter", help);
+        for count in counts {
+            self.sample(name, &[(label, count.name)], count.count);
+        }
+    }
+
+    fn histograms(
+        &mut self,
+        name: &str,
+        help: &str,
+        providers: &[ProviderSnapshot],
+        read: fn(&ProviderSnapshot) -> &HistogramSnapshot,
+    ) {
+        self.family(name, "histogram", help);
+        for provider in providers {
+            self.histogram(name, &provider.name, read(provider));
+        }
+    }
+
+    /// The buckets are counted each for itself and shown cumulated.
+    fn histogram(&mut self, name: &str, provider: &str, histogram: &HistogramSnapshot) {
+        let bucket = format!("{name}_bucket");
+        let bounds = BOUNDS_US.iter().map(|bound_us| Seconds(*bound_us).to_string()).chain(["+Inf".to_owned()]);
+        let mut seen = 0;
+        for (bound, count) in bounds.zip(&histogram.buckets) {
+            seen += count;
+            self.sample(&bucket, &[("provider", provider), ("le", &bound)], seen);
+        }
+        self.sample(&format!("{name}_sum"), &[("provider", provider)], Seconds(histogram.sum_us));
+        self.sample(&format!("{name}_count"), &[("provider", provider)], seen);
+    }
+
+    fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl fmt::Display) {
+        self.line(format_args!("{name}{} {value}", Braced(labels)));
+    }
+
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        // A String takes everything.
+        let _ = writeln!(self.0, "{line}");
+    }
+}
+
+/// Labels as they stand behind a name: `{a="1",b="2"}`, nothing where there are none.
+struct Braced<'a>(Labels<'a>);
+
+impl fmt::Display for Braced<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, value)) in self.0.iter().enumerate() {
+            write!(f, "{}{name}=\"{}\"", if index == 0 { '{' } else { ',' }, Escaped(value))?;
+        }
+        if self.0.is_empty() { Ok(()) } else { f.write_char('}') }
+    }
+}
+
+/// A label value: backslash, quote and line feed are escaped, everything else stands as it is.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '\\' => f.write_str("\\\\")?,
+                '"' => f.write_str("\\\"")?,
+                '\n' => f.write_str("\\n")?,
+                _ => f.write_char(character)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whole microseconds, shown as seconds without loss and without zeros at the end.
+struct Seconds(u64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, micros) = (self.0 / 1_000_000, self.0 % 1_000_000);
+        if micros == 0 {
+            return write!(f, "{whole}");
+        }
+        let fraction = format!("{micros:06}");
+        write!(f, "{whole}.{}", fraction.trim_end_matches('0'))
+    }
+}

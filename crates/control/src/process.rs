@@ -1,0 +1,78 @@
+//! What the process uses of the machine, read from `/proc/self`; absent where there is none.
+
+use std::fs;
+
+/// What could be read; the rest is `None` and not shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Process {
+    /// CPU time of all threads, user and system, in milliseconds.
+    pub cpu_ms: Option<u64>,
+    /// Memory resident, in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Open file descriptors.
+    pub open_fds: Option<u64>,
+    /// Threads.
+    pub threads: Option<u64>,
+}
+
+/// `/proc` counts CPU time in units of `USER_HZ`, which is 100 per second wherever Egret runs.
+const TICK_MS: u64 = 10;
+
+/// Reads them now.
+pub fn read() -> Process {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    Process {
+        cpu_ms: fs::read_to_string("/proc/self/stat").ok().and_then(|stat| cpu_ms(&stat)),
+        resident_bytes: field(&status, "VmRSS:").and_then(|kib| kib.checked_mul(1024)),
+        open_fds: open_fds(),
+        threads: field(&status, "Threads:"),
+    }
+}
+
+/// The sum of utime and stime, fields 14 and 15 of proc_pid_stat(5). Field 2 is the program's name in parentheses and may hold
+/// anything, so counting starts behind the last parenthesis.
+fn cpu_ms(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    user.checked_add(system)?.checked_mul(TICK_MS)
+}
+
+/// The number in a line of proc_pid_status(5).
+fn field(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+fn open_fds() -> Option<u64> {
+    let entries = fs::read_dir("/proc/self/fd").ok()?.count();
+    // One of them is the directory being read.
+    u64::try_from(entries.saturating_sub(1)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_found_behind_a_program_name_with_parentheses_and_spaces() {
+        let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 31 0 0 20 0 4 0 0 0 0";
+        assert_eq!(cpu_ms(stat), Some(2_810));
+        assert_eq!(cpu_ms("42 (cut"), None);
+    }
+
+    #[test]
+    fn a_line_of_the_status_is_read_without_its_unit() {
+        let status = "Name:\tegret\nVmRSS:\t   12345 kB\nThreads:\t4\n";
+        assert_eq!((field(status, "VmRSS:"), field(status, "Threads:"), field(status, "VmHWM:")), (Some(12_345), Some(4), None));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_living_process_uses_memory_descriptors_and_threads() {
+        let process = read();
+        assert!(process.resident_bytes > Some(1 << 16) && process.open_fds >= Some(1) && process.threads >= Some(1), "{process:?}");
+        assert!(process.cpu_ms.is_some());
+    }
+}

@@ -1,0 +1,132 @@
+//! The paths of the control port.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
+use serde::Serialize;
+
+use crate::guard::{Guard, guard};
+use crate::problem::Problem;
+use crate::{ControlConfig, Source, metrics, process};
+
+type Shared = Arc<dyn Source>;
+
+/// Everything that is answered, behind the guard.
+pub fn router(config: &ControlConfig, address: SocketAddr, source: Shared) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/page.css", get(page_style))
+        .route("/page.js", get(page_script))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics_text))
+        .route("/api/v1/config", get(running_config))
+        .route("/api/v1/stats", get(stats))
+        .fallback(unknown_path)
+        .with_state(source)
+        .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address)), guard))
+}
+
+/// Whether a path is answered without the token: the probes, which say nothing but yes or no, and the page's own files, which
+/// hold no figures (the page asks for the token and fetches them with it).
+pub fn is_public(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz" | "/" | "/page.css" | "/page.js")
+}
+
+async fn page() -> Response {
+    file("text/html; charset=utf-8", include_str!("page/index.html"))
+}
+
+async fn page_style() -> Response {
+    file("text/css; charset=utf-8", include_str!("page/page.css"))
+}
+
+async fn page_script() -> Response {
+    file("text/javascript; charset=utf-8", include_str!("page/page.js"))
+}
+
+fn file(media_type: &'static str, text: &'static str) -> Response {
+    ([(header::CONTENT_TYPE, media_type)], text).into_response()
+}
+
+/// 200 as long as the process lives.
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// 200 while new exchanges are welcome.
+async fn readyz(State(source): State<Shared>) -> Result<&'static str, Problem> {
+    if source.ready() {
+        return Ok("ready\n");
+    }
+    Err(Problem { status: StatusCode::SERVICE_UNAVAILABLE, detail: "the gateway is starting or draining" })
+}
+
+async fn metrics_text(State(source): State<Shared>) -> Response {
+    let text = metrics::render(&source.stats(), source.ready(), source.version(), &process::read());
+    ([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()
+}
+
+async fn running_config(State(source): State<Shared>) -> Json<serde_json::Value> {
+    Json(source.config())
+}
+
+/// The figures as JSON.
+#[derive(Debug, Serialize)]
+struct StatsView<'a> {
+    version: &'static str,
+    ready: bool,
+    /// Upper bounds of the histograms' buckets, in microseconds.
+    bounds_us: &'static [u64],
+    /// Quantiles since start by provider, in microseconds.
+    quantiles_us: BTreeMap<&'a str, ProviderQuantiles>,
+    #[serde(flatten)]
+    stats: &'a StatsSnapshot,
+}
+
+#[derive(Debug, Serialize)]
+struct ProviderQuantiles {
+    latency: Quantiles,
+    footprint: Quantiles,
+}
+
+/// Upper bounds of the buckets in which the quantiles lie; `null` while nothing is counted or above the last bound.
+#[derive(Debug, Serialize)]
+struct Quantiles {
+    p50: Option<u64>,
+    p90: Option<u64>,
+    p99: Option<u64>,
+}
+
+impl From<&HistogramSnapshot> for Quantiles {
+    fn from(histogram: &HistogramSnapshot) -> Self {
+        let quantile = |quantile| histogram.quantile_us(quantile);
+        Self { p50: quantile(0.5), p90: quantile(0.9), p99: quantile(0.99) }
+    }
+}
+
+async fn stats(State(source): State<Shared>) -> Response {
+    let stats = source.stats();
+    let quantiles_us = stats
+        .providers
+        .iter()
+        .map(|provider| {
+            let quantiles =
+                ProviderQuantiles { latency: (&provider.latency).into(), footprint: (&provider.footprint).into() };
+            (provider.name.as_str(), quantiles)
+        })
+        .collect();
+    let (version, ready) = (source.version(), source.ready());
+    Json(StatsView { version, ready, bounds_us: &BOUNDS_US, quantiles_us, stats: &stats }).into_response()
+}
+
+async fn unknown_path() -> Problem {
+    Problem { status: StatusCode::NOT_FOUND, detail: "the control port has no such path; its page at / names them" }
+}
