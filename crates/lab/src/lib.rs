@@ -1,1 +1,3 @@
-//! egret-lab
+//! Proof by measurement: the provider that traffic is sent to.
+
+pub mod provider;
