@@ -1,4 +1,6 @@
 //! The gateway: sockets, routes, upstream pools, DNS, TLS, tunnels and egress policy.
 
+pub mod authority;
 pub mod config;
+pub mod policy;
 pub mod stats;
