@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use egret_config::Secret;
+use egret_config::{Problem, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,9 +26,83 @@ impl Default for ControlConfig {
     }
 }
 
+/// The longest name that DNS can carry.
+const HOST_CHARS_MAX: usize = 253;
+
 impl ControlConfig {
+    /// What the parser cannot see: every problem, by path from the root of the config.
+    pub fn validate(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if self.is_exposed() {
+            let message = format!(
+                "{} is not loopback, so everybody on the network could read the port: set `control.token`, or listen on 127.0.0.1",
+                self.listen.ip()
+            );
+            problems.push(Problem::new("control.listen", message));
+        }
+        // Whatever could not stand in an Authorization field as it is would never match.
+        if self.token.as_ref().is_some_and(|token| !token.expose().bytes().all(|byte| byte.is_ascii_graphic())) {
+            problems.push(Problem::new("control.token", "may hold printable ASCII characters only, and no spaces"));
+        }
+        for (index, host) in self.allowed_hosts.iter().enumerate() {
+            if !is_host_name(host) {
+                let message = "is not a host name: write one like `egret.internal`, without scheme, port or `*`";
+                problems.push(Problem::new(format!("control.allowed_hosts[{index}]"), message));
+            }
+        }
+        problems
+    }
+
     /// Whether everybody on the network could read the port.
     pub(crate) fn is_exposed(&self) -> bool {
         self.token.is_none() && !self.listen.ip().to_canonical().is_loopback()
+    }
+}
+
+/// Labels of letters, digits, hyphens and underscores, divided by dots.
+fn is_host_name(name: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    name.len() <= HOST_CHARS_MAX && name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_letter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(config: &ControlConfig) -> Vec<String> {
+        config.validate().into_iter().map(|problem| problem.path).collect()
+    }
+
+    #[test]
+    fn the_default_is_loopback_and_valid() {
+        assert_eq!(ControlConfig::default().validate(), []);
+    }
+
+    #[test]
+    fn an_address_off_loopback_needs_a_token() {
+        for listen in ["0.0.0.0:8001", "[::]:8001", "192.0.2.1:8001", "[::ffff:192.0.2.1]:8001"] {
+            let open = ControlConfig { listen: listen.parse().unwrap(), ..ControlConfig::default() };
+            assert_eq!(paths(&open), ["control.listen"], "{listen}");
+            let guarded = ControlConfig { token: Some(Secret::resolve("${env:HOME}").unwrap()), ..open };
+            assert_eq!(guarded.validate(), [], "{listen}");
+        }
+        for listen in ["127.0.0.9:0", "[::1]:8001", "[::ffff:127.0.0.1]:8001"] {
+            let loopback = ControlConfig { listen: listen.parse().unwrap(), ..ControlConfig::default() };
+            assert_eq!(loopback.validate(), [], "{listen}");
+        }
+    }
+
+    #[test]
+    fn an_allowed_host_is_a_bare_name() {
+        let hosts = ["egret.internal", "egret_1", "", "http://egret", "egret:8001", "*", "*.example.com", "a..b"];
+        let config = ControlConfig { allowed_hosts: hosts.map(str::to_owned).to_vec(), ..ControlConfig::default() };
+        assert_eq!(paths(&config), (2..8).map(|index| format!("control.allowed_hosts[{index}]")).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn unknown_keys_are_refused() {
+        assert!(serde_json::from_str::<ControlConfig>(r#"{ "tokn": "${env:HOME}" }"#).is_err());
+        let config: ControlConfig = serde_json::from_str(r#"{ "listen": "127.0.0.1:9001" }"#).unwrap();
+        assert_eq!(config.listen.port(), 9001);
     }
 }
