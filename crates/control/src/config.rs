@@ -41,12 +41,20 @@ impl ControlConfig {
             problems.push(Problem::new("control.listen", message));
         }
         // Whatever could not stand in an Authorization field as it is would never match.
-        if self.token.as_ref().is_some_and(|token| !token.expose().bytes().all(|byte| byte.is_ascii_graphic())) {
-            problems.push(Problem::new("control.token", "may hold printable ASCII characters only, and no spaces"));
+        if self
+            .token
+            .as_ref()
+            .is_some_and(|token| !token.expose().bytes().all(|byte| byte.is_ascii_graphic()))
+        {
+            problems.push(Problem::new(
+                "control.token",
+                "may hold printable ASCII characters only, and no spaces",
+            ));
         }
         for (index, host) in self.allowed_hosts.iter().enumerate() {
             if !is_host_name(host) {
-                let message = "is not a host name: write one like `egret.internal`, without scheme, port or `*`";
+                let message =
+                    "is not a host name: write one like `egret.internal`, without scheme, port or `*`";
                 problems.push(Problem::new(format!("control.allowed_hosts[{index}]"), message));
             }
         }
@@ -62,7 +70,8 @@ impl ControlConfig {
 /// Labels of letters, digits, hyphens and underscores, divided by dots.
 fn is_host_name(name: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    name.len() <= HOST_CHARS_MAX && name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_letter))
+    name.len() <= HOST_CHARS_MAX
+        && name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_letter))
 }
 
 #[cfg(test)]
@@ -94,9 +103,14 @@ mod tests {
 
     #[test]
     fn an_allowed_host_is_a_bare_name() {
-        let hosts = ["egret.internal", "egret_1", "", "http://egret", "egret:8001", "*", "*.example.com", "a..b"];
-        let config = ControlConfig { allowed_hosts: hosts.map(str::to_owned).to_vec(), ..ControlConfig::default() };
-        assert_eq!(paths(&config), (2..8).map(|index| format!("control.allowed_hosts[{index}]")).collect::<Vec<_>>());
+        let hosts =
+            ["egret.internal", "egret_1", "", "http://egret", "egret:8001", "*", "*.example.com", "a..b"];
+        let config =
+            ControlConfig { allowed_hosts: hosts.map(str::to_owned).to_vec(), ..ControlConfig::default() };
+        assert_eq!(
+            paths(&config),
+            (2..8).map(|index| format!("control.allowed_hosts[{index}]")).collect::<Vec<_>>()
+        );
     }
 
     #[test]

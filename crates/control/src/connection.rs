@@ -83,7 +83,13 @@ pub struct Limited<S> {
 
 impl<S> Limited<S> {
     fn new(inner: S, permit: Option<OwnedSemaphorePermit>) -> Self {
-        Self { inner, phase: Phase::Reading, deadline: Box::pin(sleep(READ_TIMEOUT)), received_bytes: 0, _permit: permit }
+        Self {
+            inner,
+            phase: Phase::Reading,
+            deadline: Box::pin(sleep(READ_TIMEOUT)),
+            received_bytes: 0,
+            _permit: permit,
+        }
     }
 
     fn enter(&mut self, phase: Phase, timeout: Duration) {
@@ -102,7 +108,11 @@ impl<S> Limited<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         self.check(context)?;
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
@@ -115,7 +125,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if self.phase == Phase::Reading {
             self.enter(Phase::Writing, WRITE_TIMEOUT);
         }

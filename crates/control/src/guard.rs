@@ -46,7 +46,10 @@ impl Guard {
     fn check(&self, request: &Request) -> Result<(), Problem> {
         self.check_hosts(request)?;
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return Err(Problem { status: StatusCode::METHOD_NOT_ALLOWED, detail: "the control port is only read: use GET" });
+            return Err(Problem {
+                status: StatusCode::METHOD_NOT_ALLOWED,
+                detail: "the control port is only read: use GET",
+            });
         }
         let head_bytes: usize =
             request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
@@ -57,7 +60,10 @@ impl Guard {
             });
         }
         if !request.body().is_end_stream() {
-            return Err(Problem { status: StatusCode::PAYLOAD_TOO_LARGE, detail: "the control port takes no content" });
+            return Err(Problem {
+                status: StatusCode::PAYLOAD_TOO_LARGE,
+                detail: "the control port takes no content",
+            });
         }
         self.check_token(request)
     }
@@ -66,7 +72,10 @@ impl Guard {
     fn check_hosts(&self, request: &Request) -> Result<(), Problem> {
         let mut hosts = request.headers().get_all(header::HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            return Err(Problem { status: StatusCode::BAD_REQUEST, detail: "exactly one Host field is needed" });
+            return Err(Problem {
+                status: StatusCode::BAD_REQUEST,
+                detail: "exactly one Host field is needed",
+            });
         };
         let named = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
         let ours = named.is_some_and(|named| self.is_ours(&named));
@@ -101,10 +110,15 @@ impl Guard {
 
     fn check_token(&self, request: &Request) -> Result<(), Problem> {
         let Some(token) = &self.token else { return Ok(()) };
-        if routes::is_public(request.uri().path()) || bearer(request.headers()).is_some_and(|given| same(given, token)) {
+        if routes::is_public(request.uri().path())
+            || bearer(request.headers()).is_some_and(|given| same(given, token))
+        {
             return Ok(());
         }
-        Err(Problem { status: StatusCode::UNAUTHORIZED, detail: "send the control token as Authorization: Bearer" })
+        Err(Problem {
+            status: StatusCode::UNAUTHORIZED,
+            detail: "send the control token as Authorization: Bearer",
+        })
     }
 }
 
@@ -118,10 +132,11 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 /// Compares in a time that depends on the length of what was given alone, so that no answer tells how much of it was right.
 fn same(given: &[u8], token: &Secret) -> bool {
     let token = token.expose().as_bytes();
-    let differing = given.iter().enumerate().fold(u8::from(given.len() != token.len()), |differing, (index, byte)| {
-        let expected = token.get(index).copied().unwrap_or_default();
-        black_box(differing | (byte ^ expected))
-    });
+    let differing =
+        given.iter().enumerate().fold(u8::from(given.len() != token.len()), |differing, (index, byte)| {
+            let expected = token.get(index).copied().unwrap_or_default();
+            black_box(differing | (byte ^ expected))
+        });
     black_box(differing) == 0
 }
 

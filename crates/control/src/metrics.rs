@@ -32,13 +32,15 @@ fn exchanges(text: &mut Text, providers: &[ProviderSnapshot]) {
     text.family("egret_exchanges_total", "counter", "Finished exchanges.");
     for provider in providers {
         for exchanges in &provider.exchanges {
-            let labels = [("provider", &*provider.name), ("method", exchanges.method), ("status", exchanges.status)];
+            let labels =
+                [("provider", &*provider.name), ("method", exchanges.method), ("status", exchanges.status)];
             text.sample("egret_exchanges_total", &labels, exchanges.count);
         }
     }
     let latency = "From the end of the request head to the last byte of the response handed to the client.";
     text.histograms("egret_exchange_latency_seconds", latency, providers, |provider| &provider.latency);
-    let footprint = "The part of the latency spent in the gateway, not waiting for the provider or the bodies.";
+    let footprint =
+        "The part of the latency spent in the gateway, not waiting for the provider or the bodies.";
     text.histograms("egret_exchange_footprint_seconds", footprint, providers, |provider| &provider.footprint);
 }
 
@@ -47,17 +49,37 @@ type Read = fn(&ProviderSnapshot) -> u64;
 
 /// What is counted for each provider: name, type, help and where it stands.
 const PROVIDER_FIGURES: [(&str, &str, &str, Read); 12] = [
-    ("egret_provider_sent_bytes_total", "counter", "Bytes sent to the provider, heads and framing included.", |p| p.sent_bytes),
-    ("egret_provider_received_bytes_total", "counter", "Bytes received from the provider, heads and framing included.", |p| {
-        p.received_bytes
-    }),
+    (
+        "egret_provider_sent_bytes_total",
+        "counter",
+        "Bytes sent to the provider, heads and framing included.",
+        |p| p.sent_bytes,
+    ),
+    (
+        "egret_provider_received_bytes_total",
+        "counter",
+        "Bytes received from the provider, heads and framing included.",
+        |p| p.received_bytes,
+    ),
     ("egret_provider_connects_total", "counter", "Connections opened.", |p| p.connects),
-    ("egret_provider_connect_failures_total", "counter", "Connections that could not be opened.", |p| p.connect_failures),
+    ("egret_provider_connect_failures_total", "counter", "Connections that could not be opened.", |p| {
+        p.connect_failures
+    }),
     ("egret_provider_tls_handshakes_total", "counter", "TLS handshakes done.", |p| p.tls_handshakes),
     ("egret_provider_tls_failures_total", "counter", "TLS handshakes that failed.", |p| p.tls_failures),
     ("egret_provider_pool_hits_total", "counter", "Exchanges that used an idle connection.", |p| p.pool_hits),
-    ("egret_provider_pool_steals_total", "counter", "Idle connections taken over from another worker.", |p| p.pool_steals),
-    ("egret_provider_repeats_total", "counter", "Requests repeated since a reused connection had died.", |p| p.repeats),
+    (
+        "egret_provider_pool_steals_total",
+        "counter",
+        "Idle connections taken over from another worker.",
+        |p| p.pool_steals,
+    ),
+    (
+        "egret_provider_repeats_total",
+        "counter",
+        "Requests repeated since a reused connection had died.",
+        |p| p.repeats,
+    ),
     ("egret_provider_tunnels_total", "counter", "Tunnels opened by CONNECT or Upgrade.", |p| p.tunnels),
     ("egret_provider_connections", "gauge", "Connections open now, idle or in use.", |p| p.connections_open),
     ("egret_provider_connections_idle", "gauge", "Idle connections now.", |p| p.connections_idle),
@@ -75,17 +97,35 @@ fn providers(text: &mut Text, providers: &[ProviderSnapshot]) {
 fn clients(text: &mut Text, stats: &StatsSnapshot) {
     let clients = &stats.clients;
     text.counter("egret_client_connections_accepted_total", "Client connections accepted.", clients.accepted);
-    text.counter("egret_client_connections_refused_total", "Client connections turned away at the limit.", clients.refused);
+    text.counter(
+        "egret_client_connections_refused_total",
+        "Client connections turned away at the limit.",
+        clients.refused,
+    );
     text.gauge("egret_client_connections", "Client connections open now.", clients.open);
-    text.gauge("egret_client_connections_idle", "Client connections that wait for a request now.", clients.idle);
+    text.gauge(
+        "egret_client_connections_idle",
+        "Client connections that wait for a request now.",
+        clients.idle,
+    );
     text.gauge("egret_client_tunnels", "Tunnels open now.", clients.tunnels);
     text.counter("egret_client_received_bytes_total", "Bytes received from clients.", clients.received_bytes);
     text.counter("egret_client_sent_bytes_total", "Bytes sent to clients.", clients.sent_bytes);
 }
 
 fn answers(text: &mut Text, stats: &StatsSnapshot) {
-    text.counts("egret_generated_answers_total", "Answers made by the gateway itself.", "error", &stats.generated);
-    text.counts("egret_denials_total", "Targets denied, or that would have been in report mode.", "reason", &stats.denials);
+    text.counts(
+        "egret_generated_answers_total",
+        "Answers made by the gateway itself.",
+        "error",
+        &stats.generated,
+    );
+    text.counts(
+        "egret_denials_total",
+        "Targets denied, or that would have been in report mode.",
+        "reason",
+        &stats.denials,
+    );
 }
 
 fn dns(text: &mut Text, stats: &StatsSnapshot) {
@@ -98,12 +138,20 @@ fn dns(text: &mut Text, stats: &StatsSnapshot) {
 }
 
 fn gateway(text: &mut Text, stats: &StatsSnapshot, ready: bool, version: &str) {
-    text.family("egret_config_reloads_total", "counter", "Configurations read since start, by what became of them.");
+    text.family(
+        "egret_config_reloads_total",
+        "counter",
+        "Configurations read since start, by what became of them.",
+    );
     text.sample("egret_config_reloads_total", &[("result", "applied")], stats.reloads);
     text.sample("egret_config_reloads_total", &[("result", "refused")], stats.reloads_refused);
     let dropped = "Access-log lines dropped because the log could not keep up.";
     text.counter("egret_access_log_dropped_total", dropped, stats.access_log_dropped);
-    text.gauge("egret_ready", "1 while new exchanges are welcome, 0 while starting or draining.", u64::from(ready));
+    text.gauge(
+        "egret_ready",
+        "1 while new exchanges are welcome, 0 while starting or draining.",
+        u64::from(ready),
+    );
     text.gauge("egret_uptime_seconds", "Time since the gateway started.", stats.uptime_s);
     text.family("egret_build_info", "gauge", "Always 1; the labels say what is running.");
     text.sample("egret_build_info", &[("version", version)], 1);
@@ -111,7 +159,11 @@ fn gateway(text: &mut Text, stats: &StatsSnapshot, ready: bool, version: &str) {
 
 fn machine(text: &mut Text, process: &Process) {
     if let Some(cpu_ms) = process.cpu_ms {
-        text.family("egret_process_cpu_seconds_total", "counter", "CPU time of all threads, user and system.");
+        text.family(
+            "egret_process_cpu_seconds_total",
+            "counter",
+            "CPU time of all threads, user and system.",
+        );
         text.sample("egret_process_cpu_seconds_total", &[], Seconds(cpu_ms * 1_000));
     }
     if let Some(bytes) = process.resident_bytes {
@@ -167,7 +219,8 @@ impl Text {
     /// The buckets are counted each for itself and shown cumulated.
     fn histogram(&mut self, name: &str, provider: &str, histogram: &HistogramSnapshot) {
         let bucket = format!("{name}_bucket");
-        let bounds = BOUNDS_US.iter().map(|bound_us| Seconds(*bound_us).to_string()).chain(["+Inf".to_owned()]);
+        let bounds =
+            BOUNDS_US.iter().map(|bound_us| Seconds(*bound_us).to_string()).chain(["+Inf".to_owned()]);
         let mut seen = 0;
         for (bound, count) in bounds.zip(&histogram.buckets) {
             seen += count;

@@ -65,14 +65,22 @@ mod tests {
     #[test]
     fn a_line_of_the_status_is_read_without_its_unit() {
         let status = "Name:\tegret\nVmRSS:\t   12345 kB\nThreads:\t4\n";
-        assert_eq!((field(status, "VmRSS:"), field(status, "Threads:"), field(status, "VmHWM:")), (Some(12_345), Some(4), None));
+        assert_eq!(
+            (field(status, "VmRSS:"), field(status, "Threads:"), field(status, "VmHWM:")),
+            (Some(12_345), Some(4), None)
+        );
     }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn a_living_process_uses_memory_descriptors_and_threads() {
         let process = read();
-        assert!(process.resident_bytes > Some(1 << 16) && process.open_fds >= Some(1) && process.threads >= Some(1), "{process:?}");
+        assert!(
+            process.resident_bytes > Some(1 << 16)
+                && process.open_fds >= Some(1)
+                && process.threads >= Some(1),
+            "{process:?}"
+        );
         assert!(process.cpu_ms.is_some());
     }
 }

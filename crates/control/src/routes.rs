@@ -118,8 +118,10 @@ async fn stats(State(source): State<Shared>) -> Response {
         .providers
         .iter()
         .map(|provider| {
-            let quantiles =
-                ProviderQuantiles { latency: (&provider.latency).into(), footprint: (&provider.footprint).into() };
+            let quantiles = ProviderQuantiles {
+                latency: (&provider.latency).into(),
+                footprint: (&provider.footprint).into(),
+            };
             (provider.name.as_str(), quantiles)
         })
         .collect();
@@ -128,5 +130,8 @@ async fn stats(State(source): State<Shared>) -> Response {
 }
 
 async fn unknown_path() -> Problem {
-    Problem { status: StatusCode::NOT_FOUND, detail: "the control port has no such path; its page at / names them" }
+    Problem {
+        status: StatusCode::NOT_FOUND,
+        detail: "the control port has no such path; its page at / names them",
+    }
 }

@@ -35,8 +35,10 @@ impl Control {
         let listener = std::net::TcpListener::bind(config.listen).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ControlError::Thread)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(ControlError::Thread)?;
         let router = routes::router(config, address, source);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
@@ -74,7 +76,11 @@ impl Drop for Control {
     }
 }
 
-async fn serve(listener: std::net::TcpListener, router: axum::Router, stop: oneshot::Receiver<()>) -> io::Result<()> {
+async fn serve(
+    listener: std::net::TcpListener,
+    router: axum::Router,
+    stop: oneshot::Receiver<()>,
+) -> io::Result<()> {
     let listener = LimitedListener::new(TcpListener::from_std(listener)?);
     let (stopping, stopped) = oneshot::channel::<()>();
     let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
@@ -111,9 +117,14 @@ impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exposed { address } => {
-                write!(f, "the control port would listen on {address}, which is not loopback, without a token: set control.token")
+                write!(
+                    f,
+                    "the control port would listen on {address}, which is not loopback, without a token: set control.token"
+                )
             }
-            Self::Bind { address, error } => write!(f, "the control port cannot listen on {address}: {error}"),
+            Self::Bind { address, error } => {
+                write!(f, "the control port cannot listen on {address}: {error}")
+            }
             Self::Thread(error) => write!(f, "the control port's thread cannot be started: {error}"),
         }
     }

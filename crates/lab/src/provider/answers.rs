@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 
 use axum::Router;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -18,11 +19,12 @@ pub(super) fn routes() -> Router {
 
 /// That status without content. 1xx is refused: it would not end the exchange.
 async fn status(Path(code): Path<String>) -> Result<StatusCode, ProviderError> {
-    let code: u16 = code.parse().map_err(|_| ProviderError::bad_request("invalid status code: not a number"))?;
+    let code: u16 =
+        code.parse().map_err(|_| ProviderError::bad_request("invalid status code: not a number"))?;
     match StatusCode::from_u16(code) {
-        Ok(_) if (100..200).contains(&code) => {
-            Err(ProviderError::bad_request("invalid status code: an informational status does not end the exchange"))
-        }
+        Ok(_) if (100..200).contains(&code) => Err(ProviderError::bad_request(
+            "invalid status code: an informational status does not end the exchange",
+        )),
         Ok(status) if code < 600 => Ok(status),
         _ => Err(ProviderError::bad_request("invalid status code: write one from 200 to 599")),
     }
@@ -34,18 +36,19 @@ struct BytesQuery {
 }
 
 /// That many bytes, the same for the same seed.
-async fn bytes(Path(n): Path<String>, query: Result<Query<BytesQuery>, axum::extract::rejection::QueryRejection>) -> Result<Response, ProviderError> {
+async fn bytes(
+    Path(n): Path<String>,
+    query: Result<Query<BytesQuery>, QueryRejection>,
+) -> Result<Response, ProviderError> {
     let Query(query) = query.map_err(|rejection| ProviderError::bad_request(rejection.body_text()))?;
-    let n = n
-        .parse::<usize>()
-        .ok()
-        .filter(|n| *n <= BODY_BYTES_MAX)
-        .ok_or_else(|| ProviderError::bad_request(format!("invalid number of bytes: write one from 0 to {BODY_BYTES_MAX}")))?;
+    let n = n.parse::<usize>().ok().filter(|n| *n <= BODY_BYTES_MAX).ok_or_else(|| {
+        ProviderError::bad_request(format!("invalid number of bytes: write one from 0 to {BODY_BYTES_MAX}"))
+    })?;
     let seed = query.seed.unwrap_or_else(|| RandomState::new().hash_one(n));
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], random_bytes(n, seed)).into_response())
 }
 
-/// SplitMix64: well mixed, made for seeding, no secret.
+/// Splitmix: well mixed, made for seeding, no secret.
 fn random_bytes(n: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let words = std::iter::repeat_with(|| {

@@ -59,7 +59,10 @@ impl<S: Send + Sync> FromRequest<S> for Echo {
         let is_json = request.headers().get(header::CONTENT_TYPE).is_some_and(is_json);
         let content = content(request, state).await?;
         let json = if is_json && !content.is_empty() {
-            Some(serde_json::from_slice(&content).map_err(|error| ProviderError::bad_request(format!("invalid JSON: {error}")))?)
+            Some(
+                serde_json::from_slice(&content)
+                    .map_err(|error| ProviderError::bad_request(format!("invalid JSON: {error}")))?,
+            )
         } else {
             None
         };
@@ -82,7 +85,10 @@ async fn content<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, P
 
 fn is_json(value: &HeaderValue) -> bool {
     value.to_str().is_ok_and(|value| {
-        value.split(';').next().is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json"))
+        value
+            .split(';')
+            .next()
+            .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json"))
     })
 }
 
@@ -108,7 +114,8 @@ const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 fn base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
-        let bits = group.iter().fold(0_usize, |bits, byte| bits << 8 | usize::from(*byte)) << (8 * (3 - group.len()));
+        let bits = group.iter().fold(0_usize, |bits, byte| bits << 8 | usize::from(*byte))
+            << (8 * (3 - group.len()));
         for digit in 0..4 {
             let value = bits >> (18 - 6 * digit) & 63;
             text.push(if digit <= group.len() { char::from(BASE64[value]) } else { '=' });
@@ -126,7 +133,12 @@ fn values(pairs: Vec<(String, String)>) -> Values {
 }
 
 fn fields(headers: &HeaderMap) -> Values {
-    values(headers.iter().map(|(name, value)| (canonical(name), String::from_utf8_lossy(value.as_bytes()).into_owned())).collect())
+    values(
+        headers
+            .iter()
+            .map(|(name, value)| (canonical(name), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .collect(),
+    )
 }
 
 /// A field name as httpbin shows it: `x-request-id` as `X-Request-Id`.
@@ -144,7 +156,10 @@ async fn headers(headers: HeaderMap) -> Json<serde_json::Value> {
     Json(serde_json::json!({ "headers": fields(&headers) }))
 }
 
-async fn delay(Path(text): Path<String>, echo: Result<Echo, ProviderError>) -> Result<Response, ProviderError> {
+async fn delay(
+    Path(text): Path<String>,
+    echo: Result<Echo, ProviderError>,
+) -> Result<Response, ProviderError> {
     let delay = duration::parse(&text)?;
     let echo = echo?;
     tokio::time::sleep(delay).await;
@@ -158,7 +173,9 @@ mod tests {
 
     #[test]
     fn content_that_is_not_text_is_shown_as_base64() {
-        for (bytes, text) in [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"foobar", "Zm9vYmFy")] {
+        for (bytes, text) in
+            [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"foobar", "Zm9vYmFy")]
+        {
             assert_eq!(base64(bytes), text);
         }
         assert_eq!(data(&[0xff, 0xfe]), "data:application/octet-stream;base64,__4=");

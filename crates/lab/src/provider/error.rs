@@ -30,7 +30,10 @@ impl ProviderError {
 
     /// 405: not by this method.
     pub fn method_not_allowed() -> Self {
-        Self { status: StatusCode::METHOD_NOT_ALLOWED, detail: "this endpoint does not take that method".into() }
+        Self {
+            status: StatusCode::METHOD_NOT_ALLOWED,
+            detail: "this endpoint does not take that method".into(),
+        }
     }
 }
 
@@ -43,6 +46,7 @@ impl IntoResponse for ProviderError {
             detail: &'a str,
         }
         let error = self.status.canonical_reason().unwrap_or("Error");
-        (self.status, Json(Body { status_code: self.status.as_u16(), error, detail: &self.detail })).into_response()
+        (self.status, Json(Body { status_code: self.status.as_u16(), error, detail: &self.detail }))
+            .into_response()
     }
 }

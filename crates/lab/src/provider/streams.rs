@@ -48,7 +48,8 @@ fn paced(count: u32, pause: Duration, piece: impl Fn(u32) -> String + Send + 'st
 /// JSON lines, each the request and the line's number.
 async fn lines(Path(n): Path<String>, echo: Echo) -> Result<Response, ProviderError> {
     let count: u32 = n.parse().map_err(|_| ProviderError::bad_request("invalid number of lines"))?;
-    let request = serde_json::to_value(&echo).map_err(|error| ProviderError::bad_request(error.to_string()))?;
+    let request =
+        serde_json::to_value(&echo).map_err(|error| ProviderError::bad_request(error.to_string()))?;
     let line = move |index| {
         let mut line = request.clone();
         line["id"] = json!(index);
