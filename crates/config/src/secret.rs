@@ -22,13 +22,11 @@ impl Secret {
             .and_then(|rest| rest.strip_suffix('}'))
             .ok_or("a secret is never written in the config: name it as ${env:NAME} or ${file:PATH}")?;
         let value = match inner.split_once(':') {
-            Some(("env", name)) => {
-                std::env::var(name).map_err(|_| format!("the environment variable {name} is not set or not UTF-8"))?
-            }
-            Some(("file", path)) => {
-                std::fs::read_to_string(path).map_err(|error| format!("cannot read the secret file {path}: {error}"))?
-            }
-            _ => return Err(format!("`{source}` names no secret: write ${{env:NAME}} or ${{file:PATH}}")),
+            Some(("env", name)) => std::env::var(name)
+                .map_err(|_| format!("the environment variable {name} is not set or not UTF-8"))?,
+            Some(("file", path)) => std::fs::read_to_string(path)
+                .map_err(|error| format!("cannot read the secret file {path}: {error}"))?,
+            _ => return Err("a secret is named as ${env:NAME} or ${file:PATH}, nothing else".to_owned()),
         };
         let value = Zeroizing::new(value);
         let trimmed = value.trim_end_matches(['\r', '\n']);
@@ -64,9 +62,25 @@ impl fmt::Display for Secret {
     }
 }
 
+/// The name under which a secret asks to be read, so that the loader knows not to show what stands there.
+pub(crate) const SECRET: &str = "Secret";
+
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::resolve(&Cow::<'de, str>::deserialize(deserializer)?).map_err(de::Error::custom)
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Secret;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a secret named as ${env:NAME} or ${file:PATH}")
+            }
+
+            fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Secret, D::Error> {
+                Secret::resolve(&Cow::<'de, str>::deserialize(deserializer)?).map_err(de::Error::custom)
+            }
+        }
+        deserializer.deserialize_newtype_struct(SECRET, Visitor)
     }
 }
 

@@ -45,9 +45,9 @@ impl FromStr for Duration {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        quantity(text, &DURATION_UNITS)
-            .map(Self::from_millis)
-            .ok_or_else(|| format!("`{text}` is not a duration: write a whole number and ms, s, m, h or d, like `250ms`"))
+        quantity(text, &DURATION_UNITS).map(Self::from_millis).ok_or_else(|| {
+            format!("`{text}` is not a duration: write a whole number and ms, s, m, h or d, like `250ms`")
+        })
     }
 }
 
@@ -84,9 +84,9 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        quantity(text, &SIZE_UNITS)
-            .map(Self)
-            .ok_or_else(|| format!("`{text}` is not a size: write a whole number and B, KiB, MiB or GiB, like `64KiB`"))
+        quantity(text, &SIZE_UNITS).map(Self).ok_or_else(|| {
+            format!("`{text}` is not a size: write a whole number and B, KiB, MiB or GiB, like `64KiB`")
+        })
     }
 }
 
@@ -106,17 +106,30 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 
 /// In the largest unit that leaves a whole number.
 fn write_quantity(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)], zero: &str) -> fmt::Result {
-    match units.iter().rev().find(|(_, factor)| value != 0 && value % factor == 0) {
+    match units.iter().rev().find(|(_, factor)| value != 0 && value.is_multiple_of(*factor)) {
         Some((name, factor)) => write!(f, "{}{name}", value / factor),
         None => f.write_str(zero),
     }
 }
 
 macro_rules! config_text {
-    ($type:ident, $pattern:literal, $description:literal) => {
+    ($type:ident, $expected:literal, $pattern:literal, $description:literal) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+                struct Visitor;
+
+                impl de::Visitor<'_> for Visitor {
+                    type Value = $type;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$type, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Visitor)
             }
         }
 
@@ -138,8 +151,18 @@ macro_rules! config_text {
     };
 }
 
-config_text!(Duration, "^[0-9]+(ms|s|m|h|d)$", "A whole number and a unit: `250ms`, `5s`, `2m`, `1h`, `1d`.");
-config_text!(Size, "^[0-9]+(B|KiB|MiB|GiB)$", "A whole number and a unit: `512B`, `64KiB`, `10MiB`, `1GiB`.");
+config_text!(
+    Duration,
+    "a duration like `250ms` or `5s`",
+    "^[0-9]+(ms|s|m|h|d)$",
+    "A whole number and a unit: `250ms`, `5s`, `2m`, `1h`, `1d`."
+);
+config_text!(
+    Size,
+    "a size like `512B` or `64KiB`",
+    "^[0-9]+(B|KiB|MiB|GiB)$",
+    "A whole number and a unit: `512B`, `64KiB`, `10MiB`, `1GiB`."
+);
 
 #[cfg(test)]
 mod tests {
@@ -147,9 +170,13 @@ mod tests {
 
     #[test]
     fn a_duration_reads_and_prints_in_its_largest_unit() {
-        for (text, millis, printed) in
-            [("250ms", 250, "250ms"), ("5s", 5_000, "5s"), ("120s", 120_000, "2m"), ("1h", 3_600_000, "1h"), ("0s", 0, "0s")]
-        {
+        for (text, millis, printed) in [
+            ("250ms", 250, "250ms"),
+            ("5s", 5_000, "5s"),
+            ("120s", 120_000, "2m"),
+            ("1h", 3_600_000, "1h"),
+            ("0s", 0, "0s"),
+        ] {
             let duration: Duration = text.parse().unwrap();
             assert_eq!(duration.as_millis(), millis);
             assert_eq!(duration.to_string(), printed);
@@ -158,7 +185,9 @@ mod tests {
 
     #[test]
     fn a_size_reads_and_prints_in_its_largest_unit() {
-        for (text, bytes, printed) in [("512B", 512, "512B"), ("64KiB", 65_536, "64KiB"), ("1024KiB", 1 << 20, "1MiB")] {
+        for (text, bytes, printed) in
+            [("512B", 512, "512B"), ("64KiB", 65_536, "64KiB"), ("1024KiB", 1 << 20, "1MiB")]
+        {
             let size: Size = text.parse().unwrap();
             assert_eq!(size.bytes(), bytes);
             assert_eq!(size.to_string(), printed);
@@ -167,7 +196,9 @@ mod tests {
 
     #[test]
     fn a_quantity_without_number_or_known_unit_is_refused() {
-        for text in ["", "5", "s", "-5s", "5 s", "1.5s", "5S", "99999999999999999999s", "18446744073709551615d"] {
+        for text in
+            ["", "5", "s", "-5s", "5 s", "1.5s", "5S", "99999999999999999999s", "18446744073709551615d"]
+        {
             assert!(text.parse::<Duration>().unwrap_err().contains("is not a duration"), "{text}");
         }
         assert!("64KB".parse::<Size>().unwrap_err().contains("is not a size"));

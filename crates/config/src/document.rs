@@ -1,0 +1,257 @@
+//! A config text read into its struct, or the report of everything that is wrong in it.
+
+use std::fmt::Write;
+
+use serde::de::DeserializeOwned;
+
+use crate::problem::{Problem, suggest};
+use crate::read::{ReadError, What};
+use crate::report::{Finding, Report, Spot};
+use crate::tree::{self, Node, Position, Value};
+
+/// The longest config text that is read, in bytes.
+pub const CONFIG_BYTES_MAX: usize = 1 << 20;
+
+/// Problems gathered before reading is given up.
+const PROBLEMS_MAX: usize = 20;
+
+/// Reads `text` as `T` and has `validate` look for what the types cannot say.
+///
+/// `name` is what the report calls the text, mostly the file's path. Unknown, duplicate and missing keys and wrong values are
+/// gathered first; only a config without them is given to `validate`, whose problems are then located in the text.
+pub fn load<T: DeserializeOwned>(
+    name: &str,
+    text: &str,
+    validate: impl FnOnce(&T) -> Vec<Problem>,
+) -> Result<T, Report> {
+    if text.len() > CONFIG_BYTES_MAX {
+        let message = format!("the config is longer than {CONFIG_BYTES_MAX} bytes");
+        return Err(Report::whole(name, message));
+    }
+    // Positions would count the mark that some editors put first.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut document = Document { name, text, root: parse(name, text)? };
+    let config: T = document.read()?;
+    let problems = validate(&config);
+    if problems.is_empty() { Ok(config) } else { Err(document.locate(problems)) }
+}
+
+fn parse(name: &str, text: &str) -> Result<Node, Report> {
+    tree::parse(text).map_err(|(at, message)| {
+        let spot = Spot { at, width: 1, hide_value: false };
+        Report::new(name, vec![Finding::new(Problem::new("", message), spot, text)])
+    })
+}
+
+struct Document<'a> {
+    name: &'a str,
+    text: &'a str,
+    root: Node,
+}
+
+impl Document<'_> {
+    /// Each pass finds one problem; what it is about is then taken out, so that the next pass finds the next.
+    fn read<T: DeserializeOwned>(&mut self) -> Result<T, Report> {
+        let mut findings = Vec::new();
+        loop {
+            let error = match T::deserialize(&self.root) {
+                Ok(config) if findings.is_empty() => return Ok(config),
+                Ok(_) => break,
+                Err(error) => error,
+            };
+            let excused = self.is_excused(&error);
+            if !excused {
+                findings.push(self.finding(&error));
+            }
+            let went_on = self.take_out(&error);
+            if !went_on || findings.len() == PROBLEMS_MAX {
+                break;
+            }
+        }
+        findings.sort_by_key(Finding::position);
+        Err(Report::new(self.name, findings))
+    }
+
+    /// Whether a key is missing only since its entry was taken out, or misspelt.
+    fn is_excused(&self, error: &ReadError) -> bool {
+        let What::MissingKey(key) = error.what else { return false };
+        let mut node = &self.root;
+        for step in error.steps.iter().rev() {
+            match node.child(*step) {
+                Some(child) => node = child,
+                None => return false,
+            }
+        }
+        matches!(&node.value, Value::Mapping(mapping) if mapping.excused.iter().any(|excused| excused == key))
+    }
+
+    fn finding(&self, error: &ReadError) -> Finding {
+        let mut path = String::new();
+        let mut node = &self.root;
+        let mut spot = Spot::of(node, self.text);
+        for (left, step) in (0..error.steps.len()).rev().zip(error.steps.iter().rev()) {
+            match &node.value {
+                Value::Mapping(mapping) => {
+                    let entry = &mapping.entries[*step];
+                    push_key(&mut path, &entry.key);
+                    spot = if left == 0 && error.at_key {
+                        Spot { hide_value: true, ..Spot::of_key(&entry.key, entry.key_at) }
+                    } else {
+                        Spot::of_entry(entry, self.text)
+                    };
+                    node = &entry.node;
+                }
+                Value::Sequence(nodes) => {
+                    let _ = write!(path, "[{step}]");
+                    node = &nodes[*step];
+                    spot = Spot::of(node, self.text);
+                }
+                _ => break,
+            }
+        }
+        spot.hide_value |= error.secret;
+        let problem = Problem::new(path, error.to_string());
+        let problem = match &error.what {
+            What::UnknownKey { key, expected } => problem.suggest(key, expected.iter().copied()),
+            What::UnknownWord { word, expected } => problem.suggest(word, expected.iter().copied()),
+            What::MissingKey(_) | What::Other(_) => problem,
+        };
+        Finding::new(problem, spot, self.text)
+    }
+
+    /// Takes out what the error is about; false where that would be everything.
+    fn take_out(&mut self, error: &ReadError) -> bool {
+        let Some((last, way)) = error.steps.split_first() else { return false };
+        let mut node = &mut self.root;
+        for step in way.iter().rev() {
+            match node.child_mut(*step) {
+                Some(child) => node = child,
+                None => return false,
+            }
+        }
+        if let Value::Mapping(mapping) = &mut node.value {
+            mapping.excused.push(mapping.entries[*last].key.clone());
+            if let What::UnknownKey { key, expected } = &error.what
+                && let Some(meant) = suggest(key, expected.iter().copied())
+            {
+                mapping.excused.push(meant.to_owned());
+            }
+        }
+        match node.child_mut(*last) {
+            Some(child) => !std::mem::replace(&mut child.skipped, true),
+            None => false,
+        }
+    }
+
+    /// Finds the value that each path leads to, or the nearest parent that the text has.
+    fn locate(&self, problems: Vec<Problem>) -> Report {
+        let mut findings: Vec<Finding> = problems
+            .into_iter()
+            .map(|problem| {
+                let spot = self.spot(&problem.path);
+                Finding::new(problem, spot, self.text)
+            })
+            .collect();
+        findings.sort_by_key(Finding::position);
+        Report::new(self.name, findings)
+    }
+
+    fn spot(&self, path: &str) -> Spot {
+        let mut node = &self.root;
+        let mut spot = Spot::of(node, self.text);
+        let mut rest = path;
+        loop {
+            rest = rest.strip_prefix('.').unwrap_or(rest);
+            match &node.value {
+                Value::Mapping(mapping) => {
+                    // Names may hold dots: the longest key that fits is meant.
+                    let entry = mapping
+                        .entries
+                        .iter()
+                        .filter(|entry| leads(rest, &entry.key))
+                        .max_by_key(|entry| entry.key.len());
+                    let Some(entry) = entry else { return spot };
+                    rest = &rest[entry.key.len()..];
+                    spot = Spot::of_entry(entry, self.text);
+                    node = &entry.node;
+                }
+                Value::Sequence(nodes) => {
+                    let Some((index, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'))
+                    else {
+                        return spot;
+                    };
+                    let Some(child) = index.parse().ok().and_then(|index: usize| nodes.get(index)) else {
+                        return spot;
+                    };
+                    rest = after;
+                    spot = Spot::of(child, self.text);
+                    node = child;
+                }
+                _ => return spot,
+            }
+        }
+    }
+}
+
+/// Whether `path` starts with the whole of `key`.
+fn leads(path: &str, key: &str) -> bool {
+    path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+fn push_key(path: &mut String, key: &str) {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(key);
+}
+
+impl Node {
+    fn child(&self, step: usize) -> Option<&Node> {
+        match &self.value {
+            Value::Mapping(mapping) => mapping.entries.get(step).map(|entry| &entry.node),
+            Value::Sequence(nodes) => nodes.get(step),
+            _ => None,
+        }
+    }
+
+    fn child_mut(&mut self, step: usize) -> Option<&mut Node> {
+        match &mut self.value {
+            Value::Mapping(mapping) => mapping.entries.get_mut(step).map(|entry| &mut entry.node),
+            Value::Sequence(nodes) => nodes.get_mut(step),
+            _ => None,
+        }
+    }
+}
+
+impl Spot {
+    fn of(node: &Node, text: &str) -> Self {
+        Self { at: node.at, width: width(node, text), hide_value: false }
+    }
+
+    fn of_key(key: &str, at: Position) -> Self {
+        Self { at, width: key.chars().count(), hide_value: false }
+    }
+
+    /// The value where it is one word, else the key: a mapping has no place of its own that says anything.
+    fn of_entry(entry: &tree::Entry, text: &str) -> Self {
+        match entry.node.value {
+            Value::Mapping(_) | Value::Sequence(_) | Value::Null => Self::of_key(&entry.key, entry.key_at),
+            _ => Self::of(&entry.node, text),
+        }
+    }
+}
+
+/// How many characters a scalar takes in the text, as far as its line and plain looks tell; a list or mapping is marked at its
+/// start.
+fn width(node: &Node, text: &str) -> usize {
+    if matches!(node.value, Value::Sequence(_) | Value::Mapping(_)) {
+        return 1;
+    }
+    let line = text.lines().nth(node.at.line.saturating_sub(1)).unwrap_or_default();
+    let mut rest = line.chars().skip(node.at.column.saturating_sub(1));
+    match rest.next() {
+        Some(quote @ ('"' | '\'')) => rest.position(|c| c == quote).map_or(1, |end| end + 2),
+        Some(_) => 1 + rest.take_while(|c| !c.is_whitespace() && !matches!(c, ',' | '}' | ']')).count(),
+        None => 1,
+    }
+}

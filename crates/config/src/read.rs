@@ -1,0 +1,280 @@
+//! Reads config structs from the located tree; an error knows the way to the key or value it is about.
+
+use std::fmt;
+
+use serde::de::{
+    self, DeserializeSeed, IntoDeserializer, Unexpected, Visitor, value::BorrowedStrDeserializer,
+};
+use serde::forward_to_deserialize_any;
+
+use crate::secret::SECRET;
+use crate::tree::{Mapping, Node, Value};
+
+/// What is wrong, and the way to it.
+#[derive(Debug)]
+pub(crate) struct ReadError {
+    pub what: What,
+    /// Indices of entries and elements, the innermost first.
+    pub steps: Vec<usize>,
+    /// About the key that the last step leads to, rather than its value.
+    pub at_key: bool,
+    /// The value must not be shown.
+    pub secret: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum What {
+    UnknownKey { key: String, expected: &'static [&'static str] },
+    MissingKey(&'static str),
+    UnknownWord { word: String, expected: &'static [&'static str] },
+    Other(String),
+}
+
+impl ReadError {
+    fn new(what: What) -> Self {
+        Self { what, steps: Vec::new(), at_key: false, secret: false }
+    }
+
+    fn inside(mut self, step: usize) -> Self {
+        self.steps.push(step);
+        self
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            What::UnknownKey { key, expected: [] } => write!(f, "unknown key `{key}`"),
+            What::UnknownKey { key, expected } => {
+                write!(f, "unknown key `{key}`, expected {}", one_of(expected))
+            }
+            What::MissingKey(key) => write!(f, "the key `{key}` is missing"),
+            What::UnknownWord { word, expected } => {
+                write!(f, "expected {}, found `{word}`", one_of(expected))
+            }
+            What::Other(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl de::Error for ReadError {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(What::Other(message.to_string()))
+    }
+
+    fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::custom(format_args!("expected {}, found {}", plain(&expected.to_string()), found(unexpected)))
+    }
+
+    fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::invalid_type(unexpected, expected)
+    }
+
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
+        Self::new(What::UnknownKey { key: field.to_owned(), expected })
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::new(What::MissingKey(field))
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        Self::new(What::UnknownWord { word: variant.to_owned(), expected })
+    }
+}
+
+fn one_of(words: &[&str]) -> String {
+    match words {
+        [word] => format!("`{word}`"),
+        words => format!("one of `{}`", words.join("`, `")),
+    }
+}
+
+/// What serde's derived visitors expect, in words that mean something to who writes YAML.
+fn plain(expected: &str) -> String {
+    match expected {
+        "a sequence" => "a list".to_owned(),
+        "a map" => "a mapping".to_owned(),
+        "a boolean" => "`true` or `false`".to_owned(),
+        "a string" => "a text".to_owned(),
+        "path string" => "a path".to_owned(),
+        "socket address" => "an address like `127.0.0.1:8000`".to_owned(),
+        "u8" => format!("a whole number from 0 to {}", u8::MAX),
+        "u16" => format!("a whole number from 0 to {}", u16::MAX),
+        "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        "u64" | "usize" => "a whole number from 0".to_owned(),
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
+        struct_name if struct_name.starts_with("struct ") => "a mapping".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// The longest value that a message repeats; a longer one is cut.
+const VALUE_CHARS_MAX: usize = 80;
+
+fn found(unexpected: Unexpected<'_>) -> String {
+    match unexpected {
+        Unexpected::Bool(value) => format!("`{value}`"),
+        Unexpected::Unsigned(value) => format!("the number `{value}`"),
+        Unexpected::Signed(value) => format!("the number `{value}`"),
+        Unexpected::Float(value) => format!("the number `{value}`"),
+        Unexpected::Str(text) => format!("`{}`", cut(text)),
+        Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "a mapping".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn cut(text: &str) -> String {
+    let mut shown: String = text.chars().take(VALUE_CHARS_MAX).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+impl<'de> Node {
+    fn unexpected(&'de self) -> Unexpected<'de> {
+        match &self.value {
+            Value::Null => Unexpected::Unit,
+            Value::Bool(value) => Unexpected::Bool(*value),
+            Value::Unsigned(value) => Unexpected::Unsigned(*value),
+            Value::Signed(value) => Unexpected::Signed(*value),
+            Value::Float(value) => Unexpected::Float(*value),
+            Value::Text(text) => Unexpected::Str(text),
+            Value::Sequence(_) => Unexpected::Seq,
+            Value::Mapping(_) => Unexpected::Map,
+        }
+    }
+
+    /// A secret's value is shown in no message, whatever it was written as.
+    fn secret<V: Visitor<'de>>(&'de self, visitor: V) -> Result<V::Value, ReadError> {
+        let result = match &self.value {
+            Value::Text(_) => visitor.visit_newtype_struct(self),
+            _ => Err(de::Error::custom("expected a secret named as ${env:NAME} or ${file:PATH}")),
+        };
+        result.map_err(|error: ReadError| ReadError { secret: true, ..error })
+    }
+}
+
+impl<'de> de::Deserializer<'de> for &'de Node {
+    type Error = ReadError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match &self.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Unsigned(value) => visitor.visit_u64(*value),
+            Value::Signed(value) => visitor.visit_i64(*value),
+            Value::Float(value) => visitor.visit_f64(*value),
+            Value::Text(text) => visitor.visit_borrowed_str(text),
+            Value::Sequence(nodes) => visitor.visit_seq(Elements { nodes, next: 0 }),
+            Value::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0 }),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match &self.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        if name == SECRET { self.secret(visitor) } else { visitor.visit_newtype_struct(self) }
+    }
+
+    /// Variants are plain words.
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        match &self.value {
+            Value::Text(text) => visitor.visit_enum(text.as_str().into_deserializer()),
+            _ => Err(de::Error::invalid_type(self.unexpected(), &one_of(variants).as_str())),
+        }
+    }
+
+    /// Serde would take a list of a struct's values too; a config names its keys.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        match &self.value {
+            Value::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0 }),
+            _ => Err(de::Error::invalid_type(self.unexpected(), &visitor)),
+        }
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map identifier
+    }
+}
+
+struct Elements<'de> {
+    nodes: &'de [Node],
+    next: usize,
+}
+
+impl<'de> de::SeqAccess<'de> for Elements<'de> {
+    type Error = ReadError;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, ReadError> {
+        while let Some(node) = self.nodes.get(self.next) {
+            self.next += 1;
+            if !node.skipped {
+                return seed.deserialize(node).map(Some).map_err(|error| error.inside(self.next - 1));
+            }
+        }
+        Ok(None)
+    }
+}
+
+struct Entries<'de> {
+    mapping: &'de Mapping,
+    /// Index of the entry whose key is read next; its value belongs to the one before.
+    next: usize,
+}
+
+impl<'de> de::MapAccess<'de> for Entries<'de> {
+    type Error = ReadError;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, ReadError> {
+        while let Some(entry) = self.mapping.entries.get(self.next) {
+            self.next += 1;
+            if !entry.node.skipped {
+                let key = BorrowedStrDeserializer::new(&entry.key);
+                return seed
+                    .deserialize(key)
+                    .map(Some)
+                    .map_err(|error: ReadError| ReadError { at_key: true, ..error }.inside(self.next - 1));
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, ReadError> {
+        let step = self.next.saturating_sub(1);
+        match self.mapping.entries.get(step) {
+            Some(entry) => seed.deserialize(&entry.node).map_err(|error| error.inside(step)),
+            None => Err(de::Error::custom("a value was asked for before its key")),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! How problems are shown: file, line, column, path, message, and the line itself with a caret.
+
+use std::fmt;
+
+use crate::problem::Problem;
+use crate::tree::Position;
+
+/// Everything that was found wrong in one config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// What the text is called, mostly the file's path.
+    pub name: String,
+    /// What is wrong, in the order of the text; never empty.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    pub(crate) fn new(name: &str, findings: Vec<Finding>) -> Self {
+        Self { name: name.to_owned(), findings }
+    }
+
+    /// A problem of the text as a whole.
+    pub fn whole(name: &str, message: impl Into<String>) -> Self {
+        Self::new(name, vec![Finding { problem: Problem::new("", message), at: None, excerpt: None }])
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, finding) in self.findings.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n\n")?;
+            }
+            finding.write(&self.name, f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Report {}
+
+/// A problem and where it stands in the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What is wrong.
+    pub problem: Problem,
+    /// Where; `None` for the text as a whole.
+    pub at: Option<Position>,
+    excerpt: Option<Excerpt>,
+}
+
+impl Finding {
+    pub(crate) fn new(problem: Problem, spot: Spot, text: &str) -> Self {
+        Self { problem, at: Some(spot.at), excerpt: Excerpt::cut(text, spot) }
+    }
+
+    pub(crate) fn position(&self) -> (usize, usize) {
+        self.at.map_or((0, 0), |at| (at.line, at.column))
+    }
+
+    fn write(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Problem { path, message, suggestion } = &self.problem;
+        f.write_str(name)?;
+        if let Some(Position { line, column }) = self.at {
+            write!(f, ":{line}:{column}")?;
+        }
+        if !path.is_empty() {
+            write!(f, ": {}", Harmless(path))?;
+        }
+        write!(f, ": {}", Harmless(message))?;
+        if let Some(word) = suggestion {
+            write!(f, "; did you mean `{}`?", Harmless(word))?;
+        }
+        match (&self.excerpt, self.at) {
+            (Some(excerpt), Some(at)) => excerpt.write(at.line, f),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Which characters of the text a problem is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spot {
+    pub at: Position,
+    /// In characters.
+    pub width: usize,
+    /// What follows on the line may be a secret that was put in the wrong place.
+    pub hide_value: bool,
+}
+
+/// The line a problem is on, with nothing in it that may be a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Excerpt {
+    line: String,
+    /// Characters before the first that is marked.
+    indent: usize,
+    /// Characters that are marked; at least one.
+    width: usize,
+}
+
+/// Characters shown before and after the first marked one.
+const BEFORE_CHARS_MAX: usize = 72;
+const AFTER_CHARS_MAX: usize = 72;
+
+impl Excerpt {
+    fn cut(text: &str, spot: Spot) -> Option<Self> {
+        let line: Vec<char> = text.lines().nth(spot.at.line.checked_sub(1)?)?.chars().collect();
+        if line.iter().all(|c| c.is_whitespace()) {
+            return None;
+        }
+        let start = spot.at.column.saturating_sub(1).min(line.len());
+        let mut shown = Vec::with_capacity(line.len().min(BEFORE_CHARS_MAX + AFTER_CHARS_MAX) + 2);
+        let mut indent = 0;
+        let hidden = hidden(&line, start, spot);
+        let first = start.saturating_sub(BEFORE_CHARS_MAX);
+        if first > 0 {
+            shown.push('…');
+        }
+        for index in first..line.len().min(start + AFTER_CHARS_MAX) {
+            if index == start {
+                indent = shown.len();
+            }
+            if !hidden[index] {
+                shown.push(if line[index].is_control() { ' ' } else { line[index] });
+            } else if index == 0 || !hidden[index - 1] || index == first {
+                shown.push('…');
+            }
+        }
+        if start == line.len() {
+            indent = shown.len();
+        } else if line.len() > start + AFTER_CHARS_MAX {
+            shown.push('…');
+        }
+        let width = spot.width.min(shown.len().saturating_sub(indent)).max(1);
+        Some(Self { line: shown.into_iter().collect(), indent, width })
+    }
+
+    fn write(&self, line: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gutter = line.to_string().len();
+        write!(f, "\n{line} | {}\n", self.line)?;
+        write!(f, "{:gutter$} | {:indent$}{:^<width$}", "", "", "", indent = self.indent, width = self.width)
+    }
+}
+
+/// Which characters of the line are left out.
+fn hidden(line: &[char], start: usize, spot: Spot) -> Vec<bool> {
+    let mut hidden = vec![false; line.len()];
+    for range in secrets(line) {
+        hidden[range].fill(true);
+    }
+    if spot.hide_value {
+        // Behind a key its value, else the value itself.
+        let key_end = (start + spot.width).min(line.len());
+        let is_key = line[key_end..].iter().find(|c| !matches!(c, '"' | '\'' | ' ')) == Some(&':');
+        let from = if is_key { key_end + 1 } else { start };
+        let from = (from..line.len()).find(|index| !line[*index].is_whitespace() && line[*index] != ':');
+        if let Some(from) = from {
+            hidden[from..].fill(true);
+        }
+    }
+    hidden
+}
+
+/// Parts of key names whose values nobody wants to see in a log.
+const SECRET_WORDS: [&str; 7] =
+    ["token", "secret", "password", "passwd", "key", "credential", "authorization"];
+
+/// The values behind keys that sound secret, and the user information of URLs.
+fn secrets(line: &[char]) -> Vec<std::ops::Range<usize>> {
+    let mut ranges = Vec::new();
+    for colon in (0..line.len()).filter(|index| line[*index] == ':') {
+        if line[colon..].starts_with(&[':', '/', '/']) {
+            ranges.extend(user_information(line, colon + 3));
+        } else if sounds_secret(&line[..colon]) {
+            ranges.extend(value_after(line, colon + 1));
+        }
+    }
+    ranges
+}
+
+fn sounds_secret(before: &[char]) -> bool {
+    let word = before.iter().rev().skip_while(|c| matches!(c, '"' | '\'' | ' '));
+    let word: String = word.take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '-')).collect();
+    let word: String = word.chars().rev().map(|c| c.to_ascii_lowercase()).collect();
+    SECRET_WORDS.iter().any(|secret| word.contains(secret))
+}
+
+/// From the value's first character to the end of the line: where it ends would be a guess.
+fn value_after(line: &[char], from: usize) -> Option<std::ops::Range<usize>> {
+    let start = (from..line.len()).find(|index| !line[*index].is_whitespace())?;
+    let quoted = start + usize::from(matches!(line[start], '"' | '\''));
+    let named = line[quoted..].starts_with(&['$', '{']);
+    (!named).then_some(start..line.len())
+}
+
+fn user_information(line: &[char], from: usize) -> Option<std::ops::Range<usize>> {
+    let authority = line[from..].iter().take_while(|c| !c.is_whitespace() && **c != '/').count();
+    let at = line[from..from + authority].iter().rposition(|c| *c == '@')?;
+    Some(from..from + at)
+}
+
+/// Text from the config on its way to a terminal or a log: no control characters, no user information of URLs.
+struct Harmless<'a>(&'a str);
+
+impl fmt::Display for Harmless<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let chars: Vec<char> = self.0.chars().collect();
+        let mut next = 0;
+        while let Some(c) = chars.get(next) {
+            if c.is_control() {
+                write!(f, "{}", c.escape_default())?;
+            } else {
+                write!(f, "{c}")?;
+            }
+            next += 1;
+            if chars[..next].ends_with(&[':', '/', '/'])
+                && let Some(hidden) = user_information(&chars, next)
+            {
+                f.write_str("…")?;
+                next = hidden.end;
+            }
+        }
+        Ok(())
+    }
+}

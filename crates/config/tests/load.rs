@@ -1,0 +1,341 @@
+//! Reading a config: what is refused, where the report says it is, and what it never shows.
+
+use std::collections::BTreeMap;
+
+use egret_config::{Duration, Problem, Secret, Size, load};
+use proptest::prelude::*;
+use serde::Deserialize;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Config {
+    listen: Vec<Listen>,
+    workers: u16,
+    verbose: bool,
+    mode: Mode,
+    control: Control,
+    providers: BTreeMap<String, Provider>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Listen {
+    address: String,
+    provider: Option<String>,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    #[default]
+    Enforce,
+    Report,
+    Off,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Control {
+    token: Option<Secret>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Provider {
+    url: String,
+    #[serde(default)]
+    timeouts: Timeouts,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Timeouts {
+    connect: Option<Duration>,
+    first_byte: Option<Duration>,
+    body: Option<Size>,
+}
+
+fn report(text: &str) -> String {
+    load::<Config>("egret.yaml", text, |_| Vec::new()).unwrap_err().to_string()
+}
+
+#[test]
+fn a_good_config_is_read_with_its_defaults() {
+    let text = "\u{feff}# a comment\nmode: off\nlisten: [{ address: a }, { address: b, provider: stripe }]\nworkers: 2\nverbose: true\n\
+                providers: { stripe: { url: https://x, timeouts: { connect: 5s, body: 1KiB } }, \"8000\": { url: y } }\n";
+    let config: Config = load("egret.yaml", text, |_| Vec::new()).unwrap();
+    assert_eq!((config.mode, config.workers, config.verbose, config.listen.len()), (Mode::Off, 2, true, 2));
+    assert_eq!(config.listen[1].provider.as_deref(), Some("stripe"));
+    assert_eq!(config.listen[0].address, "a");
+    let stripe = &config.providers["stripe"];
+    assert_eq!((stripe.url.as_str(), stripe.timeouts.connect), ("https://x", Some(Duration::from_secs(5))));
+    assert_eq!((stripe.timeouts.first_byte, stripe.timeouts.body), (None, Some(Size::from_kib(1))));
+    assert!(config.providers.contains_key("8000") && config.control.token.is_none());
+}
+
+#[test]
+fn an_empty_config_is_all_defaults() {
+    for text in ["", "\n", "# nothing\n", "---\n", "{}"] {
+        assert!(load::<Config>("egret.yaml", text, |_| Vec::new()).is_ok(), "{text:?}");
+    }
+}
+
+#[test]
+fn aliases_and_merge_keys_are_read() {
+    let text =
+        "providers:\n  a: &a { url: x, timeouts: { connect: 1s } }\n  b: { <<: *a, url: y }\n  c: *a\n";
+    let config: Config = load("egret.yaml", text, |_| Vec::new()).unwrap();
+    assert_eq!(config.providers["b"].url, "y");
+    assert_eq!(config.providers["b"].timeouts.connect, Some(Duration::from_secs(1)));
+    assert_eq!(config.providers["c"].url, "x");
+}
+
+/// Text and the whole report on it.
+const BAD: [(&str, &str); 18] = [
+    (
+        "providers:\n  stripe: { url: x, timeouts: { conect: 5s } }",
+        "egret.yaml:2:33: providers.stripe.timeouts.conect: unknown key `conect`, expected one of `connect`, `first_byte`, `body`; \
+         did you mean `connect`?\n\
+         2 |   stripe: { url: x, timeouts: { conect: …\n  \
+           |                                 ^^^^^^",
+    ),
+    (
+        "flows: []",
+        "egret.yaml:1:1: flows: unknown key `flows`, expected one of `listen`, `workers`, `verbose`, `mode`, `control`, `providers`\n1 | flows: …\n  | ^^^^^",
+    ),
+    (
+        "workers: many",
+        "egret.yaml:1:10: workers: expected a whole number from 0 to 65535, found `many`\n1 | workers: many\n  |          ^^^^",
+    ),
+    (
+        "workers: 70000",
+        "egret.yaml:1:10: workers: expected a whole number from 0 to 65535, found the number `70000`\n1 | workers: 70000\n  |          ^^^^^",
+    ),
+    (
+        "workers: -1 # none",
+        "egret.yaml:1:10: workers: expected a whole number from 0 to 65535, found the number `-1`\n1 | workers: -1 # none\n  |          ^^",
+    ),
+    (
+        "verbose: yes",
+        "egret.yaml:1:10: verbose: expected `true` or `false`, found `yes`\n1 | verbose: yes\n  |          ^^^",
+    ),
+    (
+        "mode: \"enforced\"",
+        "egret.yaml:1:7: mode: expected one of `enforce`, `report`, `off`, found `enforced`; did you mean `enforce`?\n\
+         1 | mode: \"enforced\"\n  |       ^^^^^^^^^^",
+    ),
+    (
+        "mode: [off]",
+        "egret.yaml:1:1: mode: expected one of `enforce`, `report`, `off`, found a list\n1 | mode: [off]\n  | ^^^^",
+    ),
+    (
+        "listen: 127.0.0.1:8000",
+        "egret.yaml:1:9: listen: expected a list, found `127.0.0.1:8000`\n1 | listen: 127.0.0.1:8000\n  |         ^^^^^^^^^^^^^^",
+    ),
+    (
+        "providers:\n  stripe:\n    timeouts: { connect: 5 }\n    url: x\n",
+        "egret.yaml:3:26: providers.stripe.timeouts.connect: expected a duration like `250ms` or `5s`, found the number `5`\n\
+         3 |     timeouts: { connect: 5 }\n  |                          ^",
+    ),
+    (
+        "providers:\n  stripe: { url: x, timeouts: { connect: 5sec } }\n",
+        "egret.yaml:2:42: providers.stripe.timeouts.connect: `5sec` is not a duration: write a whole number and ms, s, m, h or d, like `250ms`\n\
+         2 |   stripe: { url: x, timeouts: { connect: 5sec } }\n  |                                          ^^^^",
+    ),
+    (
+        "providers:\n  stripe:\n    timeouts: {}\n",
+        "egret.yaml:2:3: providers.stripe: the key `url` is missing\n2 |   stripe:\n  |   ^^^^^^",
+    ),
+    (
+        "providers:\n",
+        "egret.yaml:1:1: providers: expected a mapping, found nothing\n1 | providers:\n  | ^^^^^^^^^",
+    ),
+    ("- a\n", "egret.yaml:1:1: expected a mapping, found a list\n1 | - a\n  | ^"),
+    ("workers: 1\nworkers: 2\n", "egret.yaml:2:1: the key `workers` is given twice\n2 | workers: 2\n  | ^"),
+    (
+        "listen:\n  - address: é\n    provder: x\n",
+        "egret.yaml:3:5: listen[0].provder: unknown key `provder`, expected one of `address`, `provider`; did you mean `provider`?\n\
+         3 |     provder: …\n  |     ^^^^^^^",
+    ),
+    (
+        "workers: 1\n---\nworkers: 2\n",
+        "egret.yaml:3:1: a config is one YAML document, here a second one starts\n3 | workers: 2\n  | ^",
+    ),
+    (
+        "mode: *nowhere\n",
+        "egret.yaml:1:7: this is not YAML that can be read: reference to unknown value\n1 | mode: *nowhere\n  |       ^",
+    ),
+];
+
+#[test]
+fn a_bad_config_is_refused_with_the_place_and_what_was_expected() {
+    for (text, expected) in BAD {
+        assert_eq!(report(text), expected, "\n--- for\n{text}\n---");
+    }
+}
+
+#[test]
+fn every_problem_is_reported_at_once_in_the_order_of_the_file() {
+    let text = "\
+workrs: 2
+listen:
+  - { address: [1] }
+  - 7
+mode: loud
+providers:
+  a: { ulr: x }
+  b: { url: y, timeouts: { connect: now } }
+  c: {}
+";
+    let report = load::<Config>("egret.yaml", text, |_| Vec::new()).unwrap_err();
+    let found: Vec<_> = report
+        .findings
+        .iter()
+        .map(|finding| (finding.at.unwrap().line, finding.problem.path.as_str()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (1, "workrs"),
+            (3, "listen[0].address"),
+            (4, "listen[1]"),
+            (5, "mode"),
+            (7, "providers.a.ulr"),
+            (8, "providers.b.timeouts.connect"),
+            (9, "providers.c"),
+        ]
+    );
+}
+
+#[test]
+fn a_misspelt_key_is_not_also_reported_missing() {
+    let report = load::<Config>("egret.yaml", "providers: { a: { ulr: x } }", |_| Vec::new()).unwrap_err();
+    assert_eq!(report.findings.len(), 1, "{report}");
+    assert_eq!(report.findings[0].problem.suggestion.as_deref(), Some("url"));
+}
+
+#[test]
+fn problems_of_meaning_are_located_at_the_value_or_the_nearest_parent() {
+    let text = "\
+listen:
+  - address: a
+    provider: strip
+providers:
+  api.v1: { url: ftp://x }
+";
+    let problems = |_: &Config| {
+        vec![
+            Problem::new("providers.api.v1.url", "neither http nor https"),
+            Problem::new("listen[0].provider", "no provider `strip` is configured")
+                .suggest("strip", ["github", "stripe"]),
+            Problem::new("listen[0].tls.key", "needs a certificate"),
+            Problem::new("control.listen", "not on loopback"),
+        ]
+    };
+    assert_eq!(
+        load("egret.yaml", text, problems).unwrap_err().to_string(),
+        "egret.yaml:1:1: control.listen: not on loopback\n1 | listen:\n  | ^\n\n\
+         egret.yaml:2:5: listen[0].tls.key: needs a certificate\n2 |   - address: a\n  |     ^\n\n\
+         egret.yaml:3:15: listen[0].provider: no provider `strip` is configured; did you mean `stripe`?\n\
+         3 |     provider: strip\n  |               ^^^^^\n\n\
+         egret.yaml:5:18: providers.api.v1.url: neither http nor https\n5 |   api.v1: { url: ftp://x }\n  |                  ^^^^^^^"
+    );
+}
+
+#[test]
+fn no_report_shows_what_may_be_a_secret() {
+    for text in [
+        "control: { token: hunter2 }",
+        "control:\n  token: hunter2\n",
+        "control:\n  token: 'hunter2'\n",
+        "control:\n  token: |\n    hunter2\n",
+        "control:\n  token: >-\n    hunter2\n    hunter2\n",
+        "control: { tokn: hunter2 }",
+        "control:\n  tokn: hunter2\n",
+        "control: { token: [hunter2] }",
+        "control: { token: { hunter2: 1 } }",
+        "control: { token: '${hunter2:NAME}' }",
+        "hunter: hunter2",
+        "token: \"hunter2",
+        "token: hunter2: x",
+        "secret: { a: hunter2 }}",
+        "mode: http://user:hunter2@host/x",
+        "control: { token: hunter2, tokn: 1 }",
+        "workers: { api_key: hunter2 ] }",
+    ] {
+        let report = report(text);
+        assert!(!report.contains("hunter2"), "{text}\n{report}");
+    }
+    let number = report("control: { token: 735182 }");
+    assert!(!number.contains("735182"), "{number}");
+}
+
+#[test]
+fn a_long_line_is_cut_around_the_problem() {
+    let text = format!(
+        "listen: [{}{{ adress: x }}{}]",
+        "{ address: a }, ".repeat(50),
+        ", { address: a }".repeat(50)
+    );
+    let report = report(&text);
+    let lines: Vec<&str> = report.lines().collect();
+    let caret = lines[2].find('^').unwrap();
+    assert!(lines[1].chars().count() < 170, "{report}");
+    assert_eq!(lines[1].chars().skip(caret).take(6).collect::<String>(), "adress", "{report}");
+}
+
+#[test]
+fn control_characters_of_the_text_are_not_repeated() {
+    let report = report("\"work\\e[31mers\": 1\nmode: \"\\e]0;x\\a\"\n");
+    assert!(!report.contains('\u{1b}') && !report.contains('\u{7}'), "{report:?}");
+}
+
+#[test]
+fn what_is_too_long_too_deep_or_multiplies_is_refused() {
+    let bomb = (1..9).fold("a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned(), |text, level| {
+        let inner = vec![format!("*a{}", level - 1); 9].join(", ");
+        text + &format!("a{level}: &a{level} [{inner}]\n")
+    });
+    for (text, message) in [
+        ("#".repeat(2 << 20), "longer than 1048576 bytes"),
+        ("[".repeat(500_000), "not YAML that can be read"),
+        (
+            "a:\n".to_owned() + &(1..400).map(|depth| " ".repeat(depth) + "a:\n").collect::<String>(),
+            "nested too deep",
+        ),
+        (bomb, "repeats too much"),
+        ("[x,".repeat(30) + &"]".repeat(30), "expected a mapping, found a list"),
+    ] {
+        let report = report(&text);
+        assert!(report.contains(message), "{report}");
+    }
+}
+
+#[test]
+fn a_report_ends_somewhere() {
+    let text: String = (0..1_000).map(|number| format!("key{number}: 1\n")).collect();
+    assert_eq!(load::<Config>("egret.yaml", &text, |_| Vec::new()).unwrap_err().findings.len(), 20);
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_text_never_panics(text in ".*") {
+        let _ = load::<Config>("egret.yaml", &text, |_| Vec::new()).map_err(|report| report.to_string());
+    }
+
+    #[test]
+    fn text_that_looks_like_a_config_never_panics(
+        words in proptest::collection::vec(
+            prop_oneof![
+                Just("listen"), Just("providers"), Just("url"), Just("token"), Just("mode"), Just(": "), Just(":\n  "), Just("- "),
+                Just("["), Just("]"), Just("{ "), Just(" }"), Just("\n"), Just("\n  "), Just(", "), Just("\""), Just("'"), Just("|\n"),
+                Just("&a "), Just("*a"), Just("<<"), Just("5s"), Just("1"), Just("~"), Just("é\t"), Just("# "), Just("!x "), Just("${env:X}"),
+            ],
+            0..40,
+        )
+    ) {
+        let text = words.concat();
+        let paths = |_: &Config| vec![Problem::new("listen[0].url", "x"), Problem::new("providers.a[", "x"), Problem::new("", "x")];
+        let _ = load::<Config>("egret.yaml", &text, paths).map_err(|report| report.to_string());
+    }
+}
