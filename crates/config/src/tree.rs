@@ -97,7 +97,10 @@ fn explain(error: &Error) -> (Position, String) {
         Error::MultipleDocuments { .. } => {
             "a config is one YAML document, here a second one starts".to_owned()
         }
-        Error::Budget { .. } => {
+        Error::Budget { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. } => {
             "the config is too large, nested too deep, or repeats too much through aliases".to_owned()
         }
         error => format!("this is not YAML that can be read: {}", UserMessageFormatter.format_message(error)),
