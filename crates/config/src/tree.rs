@@ -97,6 +97,7 @@ fn explain(error: &Error) -> (Position, String) {
         Error::MultipleDocuments { .. } => {
             "a config is one YAML document, here a second one starts".to_owned()
         }
+        Error::AliasError { error, .. } => explain(error).1,
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. }

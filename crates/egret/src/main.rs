@@ -1,1 +1,58 @@
-fn main() {}
+//! The `egret` command.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage or config.
+
+mod cli;
+mod config;
+mod reference;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+
+/// A gateway allocates and frees small objects on many threads. mimalloc keeps that off the system allocator's shared arenas,
+/// gives memory back after a burst, and is fast under musl too, whose own allocator takes a lock for every call.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How a command ends that did not do what it was asked to.
+#[derive(Debug)]
+enum Failure {
+    /// It was asked rightly and could not: exit code 1.
+    Failed(String),
+    /// It was asked wrongly, or its config is wrong: exit code 2.
+    Misused(String),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too, with code 0. Where even this cannot be printed, the code has to do.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Failed(message)) => {
+            eprintln!("{message}");
+            ExitCode::from(1)
+        }
+        Err(Failure::Misused(message)) => {
+            eprintln!("{message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Check { file } => cli::print(&config::check(&file)?),
+        Command::Schema => cli::print(&reference::schema_text()),
+        Command::Reference { page } => cli::print(&reference::page(page)),
+        Command::Version => cli::print(concat!("egret ", env!("CARGO_PKG_VERSION"), "\n")),
+    }
+}

@@ -1,0 +1,65 @@
+//! The command line: every command and option, with the help that users read.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::Failure;
+
+/// Egret carries an application's calls to third-party APIs.
+///
+/// It runs beside the application, which reaches it in any of five ways: as a forward proxy, through a base URL, by header,
+/// by Host header, or on a listener of its own for one provider.
+#[derive(Debug, Parser)]
+#[command(name = "egret", version, propagate_version = false, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What `egret` can be asked to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Validate a config file.
+    ///
+    /// Everything that is wrong is shown at once, each with file, line, column, what was expected and what was probably meant.
+    /// Secrets are read, and neither they nor the files they come from are shown.
+    Check {
+        /// The config file to validate.
+        file: PathBuf,
+    },
+    /// Print the JSON Schema of the config, for editors.
+    ///
+    /// Save it and name it in the first line of a config: `# yaml-language-server: $schema=egret.schema.json`
+    Schema,
+    /// Print a page of the reference, as Markdown.
+    Reference {
+        /// Which page.
+        #[arg(value_enum, default_value_t = Page::Config)]
+        page: Page,
+    },
+    /// Print the version.
+    Version,
+}
+
+/// A page of the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Page {
+    /// Every key of the config.
+    Config,
+    /// Every command and option.
+    Cli,
+}
+
+/// Prints to standard output; a reader that has left, as `head` does, is no failure.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Failed(format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
