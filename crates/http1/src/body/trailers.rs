@@ -1,0 +1,122 @@
+//! Trailer fields (RFC 9110 §6.5, RFC 9112 §7.1.2): gathered, checked, and let through by name.
+
+use super::BodyError;
+use crate::KnownField;
+use crate::syntax::{is_token, is_value_byte};
+
+/// Most bytes of trailer lines.
+pub const MAX_TRAILER_BYTES: usize = 8 * 1024;
+/// Most trailer lines.
+pub const MAX_TRAILER_FIELDS: usize = 64;
+
+/// Gathers the trailer lines after the last chunk.
+#[derive(Debug, Default)]
+pub(super) struct TrailerSection {
+    bytes: Vec<u8>,
+    /// Where the line that is not yet complete starts.
+    line_start: usize,
+    fields: usize,
+}
+
+impl TrailerSection {
+    /// Takes in bytes of `input` up to the empty line that ends the section: how many, and whether it ended.
+    pub fn take(&mut self, input: &[u8]) -> Result<(usize, bool), BodyError> {
+        for (at, &byte) in input.iter().enumerate() {
+            let after_carriage_return = self.bytes.len() > self.line_start && self.bytes.ends_with(b"\r");
+            if after_carriage_return != (byte == b'\n') {
+                return Err(BodyError::Trailer);
+            }
+            if !after_carriage_return && byte != b'\r' && !is_value_byte(byte) {
+                return Err(BodyError::Trailer);
+            }
+            self.bytes.push(byte);
+            if byte == b'\n' && self.end_line()? {
+                return Ok((at + 1, true));
+            }
+            // The empty line at the end does not count.
+            if self.bytes.len() > MAX_TRAILER_BYTES + 2 {
+                return Err(BodyError::TrailersTooLong);
+            }
+        }
+        Ok((input.len(), false))
+    }
+
+    /// Checks the line that just ended; whether it was the empty one.
+    fn end_line(&mut self) -> Result<bool, BodyError> {
+        let line = &self.bytes[self.line_start..self.bytes.len() - 2];
+        if line.is_empty() {
+            self.bytes.truncate(self.line_start);
+            return Ok(true);
+        }
+        name_of(line).ok_or(BodyError::Trailer)?;
+        self.line_start = self.bytes.len();
+        self.fields += 1;
+        if self.fields > MAX_TRAILER_FIELDS || self.bytes.len() > MAX_TRAILER_BYTES {
+            return Err(BodyError::TrailersTooLong);
+        }
+        Ok(false)
+    }
+
+    /// The lines gathered, each with its CRLF.
+    pub fn lines(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The name of a field line: a token straight before a colon. This refuses folded lines, too.
+fn name_of(line: &[u8]) -> Option<&[u8]> {
+    let name = &line[..line.iter().position(|&byte| byte == b':')?];
+    is_token(name).then_some(name)
+}
+
+/// The names of trailer fields that are forwarded.
+///
+/// Made from names such as `server-timing`, and `x-*` for all that start so. Whatever the list says, fields that take part
+/// in framing, routing, authentication, caching or the reading of content never pass (RFC 9110 §6.5.1).
+#[derive(Clone, Debug, Default)]
+pub struct TrailerNames {
+    /// Lower case.
+    exact: Vec<Box<[u8]>>,
+    /// Lower case, without the `*`.
+    prefixes: Vec<Box<[u8]>>,
+}
+
+/// Starts of names that never pass as trailers: they carry credentials, who the client is, or who may read an answer.
+const FORBIDDEN_PREFIXES: &[&[u8]] =
+    &[b"proxy-", b"access-control-", b"if-", b"sec-", b"x-forwarded-", b"x-egret-", b"x-lunar-", b"mashape-"];
+
+impl TrailerNames {
+    /// The list made of `names`, in any case.
+    pub fn new<Name: AsRef<str>>(names: impl IntoIterator<Item = Name>) -> Self {
+        let mut list = Self::default();
+        for name in names {
+            let name = name.as_ref().to_ascii_lowercase();
+            match name.strip_suffix('*') {
+                Some(prefix) => list.prefixes.push(prefix.as_bytes().into()),
+                None => list.exact.push(name.into_bytes().into()),
+            }
+        }
+        list
+    }
+
+    /// Whether a trailer of this name is forwarded.
+    pub fn allows(&self, name: &[u8]) -> bool {
+        let starts =
+            |prefix: &[u8]| name.len() >= prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix);
+        let listed = self.exact.iter().any(|exact| name.eq_ignore_ascii_case(exact))
+            || self.prefixes.iter().any(|prefix| starts(prefix));
+        listed
+            && KnownField::of(name).may_be_trailer()
+            && !FORBIDDEN_PREFIXES.iter().any(|prefix| starts(prefix))
+    }
+
+    /// Appends those lines of `trailers` that are forwarded to `out`, each with its CRLF. `trailers` is what
+    /// [`BodyDecoder::trailers`](crate::BodyDecoder::trailers) gives.
+    pub fn filter(&self, trailers: &[u8], out: &mut Vec<u8>) {
+        for line in trailers.split_inclusive(|&byte| byte == b'\n') {
+            if name_of(line).is_some_and(|name| self.allows(name)) {
+                out.extend_from_slice(line);
+            }
+        }
+    }
+}

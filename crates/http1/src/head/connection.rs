@@ -1,0 +1,67 @@
+//! The `Connection` field: what a message says of the connection it comes on (RFC 9110 §7.6.1, RFC 9112 §9).
+
+use super::{Field, HeadError, KnownField, Version};
+use crate::syntax::list;
+
+/// Most options in all `Connection` lines of a head. It bounds the work of looking for nominated fields.
+pub const MAX_CONNECTION_OPTIONS: usize = 64;
+
+/// What the `Connection` lines say.
+#[derive(Copy, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one option, and they are independent")]
+pub(super) struct Connection {
+    pub close: bool,
+    pub keep_alive: bool,
+    pub upgrade: bool,
+    /// Whether fields are nominated that are not hop-by-hop anyway.
+    nominates: bool,
+    options: usize,
+}
+
+impl Connection {
+    /// Takes in one `Connection` line.
+    pub fn read(&mut self, value: &[u8]) -> Result<(), HeadError> {
+        for option in list(value) {
+            self.options += 1;
+            if self.options > MAX_CONNECTION_OPTIONS {
+                return Err(HeadError::TooManyConnectionOptions);
+            }
+            if option.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep_alive = true;
+            } else if option.eq_ignore_ascii_case(b"close") {
+                self.close = true;
+            } else if option.eq_ignore_ascii_case(b"upgrade") {
+                self.upgrade = true;
+            } else {
+                self.nominates |= KnownField::of(option).may_be_nominated();
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the fields that the `Connection` lines nominate.
+    pub fn mark_nominated(&self, buffer: &[u8], fields: &mut [Field]) {
+        if self.nominates {
+            mark_nominated(buffer, fields);
+        }
+    }
+
+    /// Whether the sender keeps the connection open after this message (RFC 9112 §9.3).
+    pub fn is_persistent(&self, version: Version) -> bool {
+        !self.close && (version == Version::Http11 || self.keep_alive)
+    }
+}
+
+#[cold]
+fn mark_nominated(buffer: &[u8], fields: &mut [Field]) {
+    for at in 0..fields.len() {
+        if fields[at].known != KnownField::Connection {
+            continue;
+        }
+        for option in list(fields[at].value.of(buffer)) {
+            for field in fields.iter_mut().filter(|field| field.known.may_be_nominated()) {
+                field.hop_by_hop |= field.name.of(buffer).eq_ignore_ascii_case(option);
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! How large a head may be.
+
+/// Upper bound of [`HeadLimits::head`], in bytes.
+pub const MAX_HEAD: usize = 256 * 1024;
+/// Upper bound of [`HeadLimits::fields`].
+pub const MAX_FIELDS: usize = 256;
+/// Longest method name, in bytes. The longest registered one has 17.
+pub const MAX_METHOD: usize = 32;
+
+/// Limits on a head. Values beyond the hard maxima count as the maxima.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// Longest start line in bytes, without its line end. Default 8 KiB.
+    pub start_line: usize,
+    /// Longest head in bytes, with the empty line that ends it. Default 32 KiB, at most [`MAX_HEAD`].
+    pub head: usize,
+    /// Most field lines. Default 128, at most [`MAX_FIELDS`].
+    pub fields: usize,
+}
+
+impl Default for HeadLimits {
+    fn default() -> Self {
+        Self { start_line: 8 * 1024, head: 32 * 1024, fields: 128 }
+    }
+}
+
+impl HeadLimits {
+    /// The part of `buffer` that a head may fill.
+    pub(super) fn window<'a>(&self, buffer: &'a [u8]) -> &'a [u8] {
+        &buffer[..buffer.len().min(self.head).min(MAX_HEAD)]
+    }
+
+    /// Most field lines, the hard maximum applied.
+    pub(super) fn fields(&self) -> usize {
+        self.fields.min(MAX_FIELDS)
+    }
+}

@@ -1,0 +1,117 @@
+//! Request methods, as far as the gateway treats them differently (RFC 9110 §9, RFC 5789).
+
+/// The method of a request.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// `GET`
+    #[default]
+    Get,
+    /// `HEAD`
+    Head,
+    /// `POST`
+    Post,
+    /// `PUT`
+    Put,
+    /// `DELETE`
+    Delete,
+    /// `CONNECT`
+    Connect,
+    /// `OPTIONS`
+    Options,
+    /// `TRACE`
+    Trace,
+    /// `PATCH`
+    Patch,
+    /// Any other name; also a known one in other case, since methods are case-sensitive.
+    Other,
+}
+
+impl Method {
+    /// All methods, each at its [`index`](Self::index).
+    pub const ALL: [Self; 10] = [
+        Self::Get,
+        Self::Head,
+        Self::Post,
+        Self::Put,
+        Self::Delete,
+        Self::Connect,
+        Self::Options,
+        Self::Trace,
+        Self::Patch,
+        Self::Other,
+    ];
+
+    /// The method that `name` stands for.
+    pub fn of(name: &[u8]) -> Self {
+        match name {
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            b"DELETE" => Self::Delete,
+            b"CONNECT" => Self::Connect,
+            b"OPTIONS" => Self::Options,
+            b"TRACE" => Self::Trace,
+            b"PATCH" => Self::Patch,
+            _ => Self::Other,
+        }
+    }
+
+    /// The name as sent, or `other`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+            Self::Options => "OPTIONS",
+            Self::Trace => "TRACE",
+            Self::Patch => "PATCH",
+            Self::Other => "other",
+        }
+    }
+
+    /// Whether the method asks for no change (RFC 9110 §9.2.1). Unknown methods are not.
+    pub fn is_safe(self) -> bool {
+        matches!(self, Self::Get | Self::Head | Self::Options | Self::Trace)
+    }
+
+    /// Whether sending the request twice has the effect of sending it once (RFC 9110 §9.2.2). Unknown methods are not.
+    pub fn is_idempotent(self) -> bool {
+        self.is_safe() || matches!(self, Self::Put | Self::Delete)
+    }
+
+    /// Position in [`ALL`](Self::ALL), for tables of counters.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_indexes_agree() {
+        for (index, method) in Method::ALL.into_iter().enumerate() {
+            assert_eq!(method.index(), index);
+            assert_eq!(Method::of(method.name().as_bytes()), method);
+        }
+    }
+
+    #[test]
+    fn methods_are_case_sensitive() {
+        assert_eq!(Method::of(b"get"), Method::Other);
+    }
+
+    #[test]
+    fn safe_and_idempotent_as_in_rfc_9110_section_9_2() {
+        let names = |test: fn(Method) -> bool| -> Vec<_> {
+            Method::ALL.into_iter().filter(|&method| test(method)).map(Method::name).collect()
+        };
+        assert_eq!(names(Method::is_safe), ["GET", "HEAD", "OPTIONS", "TRACE"]);
+        assert_eq!(names(Method::is_idempotent), ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"]);
+    }
+}

@@ -1,0 +1,531 @@
+//! Heads of requests (RFC 9112 §3).
+
+use std::mem::MaybeUninit;
+
+use super::fields::{Facts, check_line_end, span};
+use super::scan::Scan;
+use super::{
+    Authority, Field, HeadError, HeadLimits, MAX_FIELDS, MAX_METHOD, Method, Progress, RequestFraming,
+    TargetForm, Version, diagnose, target,
+};
+use crate::Span;
+use crate::edits::{Edits, Layout, Slices};
+
+/// The head of a request, as offsets into the bytes it was parsed from.
+///
+/// The fields are meaningful after [`parse`](Self::parse) returned [`Progress::Complete`], together with the bytes
+/// given to it. One value serves all requests of a connection, so that its table is allocated once.
+#[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one fact of the request, and they are independent"
+)]
+pub struct RequestHead {
+    /// The method.
+    pub method: Method,
+    /// The method as sent.
+    pub method_text: Span,
+    /// The request target as sent.
+    pub target: Span,
+    /// The form of the target.
+    pub target_form: TargetForm,
+    /// Where in the buffer the target names an authority, `host[:port]`: with absolute-form and CONNECT. It overrides
+    /// Host (RFC 9112 §3.2.2).
+    pub authority: Option<Span>,
+    /// The protocol version.
+    pub version: Version,
+    /// The field lines, in order.
+    pub fields: Vec<Field>,
+    /// Bytes of the head, with the empty line that ends it and one before it, if it was passed over.
+    pub len: usize,
+    /// How the body is delimited.
+    pub framing: RequestFraming,
+    /// The value of Host, `host[:port]`. Always there in HTTP/1.1.
+    pub host: Option<Span>,
+    /// Whether the client keeps the connection open: HTTP/1.1 without `close`, HTTP/1.0 with `keep-alive`.
+    pub persistent: bool,
+    /// Whether the client asks for another protocol: HTTP/1.1, Upgrade, and `Connection: upgrade`.
+    pub upgrade: bool,
+    /// Whether the client takes trailers: `TE: trailers`.
+    pub te_trailers: bool,
+    /// Whether the client waits for 100 (Continue). Never in HTTP/1.0 (RFC 9110 §10.1.1).
+    pub expect_continue: bool,
+    start_line_end: u32,
+    scan: Scan,
+}
+
+impl RequestHead {
+    /// A head with nothing in it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets a partial head, for use with another buffer.
+    pub fn reset(&mut self) {
+        self.scan = Scan::default();
+    }
+
+    /// Parses the head at the start of `buffer`, which may hold more than it.
+    ///
+    /// After [`Progress::Partial`] it is to be called again with the same bytes and more. Each byte is then looked at
+    /// once, and a head that breaks a limit is refused as soon as that is known. After anything else the next call
+    /// starts a new head; the caller drops `len` bytes before it.
+    pub fn parse(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
+        let result = self.parse_or_scan(buffer, limits);
+        if result != Ok(Progress::Partial) {
+            self.reset();
+        }
+        result
+    }
+
+    fn parse_or_scan(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
+        if self.scan.is_fresh() {
+            if self.parse_whole(buffer, limits)? == Progress::Complete {
+                return Ok(Progress::Complete);
+            }
+            return match self.scan.advance(buffer, limits)? {
+                Progress::Partial => Ok(Progress::Partial),
+                Progress::Complete => Err(HeadError::StartLine),
+            };
+        }
+        match self.scan.advance(buffer, limits)? {
+            Progress::Partial => Ok(Progress::Partial),
+            Progress::Complete => match self.parse_whole(buffer, limits)? {
+                Progress::Complete => Ok(Progress::Complete),
+                // The parsers disagree on where the head ends: such a head is not to be trusted.
+                Progress::Partial => Err(HeadError::StartLine),
+            },
+        }
+    }
+
+    fn parse_whole(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
+        let window = limits.window(buffer);
+        let mut headers = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+        let mut request = httparse::Request::new(&mut []);
+        let parsed = request.parse_with_uninit_headers(window, &mut headers[..limits.fields()]);
+        let len = match parsed {
+            Ok(httparse::Status::Complete(len)) => len,
+            Ok(httparse::Status::Partial) => return Ok(Progress::Partial),
+            Err(error) => return Err(diagnose::request(window, error)),
+        };
+        let (Some(method), Some(path), Some(version)) = (request.method, request.path, request.version)
+        else {
+            return Err(HeadError::StartLine);
+        };
+        let head = &window[..len];
+        self.len = len;
+        self.version = if version == 0 { Version::Http10 } else { Version::Http11 };
+        self.method_text = span(head, method.as_bytes());
+        self.target = span(head, path.as_bytes());
+        self.read_start_line(head, limits)?;
+        let facts = Facts::read(head, request.headers, self.version, &mut self.fields)?;
+        self.conclude(head, &facts)?;
+        Ok(Progress::Complete)
+    }
+
+    fn read_start_line(&mut self, head: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
+        match &head[..self.method_text.start as usize] {
+            b"" | b"\r\n" => {}
+            skipped if skipped.starts_with(b"\r\n\r\n") => return Err(HeadError::EmptyLine),
+            _ => return Err(HeadError::BareLineFeed),
+        }
+        // After the target come one space, the version and the line end.
+        self.start_line_end = self.target.end + 9;
+        check_line_end(head, self.start_line_end as usize + 2)?;
+        if (self.start_line_end - self.method_text.start) as usize > limits.start_line {
+            return Err(HeadError::StartLineTooLong);
+        }
+        if self.method_text.len() > MAX_METHOD {
+            return Err(HeadError::MethodTooLong);
+        }
+        self.method = Method::of(self.method_text.of(head));
+        let (form, authority) = target::check(self.method, self.target.of(head))?;
+        self.target_form = form;
+        self.authority = authority
+            .map(|span| Span { start: self.target.start + span.start, end: self.target.start + span.end });
+        Ok(())
+    }
+
+    fn conclude(&mut self, head: &[u8], facts: &Facts) -> Result<(), HeadError> {
+        match facts.host {
+            Some(host) if Authority::parse(host.of(head)).is_none() => return Err(HeadError::InvalidHost),
+            None if self.version == Version::Http11 => return Err(HeadError::MissingHost),
+            host => self.host = host,
+        }
+        self.framing = match facts.content_length {
+            _ if facts.chunked => RequestFraming::Chunked,
+            Some(length) => RequestFraming::Length(length),
+            None => RequestFraming::None,
+        };
+        self.persistent = facts.connection.is_persistent(self.version);
+        self.upgrade = facts.upgrade(self.version);
+        self.te_trailers = facts.te_trailers;
+        self.expect_continue = facts.expect_continue && self.version == Version::Http11;
+        Ok(())
+    }
+
+    /// Appends the head with `edits` applied to `out`. `buffer` holds the bytes the head was parsed from; without edits
+    /// they come out as they are, but for an empty line before the request line.
+    pub fn render<'a>(&self, buffer: &'a [u8], edits: &'a Edits, out: &mut Slices<'a>) {
+        let start_line = Span { start: self.method_text.start, end: self.start_line_end };
+        Layout { buffer, start_line, fields: &self.fields, len: self.len }.render(edits, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KnownField;
+
+    const LIMITS: HeadLimits = HeadLimits { start_line: 8192, head: 32768, fields: 128 };
+
+    fn parse(text: &[u8]) -> Result<(Progress, RequestHead), HeadError> {
+        let mut head = RequestHead::new();
+        let progress = head.parse(text, &LIMITS)?;
+        Ok((progress, head))
+    }
+
+    fn accept(text: &str) -> RequestHead {
+        match parse(text.as_bytes()) {
+            Ok((Progress::Complete, head)) => head,
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    /// A request with one more field, or several lines of them.
+    fn with(fields: &str) -> String {
+        format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n")
+    }
+
+    #[test]
+    fn a_request_is_a_table_of_offsets() {
+        let text =
+            "POST /a?b HTTP/1.1\r\nHost: example.com:81\r\ncontent-LENGTH:  5 \t\r\nX-Empty:\r\n\r\nhello";
+        let head = accept(text);
+        let bytes = text.as_bytes();
+        assert_eq!((head.method, head.method_text.of(bytes)), (Method::Post, &b"POST"[..]));
+        assert_eq!((head.target.of(bytes), head.target_form), (&b"/a?b"[..], TargetForm::Origin));
+        assert_eq!(head.host.map(|host| host.of(bytes)), Some(&b"example.com:81"[..]));
+        assert_eq!(
+            (head.framing, head.version, head.persistent),
+            (RequestFraming::Length(5), Version::Http11, true)
+        );
+        assert_eq!(head.len, text.len() - 5);
+        let fields: Vec<_> = head
+            .fields
+            .iter()
+            .map(|field| (field.name.of(bytes), field.value.of(bytes), field.known))
+            .collect();
+        assert_eq!(
+            fields,
+            [
+                (&b"Host"[..], &b"example.com:81"[..], KnownField::Host),
+                (b"content-LENGTH", b"5", KnownField::ContentLength),
+                (b"X-Empty", b"", KnownField::Other),
+            ]
+        );
+    }
+
+    #[test]
+    fn malformed_heads_are_refused_by_rule() {
+        let rows: &[(&str, &[u8], HeadError)] = &[
+            (
+                "9112 2.2 bare LF after the request line",
+                b"GET / HTTP/1.1\nHost: a\r\n\r\n",
+                HeadError::BareLineFeed,
+            ),
+            (
+                "9112 2.2 bare LF after a field",
+                b"GET / HTTP/1.1\r\nHost: a\nB: c\r\n\r\n",
+                HeadError::BareLineFeed,
+            ),
+            (
+                "9112 2.2 bare LF after the last field",
+                b"GET / HTTP/1.1\r\nHost: a\n\r\n",
+                HeadError::BareLineFeed,
+            ),
+            (
+                "9112 2.2 bare LF after an empty value",
+                b"GET / HTTP/1.1\r\nHost: a\r\nB:\n\r\n",
+                HeadError::BareLineFeed,
+            ),
+            (
+                "9112 2.2 bare LF as the empty line",
+                b"GET / HTTP/1.1\r\nHost: a\r\n\n",
+                HeadError::BareLineFeed,
+            ),
+            ("9112 2.2 bare LF only", b"GET / HTTP/1.0\n\n", HeadError::BareLineFeed),
+            ("9112 2.2 bare LF and no field", b"GET / HTTP/1.0\r\n\n", HeadError::BareLineFeed),
+            ("9112 2.2 bare LF first", b"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::BareLineFeed),
+            (
+                "9112 2.2 bare LF after CRLF",
+                b"\r\n\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+                HeadError::BareLineFeed,
+            ),
+            ("9112 2.2 two empty lines", b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::EmptyLine),
+            ("9112 2.2 CR first", b"\rGET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::BareCarriageReturn),
+            (
+                "9112 2.2 bare CR in a value",
+                b"GET / HTTP/1.1\r\nHost: a\r\nB: c\rd\r\n\r\n",
+                HeadError::BareCarriageReturn,
+            ),
+            (
+                "9112 2.2 bare CR in a name",
+                b"GET / HTTP/1.1\r\nHost: a\r\nB\r: c\r\n\r\n",
+                HeadError::BareCarriageReturn,
+            ),
+            (
+                "9112 2.2 bare CR as line end",
+                b"GET / HTTP/1.1\rHost: a\r\n\r\n",
+                HeadError::BareCarriageReturn,
+            ),
+            ("9112 2.2 CR CR LF", b"GET / HTTP/1.1\r\r\nHost: a\r\n\r\n", HeadError::BareCarriageReturn),
+            (
+                "9112 2.2 CR CR LF after a field",
+                b"GET / HTTP/1.1\r\nHost: a\r\r\n\r\n",
+                HeadError::BareCarriageReturn,
+            ),
+            (
+                "9112 2.2 CR CR LF at the end",
+                b"GET / HTTP/1.1\r\nHost: a\r\n\r\r\n",
+                HeadError::BareCarriageReturn,
+            ),
+            (
+                "9112 2.2 space before the first field",
+                b"GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+                HeadError::LeadingSpace,
+            ),
+            (
+                "9112 2.2 tab before the first field",
+                b"GET / HTTP/1.1\r\n\tHost: a\r\n\r\n",
+                HeadError::LeadingSpace,
+            ),
+            ("9112 2.3 HTTP/1.2", b"GET / HTTP/1.2\r\nHost: a\r\n\r\n", HeadError::UnsupportedVersion),
+            ("9112 2.3 HTTP/2.0", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", HeadError::UnsupportedVersion),
+            ("9112 2.3 lower case", b"GET / http/1.1\r\nHost: a\r\n\r\n", HeadError::Version),
+            ("9112 2.3 two digits", b"GET / HTTP/1.10\r\nHost: a\r\n\r\n", HeadError::StartLine),
+            ("9112 2.3 no dot", b"GET / HTTP/11\r\nHost: a\r\n\r\n", HeadError::Version),
+            ("9112 2.3 HTTP/0.9", b"GET /\r\n\r\n", HeadError::Target),
+            ("9112 3 two spaces", b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
+            (
+                "9112 3 two spaces before the version",
+                b"GET /  HTTP/1.1\r\nHost: a\r\n\r\n",
+                HeadError::Version,
+            ),
+            ("9112 3 space at the end", b"GET / HTTP/1.1 \r\nHost: a\r\n\r\n", HeadError::StartLine),
+            ("9112 3 space first", b" GET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
+            ("9112 3 tab between", b"GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
+            ("9112 3.1 no token", b"G(T / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
+            ("9112 3.1 NUL", b"G\0T / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
+            (
+                "9112 3.1 33 bytes",
+                b"ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFG / HTTP/1.1\r\nHost: a\r\n\r\n",
+                HeadError::MethodTooLong,
+            ),
+            ("9112 3.2 space in the target", b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Version),
+            ("9112 3.2 bar in the target", b"GET /a|b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
+            ("9112 3.2 NUL in the target", b"GET /a\0b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
+            ("9112 3.2 UTF-8 in the target", b"GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
+            ("9112 3.2 no form", b"GET a HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::TargetForm),
+            ("9110 5.1 empty name", b"GET / HTTP/1.1\r\nHost: a\r\n: b\r\n\r\n", HeadError::EmptyFieldName),
+            (
+                "9110 5.1 empty name first",
+                b"GET / HTTP/1.1\r\n: b\r\nHost: a\r\n\r\n",
+                HeadError::EmptyFieldName,
+            ),
+            ("9110 5.1 no colon", b"GET / HTTP/1.1\r\nHost: a\r\nabc\r\n\r\n", HeadError::FieldName),
+            ("9110 5.1 no token", b"GET / HTTP/1.1\r\nHost: a\r\nb(c: d\r\n\r\n", HeadError::FieldName),
+            ("9110 5.1 NUL in a name", b"GET / HTTP/1.1\r\nHost: a\r\nb\0c: d\r\n\r\n", HeadError::FieldName),
+            (
+                "9110 5.1 UTF-8 in a name",
+                b"GET / HTTP/1.1\r\nHost: a\r\n\xc3\xa9: d\r\n\r\n",
+                HeadError::FieldName,
+            ),
+            (
+                "9110 5.5 NUL in a value",
+                b"GET / HTTP/1.1\r\nHost: a\r\nb: c\0d\r\n\r\n",
+                HeadError::FieldValue,
+            ),
+            (
+                "9110 5.5 DEL in a value",
+                b"GET / HTTP/1.1\r\nHost: a\r\nb: c\x7fd\r\n\r\n",
+                HeadError::FieldValue,
+            ),
+            (
+                "9110 5.5 VT before a value",
+                b"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \x0bchunked\r\n\r\n",
+                HeadError::FieldValue,
+            ),
+            (
+                "9112 5.1 space before colon",
+                b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+                HeadError::SpaceBeforeColon,
+            ),
+            (
+                "9112 5.1 tab before colon",
+                b"GET / HTTP/1.1\r\nHost: a\r\nB\t: c\r\n\r\n",
+                HeadError::SpaceBeforeColon,
+            ),
+            ("9112 5.2 folded", b"GET / HTTP/1.1\r\nHost: a\r\nB: c\r\n d\r\n\r\n", HeadError::FoldedField),
+            (
+                "9112 5.2 folded, empty first line",
+                b"GET / HTTP/1.1\r\nHost: a\r\nB:\r\n\tc\r\n\r\n",
+                HeadError::FoldedField,
+            ),
+            ("9112 3.2 no Host", b"GET / HTTP/1.1\r\n\r\n", HeadError::MissingHost),
+            ("9112 3.2 no Host, absolute", b"GET http://a/ HTTP/1.1\r\n\r\n", HeadError::MissingHost),
+            ("9112 3.2 no Host, CONNECT", b"CONNECT a:443 HTTP/1.1\r\n\r\n", HeadError::MissingHost),
+            ("9112 3.2 two Hosts", b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", HeadError::RepeatedHost),
+            (
+                "9112 3.2 two Hosts in 1.0",
+                b"GET / HTTP/1.0\r\nHost: a\r\nhost: b\r\n\r\n",
+                HeadError::RepeatedHost,
+            ),
+            ("9112 3.2 empty Host", b"GET / HTTP/1.1\r\nHost:\r\n\r\n", HeadError::InvalidHost),
+            ("9112 3.2 Host with path", b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", HeadError::InvalidHost),
+            ("9112 3.2 Host with user", b"GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", HeadError::InvalidHost),
+            ("9112 3.2 Host list", b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", HeadError::InvalidHost),
+            ("9112 3.2 Host in UTF-8", b"GET / HTTP/1.1\r\nHost: \xc3\xa9\r\n\r\n", HeadError::InvalidHost),
+            ("9112 3.2 invalid Host in 1.0", b"GET / HTTP/1.0\r\nHost: a b\r\n\r\n", HeadError::InvalidHost),
+            (
+                "9112 6.1 TE in 1.0",
+                b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+                HeadError::TransferEncodingInHttp10,
+            ),
+        ];
+        for (rule, text, error) in rows {
+            assert_eq!(parse(text).map(|(progress, _)| progress), Err(*error), "{rule}");
+        }
+    }
+
+    #[test]
+    fn framing_fields_are_refused_by_rule() {
+        let rows: &[(&str, HeadError)] = &[
+            ("Content-Length:", HeadError::ContentLength),
+            ("Content-Length:\r\nContent-Length: 5", HeadError::ContentLength),
+            ("Content-Length: +5", HeadError::ContentLength),
+            ("Content-Length: -5", HeadError::ContentLength),
+            ("Content-Length: 0x5", HeadError::ContentLength),
+            ("Content-Length: 5_0", HeadError::ContentLength),
+            ("Content-Length: 5 5", HeadError::ContentLength),
+            ("Content-Length: 5, 5", HeadError::ContentLength),
+            ("Content-Length: 5,", HeadError::ContentLength),
+            ("Content-Length: 5;", HeadError::ContentLength),
+            ("Content-Length: 5.0", HeadError::ContentLength),
+            ("Content-Length: 18446744073709551616", HeadError::ContentLength),
+            ("Content-Length: 99999999999999999999", HeadError::ContentLength),
+            ("Content-Length: 5\r\nContent-Length: 5", HeadError::RepeatedContentLength),
+            ("Content-Length: 5\r\ncontent-length: 6", HeadError::RepeatedContentLength),
+            ("Content-Length: 5\r\nTransfer-Encoding: chunked", HeadError::LengthAndTransferEncoding),
+            ("Transfer-Encoding: chunked\r\nContent-Length: 5", HeadError::LengthAndTransferEncoding),
+            ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", HeadError::RepeatedTransferEncoding),
+            ("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked", HeadError::ChunkedNotFinal),
+            ("Transfer-Encoding: ,chunked", HeadError::TransferEncoding),
+            ("Transfer-Encoding:", HeadError::TransferEncoding),
+            ("Transfer-Encoding: xchunked", HeadError::ChunkedNotFinal),
+            ("Transfer-Encoding: identity", HeadError::ChunkedNotFinal),
+            ("Transfer-Encoding: chunked, identity", HeadError::ChunkedNotFinal),
+            ("Transfer-Encoding: chunked, chunked", HeadError::ChunkedRepeated),
+            ("Transfer-Encoding: chunked;q=1", HeadError::ChunkedParameter),
+            ("Transfer-Encoding: gzip, chunked", HeadError::UnknownTransferCoding),
+            ("Transfer-Encoding : chunked", HeadError::SpaceBeforeColon),
+            ("X: y\r\n Transfer-Encoding: chunked", HeadError::FoldedField),
+        ];
+        for (fields, error) in rows {
+            assert_eq!(
+                parse(with(fields).as_bytes()).map(|(progress, _)| progress),
+                Err(*error),
+                "{fields:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_fields_say() {
+        let head = accept("\r\nGET / HTTP/1.0\r\n\r\n");
+        assert_eq!(
+            (head.len, head.persistent, head.host, head.framing),
+            (20, false, None, RequestFraming::None)
+        );
+        assert!(accept("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").persistent);
+        assert!(!accept("GET / HTTP/1.0\r\nProxy-Connection: Keep-Alive\r\n\r\n").persistent);
+        assert!(!accept(&with("Connection: foo\r\nConnection: ,CLOSE ,keep-alive")).persistent);
+        assert_eq!(accept(&with("transfer-encoding:\tChunked")).framing, RequestFraming::Chunked);
+        assert_eq!(accept(&with("Content-Length: 0")).framing, RequestFraming::Length(0));
+        assert!(accept(&with("Upgrade: websocket\r\nConnection: x, Upgrade")).upgrade);
+        assert!(!accept(&with("Upgrade: websocket")).upgrade);
+        assert!(!accept(&with("Connection: Upgrade")).upgrade);
+        assert!(!accept("GET / HTTP/1.0\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n").upgrade);
+        assert!(accept(&with("TE: gzip;q=0.5, Trailers")).te_trailers);
+        assert!(!accept(&with("TE: trailers;q=1")).te_trailers);
+        assert!(accept(&with("Expect: 100-Continue")).expect_continue);
+        assert!(!accept("POST / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n").expect_continue);
+        let head = accept("CONNECT h:443 HTTP/1.1\r\nHost: other\r\n\r\n");
+        assert_eq!((head.method, head.authority), (Method::Connect, Some(Span::new(8, 13))));
+        let head = accept("GET http://h:1/p HTTP/1.1\r\nHost: other\r\n\r\n");
+        assert_eq!((head.target_form, head.authority), (TargetForm::Absolute, Some(Span::new(11, 14))));
+    }
+
+    #[test]
+    fn one_head_serves_many_requests() {
+        let mut head = RequestHead::new();
+        let first = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTE: trailers\r\nExpect: 100-continue\r\n\r\n";
+        assert_eq!(head.parse(first, &LIMITS), Ok(Progress::Complete));
+        assert_eq!(head.parse(b"GET / HTTP/1.0\r\n\r\n", &LIMITS), Ok(Progress::Complete));
+        assert_eq!((head.fields.len(), head.framing, head.host), (0, RequestFraming::None, None));
+        assert!(!head.te_trailers && !head.expect_continue && !head.persistent);
+    }
+
+    /// Names of the fields that are marked as not to be forwarded.
+    fn hop_by_hop(text: &str) -> Vec<String> {
+        let head = accept(text);
+        let marked = head.fields.iter().filter(|field| field.hop_by_hop);
+        marked.map(|field| text[field.name.range()].to_owned()).collect()
+    }
+
+    #[test]
+    fn hop_by_hop_fields_rfc_9110_section_7_6_1() {
+        let own = "Connection: a\r\nKeep-Alive: a\r\nProxy-Connection: a\r\nProxy-Authorization: a\r\nTE: a\r\n\
+                   Upgrade: a\r\nTransfer-Encoding: chunked\r\nProxy-Authenticate: a\r\nTrailer: a\r\nDate: a\r\nVia: a";
+        let expected = [
+            "Connection",
+            "Keep-Alive",
+            "Proxy-Connection",
+            "Proxy-Authorization",
+            "TE",
+            "Upgrade",
+            "Transfer-Encoding",
+            "Proxy-Authenticate",
+        ];
+        assert_eq!(hop_by_hop(&with(own)), expected);
+        let nominated =
+            "X-A: 1\r\nConnection: close, x-a\r\nX-B: 2\r\nx-a: 3\r\nconnection: X-B , X-C\r\nX-Bc: 4";
+        assert_eq!(hop_by_hop(&with(nominated)), ["X-A", "Connection", "X-B", "x-a", "connection"]);
+    }
+
+    #[test]
+    fn connection_cannot_take_away_what_the_message_means() {
+        for name in [
+            "Host",
+            "Authorization",
+            "Content-Length",
+            "Cookie",
+            "Content-Type",
+            "Cache-Control",
+            "X-Forwarded-For",
+            "X-Api-Key",
+            "Idempotency-Key",
+        ] {
+            let value = if name == "Content-Length" { "1" } else { "a" };
+            let field = if name == "Host" { String::new() } else { format!("{name}: {value}\r\n") };
+            assert_eq!(hop_by_hop(&with(&format!("{field}Connection: {name}"))), ["Connection"], "{name}");
+        }
+    }
+
+    #[test]
+    fn connection_options_are_limited() {
+        let options = |count: usize| with(&format!("Connection: {}", vec!["a"; count].join(",")));
+        accept(&options(64));
+        assert_eq!(parse(options(65).as_bytes()).err(), Some(HeadError::TooManyConnectionOptions));
+    }
+}

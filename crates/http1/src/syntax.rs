@@ -1,0 +1,159 @@
+//! Which byte may stand where: one table of classes for the grammar of RFC 9110 §5, RFC 9112 and RFC 3986.
+
+/// `tchar` (RFC 9110 §5.6.2): what names of methods, fields and codings are made of.
+const TOKEN: u8 = 1;
+/// Bytes of a field value (RFC 9110 §5.5): visible, space, tab and obs-text.
+const VALUE: u8 = 1 << 1;
+/// Bytes of a request target: those of a URI (RFC 3986 §2) without `#`, which never goes over the wire.
+const TARGET: u8 = 1 << 2;
+/// Bytes of a host name. Narrower than `reg-name` (RFC 3986 §3.2.2): percent-encoding and the delimiters
+/// `!$&'()*+,;=` are left out, since they let two readers see two hosts.
+const HOST: u8 = 1 << 3;
+
+const CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0_u8;
+    loop {
+        let alphanumeric = byte.is_ascii_alphanumeric();
+        let mut class = 0;
+        if alphanumeric || is_in(byte, b"!#$%&'*+-.^_`|~") {
+            class |= TOKEN;
+        }
+        if byte == b'\t' || (byte >= b' ' && byte != 0x7f) {
+            class |= VALUE;
+        }
+        if alphanumeric || is_in(byte, b"-._~:/?[]@!$&'()*+,;=%") {
+            class |= TARGET;
+        }
+        if alphanumeric || is_in(byte, b"-._~") {
+            class |= HOST;
+        }
+        classes[byte as usize] = class;
+        if byte == u8::MAX {
+            break;
+        }
+        byte += 1;
+    }
+    classes
+};
+
+const fn is_in(byte: u8, set: &[u8]) -> bool {
+    let mut at = 0;
+    while at < set.len() {
+        if set[at] == byte {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+#[inline]
+fn all(bytes: &[u8], class: u8) -> bool {
+    bytes.iter().all(|&byte| CLASSES[usize::from(byte)] & class != 0)
+}
+
+/// Whether `bytes` is a token: not empty, `tchar` only.
+pub fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && all(bytes, TOKEN)
+}
+
+/// Whether `bytes` may stand as a field value: no control but tab.
+pub fn is_field_value(bytes: &[u8]) -> bool {
+    all(bytes, VALUE)
+}
+
+/// Whether `byte` may stand in a field value.
+pub fn is_value_byte(byte: u8) -> bool {
+    CLASSES[usize::from(byte)] & VALUE != 0
+}
+
+/// Whether all `bytes` may stand in a request target.
+pub fn is_target(bytes: &[u8]) -> bool {
+    all(bytes, TARGET)
+}
+
+/// Whether `bytes` may be a host name or an IPv4 address.
+pub fn is_host_name(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && all(bytes, HOST)
+}
+
+/// Whether `byte` is optional white space (RFC 9110 §5.6.3).
+pub fn is_white_space(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+/// `bytes` without optional white space at either end.
+pub fn trim(mut bytes: &[u8]) -> &[u8] {
+    while let [first, rest @ ..] = bytes
+        && is_white_space(*first)
+    {
+        bytes = rest;
+    }
+    while let [rest @ .., last] = bytes
+        && is_white_space(*last)
+    {
+        bytes = rest;
+    }
+    bytes
+}
+
+/// The members of a comma-separated list (RFC 9110 §5.6.1), trimmed, empty ones included.
+pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(trim)
+}
+
+/// Decimal digits as a number; `None` for anything else, and beyond 19 digits, so that it never overflows.
+pub fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 19 {
+        return None;
+    }
+    digits
+        .iter()
+        .try_fold(0_u64, |number, &byte| byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_follow_the_grammar() {
+        for byte in 0..=u8::MAX {
+            let token = byte.is_ascii_graphic() && !b"\"(),/:;<=>?@[\\]{}".contains(&byte);
+            assert_eq!(is_token(&[byte]), token, "token {byte:#x}");
+            let value = byte == b'\t' || (byte >= 0x20 && byte != 0x7f);
+            assert_eq!(is_field_value(&[byte]), value, "value {byte:#x}");
+            let target = byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte);
+            assert_eq!(is_target(&[byte]), target, "target {byte:#x}");
+        }
+        assert!(!is_token(b"") && !is_host_name(b""));
+    }
+
+    #[test]
+    fn decimals_are_plain_digits() {
+        let rows: &[(&[u8], Option<u64>)] = &[
+            (b"0", Some(0)),
+            (b"007", Some(7)),
+            (b"9999999999999999999", Some(9_999_999_999_999_999_999)),
+            (b"10000000000000000000", None),
+            (b"", None),
+            (b"+1", None),
+            (b"-1", None),
+            (b"0x1", None),
+            (b"1_0", None),
+            (b"1 0", None),
+            (b"1,1", None),
+            (b"\xd9\xa1", None),
+        ];
+        for (digits, expected) in rows {
+            assert_eq!(decimal(digits), *expected, "{digits:?}");
+        }
+    }
+
+    #[test]
+    fn lists_keep_empty_members() {
+        let members: Vec<_> = list(b" a ,,\tb\t").collect();
+        assert_eq!(members, [&b"a"[..], b"", b"b"]);
+    }
+}
