@@ -149,3 +149,90 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
         Pin::new(&mut self.inner).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// A limited end and the peer's, between which 64 bytes fit.
+    fn pair() -> (Limited<DuplexStream>, DuplexStream) {
+        let (ours, peer) = duplex(64);
+        (Limited::new(ours, None), peer)
+    }
+
+    async fn trickle(
+        peer: &mut DuplexStream,
+        connection: &mut Limited<DuplexStream>,
+        bytes: usize,
+    ) -> io::Result<()> {
+        for _ in 0..bytes {
+            peer.write_all(b"x").await?;
+            connection.read_u8().await?;
+            advance(Duration::from_secs(1)).await;
+        }
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_sends_nothing_is_given_up() {
+        let (mut connection, _peer) = pair();
+        assert_eq!(connection.read_u8().await.unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_trickle_of_bytes_does_not_extend_the_deadline() {
+        let (mut connection, mut peer) = pair();
+        assert_eq!(trickle(&mut peer, &mut connection, 100).await.unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_was_taken_starts_the_deadline_again() {
+        let (mut connection, mut peer) = pair();
+        for _ in 0..10 {
+            trickle(&mut peer, &mut connection, 4).await.unwrap();
+            connection.write_all(b"answer").await.unwrap();
+            connection.flush().await.unwrap();
+            peer.read_exact(&mut [0; 6]).await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_not_taken_is_given_up_though_the_peer_goes_on_sending() {
+        let (mut connection, mut peer) = pair();
+        let started = Instant::now();
+        let taking = async {
+            for _ in 0..30 {
+                peer.write_all(b"x").await?;
+                sleep(Duration::from_secs(1)).await;
+                peer.read_u8().await?;
+            }
+            io::Result::Ok(())
+        };
+        tokio::select! {
+            written = connection.write_all(&[0; 128]) => assert_eq!(written.unwrap_err().kind(), ErrorKind::TimedOut),
+            taken = taking => panic!("taken byte by byte: {taken:?}"),
+        }
+        assert_eq!(started.elapsed().as_secs(), WRITE_TIMEOUT.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_end_is_given_up() {
+        let (mut connection, mut peer) = pair();
+        let sending = async { while peer.write_all(&[b'x'; 64]).await.is_ok() {} };
+        let reading = async {
+            let mut taken = [0; 64];
+            loop {
+                if let Err(error) = connection.read_exact(&mut taken).await {
+                    return error.kind();
+                }
+            }
+        };
+        tokio::select! {
+            kind = reading => assert_eq!(kind, ErrorKind::InvalidData),
+            () = sending => panic!("the connection went away"),
+        }
+    }
+}

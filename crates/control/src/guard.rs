@@ -96,16 +96,12 @@ impl Guard {
         }
         let host = authority.host();
         let literal = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-        match literal.parse::<IpAddr>() {
-            Ok(address) => {
-                let address = address.to_canonical();
-                address == self.listen || address.is_loopback() || self.listen.is_unspecified()
-            }
-            Err(_) => {
-                let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-                name == "localhost" || self.allowed_hosts.contains(&name)
-            }
+        if let Ok(address) = literal.parse::<IpAddr>() {
+            let address = address.to_canonical();
+            return address == self.listen || address.is_loopback() || self.listen.is_unspecified();
         }
+        let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        name == "localhost" || self.allowed_hosts.contains(&name)
     }
 
     fn check_token(&self, request: &Request) -> Result<(), Problem> {

@@ -282,3 +282,6 @@ impl fmt::Display for Seconds {
         write!(f, "{whole}.{}", fraction.trim_end_matches('0'))
     }
 }
+
+#[cfg(test)]
+mod tests;

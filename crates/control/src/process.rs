@@ -29,7 +29,7 @@ pub fn read() -> Process {
     }
 }
 
-/// The sum of utime and stime, fields 14 and 15 of proc_pid_stat(5). Field 2 is the program's name in parentheses and may hold
+/// The sum of utime and stime, fields 14 and 15 of `proc_pid_stat(5)`. Field 2 is the program's name in parentheses and may hold
 /// anything, so counting starts behind the last parenthesis.
 fn cpu_ms(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
@@ -39,7 +39,7 @@ fn cpu_ms(stat: &str) -> Option<u64> {
     user.checked_add(system)?.checked_mul(TICK_MS)
 }
 
-/// The number in a line of proc_pid_status(5).
+/// The number in a line of `proc_pid_status(5)`.
 fn field(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_ascii_whitespace().next()?.parse().ok()

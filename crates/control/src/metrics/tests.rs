@@ -1,0 +1,229 @@
+//! The text is read back by a parser that takes nothing but what the format allows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use egret_gateway::stats::{ExchangeCount, Histogram};
+use proptest::prelude::*;
+
+use super::*;
+
+/// One family as it was read: its type and its samples, in order.
+#[derive(Debug)]
+struct Family {
+    kind: String,
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Sample {
+    name: String,
+    labels: BTreeMap<String, String>,
+    value: String,
+}
+
+impl Sample {
+    fn number(&self) -> f64 {
+        self.value.parse().unwrap()
+    }
+}
+
+/// Reads the whole text, and panics at the first thing that the format or its conventions forbid.
+fn parse(text: &str) -> BTreeMap<String, Family> {
+    assert!(text.ends_with('\n') && !text.contains("\n\n"));
+    let mut families = BTreeMap::new();
+    let mut series = BTreeSet::new();
+    let mut lines = text.lines().peekable();
+    while let Some(help) = lines.next() {
+        let (name, words) = help.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')).unwrap();
+        assert!(is_name(name) && name.starts_with("egret_") && !words.is_empty(), "{help}");
+        let kind = lines.next().and_then(|line| line.strip_prefix(&format!("# TYPE {name} "))).unwrap();
+        assert!(["counter", "gauge", "histogram"].contains(&kind), "{kind}");
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+        let mut samples = Vec::new();
+        while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
+            let sample = parse_sample(line);
+            let suffix = sample.name.strip_prefix(name).unwrap();
+            let allowed: &[&str] = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+            assert!(allowed.contains(&suffix), "{line} in {name}");
+            assert!(series.insert((sample.name.clone(), sample.labels.clone())), "twice: {line}");
+            samples.push(sample);
+        }
+        let family = Family { kind: kind.to_owned(), samples };
+        assert!(families.insert(name.to_owned(), family).is_none(), "{name} twice");
+    }
+    families
+}
+
+fn is_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+fn parse_sample(line: &str) -> Sample {
+    let name: String = line.chars().take_while(|character| !matches!(character, '{' | ' ')).collect();
+    assert!(is_name(&name), "{line}");
+    let (labels, rest) = parse_labels(&line[name.len()..]);
+    let value = rest.strip_prefix(' ').unwrap().to_owned();
+    assert!(value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'), "{line}");
+    assert!(value.parse::<f64>().unwrap().is_finite());
+    Sample { name, labels, value }
+}
+
+/// The labels in braces, where there are any, and what stands behind them.
+fn parse_labels(text: &str) -> (BTreeMap<String, String>, &str) {
+    let mut labels = BTreeMap::new();
+    let Some(mut rest) = text.strip_prefix('{') else { return (labels, text) };
+    loop {
+        let (name, behind) = rest.split_once("=\"").unwrap();
+        assert!(is_name(name), "{text}");
+        let (value, behind) = parse_value(behind);
+        assert!(labels.insert(name.to_owned(), value).is_none(), "{name} twice in {text}");
+        match behind.strip_prefix(',') {
+            Some(next) => rest = next,
+            None => return (labels, behind.strip_prefix('}').unwrap()),
+        }
+    }
+}
+
+/// A value up to its closing quote, unescaped, and what stands behind the quote.
+fn parse_value(text: &str) -> (String, &str) {
+    let mut value = String::new();
+    let mut characters = text.char_indices();
+    while let Some((index, character)) = characters.next() {
+        match character {
+            '"' => return (value, &text[index + 1..]),
+            '\\' => value.push(match characters.next().unwrap().1 {
+                'n' => '\n',
+                escaped @ ('\\' | '"') => escaped,
+                other => panic!("\\{other} is no escape"),
+            }),
+            _ => value.push(character),
+        }
+    }
+    panic!("no closing quote in {text}");
+}
+
+fn provider(name: &str, values_us: &[u64]) -> ProviderSnapshot {
+    let histogram = Histogram::default();
+    values_us.iter().for_each(|value| histogram.record(*value));
+    let mut provider = ProviderSnapshot {
+        name: name.to_owned(),
+        exchanges: vec![ExchangeCount { method: "GET", status: "2xx", count: 7 }],
+        sent_bytes: 11,
+        ..ProviderSnapshot::default()
+    };
+    histogram.add_to(&mut provider.latency);
+    provider
+}
+
+fn render_providers(providers: Vec<ProviderSnapshot>) -> BTreeMap<String, Family> {
+    let stats = StatsSnapshot { providers, ..StatsSnapshot::default() };
+    parse(&render(&stats, true, "1.2.3", &Process::default()))
+}
+
+fn only(families: &BTreeMap<String, Family>, name: &str) -> String {
+    let [sample] = families[name].samples.as_slice() else { panic!("{name} has several samples") };
+    sample.value.clone()
+}
+
+#[test]
+fn every_figure_is_shown_in_its_family() {
+    let stats = StatsSnapshot {
+        uptime_s: 90,
+        providers: vec![provider("stripe", &[]), provider("-", &[])],
+        generated: vec![Count { name: "egress-denied", count: 4 }],
+        denials: vec![Count { name: "metadata", count: 5 }],
+        reloads: 2,
+        reloads_refused: 3,
+        ..StatsSnapshot::default()
+    };
+    let process =
+        Process { cpu_ms: Some(1_230), resident_bytes: Some(4_096), open_fds: Some(9), threads: Some(4) };
+    let families = parse(&render(&stats, false, "1.2.3", &process));
+
+    let exchange = Sample {
+        name: "egret_exchanges_total".into(),
+        labels: [("provider", "stripe"), ("method", "GET"), ("status", "2xx")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        value: "7".into(),
+    };
+    assert_eq!(families["egret_exchanges_total"].samples[0], exchange);
+    for (name, value) in [
+        ("egret_uptime_seconds", "90"),
+        ("egret_ready", "0"),
+        ("egret_build_info", "1"),
+        ("egret_generated_answers_total", "4"),
+        ("egret_denials_total", "5"),
+        ("egret_process_cpu_seconds_total", "1.23"),
+        ("egret_process_resident_memory_bytes", "4096"),
+        ("egret_process_open_fds", "9"),
+        ("egret_process_threads", "4"),
+        ("egret_dns_lookups_total", "0"),
+        ("egret_client_connections", "0"),
+    ] {
+        assert_eq!(only(&families, name), value, "{name}");
+    }
+    let reloads: Vec<_> =
+        families["egret_config_reloads_total"].samples.iter().map(|sample| &*sample.value).collect();
+    assert_eq!(reloads, ["2", "3"]);
+    assert_eq!(families["egret_provider_sent_bytes_total"].samples[1].labels["provider"], "-");
+}
+
+#[test]
+fn what_the_system_does_not_tell_is_left_out() {
+    let families = render_providers(Vec::new());
+    assert!(families.keys().all(|name| !name.starts_with("egret_process_")));
+}
+
+#[test]
+fn a_histogram_cumulates_in_seconds_and_ends_in_infinity() {
+    let values_us = [1, 10, 11, 150_000, 299_999_999, 400_000_000];
+    let families = render_providers(vec![provider("stripe", &values_us), provider("-", &[])]);
+    let family = &families["egret_exchange_latency_seconds"];
+    assert_eq!(family.kind, "histogram");
+    for name in ["stripe", "-"] {
+        let of_provider: Vec<_> =
+            family.samples.iter().filter(|sample| sample.labels["provider"] == name).collect();
+        let (buckets, [sum, count]) = of_provider.split_at(of_provider.len() - 2) else { panic!() };
+        let bounds: Vec<f64> =
+            buckets.iter().map(|bucket| bucket.labels["le"].replace('+', "").parse().unwrap()).collect();
+        let counts: Vec<f64> = buckets.iter().map(|bucket| bucket.number()).collect();
+        assert_eq!(buckets.len(), BOUNDS_US.len() + 1);
+        assert!(bounds.is_sorted() && counts.is_sorted());
+        assert_eq!(buckets.last().unwrap().labels["le"], "+Inf");
+        assert_eq!(buckets.last().unwrap().value, count.value);
+        assert_eq!(
+            (&*sum.name, &*count.name),
+            ("egret_exchange_latency_seconds_sum", "egret_exchange_latency_seconds_count")
+        );
+    }
+    let samples = &family.samples;
+    assert_eq!((samples[0].labels["le"].as_str(), samples[0].value.as_str()), ("0.00001", "2"));
+    assert_eq!(
+        (samples[26].value.as_str(), samples[27].value.as_str(), samples[28].value.as_str()),
+        ("6", "700.150021", "6")
+    );
+}
+
+#[test]
+fn seconds_are_exact() {
+    for (micros, text) in [(0, "0"), (1, "0.000001"), (10, "0.00001"), (1_500_000, "1.5"), (60_000_000, "60")]
+    {
+        assert_eq!(Seconds(micros).to_string(), text);
+    }
+    assert_eq!(Seconds(u64::MAX).to_string(), "18446744073709.551615");
+}
+
+proptest! {
+    #[test]
+    fn any_name_survives_as_a_label(name in "\\PC*|[\\\\\"\n\r\t{},= a]{0,12}") {
+        let families = render_providers(vec![provider(&name, &[5])]);
+        for family in families.values().filter(|family| !family.samples.is_empty()) {
+            for label in family.samples.iter().filter_map(|sample| sample.labels.get("provider")) {
+                prop_assert_eq!(label, &name);
+            }
+        }
+        prop_assert_eq!(&families["egret_exchanges_total"].samples[0].labels["provider"], &name);
+    }
+}

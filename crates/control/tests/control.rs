@@ -1,0 +1,430 @@
+//! The control port over real sockets: who is answered, and what.
+#![expect(clippy::unwrap_used, reason = "a test that cannot talk to the control port has failed")]
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use egret_config::Secret;
+use egret_control::{Control, ControlConfig, ControlError, Source};
+use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
+use serde_json::{Value, json};
+
+/// Every path that is answered with figures.
+const GUARDED: [&str; 3] = ["/metrics", "/api/v1/config", "/api/v1/stats"];
+
+/// Every path that is answered without a token.
+const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/", "/page.css", "/page.js"];
+
+/// A gateway of which everything is known.
+#[derive(Default)]
+struct Fixed {
+    draining: AtomicBool,
+}
+
+impl Source for Fixed {
+    fn stats(&self) -> StatsSnapshot {
+        let histogram = Histogram::default();
+        (0..99).for_each(|_| histogram.record(90));
+        histogram.record(2_000);
+        let mut provider = ProviderSnapshot { name: "stripe".into(), ..ProviderSnapshot::default() };
+        histogram.add_to(&mut provider.latency);
+        StatsSnapshot { uptime_s: 5, providers: vec![provider], ..StatsSnapshot::default() }
+    }
+
+    fn ready(&self) -> bool {
+        !self.draining.load(Ordering::Relaxed)
+    }
+
+    fn config(&self) -> Value {
+        json!({ "control": { "token": "${env:TOKEN}" } })
+    }
+
+    fn version(&self) -> &'static str {
+        "1.2.3"
+    }
+}
+
+/// What came back on a connection that was closed after the answer.
+struct Answer {
+    status: u16,
+    head: String,
+    content: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.content).unwrap()
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    /// The status of a problem that is well formed (RFC 9457).
+    fn problem(&self) -> u16 {
+        let problem = self.json();
+        assert_eq!(self.field("content-type"), Some("application/problem+json"));
+        assert_eq!(problem["status"], json!(self.status));
+        assert!(
+            problem["title"].is_string() && problem["detail"].is_string() && problem["type"] == "about:blank"
+        );
+        self.status
+    }
+}
+
+fn loopback() -> ControlConfig {
+    ControlConfig { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..ControlConfig::default() }
+}
+
+/// The token is the package name: a variable that cargo always sets for tests.
+fn with_token() -> (ControlConfig, String) {
+    let token = Secret::resolve("${env:CARGO_PKG_NAME}").unwrap();
+    let text = token.expose().to_owned();
+    (ControlConfig { token: Some(token), ..loopback() }, text)
+}
+
+fn start(config: &ControlConfig) -> Control {
+    Control::start(config, Arc::new(Fixed::default())).unwrap()
+}
+
+fn connect(control: &Control) -> TcpStream {
+    let address = SocketAddr::from(([127, 0, 0, 1], control.address().port()));
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// Sends the bytes as they are.
+fn send(control: &Control, request: &str) -> Answer {
+    let mut stream = connect(control);
+    stream.write_all(request.as_bytes()).unwrap();
+    read_answer(stream)
+}
+
+fn call(control: &Control, request_line: &str, fields: &str) -> Answer {
+    send(control, &format!("{request_line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{fields}\r\n"))
+}
+
+fn get(control: &Control, path: &str) -> Answer {
+    call(control, &format!("GET {path}"), "")
+}
+
+fn read_answer(stream: TcpStream) -> Answer {
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(reader.read_line(&mut head).unwrap(), 0, "closed after {head:?}");
+    }
+    let mut content = String::new();
+    reader.read_to_string(&mut content).unwrap();
+    Answer { status: head.split(' ').nth(1).unwrap().parse().unwrap(), head, content }
+}
+
+#[test]
+fn the_probes_tell_living_from_ready() {
+    let source = Arc::new(Fixed::default());
+    let control = Control::start(&loopback(), Arc::clone(&source) as Arc<dyn Source>).unwrap();
+    assert_eq!((get(&control, "/healthz").status, get(&control, "/readyz").status), (200, 200));
+    source.draining.store(true, Ordering::Relaxed);
+    assert_eq!((get(&control, "/healthz").status, get(&control, "/readyz").problem()), (200, 503));
+}
+
+#[test]
+fn metrics_are_prometheus_text() {
+    let control = start(&loopback());
+    let answer = get(&control, "/metrics");
+    assert_eq!(answer.field("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert!(
+        answer.content.contains("\negret_exchange_latency_seconds_count{provider=\"stripe\"} 100\n"),
+        "{}",
+        answer.content
+    );
+    assert!(answer.content.contains("\negret_build_info{version=\"1.2.3\"} 1\n"));
+}
+
+#[test]
+fn stats_hold_the_snapshot_and_quantiles_by_provider() {
+    let control = start(&loopback());
+    let stats = get(&control, "/api/v1/stats").json();
+    assert_eq!(
+        (&stats["uptime_s"], &stats["version"], &stats["ready"]),
+        (&json!(5), &json!("1.2.3"), &json!(true))
+    );
+    assert_eq!(stats["providers"][0]["name"], "stripe");
+    assert_eq!(stats["quantiles_us"]["stripe"]["latency"], json!({ "p50": 100, "p90": 100, "p99": 100 }));
+    assert_eq!(
+        stats["quantiles_us"]["stripe"]["footprint"],
+        json!({ "p50": null, "p90": null, "p99": null })
+    );
+    assert_eq!(
+        stats["bounds_us"].as_array().unwrap().len() + 1,
+        stats["providers"][0]["latency"]["buckets"].as_array().unwrap().len()
+    );
+}
+
+#[test]
+fn the_running_config_is_shown_as_the_gateway_gives_it() {
+    assert_eq!(
+        get(&start(&loopback()), "/api/v1/config").json(),
+        json!({ "control": { "token": "${env:TOKEN}" } })
+    );
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere_and_holds_no_code_of_its_own() {
+    let control = start(&loopback());
+    let page = get(&control, "/");
+    assert_eq!(page.field("content-type"), Some("text/html; charset=utf-8"));
+    for forbidden in ["style=", "<style", "<script>", " onclick", "javascript:", "http:", "https:"] {
+        let text = page.content.replace("http://www.w3.org/2000/svg", "");
+        assert!(!text.contains(forbidden), "{forbidden}");
+    }
+    assert_eq!(get(&control, "/page.css").field("content-type"), Some("text/css; charset=utf-8"));
+    assert_eq!(get(&control, "/page.js").field("content-type"), Some("text/javascript; charset=utf-8"));
+    let policy = page.field("content-security-policy").unwrap();
+    assert!(
+        policy.contains("default-src 'none'")
+            && policy.contains("script-src 'self'")
+            && !policy.contains("unsafe"),
+        "{policy}"
+    );
+}
+
+#[test]
+fn every_answer_is_kept_out_of_caches_and_away_from_other_origins() {
+    let (config, _) = with_token();
+    let control = start(&config);
+    let requests = ["GET /", "GET /healthz", "GET /no/such", "POST /", "GET /metrics"];
+    for answer in
+        requests.map(|request_line| call(&control, request_line, "origin: http://elsewhere.test\r\n"))
+    {
+        assert_eq!(answer.field("cache-control"), Some("no-store"));
+        assert_eq!(answer.field("x-content-type-options"), Some("nosniff"));
+        assert!(answer.field("content-security-policy").is_some());
+        assert!(!answer.head.contains("access-control-"), "{}", answer.head);
+    }
+}
+
+#[test]
+fn only_a_host_that_is_ours_is_answered() {
+    let config = ControlConfig { allowed_hosts: vec!["Egret.Internal".into()], ..loopback() };
+    let control = start(&config);
+    let port = control.address().port();
+    let ours = [
+        "localhost",
+        "LOCALHOST:1",
+        "127.0.0.1",
+        "[::1]:8001",
+        "127.0.0.2",
+        "egret.internal:80",
+        "egret.INTERNAL.",
+    ];
+    for host in
+        ours.map(str::to_owned).into_iter().chain([format!("127.0.0.1:{port}"), format!("localhost:{port}")])
+    {
+        for path in GUARDED.into_iter().chain(PUBLIC) {
+            let answer =
+                send(&control, &format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"));
+            assert_eq!(answer.status, 200, "{host} {path}");
+        }
+    }
+    let others = [
+        "evil.test",
+        "evil.test:8001",
+        "localhost.evil.test",
+        "192.0.2.1",
+        "0.0.0.0",
+        "a@localhost",
+        "localhost@evil.test",
+        "[::2]",
+        "",
+        "127.1",
+        "2130706433",
+    ];
+    for host in others {
+        for path in GUARDED.into_iter().chain(PUBLIC) {
+            let answer =
+                send(&control, &format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"));
+            assert_eq!(answer.problem(), 421, "{host} {path}");
+            assert!(
+                host.is_empty() || host == "0.0.0.0" || !answer.content.contains(host),
+                "nothing is repeated"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_request_has_exactly_one_host_and_its_target_none_but_ours() {
+    let control = start(&loopback());
+    for fields in ["", "host: localhost\r\nhost: localhost\r\n"] {
+        let answer = send(&control, &format!("GET /healthz HTTP/1.1\r\n{fields}connection: close\r\n\r\n"));
+        assert_eq!(answer.problem(), 400);
+    }
+    assert_eq!(call(&control, "GET http://evil.test/metrics", "").problem(), 421);
+    assert_eq!(call(&control, "GET http://localhost/metrics", "").status, 200);
+    assert_eq!(call(&control, "CONNECT evil.test:443", "").problem(), 421);
+}
+
+#[test]
+fn only_reading_is_answered() {
+    let control = start(&loopback());
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PURGE"] {
+        let answer = call(&control, &format!("{method} /metrics"), "");
+        assert_eq!((answer.problem(), answer.field("allow")), (405, Some("GET, HEAD")), "{method}");
+    }
+    let head = call(&control, "HEAD /healthz", "");
+    assert_eq!((head.status, &*head.content), (200, ""));
+}
+
+#[test]
+fn a_token_guards_everything_but_the_probes_and_the_page() {
+    let (config, token) = with_token();
+    let control = start(&config);
+    for path in GUARDED.into_iter().chain(["/no/such", "/page.css/", "//", "/healthz/"]) {
+        let wrong = [
+            String::new(),
+            format!("{token}x"),
+            token[1..].to_owned(),
+            token.to_uppercase(),
+            format!("{token} {token}"),
+        ];
+        let fields = wrong.iter().map(|wrong| format!("authorization: Bearer {wrong}\r\n"));
+        let others = [
+            String::new(),
+            format!("authorization: Basic {token}\r\n"),
+            format!("authorization: {token}\r\n"),
+        ];
+        for fields in fields.chain(others) {
+            let answer = call(&control, &format!("GET {path}"), &fields);
+            assert_eq!(
+                (answer.problem(), answer.field("www-authenticate")),
+                (401, Some("Bearer realm=\"egret\"")),
+                "{path} {fields}"
+            );
+        }
+    }
+    for path in GUARDED {
+        for scheme in ["Bearer", "bearer"] {
+            assert_eq!(
+                call(&control, &format!("GET {path}"), &format!("authorization: {scheme} {token}\r\n"))
+                    .status,
+                200,
+                "{path}"
+            );
+        }
+    }
+    for path in PUBLIC {
+        assert_eq!(get(&control, path).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn an_address_off_loopback_is_served_only_with_a_token_and_by_its_address() {
+    let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let open = ControlConfig { listen: everywhere, ..loopback() };
+    assert!(matches!(Control::start(&open, Arc::new(Fixed::default())), Err(ControlError::Exposed { .. })));
+
+    let control = start(&ControlConfig { listen: everywhere, ..with_token().0 });
+    let probe = |host: &str| {
+        send(&control, &format!("GET /healthz HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")).status
+    };
+    assert_eq!((probe("192.0.2.1:8001"), probe("egret.evil.test")), (200, 421));
+}
+
+#[test]
+fn an_unknown_path_is_a_problem() {
+    let control = start(&loopback());
+    for path in ["/no/such", "/api/v1", "/api/v1/stats/", "/../etc/passwd", "/%2e%2e/page.js"] {
+        assert_eq!(get(&control, path).problem(), 404, "{path}");
+    }
+}
+
+#[test]
+fn content_is_refused_and_the_connection_closed() {
+    let control = start(&loopback());
+    for fields in ["content-length: 5\r\n", "transfer-encoding: chunked\r\n"] {
+        let answer = send(&control, &format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n"));
+        assert_eq!((answer.problem(), answer.field("connection")), (413, Some("close")));
+    }
+}
+
+#[test]
+fn a_large_head_is_refused() {
+    let control = start(&loopback());
+    assert_eq!(
+        call(&control, "GET /healthz", &format!("x-large: {}\r\n", "x".repeat(17 << 10))).problem(),
+        431
+    );
+    assert_eq!(call(&control, "GET /healthz", &"x-many: 1\r\n".repeat(200)).status, 431);
+    assert_eq!(call(&control, "GET /healthz", &format!("x-fair: {}\r\n", "x".repeat(8 << 10))).status, 200);
+}
+
+#[test]
+fn a_head_without_end_is_cut_off() {
+    let control = start(&loopback());
+    let mut stream = connect(&control);
+    let cut = (0..1_000).any(|_| stream.write_all(&[b'x'; 1_024]).is_err());
+    let mut answer = Vec::new();
+    // A reset is as good an end as any; only the test's own timeout is none.
+    let read = stream.read_to_end(&mut answer);
+    assert!(cut || !read.as_ref().is_err_and(|error| error.kind() != ErrorKind::ConnectionReset), "{read:?}");
+    assert!(!answer.starts_with(b"HTTP/1.1 2"));
+    assert_eq!(get(&control, "/healthz").status, 200);
+}
+
+#[test]
+fn bad_bytes_end_their_own_connection_alone() {
+    let control = start(&loopback());
+    for bytes in [
+        "\0\0\0\0\r\n\r\n",
+        "GET / HTTP/9.9\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "GET /\0 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    ] {
+        let mut stream = connect(&control);
+        stream.write_all(bytes.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // A reset is as good an end as any.
+        let _ = stream.read_to_end(&mut answer);
+        assert!(
+            answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"),
+            "{:?}",
+            String::from_utf8_lossy(&answer)
+        );
+    }
+    assert_eq!(get(&control, "/healthz").status, 200);
+}
+
+#[test]
+fn silent_peers_cannot_keep_others_out() {
+    let control = start(&loopback());
+    let silent: Vec<_> = (0..64).map(|_| connect(&control)).collect();
+    let mut asking = connect(&control);
+    asking.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    // They hold every place there is, until they are let go of after five seconds.
+    assert_eq!(read_answer(asking).status, 200);
+    drop(silent);
+}
+
+#[test]
+fn stopping_frees_the_port_and_waits_for_no_idle_connection() {
+    let control = start(&loopback());
+    let address = control.address();
+    let mut idle = connect(&control);
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    idle.read_exact(&mut [0; 15]).unwrap();
+    control.stop();
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let control = start(&loopback());
+    let again = ControlConfig { listen: control.address(), ..loopback() };
+    let error = Control::start(&again, Arc::new(Fixed::default())).unwrap_err();
+    assert!(error.to_string().contains(&control.address().to_string()), "{error}");
+}
