@@ -2,5 +2,6 @@
 
 pub mod authority;
 pub mod config;
+pub mod dns;
 pub mod policy;
 pub mod stats;

@@ -1,0 +1,339 @@
+//! Resolving host names, for all workers together.
+//!
+//! One thread, `egret-dns`, owns the cache and asks the name servers; workers ask it over a channel. So a name is looked
+//! up once however many workers and connections want it, and no lock is shared. A worker only asks when it dials, which
+//! is rare beside the exchanges that go over pooled connections, so the hop between threads does not matter.
+
+mod cache;
+mod lookup;
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::config::DnsConfig;
+use crate::stats::{Counter, DnsSnapshot};
+use cache::Cache;
+use lookup::{Lookup, SystemLookup};
+
+/// Look-ups under way at once; further names queue.
+const LOOKUPS_MAX: usize = 128;
+
+/// Names that queue for a look-up; further ones fail as [`DnsError::Busy`].
+const QUEUE_MAX: usize = 4_096;
+
+/// Askers that wait for an answer, all names together; further ones fail as [`DnsError::Busy`].
+const WAITERS_MAX: usize = 65_536;
+
+/// Questions on their way to the thread; further ones fail as [`DnsError::Busy`].
+const CHANNEL_MAX: usize = 8_192;
+
+/// Why a name has no addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DnsError {
+    /// The name does not exist or has no addresses.
+    NotFound,
+    /// The name servers refuse, fail, or cannot be reached.
+    Failed,
+    /// No answer within `gateway.dns.timeout`.
+    Timeout,
+    /// Too many look-ups wait already.
+    Busy,
+    /// The gateway is stopping.
+    Stopped,
+}
+
+impl fmt::Display for DnsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotFound => "the host name does not exist or has no addresses",
+            Self::Failed => "the name servers failed or could not be reached",
+            Self::Timeout => "the name servers did not answer in time",
+            Self::Busy => "too many host names are being looked up already",
+            Self::Stopped => "the resolver has stopped",
+        })
+    }
+}
+
+impl std::error::Error for DnsError {}
+
+/// The addresses of a name, never empty.
+pub type Addresses = Arc<[IpAddr]>;
+
+type Outcome = Result<Addresses, DnsError>;
+
+/// A handle on the resolver's thread, to be cloned into each worker. The thread ends with the last handle.
+#[derive(Debug, Clone)]
+pub struct Resolver {
+    asks: mpsc::Sender<Ask>,
+    config: watch::Sender<DnsConfig>,
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug)]
+struct Ask {
+    host: Box<str>,
+    answer: oneshot::Sender<Outcome>,
+}
+
+/// Written by the resolver's thread alone, but for `turned_away`.
+#[derive(Debug, Default)]
+struct Counters {
+    lookups: Counter,
+    hits: Counter,
+    coalesced: Counter,
+    failures: Counter,
+    entries: AtomicU64,
+    turned_away: AtomicU64,
+}
+
+impl Resolver {
+    /// Starts the thread. Fails where the system gives no thread or no epoll instance.
+    pub fn start(config: &DnsConfig) -> io::Result<Self> {
+        let (resolver, receivers) = Self::new(config);
+        let counters = resolver.counters.clone();
+        let config = config.clone();
+        // The runtime cannot move between threads, so the thread makes it and says how that went.
+        let (report, started) = std::sync::mpsc::sync_channel(1);
+        std::thread::Builder::new().name("egret-dns".to_owned()).spawn(move || {
+            match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+                Ok(runtime) => {
+                    let _ = report.send(Ok(()));
+                    runtime.block_on(serve(SystemLookup::new(&config), receivers, counters));
+                }
+                Err(error) => {
+                    let _ = report.send(Err(error));
+                }
+            }
+        })?;
+        started.recv().unwrap_or_else(|_| Err(io::Error::other("the resolver's thread ended")))?;
+        Ok(resolver)
+    }
+
+    fn new(config: &DnsConfig) -> (Self, Receivers) {
+        let (asks, receiver) = mpsc::channel(CHANNEL_MAX);
+        let (sender, watch) = watch::channel(config.clone());
+        let resolver = Self { asks, config: sender, counters: Arc::default() };
+        (resolver, Receivers { asks: receiver, config: watch })
+    }
+
+    /// The addresses of `host`, a name in normal form or an address, in the order that the name server gave them, IPv6
+    /// before IPv4.
+    ///
+    /// `localhost` and names under it are loopback without asking anybody (RFC 6761 §6.3).
+    pub async fn resolve(&self, host: &str) -> Result<Addresses, DnsError> {
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok([ip].into());
+        }
+        if host == "localhost" || host.ends_with(".localhost") {
+            return Ok([Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()].into());
+        }
+        let (answer, receiver) = oneshot::channel();
+        self.asks.try_send(Ask { host: host.into(), answer }).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => {
+                self.counters.turned_away.fetch_add(1, Relaxed);
+                DnsError::Busy
+            }
+            mpsc::error::TrySendError::Closed(_) => DnsError::Stopped,
+        })?;
+        receiver.await.unwrap_or(Err(DnsError::Stopped))
+    }
+
+    /// Obeys a new configuration from the next look-up on. What is in the cache stays until its time is over.
+    pub fn reconfigure(&self, config: &DnsConfig) {
+        self.config.send_replace(config.clone());
+    }
+
+    /// What was counted since start.
+    pub fn snapshot(&self) -> DnsSnapshot {
+        let turned_away = self.counters.turned_away.load(Relaxed);
+        DnsSnapshot {
+            lookups: self.counters.lookups.get() + turned_away,
+            hits: self.counters.hits.get(),
+            coalesced: self.counters.coalesced.get(),
+            failures: self.counters.failures.get() + turned_away,
+            entries: self.counters.entries.load(Relaxed),
+        }
+    }
+}
+
+/// What the thread hears.
+struct Receivers {
+    asks: mpsc::Receiver<Ask>,
+    config: watch::Receiver<DnsConfig>,
+}
+
+/// Answers until the last handle is gone.
+async fn serve<L: Lookup>(lookup: L, mut receivers: Receivers, counters: Arc<Counters>) {
+    let config = receivers.config.borrow_and_update().clone();
+    let service = Rc::new(Service {
+        state: RefCell::new(State {
+            lookup,
+            cache: Cache::new(config.entries),
+            config,
+            waiting: HashMap::new(),
+            waiters: 0,
+            queue: VecDeque::new(),
+            under_way: 0,
+        }),
+        counters,
+    });
+    while let Some(ask) = receivers.asks.recv().await {
+        if receivers.config.has_changed().unwrap_or(false) {
+            service.reconfigure(receivers.config.borrow_and_update().clone());
+        }
+        service.ask(ask);
+    }
+    // Nobody is left to answer; look-ups that are dropped with the runtime must not begin others.
+    service.state.borrow_mut().queue.clear();
+}
+
+/// The cache and the look-ups under way. Borrows of the state never last over an `await`.
+struct Service<L> {
+    state: RefCell<State<L>>,
+    counters: Arc<Counters>,
+}
+
+struct State<L> {
+    lookup: L,
+    config: DnsConfig,
+    cache: Cache,
+    /// Who waits for which name; a name is here from the first question to the answer.
+    waiting: HashMap<Arc<str>, Vec<oneshot::Sender<Outcome>>>,
+    /// How many wait, all names together.
+    waiters: usize,
+    /// Names whose look-up has not begun, and since when they wait.
+    queue: VecDeque<(Arc<str>, Instant)>,
+    under_way: usize,
+}
+
+impl<L: Lookup> Service<L> {
+    fn reconfigure(&self, config: DnsConfig) {
+        let mut state = self.state.borrow_mut();
+        state.lookup.reconfigure(&config);
+        state.cache.resize(config.entries);
+        state.config = config;
+        self.counters.entries.store(state.cache.len(), Relaxed);
+    }
+
+    fn ask(self: &Rc<Self>, Ask { host, answer }: Ask) {
+        self.counters.lookups.add(1);
+        let mut state = self.state.borrow_mut();
+        let now = Instant::now();
+        if let Some(outcome) = state.cache.get(&host, now) {
+            self.counters.hits.add(1);
+            self.reply(answer, outcome);
+        } else if state.waiters >= WAITERS_MAX {
+            self.reply(answer, Err(DnsError::Busy));
+        } else if let Some(waiters) = state.waiting.get_mut(&*host) {
+            waiters.push(answer);
+            state.waiters += 1;
+            self.counters.coalesced.add(1);
+        } else if state.queue.len() >= QUEUE_MAX {
+            self.reply(answer, Err(DnsError::Busy));
+        } else {
+            let host: Arc<str> = host.into();
+            state.waiting.insert(host.clone(), vec![answer]);
+            state.waiters += 1;
+            state.queue.push_back((host, now));
+            drop(state);
+            self.begin();
+        }
+    }
+
+    /// Begins queued look-ups as far as the bound allows.
+    fn begin(self: &Rc<Self>) {
+        let mut state = self.state.borrow_mut();
+        while state.under_way < LOOKUPS_MAX {
+            let Some((host, since)) = state.queue.pop_front() else { return };
+            state.under_way += 1;
+            let timeout = state.config.timeout.get();
+            let deadline = (!timeout.is_zero()).then(|| since + timeout);
+            let looking_up = state.lookup.lookup(host.clone());
+            let under_way = UnderWay { service: self.clone(), host, outcome: Err(DnsError::Failed) };
+            tokio::task::spawn_local(async move {
+                let outcome = match deadline {
+                    Some(deadline) => {
+                        tokio::time::timeout_at(deadline, looking_up).await.unwrap_or(Err(DnsError::Timeout))
+                    }
+                    None => looking_up.await,
+                };
+                under_way.done(outcome);
+            });
+        }
+    }
+
+    fn finish(self: &Rc<Self>, host: Arc<str>, outcome: Result<Answer, DnsError>) {
+        let mut state = self.state.borrow_mut();
+        state.under_way -= 1;
+        let (outcome, lifetime) = match outcome {
+            Ok(Answer { addresses, .. }) if addresses.is_empty() => {
+                (Err(DnsError::NotFound), state.config.negative_ttl.get())
+            }
+            Ok(Answer { addresses, ttl }) => {
+                let (min, max) = (state.config.ttl_min.get(), state.config.ttl_max.get());
+                // Not `clamp`, which panics where a config has them the wrong way round.
+                (Ok(addresses.into()), ttl.unwrap_or(min).min(max).max(min))
+            }
+            Err(error) => (Err(error), state.config.negative_ttl.get()),
+        };
+        let waiters = state.waiting.remove(&host).unwrap_or_default();
+        state.waiters -= waiters.len();
+        state.cache.insert(host, outcome.clone(), Instant::now() + lifetime);
+        self.counters.entries.store(state.cache.len(), Relaxed);
+        drop(state);
+        for waiter in waiters {
+            self.reply(waiter, outcome.clone());
+        }
+        self.begin();
+    }
+
+    fn reply(&self, asker: oneshot::Sender<Outcome>, outcome: Outcome) {
+        if outcome.is_err() {
+            self.counters.failures.add(1);
+        }
+        // An asker that went away needs no answer.
+        let _ = asker.send(outcome);
+    }
+}
+
+/// A look-up under way. It is finished on drop, so that its askers are answered even if it panics.
+struct UnderWay<L: Lookup> {
+    service: Rc<Service<L>>,
+    host: Arc<str>,
+    outcome: Result<Answer, DnsError>,
+}
+
+impl<L: Lookup> UnderWay<L> {
+    fn done(mut self, outcome: Result<Answer, DnsError>) {
+        self.outcome = outcome;
+    }
+}
+
+impl<L: Lookup> Drop for UnderWay<L> {
+    fn drop(&mut self) {
+        let outcome = std::mem::replace(&mut self.outcome, Err(DnsError::Failed));
+        self.service.clone().finish(self.host.clone(), outcome);
+    }
+}
+
+/// What a look-up found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Answer {
+    addresses: Vec<IpAddr>,
+    /// How long the answer holds; `None` where the source does not say.
+    ttl: Option<Duration>,
+}
+
+#[cfg(test)]
+mod tests;

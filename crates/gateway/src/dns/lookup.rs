@@ -1,0 +1,269 @@
+//! Who is asked for names that are not in the cache: name servers, or the system's `getaddrinfo`.
+
+use std::future::{Future, poll_fn};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, SystemTime};
+
+use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::system_conf::read_system_conf;
+use hickory_resolver::{Hosts, TokioResolver};
+
+use super::{Answer, DnsError};
+use crate::config::{DnsConfig, Resolver};
+
+/// Where names that have no entry in the cache are looked up.
+pub(super) trait Lookup: 'static {
+    /// Looks one name up. The caller sets the time limit.
+    fn lookup(&mut self, host: Arc<str>) -> impl Future<Output = Result<Answer, DnsError>> + 'static;
+
+    /// Obeys a new configuration from the next look-up on.
+    fn reconfigure(&mut self, config: &DnsConfig);
+}
+
+/// How long the second address family is waited for once the first has answered (RFC 8305 §3). Some name servers never
+/// answer for IPv6; their hosts should not take the whole time limit to resolve.
+const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
+
+/// How long an address of `/etc/hosts` holds, so that an edit shows within seconds.
+const HOSTS_TTL: Duration = Duration::from_secs(5);
+
+/// Addresses taken of one answer.
+const ADDRESSES_MAX: usize = 32;
+
+/// Look-ups as `gateway.dns` says.
+pub(super) struct SystemLookup {
+    config: DnsConfig,
+    /// Built at the first look-up and again when a file of the system has changed since, as on a laptop that changes nets.
+    dns: Option<(Files, Arc<Dns>)>,
+}
+
+/// When the files that say how to resolve were last modified.
+#[derive(Debug, PartialEq, Eq)]
+struct Files([Option<SystemTime>; 2]);
+
+impl Files {
+    fn now() -> Self {
+        let modified = |path: &str| std::fs::metadata(Path::new(path)).and_then(|file| file.modified()).ok();
+        Self([modified("/etc/resolv.conf"), modified("/etc/hosts")])
+    }
+}
+
+impl SystemLookup {
+    pub(super) fn new(config: &DnsConfig) -> Self {
+        Self { config: config.clone(), dns: None }
+    }
+
+    fn dns(&mut self) -> Result<Arc<Dns>, DnsError> {
+        let files = Files::now();
+        if let Some((before, dns)) = &self.dns
+            && *before == files
+        {
+            return Ok(dns.clone());
+        }
+        let dns = Arc::new(Dns::new(&self.config, Hosts::from_system().unwrap_or_default())?);
+        self.dns = Some((files, dns.clone()));
+        Ok(dns)
+    }
+}
+
+impl Lookup for SystemLookup {
+    fn lookup(&mut self, host: Arc<str>) -> impl Future<Output = Result<Answer, DnsError>> + 'static {
+        let dns = match self.config.resolver {
+            Resolver::Dns => Some(self.dns()),
+            Resolver::System => None,
+        };
+        async move {
+            match dns {
+                Some(dns) => dns?.lookup(&host).await,
+                None => getaddrinfo(&host).await,
+            }
+        }
+    }
+
+    fn reconfigure(&mut self, config: &DnsConfig) {
+        self.config = config.clone();
+        self.dns = None;
+    }
+}
+
+/// Asks the system, on a thread that may block.
+async fn getaddrinfo(host: &str) -> Result<Answer, DnsError> {
+    // The error kinds of getaddrinfo do not tell a missing name from a failing server.
+    let found = tokio::net::lookup_host((host, 0)).await.map_err(|_| DnsError::NotFound)?;
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in found.map(|address| address.ip()).take(ADDRESSES_MAX) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    Ok(Answer { addresses, ttl: None })
+}
+
+/// Name servers, and the hosts file before them.
+struct Dns {
+    resolver: TokioResolver,
+    hosts: Hosts,
+    search: Vec<Name>,
+    /// A name with fewer dots is first tried under the search domains.
+    dots_min: usize,
+}
+
+impl Dns {
+    fn new(config: &DnsConfig, hosts: Hosts) -> Result<Self, DnsError> {
+        // Without a readable resolv.conf the name server is this machine, see resolv.conf(5).
+        let (system, mut options) = read_system_conf().unwrap_or_else(|_| {
+            let local = NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into());
+            (ResolverConfig::from_parts(None, Vec::new(), vec![local]), ResolverOpts::default())
+        });
+        let (domain, mut search, mut servers) = system.into_parts();
+        if !config.servers.is_empty() {
+            servers = config.servers.iter().map(name_server).collect();
+        }
+        if search.is_empty() {
+            search.extend(domain);
+        }
+        // Names are made whole and the hosts file is read here, and answers are kept by our own cache.
+        let dots_min = options.ndots;
+        options.use_hosts_file = ResolveHosts::Never;
+        options.cache_size = 0;
+        if !config.timeout.is_zero() {
+            // Leaves time for a second try within the limit.
+            options.timeout = options.timeout.min(config.timeout.get() / 2);
+        }
+        let config = ResolverConfig::from_parts(None, Vec::new(), servers);
+        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        *builder.options_mut() = options;
+        let resolver = builder.build().map_err(|_| DnsError::Failed)?;
+        Ok(Self { resolver, hosts, search, dots_min })
+    }
+
+    async fn lookup(&self, host: &str) -> Result<Answer, DnsError> {
+        let name = Name::from_ascii(host).map_err(|_| DnsError::NotFound)?;
+        if let Some(answer) = self.in_hosts(&name) {
+            return Ok(answer);
+        }
+        let mut worst = DnsError::NotFound;
+        for name in self.whole_names(name, host) {
+            match self.ask(name).await {
+                Err(DnsError::NotFound) => {}
+                Err(error) => worst = error,
+                Ok(answer) => return Ok(answer),
+            }
+        }
+        Err(worst)
+    }
+
+    /// `name` itself and under the search domains, in the order to try them (resolv.conf(5), `ndots`).
+    fn whole_names(&self, mut name: Name, host: &str) -> Vec<Name> {
+        let mut names: Vec<Name> =
+            self.search.iter().filter_map(|domain| name.clone().append_domain(domain).ok()).collect();
+        name.set_fqdn(true);
+        let has_dots = host.bytes().filter(|byte| *byte == b'.').count() >= self.dots_min;
+        names.insert(if has_dots { 0 } else { names.len() }, name);
+        names
+    }
+
+    /// A name of the hosts file is known by that file alone, like with the C library.
+    fn in_hosts(&self, name: &Name) -> Option<Answer> {
+        let addresses: Vec<IpAddr> = [RecordType::AAAA, RecordType::A]
+            .into_iter()
+            .filter_map(|family| self.hosts.lookup_static_host(&Query::query(name.clone(), family)))
+            .flat_map(|found| {
+                found.answers().iter().filter_map(|record| record.data.ip_addr()).collect::<Vec<_>>()
+            })
+            .take(ADDRESSES_MAX)
+            .collect();
+        (!addresses.is_empty()).then_some(Answer { addresses, ttl: Some(HOSTS_TTL) })
+    }
+
+    /// Asks for both address families of one whole name at once.
+    async fn ask(&self, name: Name) -> Result<Answer, DnsError> {
+        let v6 = self.ask_family(name.clone(), RecordType::AAAA);
+        let v4 = self.ask_family(name, RecordType::A);
+        let (v6, v4) = both(v6, v4).await;
+        let mut answer = Answer { addresses: Vec::new(), ttl: None };
+        let mut error = DnsError::NotFound;
+        for outcome in [v6, v4].into_iter().flatten() {
+            match outcome {
+                Ok(family) => {
+                    answer.addresses.extend(family.addresses);
+                    answer.ttl = answer.ttl.into_iter().chain(family.ttl).min();
+                }
+                Err(DnsError::NotFound) => {}
+                Err(other) => error = other,
+            }
+        }
+        if answer.addresses.is_empty() { Err(error) } else { Ok(answer) }
+    }
+
+    async fn ask_family(&self, name: Name, family: RecordType) -> Result<Answer, DnsError> {
+        let found = self.resolver.lookup(name, family).await.map_err(|error| match error {
+            error if error.is_no_records_found() => DnsError::NotFound,
+            NetError::Timeout => DnsError::Timeout,
+            NetError::Busy => DnsError::Busy,
+            _ => DnsError::Failed,
+        })?;
+        let addresses: Vec<IpAddr> = found
+            .answers()
+            .iter()
+            .filter_map(|record| record.data.ip_addr())
+            .take(ADDRESSES_MAX / 2)
+            .collect();
+        // The TTLs of the aliases on the way count too.
+        let ttl_s = found.answers().iter().map(|record| record.ttl).min();
+        if addresses.is_empty() {
+            return Err(DnsError::NotFound);
+        }
+        Ok(Answer { addresses, ttl: ttl_s.map(|ttl_s| Duration::from_secs(ttl_s.into())) })
+    }
+}
+
+fn name_server(address: &SocketAddr) -> NameServerConfig {
+    let mut server = NameServerConfig::udp_and_tcp(address.ip());
+    for connection in &mut server.connections {
+        connection.port = address.port();
+    }
+    server
+}
+
+/// Waits for both, but once one has found something for the other only [`RESOLUTION_DELAY`].
+async fn both<T, E>(
+    a: impl Future<Output = Result<T, E>>,
+    b: impl Future<Output = Result<T, E>>,
+) -> (Option<Result<T, E>>, Option<Result<T, E>>) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let (mut a_done, mut b_done) = (None, None);
+    let mut delay = pin!(None);
+    poll_fn(|cx| {
+        if a_done.is_none()
+            && let Poll::Ready(outcome) = a.as_mut().poll(cx)
+        {
+            a_done = Some(outcome);
+        }
+        if b_done.is_none()
+            && let Poll::Ready(outcome) = b.as_mut().poll(cx)
+        {
+            b_done = Some(outcome);
+        }
+        let is_over = match (&a_done, &b_done) {
+            (Some(_), Some(_)) => true,
+            (Some(Ok(_)), None) | (None, Some(Ok(_))) => {
+                if delay.is_none() {
+                    delay.set(Some(tokio::time::sleep(RESOLUTION_DELAY)));
+                }
+                delay.as_mut().as_pin_mut().is_some_and(|delay| delay.poll(cx).is_ready())
+            }
+            _ => false,
+        };
+        if is_over { Poll::Ready((a_done.take(), b_done.take())) } else { Poll::Pending }
+    })
+    .await
+}
