@@ -42,9 +42,11 @@ build: ## Build the release binary
 test: lint doc check instructions ## Install what the tests need, then run everything that a change must pass
 	@$(say) "All passed"
 
-lint: ## Format, clippy, and the list of dependencies
+lint: $(PEERS)/python ## Format, clippy, the experiments' Python, and the list of dependencies
 	@$(say) "Format"
 	@cargo fmt --all --check
+	@.venv/bin/ruff format --quiet --check experiments
+	@.venv/bin/ruff check --quiet experiments
 	@scripts/check-dependencies
 	@scripts/need cc=gcc
 	@$(say) "Clippy"
@@ -109,7 +111,7 @@ $(PEERS)/go-httpbin-$(GO_HTTPBIN):
 	@touch $@
 
 $(PEERS)/python: tests/peers/requirements.txt
-	@$(say) "Installing Python clients into .venv"
+	@$(say) "Installing Python clients and ruff into .venv"
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || scripts/need +python3-venv
 	@$(PYTHON) -m venv .venv
 	@.venv/bin/pip install --quiet --root-user-action=ignore --disable-pip-version-check --requirement $<
