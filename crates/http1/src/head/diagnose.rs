@@ -8,7 +8,7 @@ use crate::syntax::{is_field_value, is_token, trim};
 pub(super) fn request(head: &[u8], error: httparse::Error) -> HeadError {
     match error {
         httparse::Error::Token => request_line(first_line(head)),
-        httparse::Error::Version => version(first_line(head)),
+        httparse::Error::Version => request_version(first_line(head)),
         _ => common(head, error),
     }
 }
@@ -17,7 +17,9 @@ pub(super) fn request(head: &[u8], error: httparse::Error) -> HeadError {
 #[cold]
 pub(super) fn response(head: &[u8], error: httparse::Error) -> HeadError {
     match error {
-        httparse::Error::Version => version(first_line(head)),
+        httparse::Error::Version => {
+            version(first_line(head).split(|&byte| byte == b' ').next().unwrap_or_default())
+        }
         httparse::Error::Status | httparse::Error::Token => HeadError::Status,
         _ => common(head, error),
     }
@@ -45,11 +47,25 @@ fn request_line(line: &[u8]) -> HeadError {
     if is_token(method) { HeadError::Target } else { HeadError::Method }
 }
 
+/// The version is the third of three words.
+fn request_version(line: &[u8]) -> HeadError {
+    let mut words = line.split(|&byte| byte == b' ').skip(2);
+    match (words.next(), words.next()) {
+        (Some(word), None) => version(word),
+        _ => HeadError::StartLine,
+    }
+}
+
 /// A version of the right shape is one that is not supported (RFC 9112 §2.3), any other text is no version.
-fn version(line: &[u8]) -> HeadError {
-    let named = |part: &[u8]| matches!(part, [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit());
-    let parts = line.split(|&byte| byte == b' ');
-    if parts.into_iter().any(named) { HeadError::UnsupportedVersion } else { HeadError::Version }
+fn version(word: &[u8]) -> HeadError {
+    match word {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            HeadError::UnsupportedVersion
+        }
+        _ => HeadError::Version,
+    }
 }
 
 /// The first field line that breaks a rule says which.

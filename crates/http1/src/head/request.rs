@@ -310,7 +310,7 @@ mod tests {
             (
                 "9112 3 two spaces before the version",
                 b"GET /  HTTP/1.1\r\nHost: a\r\n\r\n",
-                HeadError::Version,
+                HeadError::StartLine,
             ),
             ("9112 3 space at the end", b"GET / HTTP/1.1 \r\nHost: a\r\n\r\n", HeadError::StartLine),
             ("9112 3 space first", b" GET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
@@ -322,7 +322,7 @@ mod tests {
                 b"ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFG / HTTP/1.1\r\nHost: a\r\n\r\n",
                 HeadError::MethodTooLong,
             ),
-            ("9112 3.2 space in the target", b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Version),
+            ("9112 3.2 space in the target", b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::StartLine),
             ("9112 3.2 bar in the target", b"GET /a|b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
             ("9112 3.2 NUL in the target", b"GET /a\0b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
             ("9112 3.2 UTF-8 in the target", b"GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
