@@ -105,7 +105,9 @@ fn parse_value(text: &str) -> (String, &str) {
 
 fn provider(name: &str, values_us: &[u64]) -> ProviderSnapshot {
     let histogram = Histogram::default();
-    values_us.iter().for_each(|value| histogram.record(*value));
+    for value in values_us {
+        histogram.record(*value);
+    }
     let mut provider = ProviderSnapshot {
         name: name.to_owned(),
         exchanges: vec![ExchangeCount { method: "GET", status: "2xx", count: 7 }],

@@ -1,0 +1,271 @@
+// The control page: fetches the figures every second and shows how they change. No library, nothing from elsewhere.
+//
+// The gateway counts since its start; what happens now is the difference between two moments. The page keeps a minute of them.
+
+const PERIOD_MS = 1000;
+const KEPT = 61; // moments: a minute of rates
+const WINDOW = 30; // moments back, for shares and quantiles
+const TOKEN_KEY = "egret-control-token";
+
+// Bars are logarithmic between these, in microseconds: what is usual for providers, and for a gateway.
+const SCALES = { latency: [1e3, 1e7], footprint: [1e1, 1e4] };
+
+const byId = (id) => document.getElementById(id);
+const moments = []; // { at, stats }, oldest first
+const rows = new Map(); // by provider
+
+// --- Figures as people read them ---
+
+const digits = (value) => (value >= 100 ? 0 : value >= 10 ? 1 : 2);
+const number = (value) => value.toLocaleString("en", { maximumFractionDigits: digits(value) });
+const whole = (value) => value.toLocaleString("en");
+
+/** A value with the largest unit of `steps` that it reaches. */
+function scaled(value, steps) {
+  const [unit, size] = steps.findLast(([, size]) => value >= size) ?? steps[0];
+  return [number(value / size), unit];
+}
+
+const bytes = (value) => scaled(value, [["B", 1], ["KiB", 2 ** 10], ["MiB", 2 ** 20], ["GiB", 2 ** 30]]);
+const time = (us) => (us === null ? "–" : scaled(us, [["µs", 1], ["ms", 1e3], ["s", 1e6]]).join(" "));
+const percent = (share) => `${share > 0 && share < 0.001 ? "< 0.1" : number(100 * share)} %`;
+
+function duration(seconds) {
+  const [d, h, m] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
+  if (d) return `${d} d ${h} h`;
+  if (h) return `${h} h ${m} min`;
+  return m ? `${m} min ${seconds % 60} s` : `${seconds} s`;
+}
+
+// --- What happened between two moments ---
+
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+const exchanges = (provider) => sum(provider.exchanges.map((each) => each.count));
+const find = (stats, name) => stats?.providers.find((provider) => provider.name === name);
+
+/** The moment `back` moments ago, or the oldest. */
+const past = (back) => moments[Math.max(0, moments.length - 1 - back)];
+
+/** How much `read` of the stats grew per second over the last `back` moments. */
+function rate(read, back = 3) {
+  const [then, now] = [past(back), moments.at(-1)];
+  return now.at > then.at ? Math.max(0, (1000 * (read(now.stats) - read(then.stats))) / (now.at - then.at)) : 0;
+}
+
+/** Exchanges of one provider, or of all, in each second kept. */
+function rates(read) {
+  return moments.slice(1).map(({ at, stats }, index) => {
+    const then = moments[index];
+    return Math.max(0, (1000 * (read(stats) - read(then.stats))) / (at - then.at));
+  });
+}
+
+/** The status classes' counts over the window. */
+function statuses(provider, before) {
+  const count = (of, status) => sum((of?.exchanges ?? []).filter((each) => each.status === status).map((each) => each.count));
+  return ["2xx", "3xx", "4xx", "5xx", "none"].map((status) => [status, count(provider, status) - count(before, status)]);
+}
+
+/** The buckets' growth over the window; all that was ever counted where nothing came since. */
+function recent(histogram, before) {
+  const grown = histogram.buckets.map((count, index) => count - (before?.buckets[index] ?? 0));
+  return sum(grown) > 0 ? grown : histogram.buckets;
+}
+
+/** The value in microseconds below which `share` of the counts lie, taken as evenly spread in their bucket. */
+function quantile(buckets, share, bounds) {
+  const rank = share * sum(buckets);
+  if (rank === 0) return null;
+  let seen = 0;
+  for (const [index, count] of buckets.entries()) {
+    if (seen + count >= rank && count > 0) {
+      const low = index ? bounds[index - 1] : 0;
+      return low + ((bounds[index] ?? low) - low) * ((rank - seen) / count);
+    }
+    seen += count;
+  }
+  return null;
+}
+
+// --- Drawing ---
+
+function tile(title, [value, unit = ""], note) {
+  const element = document.createElement("div");
+  element.className = "tile";
+  const heading = document.createElement("h3");
+  heading.textContent = title;
+  const figure = document.createElement("b");
+  figure.textContent = value;
+  const span = document.createElement("span");
+  span.textContent = unit;
+  figure.append(span);
+  const small = document.createElement("small");
+  small.textContent = note;
+  element.append(heading, figure, small);
+  return element;
+}
+
+function drawTiles(stats) {
+  const total = (of) => sum(of.providers.map(exchanges));
+  const all = (field) => sum(stats.providers.map((provider) => provider[field]));
+  const { clients, dns } = stats;
+  const reused = all("pool_hits") / Math.max(1, all("pool_hits") + all("connects"));
+  const [sent, unit] = bytes(rate((of) => of.clients.sent_bytes));
+  const denied = sum(stats.denials.map((each) => each.count));
+  byId("tiles").replaceChildren(
+    tile("Requests", [number(rate(total)), "/s"], `${whole(total(stats))} since start`),
+    tile("Clients", [whole(clients.open)], `${whole(clients.idle)} idle, ${whole(clients.tunnels)} tunnels`),
+    tile("To clients", [sent, `${unit}/s`], `${bytes(clients.sent_bytes).join(" ")} since start`),
+    tile("Reused connections", all("connects") ? [percent(reused).replace(" %", ""), "%"] : ["–"], `${whole(all("connects"))} opened`),
+    tile("Look-ups from cache", dns.lookups ? [percent(dns.hits / dns.lookups).replace(" %", ""), "%"] : ["–"], `${whole(dns.failures)} failed`),
+    tile("Denied", [whole(denied)], `${whole(stats.reloads)} reloads, ${whole(stats.reloads_refused)} refused`),
+  );
+}
+
+function spark(svg, values) {
+  const top = Math.max(...values, 1e-9);
+  const points = values.map((value, index) => `${(60 - (values.length - 1 - index)).toFixed(2)} ${(19.5 - (18.5 * value) / top).toFixed(2)}`);
+  const line = points.length > 1 ? `M${points.join("L")}` : "";
+  svg.querySelector(".line").setAttribute("d", line);
+  svg.querySelector(".area").setAttribute("d", line && `${line}L60 20L${60 - values.length + 1} 20Z`);
+}
+
+function drawSpan(row, kind, provider, before, bounds) {
+  const buckets = recent(provider[kind], before?.[kind]);
+  const [low, high] = SCALES[kind];
+  const width = (us) => (us === null ? 0 : Math.min(1, Math.max(0.02, Math.log(us / low) / Math.log(high / low))));
+  const text = row.querySelector(`.quantiles.${kind}`);
+  const shown = [["p50", 0.5], ["p99", 0.99]].map(([name, share]) => {
+    const us = quantile(buckets, share, bounds);
+    row.querySelector(`.span.${kind} .${name}`).style.width = `${100 * width(us)}%`;
+    return time(us);
+  });
+  const [strong, rest] = [document.createElement("b"), document.createElement("span")];
+  [strong.textContent, rest.textContent] = shown;
+  text.replaceChildren(strong, rest);
+}
+
+function drawAnswers(row, provider, before) {
+  const counts = statuses(provider, before);
+  const total = sum(counts.map(([, count]) => count));
+  const bars = row.querySelectorAll(".stack i");
+  counts.forEach(([, count], index) => {
+    bars[index].style.width = total ? `${(100 * count) / total}%` : 0;
+  });
+  const shares = counts.filter(([, count]) => count > 0).map(([status, count]) => `${status} ${percent(count / total)}`);
+  const bad = shares.filter((share) => !share.startsWith("2") && !share.startsWith("3"));
+  row.querySelector(".shares").textContent = total ? (bad.length ? bad.join("  ") : "all well") : "no answers";
+  row.querySelector(".shares").title = shares.join(", ");
+}
+
+function drawProvider(provider, bounds) {
+  const { name } = provider;
+  if (!rows.has(name)) {
+    const row = byId("row").content.cloneNode(true).firstElementChild;
+    const title = row.querySelector("th");
+    title.textContent = name === "-" ? "other hosts" : name;
+    title.classList.toggle("others", name === "-");
+    rows.set(name, row);
+  }
+  const row = rows.get(name);
+  const count = (stats) => { const of = find(stats, name); return of ? exchanges(of) : 0; };
+  const before = find(past(WINDOW).stats, name);
+  row.classList.toggle("quiet", count(moments.at(-1).stats) === count(past(WINDOW).stats));
+  row.querySelector(".rate b").textContent = number(rate(count));
+  spark(row.querySelector(".spark"), rates(count));
+  drawAnswers(row, provider, before);
+  drawSpan(row, "latency", provider, before, bounds);
+  drawSpan(row, "footprint", provider, before, bounds);
+  row.querySelector(".open").textContent = whole(provider.connections_open);
+  row.querySelector(".idle").textContent = `${whole(provider.connections_idle)} idle`;
+  return row;
+}
+
+function drawProviders(stats) {
+  const active = stats.providers.filter((provider) => provider.name !== "-" || exchanges(provider) > 0);
+  const drawn = active.map((provider) => drawProvider(provider, stats.bounds_us));
+  const table = byId("providers");
+  if (drawn.length !== table.children.length || drawn.some((row, index) => table.children[index] !== row)) {
+    table.replaceChildren(...drawn);
+  }
+  byId("empty").hidden = active.some((provider) => exchanges(provider) > 0);
+}
+
+function drawCounts(id, counts) {
+  const positive = counts.filter((each) => each.count > 0).sort((a, b) => b.count - a.count);
+  const section = byId(id);
+  section.hidden = positive.length === 0;
+  section.querySelector("ul").replaceChildren(...positive.map(({ name, count }) => {
+    const [item, code, figure] = ["li", "code", "b"].map((tag) => document.createElement(tag));
+    [code.textContent, figure.textContent] = [name, whole(count)];
+    item.append(code, figure);
+    return item;
+  }));
+}
+
+function draw() {
+  const { stats } = moments.at(-1);
+  show(stats.ready ? "ready" : "waiting", stats.ready ? "ready" : "starting or draining");
+  byId("about").textContent = `${stats.version} · up ${duration(stats.uptime_s)}`;
+  drawTiles(stats);
+  drawProviders(stats);
+  drawCounts("generated", stats.generated);
+  drawCounts("denials", stats.denials);
+}
+
+function show(kind, text) {
+  byId("state").className = `pill ${kind}`;
+  byId("state").textContent = text;
+}
+
+// --- Fetching ---
+
+/** Shows the dialog; the figures are asked for again once it is answered. */
+function askForToken() {
+  const wrong = sessionStorage.getItem(TOKEN_KEY) !== null;
+  sessionStorage.removeItem(TOKEN_KEY);
+  show("waiting", "token needed");
+  if (wrong) {
+    byId("ask-why").textContent = "That token was refused.";
+    byId("ask-why").className = "wrong";
+  }
+  byId("token").value = "";
+  byId("ask").showModal();
+}
+
+async function fetchStats() {
+  const token = sessionStorage.getItem(TOKEN_KEY);
+  const headers = token === null ? {} : { authorization: `Bearer ${token}` };
+  return fetch("/api/v1/stats", { headers, cache: "no-store", signal: AbortSignal.timeout(4000) });
+}
+
+/** Keeps the moment; starts over where the gateway did. */
+function keep(stats) {
+  if (stats.uptime_s < (moments.at(-1)?.stats.uptime_s ?? 0)) moments.length = 0;
+  moments.push({ at: performance.now(), stats });
+  if (moments.length > KEPT) moments.shift();
+}
+
+async function poll() {
+  try {
+    const response = await fetchStats();
+    if (response.status === 401) return askForToken();
+    if (!response.ok) throw new Error(`status ${response.status}`);
+    keep(await response.json());
+    draw();
+  } catch (error) {
+    show("away", "not reachable");
+    console.debug(error);
+  }
+  setTimeout(poll, PERIOD_MS);
+}
+
+byId("ask").addEventListener("cancel", (event) => event.preventDefault());
+byId("ask").querySelector("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem(TOKEN_KEY, byId("token").value.trim());
+  byId("ask").close();
+  poll();
+});
+
+poll();

@@ -1,0 +1,134 @@
+//! The control port with made-up traffic, for work on its page: `cargo run -p egret-control --example page [ADDRESS]`.
+//!
+//! With a variable `EGRET_CONTROL_TOKEN` set, the page asks for it.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a tool for developers may fail loudly")]
+
+use std::f64::consts::TAU;
+use std::sync::Arc;
+use std::time::Instant;
+
+use egret_config::Secret;
+use egret_control::{Control, ControlConfig, Source};
+use egret_gateway::stats::{
+    BOUNDS_US, ClientsSnapshot, Count, DnsSnapshot, ExchangeCount, HistogramSnapshot, ProviderSnapshot,
+    StatsSnapshot,
+};
+
+/// A provider as it behaves: name, requests per second, median latency in microseconds, share of 4xx and 5xx.
+const PROVIDERS: [(&str, f64, f64, f64, f64); 5] = [
+    ("stripe", 184.0, 92_000.0, 0.011, 0.001),
+    ("openai", 23.0, 1_450_000.0, 0.034, 0.006),
+    ("github", 61.0, 138_000.0, 0.002, 0.0),
+    ("weather", 4.2, 31_000.0, 0.0, 0.084),
+    ("-", 0.7, 64_000.0, 0.12, 0.0),
+];
+
+/// Seconds of traffic before the example started.
+const HISTORY_S: f64 = 4_512.0;
+
+/// Footprint of half of the exchanges, in microseconds.
+const FOOTPRINT_US: f64 = 46.0;
+
+struct MadeUp {
+    started: Instant,
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "made-up figures fit")]
+fn count(value: f64) -> u64 {
+    value as u64
+}
+
+/// Counts spread log-normally around the median, as response times are.
+fn histogram(total: f64, median_us: f64, spread: f64) -> HistogramSnapshot {
+    #[expect(clippy::cast_precision_loss, reason = "bounds are small")]
+    let below = |bound: u64| 1.0 / (1.0 + (-1.702 * (bound as f64 / median_us).ln() / spread).exp());
+    let cumulated = BOUNDS_US.map(|bound| count(total * below(bound)));
+    let mut buckets: Vec<u64> = cumulated.to_vec();
+    for index in (1..buckets.len()).rev() {
+        buckets[index] -= buckets[index - 1];
+    }
+    buckets.push(0);
+    HistogramSnapshot { buckets, sum_us: count(total * median_us) }
+}
+
+fn provider(
+    time_s: f64,
+    index: u32,
+    (name, rate, median_us, client, server): (&str, f64, f64, f64, f64),
+) -> ProviderSnapshot {
+    // The rate swings in two rhythms; this is its integral.
+    let phase = f64::from(index);
+    let swing =
+        |period_s: f64, depth: f64| depth * period_s / TAU * (1.0 - (TAU * time_s / period_s + phase).cos());
+    let total = rate * (time_s + swing(37.0, 0.35) + swing(11.0, 0.18));
+    let exchange = |method, status, share: f64| ExchangeCount { method, status, count: count(total * share) };
+    ProviderSnapshot {
+        name: name.to_owned(),
+        exchanges: vec![
+            exchange("GET", "2xx", 0.7 * (1.0 - client - server)),
+            exchange("POST", "2xx", 0.3 * (1.0 - client - server)),
+            exchange("GET", "4xx", client),
+            exchange("POST", "5xx", server),
+        ],
+        latency: histogram(total, median_us, 0.55),
+        footprint: histogram(total, FOOTPRINT_US + 4.0 * phase, 0.45),
+        sent_bytes: count(total * 912.0),
+        received_bytes: count(total * 6_400.0),
+        connects: 40,
+        pool_hits: count(total).saturating_sub(40),
+        connections_open: count(rate * median_us / 4e5) + 2,
+        connections_idle: 2,
+        ..ProviderSnapshot::default()
+    }
+}
+
+impl Source for MadeUp {
+    fn stats(&self) -> StatsSnapshot {
+        let time_s = HISTORY_S + self.started.elapsed().as_secs_f64();
+        let traffic = PROVIDERS.iter().zip(0..).map(|(traffic, index)| provider(time_s, index, *traffic));
+        StatsSnapshot {
+            uptime_s: count(time_s),
+            providers: traffic.collect(),
+            clients: ClientsSnapshot {
+                accepted: 812,
+                open: 48,
+                idle: 31,
+                tunnels: 3,
+                received_bytes: count(time_s * 249_000.0),
+                sent_bytes: count(time_s * 1_747_000.0),
+                ..ClientsSnapshot::default()
+            },
+            generated: vec![
+                Count { name: "first-byte-timeout", count: 41 },
+                Count { name: "egress-denied", count: 6 },
+            ],
+            denials: vec![Count { name: "metadata", count: 4 }, Count { name: "private", count: 2 }],
+            dns: DnsSnapshot { lookups: 4_310, hits: 4_188, coalesced: 17, failures: 3, entries: 9 },
+            reloads: 2,
+            ..StatsSnapshot::default()
+        }
+    }
+
+    fn ready(&self) -> bool {
+        true
+    }
+
+    fn config(&self) -> serde_json::Value {
+        serde_json::json!({})
+    }
+
+    fn version(&self) -> &'static str {
+        env!("CARGO_PKG_VERSION")
+    }
+}
+
+fn main() {
+    let mut config = ControlConfig::default();
+    if let Some(address) = std::env::args().nth(1) {
+        config.listen = address.parse().expect("the first argument is an address like 127.0.0.1:8001");
+    }
+    config.token = Secret::resolve("${env:EGRET_CONTROL_TOKEN}").ok();
+    let control = Control::start(&config, Arc::new(MadeUp { started: Instant::now() })).unwrap();
+    println!("http://{}/", control.address());
+    std::thread::park();
+}
