@@ -23,6 +23,11 @@ impl Report {
     pub fn whole(name: &str, message: impl Into<String>) -> Self {
         Self::new(name, vec![Finding { problem: Problem::new("", message), at: None, excerpt: None }])
     }
+
+    /// Each problem in one line, without the excerpt: for a log.
+    pub fn summaries(&self) -> Vec<String> {
+        self.findings.iter().map(|finding| Summary { name: &self.name, finding }.to_string()).collect()
+    }
 }
 
 impl fmt::Display for Report {
@@ -31,7 +36,10 @@ impl fmt::Display for Report {
             if index > 0 {
                 f.write_str("\n\n")?;
             }
-            finding.write(&self.name, f)?;
+            Summary { name: &self.name, finding }.fmt(f)?;
+            if let (Some(excerpt), Some(at)) = (&finding.excerpt, finding.at) {
+                excerpt.write(at.line, f)?;
+            }
         }
         Ok(())
     }
@@ -57,23 +65,28 @@ impl Finding {
     pub(crate) fn position(&self) -> (usize, usize) {
         self.at.map_or((0, 0), |at| (at.line, at.column))
     }
+}
 
-    fn write(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Problem { path, message, suggestion } = &self.problem;
-        f.write_str(name)?;
-        if let Some(Position { line, column }) = self.at {
+/// A problem in one line.
+struct Summary<'a> {
+    name: &'a str,
+    finding: &'a Finding,
+}
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Problem { path, message, suggestion } = &self.finding.problem;
+        f.write_str(self.name)?;
+        if let Some(Position { line, column }) = self.finding.at {
             write!(f, ":{line}:{column}")?;
         }
         if !path.is_empty() {
             write!(f, ": {}", Harmless(path))?;
         }
         write!(f, ": {}", Harmless(message))?;
-        if let Some(word) = suggestion {
-            write!(f, "; did you mean `{}`?", Harmless(word))?;
-        }
-        match (&self.excerpt, self.at) {
-            (Some(excerpt), Some(at)) => excerpt.write(at.line, f),
-            _ => Ok(()),
+        match suggestion {
+            Some(word) => write!(f, "; did you mean `{}`?", Harmless(word)),
+            None => Ok(()),
         }
     }
 }
