@@ -2,6 +2,7 @@
 
 pub mod authority;
 pub mod config;
+pub mod dial;
 pub mod dns;
 pub mod policy;
 pub mod stats;

@@ -1,0 +1,295 @@
+//! Dialling: from a target to a TCP connection that the egress policy agrees with.
+//!
+//! Addresses are tried as RFC 8305 ("happy eyeballs") has it: the families take turns, IPv6 first, and the next attempt
+//! starts when the last one has failed or has taken a while. The first to connect wins. Every address is judged before it
+//! is dialled and every connection before it is handed out.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{Instant, Sleep};
+
+use crate::dns::{DnsError, Resolver};
+use crate::policy::{EgressPolicy, Reason, Target, Verdict};
+
+/// Addresses of one host that are tried; name servers may send any number.
+const ADDRESSES_MAX: usize = 16;
+
+/// An idle connection is probed after this time, this often and this many times, so that a peer that vanished behind a
+/// firewall is noticed within two minutes.
+const KEEPALIVE_TIME: Duration = Duration::from_mins(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_PROBES: u32 = 4;
+
+/// How to dial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DialOptions {
+    /// For all addresses together, once they are known; zero is without end.
+    pub connect_timeout: Duration,
+    /// How long an attempt stays alone before the next address is tried too (RFC 8305 §5 recommends 250 ms).
+    pub attempt_delay: Duration,
+}
+
+impl Default for DialOptions {
+    fn default() -> Self {
+        Self { connect_timeout: Duration::from_secs(5), attempt_delay: Duration::from_millis(250) }
+    }
+}
+
+/// A connection, with `TCP_NODELAY` and keepalive set.
+#[derive(Debug)]
+pub struct Dialed {
+    /// The connection; no byte has been sent.
+    pub stream: TcpStream,
+    /// The address it goes to.
+    pub peer: SocketAddr,
+    /// Time that the look-up took; zero for an address.
+    pub dns: Duration,
+    /// Time from the first attempt to the connection.
+    pub connect: Duration,
+    /// What the policy would have denied, were its mode not `report`.
+    pub reported: Option<Reason>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DialError {
+    /// The name has no addresses.
+    Dns(DnsError),
+    /// The egress policy denies the target.
+    Denied(Reason),
+    /// Nobody listens there.
+    Refused,
+    /// No route leads there.
+    Unreachable,
+    /// No attempt was answered in time.
+    Timeout,
+    /// Anything else, such as too many open files.
+    Io(ErrorKind),
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dns(error) => error.fmt(f),
+            Self::Denied(reason) => reason.fmt(f),
+            Self::Refused => f.write_str("the connection was refused"),
+            Self::Unreachable => f.write_str("the host or network is unreachable"),
+            Self::Timeout => f.write_str("the connection was not made in time"),
+            Self::Io(kind) => write!(f, "the connection failed: {kind}"),
+        }
+    }
+}
+
+impl std::error::Error for DialError {}
+
+impl From<io::Error> for DialError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::ConnectionRefused => Self::Refused,
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::NetworkDown => {
+                Self::Unreachable
+            }
+            ErrorKind::TimedOut => Self::Timeout,
+            kind => Self::Io(kind),
+        }
+    }
+}
+
+impl DialError {
+    /// How much it tells when several attempts failed in different ways; more is better.
+    fn telling(self) -> u8 {
+        match self {
+            Self::Unreachable | Self::Dns(_) => 0,
+            Self::Io(_) => 1,
+            Self::Timeout => 2,
+            Self::Refused => 3,
+            Self::Denied(_) => 4,
+        }
+    }
+}
+
+/// Judges the host, resolves it and connects to one of its addresses.
+///
+/// The time limit covers the connecting alone; the look-up has its own, `gateway.dns.timeout`.
+pub async fn dial(
+    target: &Target<'_>,
+    resolver: &Resolver,
+    policy: &EgressPolicy,
+    options: &DialOptions,
+) -> Result<Dialed, DialError> {
+    let mut reported = None;
+    admit(policy.check_host(target), &mut reported)?;
+    let start = Instant::now();
+    let (addresses, dns) = match target.authority.host.name() {
+        Some(name) => (resolver.resolve(name).await.map_err(DialError::Dns)?, start.elapsed()),
+        None => (target.authority.host.ip().into_iter().collect(), Duration::ZERO),
+    };
+    let dialed = connect(target, &addresses, policy, options).await?;
+    Ok(Dialed { dns, reported: reported.or(dialed.reported), ..dialed })
+}
+
+/// Connects to one of `addresses`, each judged by the policy; those that it denies are left out.
+pub async fn connect(
+    target: &Target<'_>,
+    addresses: &[IpAddr],
+    policy: &EgressPolicy,
+    options: &DialOptions,
+) -> Result<Dialed, DialError> {
+    let mut denied = None;
+    let mut candidates = VecDeque::new();
+    for ip in in_turn(addresses) {
+        let address = SocketAddr::new(ip, target.authority.port);
+        let mut reported = None;
+        match admit(policy.check_address(target, address), &mut reported) {
+            Ok(()) => candidates.push_back((address, reported)),
+            Err(error) => denied = denied.or(Some(error)),
+        }
+    }
+    if candidates.is_empty() {
+        return Err(denied.unwrap_or(DialError::Dns(DnsError::NotFound)));
+    }
+    let start = Instant::now();
+    let race =
+        Race::new(candidates, options, |(address, reported)| attempt(target, address, policy, reported));
+    let (stream, peer, reported) = in_time(options.connect_timeout, race.run()).await?;
+    Ok(Dialed { stream, peer, dns: Duration::ZERO, connect: start.elapsed(), reported })
+}
+
+async fn in_time<T>(
+    timeout: Duration,
+    race: impl Future<Output = Result<T, DialError>>,
+) -> Result<T, DialError> {
+    if timeout.is_zero() {
+        return race.await;
+    }
+    tokio::time::timeout(timeout, race).await.unwrap_or(Err(DialError::Timeout))
+}
+
+/// Lets pass what the policy allows and remembers the first thing that it only reports.
+fn admit(verdict: Verdict, reported: &mut Option<Reason>) -> Result<(), DialError> {
+    match verdict {
+        Verdict::Allow => Ok(()),
+        Verdict::Report(reason) => {
+            reported.get_or_insert(reason);
+            Ok(())
+        }
+        Verdict::Deny(reason) => Err(DialError::Denied(reason)),
+    }
+}
+
+/// The addresses with the families taking turns, IPv6 first (RFC 8305 §4), at most [`ADDRESSES_MAX`].
+fn in_turn(addresses: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
+    let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) = addresses.iter().partition(|ip| ip.is_ipv6());
+    let (mut v6, mut v4) = (v6.into_iter(), v4.into_iter());
+    std::iter::from_fn(move || {
+        // Swapping the two after each address makes them take turns.
+        std::mem::swap(&mut v6, &mut v4);
+        v4.next().or_else(|| v6.next())
+    })
+    .take(ADDRESSES_MAX)
+}
+
+/// One attempt at one address.
+async fn attempt(
+    target: &Target<'_>,
+    address: SocketAddr,
+    policy: &EgressPolicy,
+    mut reported: Option<Reason>,
+) -> Result<(TcpStream, SocketAddr, Option<Reason>), DialError> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_TIME)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    SockRef::from(&socket).set_tcp_keepalive(&keepalive)?;
+    let stream = socket.connect(address).await?;
+    let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
+    // A socket can connect to itself where its own port was chosen to be the one dialled; nobody listens there.
+    if local == peer {
+        return Err(DialError::Refused);
+    }
+    admit(policy.check_connected(target, local, peer), &mut reported)?;
+    Ok((stream, peer, reported))
+}
+
+/// Candidates to come and the attempts under way at those before them.
+struct Race<C, S, F> {
+    candidates: VecDeque<C>,
+    start: S,
+    attempts: Vec<Pin<Box<F>>>,
+    attempt_delay: Duration,
+    /// The most telling failure so far.
+    failure: Option<DialError>,
+}
+
+impl<C, T, S: Fn(C) -> F, F: Future<Output = Result<T, DialError>>> Race<C, S, F> {
+    fn new(candidates: VecDeque<C>, options: &DialOptions, start: S) -> Self {
+        Self { candidates, start, attempts: Vec::new(), attempt_delay: options.attempt_delay, failure: None }
+    }
+
+    /// The first attempt that succeeds, or why there is none. Losing attempts are dropped, which closes their sockets.
+    async fn run(mut self) -> Result<T, DialError> {
+        self.start_next();
+        let mut alone = pin!(tokio::time::sleep(self.attempt_delay));
+        poll_fn(|cx| self.poll(cx, alone.as_mut())).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, mut alone: Pin<&mut Sleep>) -> Poll<Result<T, DialError>> {
+        loop {
+            let before = self.attempts.len();
+            if let Some(won) = self.poll_attempts(cx) {
+                return Poll::Ready(Ok(won));
+            }
+            let has_failed = self.attempts.len() < before;
+            if self.candidates.is_empty() {
+                return match self.failure {
+                    Some(error) if self.attempts.is_empty() => Poll::Ready(Err(error)),
+                    _ => Poll::Pending,
+                };
+            }
+            if !has_failed && alone.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.start_next();
+            alone.as_mut().reset(Instant::now() + self.attempt_delay);
+        }
+    }
+
+    fn start_next(&mut self) {
+        if let Some(candidate) = self.candidates.pop_front() {
+            self.attempts.push(Box::pin((self.start)(candidate)));
+        }
+    }
+
+    /// Drives every attempt; those that fail go.
+    fn poll_attempts(&mut self, cx: &mut Context<'_>) -> Option<T> {
+        let mut won = None;
+        self.attempts.retain_mut(|attempt| match attempt.as_mut().poll(cx) {
+            Poll::Pending => true,
+            Poll::Ready(Ok(connected)) => {
+                won.get_or_insert(connected);
+                false
+            }
+            Poll::Ready(Err(error)) => {
+                if self.failure.is_none_or(|failure| failure.telling() < error.telling()) {
+                    self.failure = Some(error);
+                }
+                false
+            }
+        });
+        won
+    }
+}
+
+#[cfg(test)]
+mod tests;
