@@ -3,8 +3,9 @@
 // The gateway counts since its start; what happens now is the difference between two moments. The page keeps a minute of them.
 
 const PERIOD_MS = 1000;
-const KEPT = 61; // moments: a minute of rates
-const WINDOW = 30; // moments back, for shares and quantiles
+const KEPT_MS = 61_000; // a minute of rates
+const WINDOW_MS = 30_000; // for shares and quantiles
+const RATE_MS = 3_000; // for the rates shown as numbers
 const TOKEN_KEY = "egret-control-token";
 
 // Bars are logarithmic between these, in microseconds: what is usual for providers, and for a gateway.
@@ -28,7 +29,15 @@ function scaled(value, steps) {
 
 const bytes = (value) => scaled(value, [["B", 1], ["KiB", 2 ** 10], ["MiB", 2 ** 20], ["GiB", 2 ** 30]]);
 const time = (us) => (us === null ? "–" : scaled(us, [["µs", 1], ["ms", 1e3], ["s", 1e6]]).join(" "));
-const percent = (share) => `${share > 0 && share < 0.001 ? "< 0.1" : number(100 * share)} %`;
+
+/** A share with one decimal; neither nothing nor everything is claimed where it is only nearly so. */
+function percent(share) {
+  if (share > 0 && share < 0.001) return "< 0.1 %";
+  if (share < 1 && share > 0.999) return "> 99.9 %";
+  return `${(100 * share).toLocaleString("en", { maximumFractionDigits: 1 })} %`;
+}
+
+const percentParts = (share) => [percent(share).slice(0, -2), "%"];
 
 function duration(seconds) {
   const [d, h, m] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
@@ -43,19 +52,23 @@ const sum = (values) => values.reduce((total, value) => total + value, 0);
 const exchanges = (provider) => sum(provider.exchanges.map((each) => each.count));
 const find = (stats, name) => stats?.providers.find((provider) => provider.name === name);
 
-/** The moment `back` moments ago, or the oldest. */
-const past = (back) => moments[Math.max(0, moments.length - 1 - back)];
+/** The oldest moment of the last `span`; in a tab that the browser slowed down, the one before the last. */
+function past(span) {
+  const since = moments.at(-1).at - span - PERIOD_MS / 2;
+  const index = moments.findIndex(({ at }) => at >= since);
+  return moments[Math.max(0, Math.min(index, moments.length - 2))];
+}
 
-/** How much `read` of the stats grew per second over the last `back` moments. */
-function rate(read, back = 3) {
-  const [then, now] = [past(back), moments.at(-1)];
+/** How much `read` of the stats grew per second of late. */
+function rate(read) {
+  const [then, now] = [past(RATE_MS), moments.at(-1)];
   return now.at > then.at ? Math.max(0, (1000 * (read(now.stats) - read(then.stats))) / (now.at - then.at)) : 0;
 }
 
-/** Exchanges of one provider, or of all, in each second kept. */
+/** How much `read` of the stats grew per second at each moment kept, each over three moments so that single calls do not flicker. */
 function rates(read) {
   return moments.slice(1).map(({ at, stats }, index) => {
-    const then = moments[index];
+    const then = moments[Math.max(0, index - 2)];
     return Math.max(0, (1000 * (read(stats) - read(then.stats))) / (at - then.at));
   });
 }
@@ -116,8 +129,8 @@ function drawTiles(stats) {
     tile("Requests", [number(rate(total)), "/s"], `${whole(total(stats))} since start`),
     tile("Clients", [whole(clients.open)], `${whole(clients.idle)} idle, ${whole(clients.tunnels)} tunnels`),
     tile("To clients", [sent, `${unit}/s`], `${bytes(clients.sent_bytes).join(" ")} since start`),
-    tile("Reused connections", all("connects") ? [percent(reused).replace(" %", ""), "%"] : ["–"], `${whole(all("connects"))} opened`),
-    tile("Look-ups from cache", dns.lookups ? [percent(dns.hits / dns.lookups).replace(" %", ""), "%"] : ["–"], `${whole(dns.failures)} failed`),
+    tile("Reused connections", all("connects") ? percentParts(reused) : ["–"], `${whole(all("connects"))} opened`),
+    tile("Look-ups from cache", dns.lookups ? percentParts(dns.hits / dns.lookups) : ["–"], `${whole(dns.failures)} failed`),
     tile("Denied", [whole(denied)], `${whole(stats.reloads)} reloads, ${whole(stats.reloads_refused)} refused`),
   );
 }
@@ -150,11 +163,12 @@ function drawAnswers(row, provider, before) {
   const total = sum(counts.map(([, count]) => count));
   const bars = row.querySelectorAll(".stack i");
   counts.forEach(([, count], index) => {
-    bars[index].style.width = total ? `${(100 * count) / total}%` : 0;
+    bars[index].hidden = count === 0;
+    bars[index].style.flexGrow = count;
   });
   const shares = counts.filter(([, count]) => count > 0).map(([status, count]) => `${status} ${percent(count / total)}`);
   const bad = shares.filter((share) => !share.startsWith("2") && !share.startsWith("3"));
-  row.querySelector(".shares").textContent = total ? (bad.length ? bad.join("  ") : "all well") : "no answers";
+  row.querySelector(".shares").textContent = total ? bad.join(" · ") || "no errors" : "no answers";
   row.querySelector(".shares").title = shares.join(", ");
 }
 
@@ -169,8 +183,8 @@ function drawProvider(provider, bounds) {
   }
   const row = rows.get(name);
   const count = (stats) => { const of = find(stats, name); return of ? exchanges(of) : 0; };
-  const before = find(past(WINDOW).stats, name);
-  row.classList.toggle("quiet", count(moments.at(-1).stats) === count(past(WINDOW).stats));
+  const before = find(past(WINDOW_MS).stats, name);
+  row.classList.toggle("quiet", count(moments.at(-1).stats) === count(past(WINDOW_MS).stats));
   row.querySelector(".rate b").textContent = number(rate(count));
   spark(row.querySelector(".spark"), rates(count));
   drawAnswers(row, provider, before);
@@ -241,9 +255,10 @@ async function fetchStats() {
 
 /** Keeps the moment; starts over where the gateway did. */
 function keep(stats) {
-  if (stats.uptime_s < (moments.at(-1)?.stats.uptime_s ?? 0)) moments.length = 0;
-  moments.push({ at: performance.now(), stats });
-  if (moments.length > KEPT) moments.shift();
+  if (stats.uptime_s < moments.at(-1)?.stats.uptime_s) moments.length = 0;
+  const at = performance.now();
+  moments.push({ at, stats });
+  while (moments.length > 2 && moments[0].at < at - KEPT_MS) moments.shift();
 }
 
 async function poll() {
@@ -265,7 +280,7 @@ byId("ask").querySelector("form").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem(TOKEN_KEY, byId("token").value.trim());
   byId("ask").close();
-  poll();
 });
+byId("ask").addEventListener("close", () => poll());
 
 poll();
