@@ -130,7 +130,7 @@ $(PEERS)/envoy: experiments/footprint/requirements.txt
 
 $(PEERS)/gungraun-runner-$(GUNGRAUN):
 	@$(say) "Building gungraun-runner $(GUNGRAUN)"
-	@$(cargo_install) gungraun-runner --version '=$(GUNGRAUN)'
+	@CARGO_PROFILE_DEV_DEBUG=0 $(cargo_install) --debug gungraun-runner --version '=$(GUNGRAUN)' # it only drives valgrind
 	@touch $@
 
 $(PEERS)/cargo-deny-$(CARGO_DENY):
