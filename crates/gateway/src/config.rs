@@ -143,7 +143,7 @@ impl From<SocketAddr> for ListenConfig {
 
 /// How [`ListenConfig`] may be written.
 #[derive(JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, deny_unknown_fields)]
 #[expect(dead_code, reason = "describes the two ways of writing for the schema; the parser below reads them")]
 enum ListenSchema {
     /// `host:port`
