@@ -161,3 +161,122 @@ fn push<'a>(out: &mut Slices<'a>, bytes: &'a [u8]) {
         out.push(IoSlice::new(bytes));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
+
+    const TEXT: &[u8] = b"\r\nGET /a HTTP/1.1\r\nHost: a\r\nX-A:  1 \r\nx-a: 2\r\nEmpty:\r\n\r\nrest";
+
+    /// Renders the head of [`TEXT`] with some edits: the bytes, and the number of slices.
+    fn rendered(edit: impl FnOnce(&mut Edits)) -> (String, usize) {
+        let mut head = RequestHead::new();
+        assert_eq!(head.parse(TEXT, &HeadLimits::default()), Ok(Progress::Complete));
+        let mut edits = Edits::new();
+        edit(&mut edits);
+        let mut out = Slices::new();
+        head.render(TEXT, &edits, &mut out);
+        let bytes: Vec<u8> = out.iter().flat_map(|slice| slice.to_vec()).collect();
+        (String::from_utf8(bytes).unwrap(), out.len())
+    }
+
+    #[test]
+    fn without_edits_the_head_is_one_slice_as_received() {
+        let expected = "GET /a HTTP/1.1\r\nHost: a\r\nX-A:  1 \r\nx-a: 2\r\nEmpty:\r\n\r\n";
+        assert_eq!(rendered(|_| ()), (expected.to_owned(), 1));
+    }
+
+    #[test]
+    fn lines_are_removed_whole() {
+        let one = "GET /a HTTP/1.1\r\nHost: a\r\nx-a: 2\r\nEmpty:\r\n\r\n";
+        assert_eq!(rendered(|edits| edits.remove(1)), (one.to_owned(), 2));
+        let neighbours = "GET /a HTTP/1.1\r\nHost: a\r\nEmpty:\r\n\r\n";
+        let removed = rendered(|edits| {
+            edits.remove(2);
+            edits.remove(1);
+        });
+        assert_eq!(removed, (neighbours.to_owned(), 2));
+        let all = rendered(|edits| (0..9).for_each(|index| edits.remove(index)));
+        assert_eq!(all, ("GET /a HTTP/1.1\r\n\r\n".to_owned(), 2));
+    }
+
+    #[test]
+    fn values_are_replaced_in_place() {
+        let expected = "GET /a HTTP/1.1\r\nHost: b:8\r\nX-A:   \r\nx-a: 2\r\nEmpty:full\r\n\r\n";
+        let replaced = rendered(|edits| {
+            edits.replace_value(3, b"full");
+            edits.replace_value(0, b"x");
+            edits.replace_value(0, b"b:8");
+            edits.replace_value(1, b"");
+        });
+        assert_eq!(replaced, (expected.to_owned(), 6));
+    }
+
+    #[test]
+    fn the_last_edit_of_a_field_counts() {
+        let kept = "GET /a HTTP/1.1\r\nHost: b\r\nx-a: 2\r\nEmpty:\r\n\r\n";
+        let changed = rendered(|edits| {
+            edits.remove(0);
+            edits.replace_value(1, b"gone");
+            edits.replace_value(0, b"b");
+            edits.remove(1);
+        });
+        assert_eq!(changed.0, kept);
+    }
+
+    #[test]
+    fn inserted_fields_and_the_end_are_one_slice() {
+        let expected =
+            "GET /a HTTP/1.1\r\nHost: a\r\nX-A:  1 \r\nx-a: 2\r\nEmpty:\r\nVia: 1.1 egret\r\nB: \r\n\r\n";
+        let inserted = rendered(|edits| {
+            edits.insert_parts("Via", &[b"1.1", b" ", b"egret"]);
+            edits.insert("B", b"");
+        });
+        assert_eq!(inserted, (expected.to_owned(), 2));
+    }
+
+    #[test]
+    fn the_start_line_is_replaced() {
+        let expected = "POST /b HTTP/1.1\r\nX-A:  1 \r\nx-a: 2\r\nEmpty:\r\nHost: b\r\n\r\n";
+        let replaced = rendered(|edits| {
+            edits.start_line(&[b"POST ", b"/b", b" HTTP/1.1"]);
+            edits.remove(0);
+            edits.insert("Host", b"b");
+        });
+        assert_eq!(replaced, (expected.to_owned(), 4));
+    }
+
+    #[test]
+    fn cleared_edits_change_nothing() {
+        let mut edits = Edits::new();
+        assert!(edits.is_empty());
+        edits.insert("A", b"b");
+        edits.remove(0);
+        edits.start_line(&[b"x"]);
+        assert!(!edits.is_empty());
+        edits.clear();
+        assert!(edits.is_empty());
+    }
+
+    #[test]
+    fn a_response_is_rendered_without_its_hop_by_hop_fields() {
+        let text = b"HTTP/1.0 200\r\nConnection: x\r\nX: 1\r\nA: b\r\nKeep-Alive: timeout=1\r\n\r\n";
+        let mut head = ResponseHead::new();
+        assert_eq!(head.parse(text, &HeadLimits::default(), Method::Get), Ok(Progress::Complete));
+        let mut edits = Edits::new();
+        edits.remove_hop_by_hop(&head.fields);
+        edits.start_line(&[b"HTTP/1.1 200 "]);
+        let mut out = Slices::new();
+        head.render(text, &edits, &mut out);
+        let bytes: Vec<u8> = out.iter().flat_map(|slice| slice.to_vec()).collect();
+        assert_eq!(bytes, b"HTTP/1.1 200 \r\nA: b\r\n\r\n");
+    }
+
+    #[test]
+    #[should_panic(expected = "control character")]
+    #[cfg(debug_assertions)]
+    fn a_line_end_in_an_inserted_value_is_caught_in_debug_builds() {
+        Edits::new().insert("A", b"b\r\nC: d");
+    }
+}

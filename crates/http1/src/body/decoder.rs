@@ -207,3 +207,158 @@ fn take(remaining: &mut u64, available: usize) -> usize {
     *remaining -= len as u64;
     len
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MAX_CHUNK_EXTENSIONS, MAX_TRAILER_BYTES, MAX_TRAILER_FIELDS};
+
+    /// Decodes `input` at one go: the data, and how many bytes were consumed.
+    fn decode(decoder: &mut BodyDecoder, input: &[u8]) -> Result<(Vec<u8>, usize), BodyError> {
+        let mut spans = Vec::new();
+        let consumed = decoder.decode(input, &mut spans)?;
+        assert!(spans.iter().all(|span| !span.is_empty()));
+        Ok((spans.iter().flat_map(|span| span.of(input).to_vec()).collect(), consumed))
+    }
+
+    #[test]
+    fn no_body_takes_nothing() {
+        for mut decoder in [BodyDecoder::none(), BodyDecoder::length(0)] {
+            assert!(decoder.is_done());
+            assert_eq!(decoder.remaining(), Some(0));
+            assert_eq!(decode(&mut decoder, b"GET / "), Ok((vec![], 0)));
+            assert_eq!(decoder.end_of_input(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_length_is_counted_down_and_what_follows_stays() {
+        let mut decoder = BodyDecoder::length(5);
+        assert_eq!(decode(&mut decoder, b"abc"), Ok((b"abc".to_vec(), 3)));
+        assert_eq!((decoder.is_done(), decoder.remaining()), (false, Some(2)));
+        assert_eq!(decode(&mut decoder, b""), Ok((vec![], 0)));
+        assert_eq!(decode(&mut decoder, b"deGET"), Ok((b"de".to_vec(), 2)));
+        assert!(decoder.is_done() && !decoder.is_chunked());
+    }
+
+    #[test]
+    fn the_end_of_input_ends_only_a_body_without_length() {
+        let mut decoder = BodyDecoder::until_close();
+        assert_eq!(decode(&mut decoder, b"abc"), Ok((b"abc".to_vec(), 3)));
+        assert_eq!((decoder.is_done(), decoder.remaining()), (false, None));
+        assert_eq!(decoder.end_of_input(), Ok(()));
+        assert!(decoder.is_done());
+        for mut decoder in [BodyDecoder::length(1), BodyDecoder::chunked()] {
+            assert_eq!(decoder.end_of_input(), Err(BodyError::Incomplete));
+            assert_eq!(decode(&mut decoder, b"0"), Err(BodyError::Incomplete));
+            assert_eq!(decoder.end_of_input(), Err(BodyError::Incomplete));
+        }
+    }
+
+    #[test]
+    fn well_formed_chunks_rfc_9112_section_7_1() {
+        let rows: &[(&str, &str, &str)] = &[
+            ("0\r\n\r\n", "", ""),
+            ("3\r\nabc\r\n0\r\n\r\n", "abc", ""),
+            ("1\r\na\r\n2\r\nbc\r\n000\r\n\r\n", "abc", ""),
+            ("A\r\n0123456789\r\n0\r\n\r\n", "0123456789", ""),
+            ("000000000000000a\r\n0123456789\r\n0\r\n\r\n", "0123456789", ""),
+            ("2;a=b;c=\"d e\"\r\n\r\n\r\n0;x\r\n\r\n", "\r\n", ""),
+            ("0\r\nA: b\r\nc:\r\n\r\n", "", "A: b\r\nc:\r\n"),
+        ];
+        for (text, data, trailers) in rows {
+            let mut decoder = BodyDecoder::chunked();
+            let with_next = format!("{text}GET /");
+            let result = decode(&mut decoder, with_next.as_bytes());
+            assert_eq!(result, Ok((data.as_bytes().to_vec(), text.len())), "{text:?}");
+            assert!(decoder.is_done() && decoder.is_chunked());
+            assert_eq!(decoder.remaining(), Some(0));
+            assert_eq!(decoder.trailers(), trailers.as_bytes());
+        }
+    }
+
+    #[test]
+    fn malformed_chunks_are_refused_by_rule() {
+        let rows: &[(&str, &[u8], BodyError)] = &[
+            ("7.1 empty line", b"\r\n", BodyError::ChunkSize),
+            ("7.1 no size", b";a\r\n", BodyError::ChunkSize),
+            ("7.1 sign", b"+1\r\n", BodyError::ChunkSize),
+            ("7.1 minus", b"-1\r\n", BodyError::ChunkSize),
+            ("7.1 prefix", b"0x1\r\n", BodyError::ChunkSize),
+            ("7.1 underscore", b"1_0\r\n", BodyError::ChunkSize),
+            ("7.1 space before", b" 1\r\n", BodyError::ChunkSize),
+            ("7.1 space after", b"1 \r\n", BodyError::ChunkSize),
+            ("7.1 tab after", b"1\t;a\r\n", BodyError::ChunkSize),
+            ("7.1 letter", b"g\r\n", BodyError::ChunkSize),
+            ("7.1 NUL", b"\0\r\n", BodyError::ChunkSize),
+            ("7.1 bare LF", b"1\na", BodyError::ChunkSize),
+            ("7.1 bare CR", b"1\ra", BodyError::ChunkSize),
+            ("7.1 CR CR LF", b"1\r\r\n", BodyError::ChunkSize),
+            ("7.1 17 digits", b"00000000000000001\r\n", BodyError::ChunkSize),
+            ("7.1 overflow", b"10000000000000000\r\n", BodyError::ChunkSize),
+            ("7.1 largest", b"ffffffffffffffff\r\n", BodyError::ChunkTooLarge),
+            ("7.1 2^63", b"8000000000000000\r\n", BodyError::ChunkTooLarge),
+            ("7.1.1 LF in extension", b"1;a\nb\r\n", BodyError::ChunkExtension),
+            ("7.1.1 bare CR in extension", b"1;a\rb\r\n", BodyError::ChunkSize),
+            ("7.1.1 tab in extension", b"1;\ta\r\n", BodyError::ChunkExtension),
+            ("7.1.1 NUL in extension", b"1;a\0\r\n", BodyError::ChunkExtension),
+            ("7.1.1 DEL in extension", b"1;a\x7f\r\n", BodyError::ChunkExtension),
+            ("7.1 data too long", b"1\r\nab\r\n", BodyError::ChunkEnd),
+            ("7.1 LF after data", b"1\r\na\n", BodyError::ChunkEnd),
+            ("7.1 CR after data", b"1\r\na\rb", BodyError::ChunkEnd),
+            ("7.1 data too short", b"2\r\na\r\n0", BodyError::ChunkEnd),
+            ("7.1.2 bare LF at the end", b"0\r\n\n", BodyError::Trailer),
+            ("7.1.2 bare CR at the end", b"0\r\n\rx", BodyError::Trailer),
+            ("7.1.2 bare LF", b"0\r\na: b\n\r\n", BodyError::Trailer),
+            ("7.1.2 bare CR", b"0\r\na: b\rc\r\n", BodyError::Trailer),
+            ("7.1.2 CR CR LF", b"0\r\na: b\r\r\n", BodyError::Trailer),
+            ("7.1.2 NUL", b"0\r\na: \0\r\n", BodyError::Trailer),
+            ("7.1.2 no colon", b"0\r\nabc\r\n", BodyError::Trailer),
+            ("7.1.2 empty name", b"0\r\n: b\r\n", BodyError::Trailer),
+            ("7.1.2 space before colon", b"0\r\na : b\r\n", BodyError::Trailer),
+            ("7.1.2 folded", b"0\r\na: b\r\n c: d\r\n", BodyError::Trailer),
+            ("7.1.2 next request", b"0\r\nGET / HTTP/1.1\r\n", BodyError::Trailer),
+        ];
+        for (rule, text, error) in rows {
+            let mut decoder = BodyDecoder::chunked();
+            assert_eq!(decode(&mut decoder, text), Err(*error), "{rule}");
+            assert_eq!(decode(&mut decoder, b"0\r\n\r\n"), Err(*error), "{rule}: no way back");
+            let mut decoder = BodyDecoder::chunked();
+            let outcome = text.iter().try_for_each(|&byte| decode(&mut decoder, &[byte]).map(|_| ()));
+            assert_eq!(outcome, Err(*error), "{rule}, byte by byte");
+        }
+    }
+
+    #[test]
+    fn extensions_are_limited_over_the_whole_body() {
+        let chunk = |extension: usize| [b"1;", &vec![b'x'; extension][..], b"\r\na\r\n"].concat();
+        let mut decoder = BodyDecoder::chunked();
+        assert!(decode(&mut decoder, &chunk(MAX_CHUNK_EXTENSIONS - 1)).is_ok());
+        assert!(decode(&mut decoder, &chunk(1)).is_ok());
+        assert_eq!(decode(&mut decoder, &chunk(1)), Err(BodyError::ChunkExtensionsTooLong));
+    }
+
+    #[test]
+    fn trailers_are_limited() {
+        let trailers = |lines: usize, value: usize| {
+            let line = [b"a:", &vec![b'x'; value][..], b"\r\n"].concat();
+            [b"0\r\n", &line.repeat(lines)[..], b"\r\n"].concat()
+        };
+        let outcome =
+            |input: Vec<u8>| decode(&mut BodyDecoder::chunked(), &input).map(|(_, consumed)| consumed);
+        assert_eq!(outcome(trailers(MAX_TRAILER_FIELDS, 0)), Ok(5 + 4 * MAX_TRAILER_FIELDS));
+        assert_eq!(outcome(trailers(MAX_TRAILER_FIELDS + 1, 0)), Err(BodyError::TrailersTooLong));
+        assert_eq!(outcome(trailers(1, MAX_TRAILER_BYTES - 4)), Ok(5 + MAX_TRAILER_BYTES));
+        assert_eq!(outcome(trailers(1, MAX_TRAILER_BYTES - 3)), Err(BodyError::TrailersTooLong));
+        assert_eq!(outcome(trailers(1, 1_000_000)), Err(BodyError::TrailersTooLong));
+    }
+
+    #[test]
+    fn trailers_show_only_once_the_body_is_done() {
+        let mut decoder = BodyDecoder::chunked();
+        assert!(decode(&mut decoder, b"0\r\na: b\r\n").is_ok());
+        assert_eq!(decoder.trailers(), b"");
+        assert!(decode(&mut decoder, b"\r\n").is_ok());
+        assert_eq!(decoder.trailers(), b"a: b\r\n");
+    }
+}

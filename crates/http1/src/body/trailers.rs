@@ -120,3 +120,68 @@ impl TrailerNames {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_on_the_list_pass_in_any_case() {
+        let names = TrailerNames::new(["Server-Timing", "x-*", "grpc-status", "etag"]);
+        let trailers =
+            b"server-timing: a\r\nX-Checksum: b\r\nother: c\r\nX: d\r\nGRPC-Status:0\r\nETag: e\r\n";
+        let mut out = b"kept: y\r\n".to_vec();
+        names.filter(trailers, &mut out);
+        let expected = b"kept: y\r\nserver-timing: a\r\nX-Checksum: b\r\nGRPC-Status:0\r\nETag: e\r\n";
+        assert_eq!(out.escape_ascii().to_string(), expected.escape_ascii().to_string());
+    }
+
+    #[test]
+    fn nothing_passes_an_empty_list() {
+        assert!(!TrailerNames::default().allows(b"server-timing"));
+        assert!(!TrailerNames::new([""]).allows(b"server-timing"));
+    }
+
+    #[test]
+    fn what_decides_on_the_message_never_passes_rfc_9110_section_6_5_1() {
+        let forbidden = [
+            "Content-Length",
+            "Transfer-Encoding",
+            "Host",
+            "Authorization",
+            "Cookie",
+            "Set-Cookie",
+            "Connection",
+            "Keep-Alive",
+            "TE",
+            "Trailer",
+            "Upgrade",
+            "Content-Encoding",
+            "Content-Type",
+            "Content-Range",
+            "Cache-Control",
+            "Expires",
+            "Date",
+            "Location",
+            "Retry-After",
+            "Vary",
+            "WWW-Authenticate",
+            "Proxy-Authenticate",
+            "Proxy-Anything",
+            "Max-Forwards",
+            "Expect",
+            "If-Match",
+            "Range",
+            "X-Api-Key",
+            "X-Forwarded-For",
+            "X-Egret-Error",
+            "Access-Control-Allow-Origin",
+        ];
+        let named = TrailerNames::new(forbidden);
+        let any = TrailerNames::new(["*"]);
+        assert!(any.allows(b"server-timing"));
+        for name in forbidden {
+            assert!(!named.allows(name.as_bytes()) && !any.allows(name.as_bytes()), "{name}");
+        }
+    }
+}

@@ -55,9 +55,11 @@ fn port(digits: &[u8]) -> Option<u16> {
 mod tests {
     use super::*;
 
+    type Parsed = Option<(&'static str, Option<u16>)>;
+
     #[test]
     fn hosts_and_ports_rfc_9112_section_3_2() {
-        let rows: &[(&str, Option<(&str, Option<u16>)>)] = &[
+        let rows: &[(&str, Parsed)] = &[
             ("example.com", Some(("example.com", None))),
             ("Example.COM.:8080", Some(("Example.COM.", Some(8080)))),
             ("a_b-c~d", Some(("a_b-c~d", None))),

@@ -226,176 +226,126 @@ mod tests {
         );
     }
 
+    /// One row for each rule: its name, a head that breaks it, and the error.
+    fn refuse(rows: &[(&str, &[u8], HeadError)]) {
+        for (rule, text, error) in rows {
+            assert_eq!(parse(text).map(|(progress, _)| progress), Err(*error), "{rule}");
+        }
+    }
+
     #[test]
-    fn malformed_heads_are_refused_by_rule() {
-        let rows: &[(&str, &[u8], HeadError)] = &[
+    fn line_ends_are_crlf_rfc_9112_section_2_2() {
+        refuse(&[
+            ("bare LF after the request line", b"GET / HTTP/1.1\nHost: a\r\n\r\n", HeadError::BareLineFeed),
+            ("bare LF after a field", b"GET / HTTP/1.1\r\nHost: a\nB: c\r\n\r\n", HeadError::BareLineFeed),
+            ("bare LF after the last field", b"GET / HTTP/1.1\r\nHost: a\n\r\n", HeadError::BareLineFeed),
             (
-                "9112 2.2 bare LF after the request line",
-                b"GET / HTTP/1.1\nHost: a\r\n\r\n",
-                HeadError::BareLineFeed,
-            ),
-            (
-                "9112 2.2 bare LF after a field",
-                b"GET / HTTP/1.1\r\nHost: a\nB: c\r\n\r\n",
-                HeadError::BareLineFeed,
-            ),
-            (
-                "9112 2.2 bare LF after the last field",
-                b"GET / HTTP/1.1\r\nHost: a\n\r\n",
-                HeadError::BareLineFeed,
-            ),
-            (
-                "9112 2.2 bare LF after an empty value",
+                "bare LF after an empty value",
                 b"GET / HTTP/1.1\r\nHost: a\r\nB:\n\r\n",
                 HeadError::BareLineFeed,
             ),
+            ("bare LF as the empty line", b"GET / HTTP/1.1\r\nHost: a\r\n\n", HeadError::BareLineFeed),
+            ("bare LF only", b"GET / HTTP/1.0\n\n", HeadError::BareLineFeed),
+            ("bare LF and no field", b"GET / HTTP/1.0\r\n\n", HeadError::BareLineFeed),
+            ("bare LF first", b"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::BareLineFeed),
+            ("bare LF after CRLF", b"\r\n\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::BareLineFeed),
+            ("two empty lines", b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::EmptyLine),
+            ("CR first", b"\rGET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::BareCarriageReturn),
             (
-                "9112 2.2 bare LF as the empty line",
-                b"GET / HTTP/1.1\r\nHost: a\r\n\n",
-                HeadError::BareLineFeed,
-            ),
-            ("9112 2.2 bare LF only", b"GET / HTTP/1.0\n\n", HeadError::BareLineFeed),
-            ("9112 2.2 bare LF and no field", b"GET / HTTP/1.0\r\n\n", HeadError::BareLineFeed),
-            ("9112 2.2 bare LF first", b"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::BareLineFeed),
-            (
-                "9112 2.2 bare LF after CRLF",
-                b"\r\n\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-                HeadError::BareLineFeed,
-            ),
-            ("9112 2.2 two empty lines", b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::EmptyLine),
-            ("9112 2.2 CR first", b"\rGET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::BareCarriageReturn),
-            (
-                "9112 2.2 bare CR in a value",
+                "bare CR in a value",
                 b"GET / HTTP/1.1\r\nHost: a\r\nB: c\rd\r\n\r\n",
                 HeadError::BareCarriageReturn,
             ),
             (
-                "9112 2.2 bare CR in a name",
+                "bare CR in a name",
                 b"GET / HTTP/1.1\r\nHost: a\r\nB\r: c\r\n\r\n",
                 HeadError::BareCarriageReturn,
             ),
+            ("bare CR as line end", b"GET / HTTP/1.1\rHost: a\r\n\r\n", HeadError::BareCarriageReturn),
+            ("CR CR LF", b"GET / HTTP/1.1\r\r\nHost: a\r\n\r\n", HeadError::BareCarriageReturn),
+            ("CR CR LF after a field", b"GET / HTTP/1.1\r\nHost: a\r\r\n\r\n", HeadError::BareCarriageReturn),
+            ("CR CR LF at the end", b"GET / HTTP/1.1\r\nHost: a\r\n\r\r\n", HeadError::BareCarriageReturn),
+            ("space before the first field", b"GET / HTTP/1.1\r\n Host: a\r\n\r\n", HeadError::LeadingSpace),
+            ("tab before the first field", b"GET / HTTP/1.1\r\n\tHost: a\r\n\r\n", HeadError::LeadingSpace),
+        ]);
+    }
+
+    #[test]
+    fn start_lines_are_refused_by_rule_rfc_9112_section_3() {
+        refuse(&[
+            ("HTTP/1.2", b"GET / HTTP/1.2\r\nHost: a\r\n\r\n", HeadError::UnsupportedVersion),
+            ("HTTP/2.0", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", HeadError::UnsupportedVersion),
+            ("lower case", b"GET / http/1.1\r\nHost: a\r\n\r\n", HeadError::Version),
+            ("two digits", b"GET / HTTP/1.10\r\nHost: a\r\n\r\n", HeadError::StartLine),
+            ("no dot", b"GET / HTTP/11\r\nHost: a\r\n\r\n", HeadError::Version),
+            ("HTTP/0.9", b"GET /\r\n\r\n", HeadError::Target),
+            ("two spaces", b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
+            ("two spaces before the version", b"GET /  HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::StartLine),
+            ("space at the end", b"GET / HTTP/1.1 \r\nHost: a\r\n\r\n", HeadError::StartLine),
+            ("space first", b" GET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
+            ("tab between", b"GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
+            ("no token", b"G(T / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
+            ("NUL", b"G\0T / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
             (
-                "9112 2.2 bare CR as line end",
-                b"GET / HTTP/1.1\rHost: a\r\n\r\n",
-                HeadError::BareCarriageReturn,
-            ),
-            ("9112 2.2 CR CR LF", b"GET / HTTP/1.1\r\r\nHost: a\r\n\r\n", HeadError::BareCarriageReturn),
-            (
-                "9112 2.2 CR CR LF after a field",
-                b"GET / HTTP/1.1\r\nHost: a\r\r\n\r\n",
-                HeadError::BareCarriageReturn,
-            ),
-            (
-                "9112 2.2 CR CR LF at the end",
-                b"GET / HTTP/1.1\r\nHost: a\r\n\r\r\n",
-                HeadError::BareCarriageReturn,
-            ),
-            (
-                "9112 2.2 space before the first field",
-                b"GET / HTTP/1.1\r\n Host: a\r\n\r\n",
-                HeadError::LeadingSpace,
-            ),
-            (
-                "9112 2.2 tab before the first field",
-                b"GET / HTTP/1.1\r\n\tHost: a\r\n\r\n",
-                HeadError::LeadingSpace,
-            ),
-            ("9112 2.3 HTTP/1.2", b"GET / HTTP/1.2\r\nHost: a\r\n\r\n", HeadError::UnsupportedVersion),
-            ("9112 2.3 HTTP/2.0", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", HeadError::UnsupportedVersion),
-            ("9112 2.3 lower case", b"GET / http/1.1\r\nHost: a\r\n\r\n", HeadError::Version),
-            ("9112 2.3 two digits", b"GET / HTTP/1.10\r\nHost: a\r\n\r\n", HeadError::StartLine),
-            ("9112 2.3 no dot", b"GET / HTTP/11\r\nHost: a\r\n\r\n", HeadError::Version),
-            ("9112 2.3 HTTP/0.9", b"GET /\r\n\r\n", HeadError::Target),
-            ("9112 3 two spaces", b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
-            (
-                "9112 3 two spaces before the version",
-                b"GET /  HTTP/1.1\r\nHost: a\r\n\r\n",
-                HeadError::StartLine,
-            ),
-            ("9112 3 space at the end", b"GET / HTTP/1.1 \r\nHost: a\r\n\r\n", HeadError::StartLine),
-            ("9112 3 space first", b" GET / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
-            ("9112 3 tab between", b"GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
-            ("9112 3.1 no token", b"G(T / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
-            ("9112 3.1 NUL", b"G\0T / HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Method),
-            (
-                "9112 3.1 33 bytes",
+                "33 bytes",
                 b"ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFG / HTTP/1.1\r\nHost: a\r\n\r\n",
                 HeadError::MethodTooLong,
             ),
-            ("9112 3.2 space in the target", b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::StartLine),
-            ("9112 3.2 bar in the target", b"GET /a|b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
-            ("9112 3.2 NUL in the target", b"GET /a\0b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
-            ("9112 3.2 UTF-8 in the target", b"GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
-            ("9112 3.2 no form", b"GET a HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::TargetForm),
-            ("9110 5.1 empty name", b"GET / HTTP/1.1\r\nHost: a\r\n: b\r\n\r\n", HeadError::EmptyFieldName),
+            ("space in the target", b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::StartLine),
+            ("bar in the target", b"GET /a|b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
+            ("NUL in the target", b"GET /a\0b HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
+            ("UTF-8 in the target", b"GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::Target),
+            ("no form", b"GET a HTTP/1.1\r\nHost: a\r\n\r\n", HeadError::TargetForm),
+        ]);
+    }
+
+    #[test]
+    fn field_lines_are_refused_by_rule_rfc_9110_section_5() {
+        refuse(&[
+            ("empty name", b"GET / HTTP/1.1\r\nHost: a\r\n: b\r\n\r\n", HeadError::EmptyFieldName),
+            ("empty name first", b"GET / HTTP/1.1\r\n: b\r\nHost: a\r\n\r\n", HeadError::EmptyFieldName),
+            ("no colon", b"GET / HTTP/1.1\r\nHost: a\r\nabc\r\n\r\n", HeadError::FieldName),
+            ("no token", b"GET / HTTP/1.1\r\nHost: a\r\nb(c: d\r\n\r\n", HeadError::FieldName),
+            ("NUL in a name", b"GET / HTTP/1.1\r\nHost: a\r\nb\0c: d\r\n\r\n", HeadError::FieldName),
+            ("UTF-8 in a name", b"GET / HTTP/1.1\r\nHost: a\r\n\xc3\xa9: d\r\n\r\n", HeadError::FieldName),
+            ("NUL in a value", b"GET / HTTP/1.1\r\nHost: a\r\nb: c\0d\r\n\r\n", HeadError::FieldValue),
+            ("DEL in a value", b"GET / HTTP/1.1\r\nHost: a\r\nb: c\x7fd\r\n\r\n", HeadError::FieldValue),
             (
-                "9110 5.1 empty name first",
-                b"GET / HTTP/1.1\r\n: b\r\nHost: a\r\n\r\n",
-                HeadError::EmptyFieldName,
-            ),
-            ("9110 5.1 no colon", b"GET / HTTP/1.1\r\nHost: a\r\nabc\r\n\r\n", HeadError::FieldName),
-            ("9110 5.1 no token", b"GET / HTTP/1.1\r\nHost: a\r\nb(c: d\r\n\r\n", HeadError::FieldName),
-            ("9110 5.1 NUL in a name", b"GET / HTTP/1.1\r\nHost: a\r\nb\0c: d\r\n\r\n", HeadError::FieldName),
-            (
-                "9110 5.1 UTF-8 in a name",
-                b"GET / HTTP/1.1\r\nHost: a\r\n\xc3\xa9: d\r\n\r\n",
-                HeadError::FieldName,
-            ),
-            (
-                "9110 5.5 NUL in a value",
-                b"GET / HTTP/1.1\r\nHost: a\r\nb: c\0d\r\n\r\n",
-                HeadError::FieldValue,
-            ),
-            (
-                "9110 5.5 DEL in a value",
-                b"GET / HTTP/1.1\r\nHost: a\r\nb: c\x7fd\r\n\r\n",
-                HeadError::FieldValue,
-            ),
-            (
-                "9110 5.5 VT before a value",
+                "VT before a value",
                 b"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \x0bchunked\r\n\r\n",
                 HeadError::FieldValue,
             ),
+            ("space before colon", b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", HeadError::SpaceBeforeColon),
+            ("tab before colon", b"GET / HTTP/1.1\r\nHost: a\r\nB\t: c\r\n\r\n", HeadError::SpaceBeforeColon),
+            ("folded", b"GET / HTTP/1.1\r\nHost: a\r\nB: c\r\n d\r\n\r\n", HeadError::FoldedField),
             (
-                "9112 5.1 space before colon",
-                b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
-                HeadError::SpaceBeforeColon,
-            ),
-            (
-                "9112 5.1 tab before colon",
-                b"GET / HTTP/1.1\r\nHost: a\r\nB\t: c\r\n\r\n",
-                HeadError::SpaceBeforeColon,
-            ),
-            ("9112 5.2 folded", b"GET / HTTP/1.1\r\nHost: a\r\nB: c\r\n d\r\n\r\n", HeadError::FoldedField),
-            (
-                "9112 5.2 folded, empty first line",
+                "folded, empty first line",
                 b"GET / HTTP/1.1\r\nHost: a\r\nB:\r\n\tc\r\n\r\n",
                 HeadError::FoldedField,
             ),
-            ("9112 3.2 no Host", b"GET / HTTP/1.1\r\n\r\n", HeadError::MissingHost),
-            ("9112 3.2 no Host, absolute", b"GET http://a/ HTTP/1.1\r\n\r\n", HeadError::MissingHost),
-            ("9112 3.2 no Host, CONNECT", b"CONNECT a:443 HTTP/1.1\r\n\r\n", HeadError::MissingHost),
-            ("9112 3.2 two Hosts", b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", HeadError::RepeatedHost),
+        ]);
+    }
+
+    #[test]
+    fn hosts_are_refused_by_rule_rfc_9112_section_3_2() {
+        refuse(&[
+            ("no Host", b"GET / HTTP/1.1\r\n\r\n", HeadError::MissingHost),
+            ("no Host, absolute", b"GET http://a/ HTTP/1.1\r\n\r\n", HeadError::MissingHost),
+            ("no Host, CONNECT", b"CONNECT a:443 HTTP/1.1\r\n\r\n", HeadError::MissingHost),
+            ("two Hosts", b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", HeadError::RepeatedHost),
+            ("two Hosts in 1.0", b"GET / HTTP/1.0\r\nHost: a\r\nhost: b\r\n\r\n", HeadError::RepeatedHost),
+            ("empty Host", b"GET / HTTP/1.1\r\nHost:\r\n\r\n", HeadError::InvalidHost),
+            ("Host with path", b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", HeadError::InvalidHost),
+            ("Host with user", b"GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", HeadError::InvalidHost),
+            ("Host list", b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", HeadError::InvalidHost),
+            ("Host in UTF-8", b"GET / HTTP/1.1\r\nHost: \xc3\xa9\r\n\r\n", HeadError::InvalidHost),
+            ("invalid Host in 1.0", b"GET / HTTP/1.0\r\nHost: a b\r\n\r\n", HeadError::InvalidHost),
             (
-                "9112 3.2 two Hosts in 1.0",
-                b"GET / HTTP/1.0\r\nHost: a\r\nhost: b\r\n\r\n",
-                HeadError::RepeatedHost,
-            ),
-            ("9112 3.2 empty Host", b"GET / HTTP/1.1\r\nHost:\r\n\r\n", HeadError::InvalidHost),
-            ("9112 3.2 Host with path", b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", HeadError::InvalidHost),
-            ("9112 3.2 Host with user", b"GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", HeadError::InvalidHost),
-            ("9112 3.2 Host list", b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", HeadError::InvalidHost),
-            ("9112 3.2 Host in UTF-8", b"GET / HTTP/1.1\r\nHost: \xc3\xa9\r\n\r\n", HeadError::InvalidHost),
-            ("9112 3.2 invalid Host in 1.0", b"GET / HTTP/1.0\r\nHost: a b\r\n\r\n", HeadError::InvalidHost),
-            (
-                "9112 6.1 TE in 1.0",
+                "TE in 1.0",
                 b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
                 HeadError::TransferEncodingInHttp10,
             ),
-        ];
-        for (rule, text, error) in rows {
-            assert_eq!(parse(text).map(|(progress, _)| progress), Err(*error), "{rule}");
-        }
+        ]);
     }
 
     #[test]

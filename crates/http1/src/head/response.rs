@@ -181,3 +181,169 @@ impl ResponseHead {
         Layout { buffer, start_line, fields: &self.fields, len: self.len }.render(edits, out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &[u8], request_method: Method) -> Result<(Progress, ResponseHead), HeadError> {
+        let mut head = ResponseHead::new();
+        let progress = head.parse(text, &HeadLimits::default(), request_method)?;
+        Ok((progress, head))
+    }
+
+    fn accept(text: &str, request_method: Method) -> ResponseHead {
+        match parse(text.as_bytes(), request_method) {
+            Ok((Progress::Complete, head)) => head,
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_response_is_a_table_of_offsets() {
+        let text = "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\nServer:\r\n\r\nabc";
+        let head = accept(text, Method::Get);
+        let bytes = text.as_bytes();
+        assert_eq!(
+            (head.status, head.reason.of(bytes), head.version),
+            (404, &b"Not Found"[..], Version::Http11)
+        );
+        assert_eq!((head.framing, head.len), (ResponseFraming::Length(3), text.len() - 3));
+        let fields: Vec<_> = head.fields.iter().map(|field| (field.known, field.value.of(bytes))).collect();
+        assert_eq!(fields, [(KnownField::ContentLength, &b"3"[..]), (KnownField::Server, b"")]);
+        assert!(head.persistent && !head.upgrade);
+    }
+
+    #[test]
+    fn reasons_may_be_missing_or_any_text_rfc_9112_section_4() {
+        for (line, reason) in [
+            ("HTTP/1.1 200", &b""[..]),
+            ("HTTP/1.1 200 ", b""),
+            ("HTTP/1.1 200  two", b" two"),
+            ("HTTP/1.0 200 a\tb", b"a\tb"),
+            ("HTTP/1.1 200 \u{e9}", "\u{e9}".as_bytes()),
+        ] {
+            let text = format!("{line}\r\n\r\n");
+            assert_eq!(accept(&text, Method::Get).reason.of(text.as_bytes()), reason, "{line}");
+        }
+    }
+
+    #[test]
+    fn malformed_heads_are_refused_by_rule() {
+        let rows: &[(&str, &[u8], HeadError)] = &[
+            ("9112 2.2 empty line first", b"\r\nHTTP/1.1 200 OK\r\n\r\n", HeadError::EmptyLine),
+            ("9112 2.2 LF first", b"\nHTTP/1.1 200 OK\r\n\r\n", HeadError::EmptyLine),
+            ("9112 2.2 bare LF after the status line", b"HTTP/1.1 200 OK\n\r\n", HeadError::BareLineFeed),
+            ("9112 2.2 bare LF, no reason", b"HTTP/1.1 200\n\r\n", HeadError::BareLineFeed),
+            ("9112 2.2 bare LF after a field", b"HTTP/1.1 200 OK\r\nA: b\n\r\n", HeadError::BareLineFeed),
+            ("9112 2.2 bare LF at the end", b"HTTP/1.1 200 OK\r\nA: b\r\n\n", HeadError::BareLineFeed),
+            ("9112 2.2 bare CR in the reason", b"HTTP/1.1 200 O\rK\r\n\r\n", HeadError::Status),
+            (
+                "9112 2.2 bare CR in a value",
+                b"HTTP/1.1 200 OK\r\nA: b\rc\r\n\r\n",
+                HeadError::BareCarriageReturn,
+            ),
+            ("9112 2.2 CR CR LF", b"HTTP/1.1 200 OK\r\nA: b\r\n\r\r\n", HeadError::BareCarriageReturn),
+            ("9112 2.3 version", b"HTTP/2.0 200 OK\r\n\r\n", HeadError::UnsupportedVersion),
+            ("9112 2.3 not HTTP", b"ICY 200 OK\r\n\r\n", HeadError::Version),
+            ("9112 2.3 SSH", b"SSH-2.0-OpenSSH_9.2\r\n", HeadError::Version),
+            ("9112 4 status of 2 digits", b"HTTP/1.1 20 OK\r\n\r\n", HeadError::Status),
+            ("9112 4 status of 4 digits", b"HTTP/1.1 2000 OK\r\n\r\n", HeadError::Status),
+            ("9112 4 status 099", b"HTTP/1.1 099 OK\r\n\r\n", HeadError::Status),
+            ("9112 4 status 000", b"HTTP/1.1 000 OK\r\n\r\n", HeadError::Status),
+            ("9112 4 status in letters", b"HTTP/1.1 2OO OK\r\n\r\n", HeadError::Status),
+            ("9112 4 two spaces", b"HTTP/1.1  200 OK\r\n\r\n", HeadError::Status),
+            ("9112 4 NUL in the reason", b"HTTP/1.1 200 O\0K\r\n\r\n", HeadError::Status),
+            ("9110 5.1 empty name", b"HTTP/1.1 200 OK\r\n: b\r\n\r\n", HeadError::EmptyFieldName),
+            ("9110 5.1 no colon", b"HTTP/1.1 200 OK\r\nabc\r\n\r\n", HeadError::FieldName),
+            ("9110 5.5 NUL", b"HTTP/1.1 200 OK\r\nA: b\0\r\n\r\n", HeadError::FieldValue),
+            ("9112 5.1 space before colon", b"HTTP/1.1 200 OK\r\nA : b\r\n\r\n", HeadError::SpaceBeforeColon),
+            ("9112 5.2 folded", b"HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n", HeadError::FoldedField),
+            ("9112 6.3 CL", b"HTTP/1.1 200 OK\r\nContent-Length: 1,1\r\n\r\n", HeadError::ContentLength),
+            (
+                "9112 6.3 CL CL",
+                b"HTTP/1.1 204 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+                HeadError::RepeatedContentLength,
+            ),
+            (
+                "9112 6.3 TE CL",
+                b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+                HeadError::LengthAndTransferEncoding,
+            ),
+            (
+                "9112 6.1 TE in 1.0",
+                b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+                HeadError::TransferEncodingInHttp10,
+            ),
+            (
+                "9112 6.3 TE not final",
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+                HeadError::ChunkedNotFinal,
+            ),
+            (
+                "9112 6.1 TE unknown",
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+                HeadError::UnknownTransferCoding,
+            ),
+        ];
+        for (rule, text, error) in rows {
+            assert_eq!(parse(text, Method::Get).map(|(progress, _)| progress), Err(*error), "{rule}");
+        }
+    }
+
+    #[test]
+    fn framing_rfc_9112_section_6_3() {
+        use ResponseFraming::{Chunked, Length, None, UntilClose};
+        let length = "Content-Length: 7\r\n";
+        let chunked = "Transfer-Encoding: chunked\r\n";
+        let rows = [
+            (Method::Get, 200, length, Length(7)),
+            (Method::Get, 200, chunked, Chunked),
+            (Method::Get, 200, "", UntilClose),
+            (Method::Get, 205, length, Length(7)),
+            (Method::Get, 999, "", UntilClose),
+            (Method::Head, 200, length, None),
+            (Method::Head, 200, chunked, None),
+            (Method::Head, 200, "", None),
+            (Method::Get, 304, length, None),
+            (Method::Get, 304, "", None),
+            (Method::Get, 204, length, None),
+            (Method::Get, 204, chunked, None),
+            (Method::Get, 100, "", None),
+            (Method::Get, 103, length, None),
+            (Method::Get, 101, chunked, None),
+            (Method::Connect, 200, length, None),
+            (Method::Connect, 299, chunked, None),
+            (Method::Connect, 407, length, Length(7)),
+            (Method::Connect, 302, "", UntilClose),
+        ];
+        for (method, status, fields, framing) in rows {
+            let head = accept(&format!("HTTP/1.1 {status} x\r\n{fields}\r\n"), method);
+            assert_eq!(head.framing, framing, "{method:?} {status} {fields}");
+            assert_eq!(head.persistent, framing != UntilClose);
+            // A length where there can be no body is not forwarded (RFC 9110 §8.6).
+            let must_go = status < 200 || status == 204 || (method == Method::Connect && status < 300);
+            for field in &head.fields {
+                assert_eq!(field.hop_by_hop, must_go || fields == chunked, "{method:?} {status} {fields}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_fields_say() {
+        let head = accept("HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", Method::Get);
+        assert!(head.upgrade);
+        assert!(
+            !accept("HTTP/1.1 200 x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", Method::Get)
+                .persistent
+        );
+        assert!(!accept("HTTP/1.0 200 x\r\nContent-Length: 0\r\n\r\n", Method::Get).persistent);
+        let text = "HTTP/1.0 200 x\r\nContent-Length: 0\r\nConnection: keep-alive\r\nKeep-Alive: timeout=5, max=100\r\n\r\n";
+        let head = accept(text, Method::Get);
+        assert!(head.persistent);
+        assert_eq!((head.keep_alive_timeout_s, head.keep_alive_max), (Some(5), Some(100)));
+        let text = "HTTP/1.1 204 x\r\nKeep-Alive: timeout=x, Max = 3, other, =, MAX=9999999999\r\n\r\n";
+        let head = accept(text, Method::Get);
+        assert_eq!((head.keep_alive_timeout_s, head.keep_alive_max), (None, None));
+    }
+}

@@ -67,3 +67,95 @@ impl Scan {
         Ok(Progress::Partial)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RequestHead, ResponseHead};
+
+    const LIMITS: HeadLimits = HeadLimits { start_line: 20, head: 64, fields: 2 };
+
+    /// Feeds `text` byte by byte; the outcome and how many bytes it took.
+    fn drip(text: &[u8], limits: &HeadLimits) -> (Result<Progress, HeadError>, usize) {
+        let mut head = RequestHead::new();
+        for end in 1..=text.len() {
+            let result = head.parse(&text[..end], limits);
+            if result != Ok(Progress::Partial) {
+                return (result, end);
+            }
+        }
+        (Ok(Progress::Partial), text.len())
+    }
+
+    #[test]
+    fn partial_heads_are_refused_as_soon_as_a_limit_is_known_to_break() {
+        let endless = [b'a'; 100];
+        let line = |len: usize| [b"GET /", &endless[..len - 14], b" HTTP/1.1\r\n"].concat();
+        let after = |len: usize| [&line(len)[..], b"Host: a\r\n\r\n"].concat();
+        assert_eq!(drip(&after(20), &LIMITS), (Ok(Progress::Complete), 33));
+        // The 22nd byte shows that the line does not end in time.
+        assert_eq!(drip(&after(21), &LIMITS), (Err(HeadError::StartLineTooLong), 22));
+        let mut head = RequestHead::new();
+        assert_eq!(head.parse(&after(21), &LIMITS), Err(HeadError::StartLineTooLong));
+        assert_eq!(head.parse(&[b"GET /", &endless[..]].concat(), &LIMITS), Err(HeadError::StartLineTooLong));
+
+        let fields = |count: usize| [b"GET / HTTP/1.0\r\n", &b"A: b\r\n".repeat(count)[..], b"\r\n"].concat();
+        assert_eq!(drip(&fields(2), &LIMITS), (Ok(Progress::Complete), 30));
+        assert_eq!(drip(&fields(3), &LIMITS), (Err(HeadError::TooManyFields), 34));
+        assert_eq!(head.parse(&fields(3), &LIMITS), Err(HeadError::TooManyFields));
+
+        let long = |len: usize| [b"GET / HTTP/1.0\r\nA: ", &endless[..len - 23], b"\r\n\r\n"].concat();
+        assert_eq!(drip(&long(64), &LIMITS), (Ok(Progress::Complete), 64));
+        assert_eq!(drip(&long(65), &LIMITS), (Err(HeadError::HeadTooLong), 64));
+        assert_eq!(head.parse(&long(65), &LIMITS), Err(HeadError::HeadTooLong));
+        assert_eq!(head.parse(&long(64)[..63], &LIMITS), Ok(Progress::Partial));
+    }
+
+    #[test]
+    fn hard_maxima_hold_whatever_the_limits_say() {
+        let limits = HeadLimits { start_line: usize::MAX, head: usize::MAX, fields: usize::MAX };
+        let mut head = RequestHead::new();
+        let long = [b"GET / HTTP/1.0\r\nA: ", &vec![b'a'; crate::MAX_HEAD][..], b"\r\n\r\n"].concat();
+        assert_eq!(head.parse(&long, &limits), Err(HeadError::HeadTooLong));
+        let fields = |count| [b"GET / HTTP/1.0\r\n", &b"A: b\r\n".repeat(count)[..], b"\r\n"].concat();
+        assert_eq!(head.parse(&fields(crate::MAX_FIELDS), &limits), Ok(Progress::Complete));
+        assert_eq!(head.parse(&fields(crate::MAX_FIELDS + 1), &limits), Err(HeadError::TooManyFields));
+        assert_eq!(drip(&fields(crate::MAX_FIELDS + 1), &limits).0, Err(HeadError::TooManyFields));
+    }
+
+    #[test]
+    fn bare_line_feeds_are_refused_at_once() {
+        for text in [&b"GET / HTTP/1.0\n"[..], b"GET / HTTP/1.0\r\nA: b\n", b"GET / HTTP/1.0\r\n\n", b"\n"] {
+            let (result, len) = drip(text, &LIMITS);
+            assert_eq!((result, len), (Err(HeadError::BareLineFeed), text.len()), "{}", text.escape_ascii());
+        }
+        assert_eq!(drip(b"\r\n\r\n", &LIMITS), (Err(HeadError::EmptyLine), 4));
+        let mut head = ResponseHead::new();
+        assert_eq!(head.parse(b"HTTP/1.1 2", &LIMITS, crate::Method::Get), Ok(Progress::Partial));
+        assert_eq!(
+            head.parse(b"HTTP/1.1 200 O\n", &LIMITS, crate::Method::Get),
+            Err(HeadError::BareLineFeed)
+        );
+    }
+
+    #[test]
+    fn a_head_is_fresh_after_an_error_a_reset_or_another_buffer() {
+        let whole = b"GET / HTTP/1.0\r\n\r\n";
+        let mut head = RequestHead::new();
+        assert_eq!(head.parse(b"GET / HTTP/1.0\r\nA: b", &LIMITS), Ok(Progress::Partial));
+        head.reset();
+        assert_eq!(head.parse(whole, &LIMITS), Ok(Progress::Complete));
+        assert_eq!(head.parse(b"GET / HTTP/1.0\r\nA: b\r\nB:", &LIMITS), Ok(Progress::Partial));
+        assert_eq!(head.parse(whole, &LIMITS), Ok(Progress::Complete), "a shorter buffer is another one");
+        assert_eq!(head.parse(b"GET / HTTP/1.0\n", &LIMITS), Err(HeadError::BareLineFeed));
+        assert_eq!(head.parse(whole, &LIMITS), Ok(Progress::Complete));
+    }
+
+    #[test]
+    fn an_empty_buffer_is_partial() {
+        assert_eq!(RequestHead::new().parse(b"", &LIMITS), Ok(Progress::Partial));
+        assert_eq!(RequestHead::new().parse(b"\r", &LIMITS), Ok(Progress::Partial));
+        assert_eq!(RequestHead::new().parse(b"\r\n", &LIMITS), Ok(Progress::Partial));
+        assert_eq!(ResponseHead::new().parse(b"", &LIMITS, crate::Method::Get), Ok(Progress::Partial));
+    }
+}

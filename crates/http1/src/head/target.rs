@@ -61,12 +61,14 @@ fn check_absolute_form(target: &[u8]) -> Result<(TargetForm, Option<Span>), Head
 mod tests {
     use super::*;
 
+    type Checked = Result<(TargetForm, Option<&'static str>), HeadError>;
+
     #[test]
     fn forms_of_targets_rfc_9112_section_3_2() {
         use HeadError::{Target, TargetForm as Form};
         use Method::{Connect, Get, Options};
         use TargetForm::{Absolute, Asterisk, Authority, Origin};
-        let rows: &[(Method, &str, Result<(TargetForm, Option<&str>), HeadError>)] = &[
+        let rows: &[(Method, &str, Checked)] = &[
             (Get, "/", Ok((Origin, None))),
             (Get, "/a?b[]=c&d=%7B", Ok((Origin, None))),
             (Get, "//evil/x", Ok((Origin, None))),
