@@ -1,0 +1,9 @@
+//! Any bytes as the head of a request and of a response.
+#![no_main]
+
+#[path = "../../crates/http1/tests/checks/mod.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    checks::head(bytes);
+});
