@@ -1,0 +1,181 @@
+//! What can go wrong with TLS, told apart as far as it helps the one who has to mend it.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+
+use rustls::{AlertDescription, CertificateError};
+
+/// Why there is no TLS connection, or why it ended. Never holds a byte that the provider chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsError {
+    /// The provider's certificate is not accepted.
+    Certificate(CertificateProblem),
+    /// The provider refused, by an alert of this number (RFC 8446 §6.2).
+    Alert(u8),
+    /// The provider does not speak TLS on this port.
+    NotTls,
+    /// No version or cipher suite is known to both sides.
+    Incompatible,
+    /// The provider broke the rules of TLS.
+    Protocol,
+    /// The host is no name that a certificate can carry.
+    Name,
+    /// The connection was closed during the handshake.
+    Closed,
+    /// The connection failed.
+    Io(ErrorKind),
+}
+
+/// What is wrong with a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateProblem {
+    /// Not signed by an authority that is trusted.
+    UnknownIssuer,
+    /// Its time is over.
+    Expired,
+    /// Its time has not come.
+    NotYetValid,
+    /// Made out to another name.
+    WrongName,
+    /// Taken back by its authority.
+    Revoked,
+    /// Not meant for a server.
+    Purpose,
+    /// A signature in the chain is false.
+    Signature,
+    /// Anything else, such as an encoding that cannot be read.
+    Other,
+}
+
+impl CertificateProblem {
+    /// A short name for metrics, logs and `Proxy-Status`.
+    pub fn slug(self) -> &'static str {
+        match self {
+            Self::UnknownIssuer => "unknown-issuer",
+            Self::Expired => "expired",
+            Self::NotYetValid => "not-yet-valid",
+            Self::WrongName => "wrong-name",
+            Self::Revoked => "revoked",
+            Self::Purpose => "purpose",
+            Self::Signature => "signature",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for CertificateProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownIssuer => {
+                "it is not signed by a trusted authority; `tls.ca` of the provider adds one"
+            }
+            Self::Expired => "it has expired",
+            Self::NotYetValid => "it is not valid yet; is the clock right?",
+            Self::WrongName => {
+                "it is made out to another name; `tls.server_name` of the provider says which to expect"
+            }
+            Self::Revoked => "it has been revoked",
+            Self::Purpose => "it is not meant for a server",
+            Self::Signature => "its signature is false",
+            Self::Other => "it cannot be read or used",
+        })
+    }
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Certificate(problem) => write!(f, "the provider's certificate is not accepted: {problem}"),
+            Self::Alert(number) => match alert_hint(AlertDescription::from(*number)) {
+                Some(hint) => write!(f, "the provider refused TLS (alert {number}): {hint}"),
+                None => write!(f, "the provider refused TLS (alert {number})"),
+            },
+            Self::NotTls => {
+                f.write_str("the provider does not speak TLS on this port; is its URL `http://`?")
+            }
+            Self::Incompatible => f.write_str(
+                "the provider speaks no TLS version or cipher suite that is safe; TLS 1.2 is the least",
+            ),
+            Self::Protocol => f.write_str("the provider broke the rules of TLS"),
+            Self::Name => {
+                f.write_str("the host is no name that a certificate can carry; set `tls.server_name`")
+            }
+            Self::Closed => f.write_str("the provider closed the connection during the TLS handshake"),
+            Self::Io(kind) => write!(f, "the connection failed during TLS: {kind}"),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+fn alert_hint(alert: AlertDescription) -> Option<&'static str> {
+    Some(match alert {
+        AlertDescription::HandshakeFailure => "it accepts no cipher suite, or wants a client certificate",
+        AlertDescription::CertificateRequired => {
+            "it wants a client certificate; set `tls.certificate` and `tls.key`"
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::CertificateExpired
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::UnknownCA
+        | AlertDescription::AccessDenied => "it does not accept the client certificate",
+        AlertDescription::ProtocolVersion => "it speaks no version of TLS that is safe",
+        AlertDescription::UnrecognisedName => "it does not know the server name that was asked for",
+        AlertDescription::NoApplicationProtocol => "it does not speak HTTP/1.1",
+        _ => return None,
+    })
+}
+
+impl From<rustls::Error> for TlsError {
+    fn from(error: rustls::Error) -> Self {
+        match error {
+            rustls::Error::InvalidCertificate(error) => Self::Certificate(error.into()),
+            rustls::Error::NoCertificatesPresented => Self::Certificate(CertificateProblem::Other),
+            rustls::Error::AlertReceived(alert) => Self::Alert(alert.into()),
+            rustls::Error::InvalidMessage(_) => Self::NotTls,
+            rustls::Error::PeerIncompatible(_) => Self::Incompatible,
+            rustls::Error::UnsupportedNameType => Self::Name,
+            _ => Self::Protocol,
+        }
+    }
+}
+
+impl From<CertificateError> for CertificateProblem {
+    fn from(error: CertificateError) -> Self {
+        match error {
+            CertificateError::UnknownIssuer => Self::UnknownIssuer,
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Self::NotYetValid,
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                Self::WrongName
+            }
+            CertificateError::Revoked => Self::Revoked,
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+                Self::Purpose
+            }
+            CertificateError::BadSignature => Self::Signature,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// An established connection reports errors of TLS as errors of I/O that carry them.
+impl From<TlsError> for io::Error {
+    fn from(error: TlsError) -> Self {
+        match error {
+            TlsError::Io(kind) => kind.into(),
+            TlsError::Closed => ErrorKind::UnexpectedEof.into(),
+            error => Self::new(ErrorKind::InvalidData, error),
+        }
+    }
+}
+
+/// The error of TLS that an error of I/O carries, or the kind of the latter.
+impl From<io::Error> for TlsError {
+    fn from(error: io::Error) -> Self {
+        let carried = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>());
+        carried.copied().unwrap_or_else(|| Self::Io(error.kind()))
+    }
+}
