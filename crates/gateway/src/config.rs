@@ -21,6 +21,9 @@ pub struct GatewayConfig {
     /// Addresses to listen on. An entry is `host:port`, or `{ address, provider }` for a reverse listener, on which every
     /// request goes to that provider.
     pub listen: Vec<ListenConfig>,
+    /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`; a service name in a
+    /// container network, say.
+    pub names: Vec<String>,
     /// Worker threads: `auto` is one per core.
     pub workers: Workers,
     /// Allows a listener that is not on loopback to forward to any host. Without it such a gateway only serves configured
@@ -44,6 +47,7 @@ impl Default for GatewayConfig {
     fn default() -> Self {
         Self {
             listen: vec![ListenConfig::from(SocketAddr::from(([127, 0, 0, 1], 8000)))],
+            names: Vec::new(),
             workers: Workers::Auto,
             open_proxy: false,
             egress: EgressConfig::default(),
@@ -51,8 +55,16 @@ impl Default for GatewayConfig {
             limits: LimitsConfig::default(),
             dns: DnsConfig::default(),
             trailers: [
-                "server-timing", "etag", "digest", "content-digest", "repr-digest", "content-md5", "grpc-status",
-                "grpc-message", "grpc-status-details-bin", "x-*",
+                "server-timing",
+                "etag",
+                "digest",
+                "content-digest",
+                "repr-digest",
+                "content-md5",
+                "grpc-status",
+                "grpc-message",
+                "grpc-status-details-bin",
+                "x-*",
             ]
             .map(str::to_owned)
             .to_vec(),
@@ -165,7 +177,9 @@ impl<'de> Deserialize<'de> for ListenConfig {
             type Value = ListenConfig;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an address like `127.0.0.1:8000`, or `{ address: 127.0.0.1:8002, provider: name }`")
+                f.write_str(
+                    "an address like `127.0.0.1:8000`, or `{ address: 127.0.0.1:8002, provider: name }`",
+                )
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<ListenConfig, E> {
@@ -222,7 +236,11 @@ impl<'de> Deserialize<'de> for Workers {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Workers, E> {
-                if text == "auto" { Ok(Workers::Auto) } else { Err(E::invalid_value(de::Unexpected::Str(text), &self)) }
+                if text == "auto" {
+                    Ok(Workers::Auto)
+                } else {
+                    Err(E::invalid_value(de::Unexpected::Str(text), &self))
+                }
             }
 
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Workers, E> {

@@ -29,8 +29,32 @@ impl Counter {
 ///
 /// Fine where a gateway's footprint lies (tens of microseconds), coarse where providers' times lie.
 pub const BOUNDS_US: [u64; 26] = [
-    10, 20, 30, 50, 75, 100, 150, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 150_000, 250_000, 500_000,
-    1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000, 300_000_000,
+    10,
+    20,
+    30,
+    50,
+    75,
+    100,
+    150,
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    150_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    300_000_000,
 ];
 
 /// A histogram of microseconds with fixed buckets and one writer.
@@ -80,7 +104,12 @@ impl HistogramSnapshot {
     /// The upper bound, in microseconds, of the bucket in which the `quantile` (0 to 1) of the values lies; `None` while empty
     /// or above the last bound.
     pub fn quantile_us(&self, quantile: f64) -> Option<u64> {
-        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of exchanges fits")]
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count of exchanges fits"
+        )]
         let rank = (quantile * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
         let bucket = self.buckets.iter().position(|count| {

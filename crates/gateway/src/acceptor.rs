@@ -1,0 +1,115 @@
+//! Accepts client connections and hands each to the worker with the fewest.
+//!
+//! A sidecar sees few, long-lived connections. Spreading them by a hash of their addresses, as the system does for sockets that
+//! share a port, would leave one worker with most of them.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tracing::warn;
+
+use crate::failure::{ErrorKind, Failure};
+use crate::worker::{Message, Worker};
+
+/// Connections that the system may hold until they are accepted; it caps this by its own limit.
+const BACKLOG: i32 = 4096;
+/// How long to wait when the process has no descriptor to spare.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
+
+/// Binds a listening socket.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    // Accepted sockets inherit it, which spares a system call for each.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Accepts until `stop` says so, or is dropped; then takes on what the system has already accepted.
+pub(crate) async fn accept(
+    worker: Rc<Worker>,
+    listener: TcpListener,
+    mut stop: oneshot::Receiver<oneshot::Sender<()>>,
+) {
+    let Ok(address) = listener.local_addr() else { return };
+    let stopped = loop {
+        tokio::select! {
+            biased;
+            stopped = &mut stop => break stopped,
+            accepted = listener.accept() => match accepted {
+                Ok((socket, _)) => hand_over(&worker, socket, address),
+                Err(error) if is_exhausted(&error) => {
+                    warn!(%error, "no client can be accepted for the moment");
+                    tokio::time::sleep(EXHAUSTED_PAUSE).await;
+                }
+                // The client has given up meanwhile.
+                Err(_) => {}
+            },
+        }
+    };
+    take_the_rest(&worker, &listener, address).await;
+    drop(listener);
+    if let Ok(done) = stopped {
+        // Whoever asked may have given up waiting.
+        let _ = done.send(());
+    }
+}
+
+/// What the system accepted before the listener closes would otherwise be reset.
+async fn take_the_rest(worker: &Rc<Worker>, listener: &TcpListener, address: SocketAddr) {
+    while let Ok(Ok((socket, _))) = tokio::time::timeout(Duration::from_millis(1), listener.accept()).await {
+        hand_over(worker, socket, address);
+    }
+}
+
+fn is_exhausted(error: &io::Error) -> bool {
+    // ENFILE, EMFILE, ENOBUFS, ENOMEM
+    matches!(error.raw_os_error(), Some(23 | 24 | 105 | 12))
+}
+
+fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr) {
+    let shared = &worker.shared;
+    let open: u32 = shared.connections.iter().map(|connections| connections.load(Relaxed)).sum();
+    if open >= worker.view().plan.limits.connections {
+        worker.counters().refused.add(1);
+        turn_away(&socket);
+        return;
+    }
+    let chosen = shared.least_loaded();
+    shared.connections[chosen].fetch_add(1, Relaxed);
+    if chosen == worker.number {
+        worker.take_on(socket, listener);
+        return;
+    }
+    match socket.into_std() {
+        Ok(socket) => shared.tell(chosen, Message::Client(socket, listener)),
+        Err(error) => {
+            shared.connections[chosen].fetch_sub(1, Relaxed);
+            warn!(%error, "a client connection could not be handed over");
+        }
+    }
+}
+
+/// Says why, as far as that goes without waiting: what is turned away must cost nothing.
+fn turn_away(socket: &TcpStream) {
+    let failure = Failure::new(
+        ErrorKind::TooManyConnections,
+        "too many connections are open (`gateway.limits.connections`)",
+    );
+    let answer = failure.answer(true, false);
+    // A fresh socket has room for it; where it has not, closing says enough.
+    let _ = socket.try_write_vectored(&[IoSlice::new(&answer)]);
+    let _ = socket2::SockRef::from(socket).shutdown(std::net::Shutdown::Write);
+}

@@ -1,0 +1,253 @@
+//! The access log: a line for every finished exchange, made by the worker and written by a thread of its own.
+//!
+//! A log that cannot keep up loses lines and counts them; it never holds up an exchange. Queries are left out, since that is
+//! where many APIs carry keys.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tracing::warn;
+
+use crate::config::{AccessLogConfig, AccessLogFormat, AccessLogOutput};
+use crate::counters::WorkerCounters;
+use crate::date::civil;
+
+/// Lines that may wait to be written.
+const QUEUE_LINES: usize = 16_384;
+const OFF: u8 = 0;
+const TEXT: u8 = 1;
+const JSON: u8 = 2;
+
+/// What a line says.
+#[derive(Debug, Default)]
+pub(crate) struct Record<'a> {
+    /// The client's address; none where the system could not say.
+    pub client: Option<SocketAddr>,
+    /// As configured; `-` for other hosts; empty where the request could not be read.
+    pub provider: &'a str,
+    pub method: &'a [u8],
+    /// As received; the query is left out of the line.
+    pub target: &'a [u8],
+    /// 0 where the client left before there was one.
+    pub status: u16,
+    pub duration: Duration,
+    pub footprint: Duration,
+    pub sent_bytes: u64,
+    /// The slug of the error that the gateway answered with.
+    pub error: Option<&'static str>,
+}
+
+/// The workers' end of the log.
+#[derive(Debug)]
+pub(crate) struct AccessLog {
+    state: AtomicU8,
+    queue: SyncSender<Entry>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Line(String),
+    Reopen(AccessLogOutput),
+}
+
+impl AccessLog {
+    /// Opens the output and starts the thread that writes to it.
+    pub fn start(config: &AccessLogConfig) -> io::Result<Self> {
+        let mut output = open(&config.output)?;
+        let (queue, entries) = sync_channel(QUEUE_LINES);
+        std::thread::Builder::new()
+            .name("egret-access".to_owned())
+            .spawn(move || write_all(&entries, &mut *output))?;
+        Ok(Self { state: AtomicU8::new(state(config)), queue })
+    }
+
+    /// Obeys a new configuration. A file is opened anew, so that it can be rotated.
+    pub fn reconfigure(&self, config: &AccessLogConfig) -> io::Result<()> {
+        // Where it cannot be opened, the old one stays.
+        drop(open(&config.output)?);
+        // Not waiting: a log that hangs must not hang the reload.
+        if self.queue.try_send(Entry::Reopen(config.output.clone())).is_ok() {
+            self.state.store(state(config), Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether lines are wanted.
+    pub fn is_on(&self) -> bool {
+        self.state.load(Relaxed) != OFF
+    }
+
+    /// Hands a line over, or drops it and counts that.
+    pub fn write(&self, counters: &WorkerCounters, record: &Record<'_>) {
+        let line = match self.state.load(Relaxed) {
+            JSON => record.json(),
+            _ => record.text(),
+        };
+        if self.queue.try_send(Entry::Line(line)).is_err() {
+            counters.access_log_dropped.add(1);
+        }
+    }
+}
+
+fn state(config: &AccessLogConfig) -> u8 {
+    match (&config.output, config.format) {
+        (AccessLogOutput::Off, _) => OFF,
+        (_, AccessLogFormat::Text) => TEXT,
+        (_, AccessLogFormat::Json) => JSON,
+    }
+}
+
+fn open(output: &AccessLogOutput) -> io::Result<Box<dyn Write + Send>> {
+    Ok(match output {
+        AccessLogOutput::Off => Box::new(io::sink()),
+        AccessLogOutput::Stdout => Box::new(io::stdout()),
+        AccessLogOutput::File(path) => Box::new(OpenOptions::new().create(true).append(true).open(path)?),
+    })
+}
+
+fn write_all(entries: &Receiver<Entry>, first: &mut (dyn Write + Send)) {
+    let mut reopened: Option<Box<dyn Write + Send>> = None;
+    let mut pending = String::new();
+    while let Ok(entry) = entries.recv() {
+        // As many lines as wait go out in one write.
+        let mut next = Some(entry);
+        while let Some(entry) = next {
+            match entry {
+                Entry::Line(line) => pending.push_str(&line),
+                Entry::Reopen(output) => match open(&output) {
+                    Ok(opened) => {
+                        flush(&mut pending, reopened.as_deref_mut().unwrap_or(first));
+                        reopened = Some(opened);
+                    }
+                    Err(error) => warn!(%error, "the access log could not be opened again"),
+                },
+            }
+            next = if pending.len() < 64 * 1024 { entries.try_recv().ok() } else { None };
+        }
+        flush(&mut pending, reopened.as_deref_mut().unwrap_or(first));
+    }
+}
+
+fn flush(pending: &mut String, output: &mut (dyn Write + Send)) {
+    if let Err(error) = output.write_all(pending.as_bytes()).and_then(|()| output.flush()) {
+        warn!(%error, "the access log could not be written");
+    }
+    pending.clear();
+}
+
+impl Record<'_> {
+    /// The target without its query. The strict parser let only visible ASCII through.
+    fn path(&self) -> String {
+        let end = self.target.iter().position(|byte| *byte == b'?').unwrap_or(self.target.len());
+        String::from_utf8_lossy(&self.target[..end]).into_owned()
+    }
+
+    fn method(&self) -> String {
+        String::from_utf8_lossy(self.method).into_owned()
+    }
+
+    fn text(&self) -> String {
+        let mut line = format!("time={}", timestamp(SystemTime::now()));
+        // Writing to a String cannot fail.
+        if let Some(client) = self.client {
+            let _ = write!(line, " client={client}");
+        }
+        let _ = write!(
+            line,
+            " provider={} method={} path={} status={} duration_us={} footprint_us={} sent_bytes={}",
+            or_dash(self.provider),
+            or_dash(&self.method()),
+            or_dash(&self.path()),
+            self.status,
+            self.duration.as_micros(),
+            self.footprint.as_micros(),
+            self.sent_bytes,
+        );
+        if let Some(error) = self.error {
+            let _ = write!(line, " error={error}");
+        }
+        line.push('\n');
+        line
+    }
+
+    fn json(&self) -> String {
+        let mut line = serde_json::json!({
+            "time": timestamp(SystemTime::now()),
+            "client": self.client,
+            "provider": self.provider,
+            "method": self.method(),
+            "path": self.path(),
+            "status": self.status,
+            "duration_us": u64::try_from(self.duration.as_micros()).unwrap_or(u64::MAX),
+            "footprint_us": u64::try_from(self.footprint.as_micros()).unwrap_or(u64::MAX),
+            "sent_bytes": self.sent_bytes,
+            "error": self.error,
+        })
+        .to_string();
+        line.push('\n');
+        line
+    }
+}
+
+fn or_dash(text: &str) -> &str {
+    if text.is_empty() { "-" } else { text }
+}
+
+/// RFC 3339 with milliseconds.
+fn timestamp(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (year, month, day) = civil(since.as_secs() / 86_400);
+    let second = since.as_secs() % 86_400;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record<'static> {
+        Record {
+            client: "127.0.0.1:50000".parse().ok(),
+            provider: "stripe",
+            method: b"GET",
+            target: b"/v1/charges?key=sk_live_1",
+            status: 200,
+            duration: Duration::from_micros(1500),
+            footprint: Duration::from_micros(40),
+            sent_bytes: 312,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn a_text_line_leaves_the_query_out() {
+        let line = record().text();
+        let (_, rest) = line.split_once(' ').unwrap();
+        assert_eq!(
+            rest,
+            "client=127.0.0.1:50000 provider=stripe method=GET path=/v1/charges status=200 duration_us=1500 \
+             footprint_us=40 sent_bytes=312\n"
+        );
+    }
+
+    #[test]
+    fn a_json_line_is_one_object_and_leaves_the_query_out() {
+        let line = record().json();
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&value["path"], &value["status"]), (&"/v1/charges".into(), &200.into()));
+        assert_eq!(line.matches('\n').count(), 1);
+        assert!(!line.contains("sk_live"));
+    }
+
+    #[test]
+    fn a_moment_prints_as_rfc_3339() {
+        let time = UNIX_EPOCH + Duration::from_millis(784_111_777_042);
+        assert_eq!(timestamp(time), "1994-11-06T08:49:37.042Z");
+    }
+}

@@ -1,0 +1,153 @@
+//! Receive buffers, lent by a pool per worker, so that a connection that waits for a request holds none.
+
+use std::cell::RefCell;
+use std::mem;
+
+/// What a buffer holds when it is lent: most heads and small bodies in one read.
+pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
+/// What a buffer is grown to while a large body streams through it.
+pub(crate) const STREAM_BYTES: usize = 128 * 1024;
+/// Buffers of each size that a worker keeps for later; more are given back to the allocator.
+const SPARE_BUFFERS: usize = 128;
+const SPARE_STREAM_BUFFERS: usize = 8;
+
+/// Bytes received and not yet consumed, at the front of a fixed piece of memory.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    bytes: Box<[u8]>,
+    filled: usize,
+}
+
+impl Buffer {
+    /// The bytes received.
+    pub fn filled(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+
+    /// Where the next bytes go.
+    pub fn spare(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.filled..]
+    }
+
+    /// Says that `count` bytes of the spare part have been received.
+    pub fn advance(&mut self, count: usize) {
+        self.filled = (self.filled + count).min(self.bytes.len());
+    }
+
+    /// Removes the bytes from `start` to `end` and moves what follows them up.
+    pub fn remove(&mut self, start: usize, end: usize) {
+        self.bytes.copy_within(end..self.filled, start);
+        self.filled -= end - start;
+    }
+
+    /// Forgets all bytes.
+    pub fn clear(&mut self) {
+        self.filled = 0;
+    }
+
+    /// Whether there is memory at all, or a pool has to lend some first.
+    pub fn is_lent(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    /// Whether no more can be received before something is removed or the buffer grows.
+    pub fn is_full(&self) -> bool {
+        self.filled == self.bytes.len()
+    }
+
+    fn capacity(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// The buffers that a worker has spare.
+#[derive(Debug, Default)]
+pub(crate) struct BufferPool {
+    spare: RefCell<Vec<Box<[u8]>>>,
+    spare_stream: RefCell<Vec<Box<[u8]>>>,
+}
+
+impl BufferPool {
+    /// Makes sure that `buffer` has memory.
+    pub fn lend(&self, buffer: &mut Buffer) {
+        if !buffer.is_lent() {
+            let spare = self.spare.borrow_mut().pop();
+            buffer.bytes = spare.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice());
+            buffer.filled = 0;
+        }
+    }
+
+    /// Grows `buffer` to at least `bytes`, which stay what they are.
+    pub fn grow(&self, buffer: &mut Buffer, bytes: usize) {
+        if buffer.capacity() >= bytes {
+            return;
+        }
+        let larger = if bytes == STREAM_BYTES { self.spare_stream.borrow_mut().pop() } else { None };
+        let mut larger = larger.unwrap_or_else(|| vec![0; bytes].into_boxed_slice());
+        larger[..buffer.filled].copy_from_slice(buffer.filled());
+        self.keep(mem::replace(&mut buffer.bytes, larger));
+    }
+
+    /// Takes the memory back.
+    pub fn take_back(&self, buffer: &mut Buffer) {
+        buffer.filled = 0;
+        self.keep(mem::take(&mut buffer.bytes));
+    }
+
+    fn keep(&self, bytes: Box<[u8]>) {
+        let (spare, most) = match bytes.len() {
+            BUFFER_BYTES => (&self.spare, SPARE_BUFFERS),
+            STREAM_BYTES => (&self.spare_stream, SPARE_STREAM_BUFFERS),
+            _ => return,
+        };
+        let mut spare = spare.borrow_mut();
+        if spare.len() < most {
+            spare.push(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled_with(pool: &BufferPool, text: &[u8]) -> Buffer {
+        let mut buffer = Buffer::default();
+        pool.lend(&mut buffer);
+        buffer.spare()[..text.len()].copy_from_slice(text);
+        buffer.advance(text.len());
+        buffer
+    }
+
+    #[test]
+    fn removing_moves_what_follows_up() {
+        let pool = BufferPool::default();
+        let mut buffer = filled_with(&pool, b"first second third");
+        buffer.remove(6, 13);
+        assert_eq!(buffer.filled(), b"first third");
+        buffer.remove(0, 11);
+        assert_eq!(buffer.filled(), b"");
+    }
+
+    #[test]
+    fn growing_keeps_the_bytes_and_gives_the_old_memory_back() {
+        let pool = BufferPool::default();
+        let mut buffer = filled_with(&pool, b"kept");
+        pool.grow(&mut buffer, STREAM_BYTES);
+        assert_eq!((buffer.filled(), buffer.capacity()), (&b"kept"[..], STREAM_BYTES));
+        assert_eq!(pool.spare.borrow().len(), 1);
+        pool.take_back(&mut buffer);
+        assert!(!buffer.is_lent());
+        assert_eq!(pool.spare_stream.borrow().len(), 1);
+    }
+
+    #[test]
+    fn the_pool_keeps_a_bounded_number() {
+        let pool = BufferPool::default();
+        let mut buffers: Vec<Buffer> = (0..SPARE_BUFFERS + 10).map(|_| filled_with(&pool, b"x")).collect();
+        for buffer in &mut buffers {
+            pool.take_back(buffer);
+        }
+        assert_eq!(pool.spare.borrow().len(), SPARE_BUFFERS);
+    }
+}

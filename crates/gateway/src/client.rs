@@ -1,0 +1,304 @@
+//! A client's connection: requests one after the other, nothing held while it waits for the next.
+
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use egret_http1::{Edits, Method, Progress, RequestFraming, RequestHead, ResponseHead};
+use tokio::net::TcpStream;
+
+use crate::access_log::Record;
+use crate::buffer::Buffer;
+use crate::exchange;
+use crate::failure::{ErrorKind, Failure};
+use crate::pipe::Pipe;
+use crate::stream::Stream;
+use crate::timer::Timer;
+use crate::worker::Worker;
+
+/// Desks that a worker keeps for later.
+const SPARE_DESKS: usize = 64;
+/// How long a client may take, and how much it may still send, after an answer that closes the connection: closing at once
+/// would make its system throw the answer away.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 256 * 1024;
+/// How long a connection that waits for a request stays open once the gateway is told to stop: one may be on its way.
+const DRAIN_LINGER: Duration = Duration::from_secs(1);
+
+/// What a busy connection works with. A worker lends as many as there are exchanges at once.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    /// Received from the client: the head of the request, then its body or what follows it.
+    pub input: Buffer,
+    /// Received from the provider.
+    pub output: Buffer,
+    pub request: RequestHead,
+    pub request_edits: Edits,
+    pub response: ResponseHead,
+    pub response_edits: Edits,
+    /// The request's body.
+    pub up: Pipe,
+    /// The response's body.
+    pub down: Pipe,
+}
+
+impl Desk {
+    /// Makes ready to send the request that has just been parsed.
+    pub fn reset_up(&mut self) {
+        let framing = self.request.framing;
+        self.up.reset(exchange::request_decoder(framing), framing == RequestFraming::Chunked);
+    }
+}
+
+/// What is to be done with a client's connection after an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Wait for the next request.
+    Persist,
+    /// Close it.
+    Close,
+    /// Close it once the client has read the answer, or at least had the time to.
+    Linger,
+}
+
+/// A client's connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub worker: Rc<Worker>,
+    pub stream: Stream,
+    /// The address of the listener that it came in by.
+    pub listener: SocketAddr,
+    pub timer: Timer,
+    /// Requests received on it.
+    pub requests: u32,
+    /// Whether the client has closed its sending side.
+    pub half_closed: bool,
+}
+
+/// Serves a client's connection to its end.
+pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: SocketAddr) {
+    let mut client = Client::new(worker, Stream::Plain(socket), listener);
+    while client.wait_for_request().await {
+        // Apart from the waiting, so that a connection that waits takes no more memory than the waiting needs.
+        if !Box::pin(client.serve_requests()).await {
+            return;
+        }
+    }
+}
+
+impl Client {
+    fn new(worker: Rc<Worker>, stream: Stream, listener: SocketAddr) -> Self {
+        worker.counters().accepted.add(1);
+        worker.counters().open.add(1);
+        let timer = worker.timers.timer();
+        Self { worker, stream, listener, timer, requests: 0, half_closed: false }
+    }
+
+    /// The address that the client connected to.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match &self.stream {
+            Stream::Plain(tcp) => tcp.local_addr().ok(),
+            Stream::Tls(_) => None,
+        }
+    }
+
+    /// The client's address.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        match &self.stream {
+            Stream::Plain(tcp) => tcp.peer_addr().ok(),
+            Stream::Tls(_) => None,
+        }
+    }
+
+    /// Waits for the first byte of a request; false when none came in time.
+    async fn wait_for_request(&mut self) -> bool {
+        let timeouts = self.worker.view().plan.timeouts;
+        self.timer.set(Instant::now(), timeouts.keep_alive);
+        self.worker.counters().idle.add(1);
+        let mut told_to_stop = false;
+        let readable = poll_fn(|cx| {
+            if let Poll::Ready(ready) = self.stream.poll_readable(cx) {
+                return Poll::Ready(ready.is_ok());
+            }
+            if self.worker.draining.get() && !told_to_stop {
+                told_to_stop = true;
+                self.timer.set(Instant::now(), Some(DRAIN_LINGER));
+            }
+            if self.timer.poll_expired(cx) { Poll::Ready(false) } else { Poll::Pending }
+        })
+        .await;
+        self.worker.counters().idle.sub(1);
+        readable
+    }
+
+    /// Serves requests as long as they come without a pause. Says whether the connection stays open.
+    async fn serve_requests(&mut self) -> bool {
+        let mut desk = self.worker.desks.borrow_mut().pop().unwrap_or_default();
+        let end = self.serve_with(&mut desk).await;
+        self.worker.buffers.take_back(&mut desk.output);
+        if end == End::Linger {
+            self.linger(&mut desk.input).await;
+        }
+        self.worker.buffers.take_back(&mut desk.input);
+        let mut desks = self.worker.desks.borrow_mut();
+        if desks.len() < SPARE_DESKS {
+            desks.push(desk);
+        }
+        end == End::Persist
+    }
+
+    async fn serve_with(&mut self, desk: &mut Desk) -> End {
+        self.worker.buffers.lend(&mut desk.input);
+        desk.request.reset();
+        loop {
+            let end = match self.receive_head(desk).await {
+                Ok(true) => exchange::run(self, desk).await,
+                Ok(false) => End::Close,
+                Err(failure) => self.refuse(desk, &failure).await,
+            };
+            if end != End::Persist || desk.input.filled().is_empty() {
+                return end;
+            }
+        }
+    }
+
+    /// Receives a request head; false when the client closed instead.
+    async fn receive_head(&mut self, desk: &mut Desk) -> Result<bool, Failure> {
+        let view = self.worker.view();
+        let plan = &view.plan;
+        let mut timed = false;
+        loop {
+            if !desk.input.filled().is_empty() {
+                match desk
+                    .request
+                    .parse(desk.input.filled(), &plan.head_limits)
+                    .map_err(Failure::bad_request)?
+                {
+                    Progress::Complete => return Ok(true),
+                    Progress::Partial => {}
+                }
+                if !timed {
+                    // Counts from the first byte, which the waiting before this has seen.
+                    self.timer.set(Instant::now(), plan.timeouts.head);
+                    timed = true;
+                }
+                if desk.input.is_full() {
+                    self.worker.buffers.grow(&mut desk.input, plan.head_limits.head + 1);
+                }
+            }
+            let received = poll_fn(|cx| {
+                if let Poll::Ready(received) = self.stream.poll_read(cx, desk.input.spare()) {
+                    return Poll::Ready(Some(received));
+                }
+                if self.timer.poll_expired(cx) { Poll::Ready(None) } else { Poll::Pending }
+            })
+            .await;
+            match received {
+                Some(Ok(0) | Err(_)) => return Ok(false),
+                Some(Ok(count)) => {
+                    self.worker.counters().received_bytes.add(count as u64);
+                    desk.input.advance(count);
+                }
+                None if desk.input.filled().is_empty() => return Ok(false),
+                None => {
+                    return Err(Failure::new(
+                        ErrorKind::RequestTimeout,
+                        "the request head did not arrive in time",
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Answers a request that could not even be read, and ends the connection: where the next request starts is not known.
+    async fn refuse(&mut self, desk: &mut Desk, failure: &Failure) -> End {
+        self.worker.counters().generated(failure.kind);
+        let view = self.worker.view();
+        view.nowhere.counters().exchange(Method::Other, failure.kind.status());
+        self.log_refusal(failure);
+        desk.input.clear();
+        self.send_all(&failure.answer(true, false)).await;
+        End::Linger
+    }
+
+    fn log_refusal(&self, failure: &Failure) {
+        let log = &self.worker.shared.access_log;
+        if log.is_on() {
+            log.write(
+                self.worker.counters(),
+                &Record {
+                    client: self.peer_address(),
+                    error: Some(failure.kind.slug()),
+                    status: failure.kind.status(),
+                    ..Record::default()
+                },
+            );
+        }
+    }
+
+    /// Closes the connection so that the client sees that something is missing: with a reset.
+    pub fn abort(&self) {
+        if let Stream::Plain(tcp) = &self.stream {
+            // If the system refuses, an orderly close is all there is.
+            let _ = socket2::SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    /// Sends all of `bytes`, unless the client takes too long or is gone.
+    pub async fn send_all(&mut self, bytes: &[u8]) -> bool {
+        let idle = self.worker.view().plan.timeouts.idle;
+        self.timer.set(Instant::now(), idle);
+        let mut sent = 0;
+        poll_fn(|cx| {
+            while sent < bytes.len() {
+                match self.stream.poll_write(cx, &[IoSlice::new(&bytes[sent..])]) {
+                    Poll::Ready(Ok(count)) if count > 0 => sent += count,
+                    Poll::Ready(_) => return Poll::Ready(false),
+                    Poll::Pending if self.timer.poll_expired(cx) => return Poll::Ready(false),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            self.worker.counters().sent_bytes.add(bytes.len() as u64);
+            Poll::Ready(true)
+        })
+        .await
+    }
+
+    /// Says that nothing more is coming, and takes in what the client still sends, within bounds.
+    async fn linger(&mut self, input: &mut Buffer) {
+        self.timer.set(Instant::now(), Some(LINGER));
+        let mut discarded = 0;
+        let mut shut = false;
+        poll_fn(|cx| {
+            if !shut {
+                if self.stream.poll_shutdown(cx).is_pending() {
+                    return if self.timer.poll_expired(cx) { Poll::Ready(()) } else { Poll::Pending };
+                }
+                shut = true;
+            }
+            while discarded < LINGER_BYTES {
+                input.clear();
+                match self.stream.poll_read(cx, input.spare()) {
+                    Poll::Ready(Ok(count)) if count > 0 => discarded += count,
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending if self.timer.poll_expired(cx) => return Poll::Ready(()),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.worker.counters().open.sub(1);
+        self.worker.shared.connections[self.worker.number].fetch_sub(1, Relaxed);
+        self.worker.has_closed();
+    }
+}

@@ -1,0 +1,211 @@
+//! What each worker counts while it works, and the sum of it all as a [`StatsSnapshot`].
+
+use std::sync::Arc;
+
+use egret_http1::Method;
+
+use crate::failure::ErrorKind;
+use crate::policy::Reason;
+use crate::stats::{ClientsSnapshot, Count, Counter, ExchangeCount, Histogram, ProviderSnapshot};
+
+/// Names of the methods in the order of [`Method::index`].
+const METHODS: [&str; 10] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "other"];
+/// Names of the status classes; the first is for exchanges that ended without an answer.
+const STATUS_CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// What one worker counts of one provider. Aligned so that two workers never write to the same cache line.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct ProviderCounters {
+    exchanges: [[Counter; STATUS_CLASSES.len()]; METHODS.len()],
+    pub latency: Histogram,
+    pub footprint: Histogram,
+    pub sent_bytes: Counter,
+    pub received_bytes: Counter,
+    pub connects: Counter,
+    pub connect_failures: Counter,
+    pub tls_handshakes: Counter,
+    pub tls_failures: Counter,
+    pub pool_hits: Counter,
+    pub pool_steals: Counter,
+    pub repeats: Counter,
+    pub connections_open: Counter,
+    pub connections_idle: Counter,
+    pub tunnels: Counter,
+}
+
+impl ProviderCounters {
+    /// Counts a finished exchange; `status` is 0 where there was no answer.
+    pub fn exchange(&self, method: Method, status: u16) {
+        let class = usize::from(status / 100);
+        self.exchanges[method.index()][if class < STATUS_CLASSES.len() { class } else { 0 }].add(1);
+    }
+
+    fn add_to(&self, total: &mut ProviderSnapshot) {
+        for (method, classes) in METHODS.iter().zip(&self.exchanges) {
+            for (status, counter) in STATUS_CLASSES.iter().zip(classes) {
+                add_exchanges(&mut total.exchanges, method, status, counter.get());
+            }
+        }
+        self.latency.add_to(&mut total.latency);
+        self.footprint.add_to(&mut total.footprint);
+        total.sent_bytes += self.sent_bytes.get();
+        total.received_bytes += self.received_bytes.get();
+        total.connects += self.connects.get();
+        total.connect_failures += self.connect_failures.get();
+        total.tls_handshakes += self.tls_handshakes.get();
+        total.tls_failures += self.tls_failures.get();
+        total.pool_hits += self.pool_hits.get();
+        total.pool_steals += self.pool_steals.get();
+        total.repeats += self.repeats.get();
+        total.connections_open += self.connections_open.get();
+        total.connections_idle += self.connections_idle.get();
+        total.tunnels += self.tunnels.get();
+    }
+}
+
+fn add_exchanges(exchanges: &mut Vec<ExchangeCount>, method: &'static str, status: &'static str, count: u64) {
+    if count == 0 {
+        return;
+    }
+    match exchanges.iter_mut().find(|known| known.method == method && known.status == status) {
+        Some(known) => known.count += count,
+        None => exchanges.push(ExchangeCount { method, status, count }),
+    }
+}
+
+/// What is counted of one provider: a part for each worker.
+#[derive(Debug)]
+pub(crate) struct ProviderStats {
+    name: String,
+    workers: Box<[ProviderCounters]>,
+}
+
+impl ProviderStats {
+    /// Nothing counted yet.
+    pub fn new(name: &str, workers: usize) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            workers: (0..workers).map(|_| ProviderCounters::default()).collect(),
+        })
+    }
+
+    /// As configured, or `-`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The part that worker `worker` writes to.
+    pub fn of(&self, worker: usize) -> &ProviderCounters {
+        &self.workers[worker]
+    }
+
+    /// The worker other than `own` that seems to hold the most idle connections, if any does.
+    pub fn most_idle(&self, own: usize) -> Option<usize> {
+        let idle = |worker: &usize| self.workers[*worker].connections_idle.get();
+        (0..self.workers.len()).filter(|worker| *worker != own && idle(worker) > 0).max_by_key(idle)
+    }
+
+    /// The sum over all workers.
+    pub fn snapshot(&self) -> ProviderSnapshot {
+        let mut total = ProviderSnapshot { name: self.name.clone(), ..ProviderSnapshot::default() };
+        for worker in &self.workers {
+            worker.add_to(&mut total);
+        }
+        total
+    }
+}
+
+/// What one worker counts besides its providers.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct WorkerCounters {
+    pub accepted: Counter,
+    pub refused: Counter,
+    pub open: Counter,
+    pub idle: Counter,
+    pub tunnels: Counter,
+    pub received_bytes: Counter,
+    pub sent_bytes: Counter,
+    pub access_log_dropped: Counter,
+    generated: [Counter; ErrorKind::ALL.len()],
+    denials: [Counter; Reason::ALL.len()],
+}
+
+impl WorkerCounters {
+    /// Counts an answer made by the gateway itself.
+    pub fn generated(&self, kind: ErrorKind) {
+        self.generated[kind as usize].add(1);
+    }
+
+    /// Counts a denied target, also one that report mode let through.
+    pub fn denial(&self, reason: Reason) {
+        self.denials[reason as usize].add(1);
+    }
+}
+
+/// The sum of what all workers counted of their clients.
+pub(crate) fn clients(workers: &[WorkerCounters]) -> ClientsSnapshot {
+    let sum = |of: fn(&WorkerCounters) -> &Counter| workers.iter().map(|worker| of(worker).get()).sum();
+    ClientsSnapshot {
+        accepted: sum(|worker| &worker.accepted),
+        refused: sum(|worker| &worker.refused),
+        open: sum(|worker| &worker.open),
+        idle: sum(|worker| &worker.idle),
+        tunnels: sum(|worker| &worker.tunnels),
+        received_bytes: sum(|worker| &worker.received_bytes),
+        sent_bytes: sum(|worker| &worker.sent_bytes),
+    }
+}
+
+/// Answers made by the gateway itself, by slug.
+pub(crate) fn generated(workers: &[WorkerCounters]) -> Vec<Count> {
+    let count = |kind: ErrorKind| workers.iter().map(|worker| worker.generated[kind as usize].get()).sum();
+    ErrorKind::ALL.iter().map(|kind| Count { name: kind.slug(), count: count(*kind) }).collect()
+}
+
+/// Denied targets, by reason.
+pub(crate) fn denials(workers: &[WorkerCounters]) -> Vec<Count> {
+    let count = |reason: Reason| workers.iter().map(|worker| worker.denials[reason as usize].get()).sum();
+    Reason::ALL.iter().map(|reason| Count { name: reason.slug(), count: count(*reason) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_all_workers_add_up() {
+        let stats = ProviderStats::new("stripe", 2);
+        stats.of(0).exchange(Method::Get, 200);
+        stats.of(1).exchange(Method::Get, 204);
+        stats.of(1).exchange(Method::Post, 0);
+        stats.of(1).exchange(Method::Post, 999);
+        let snapshot = stats.snapshot();
+        assert_eq!(
+            snapshot.exchanges,
+            [
+                ExchangeCount { method: "GET", status: "2xx", count: 2 },
+                ExchangeCount { method: "POST", status: "none", count: 2 },
+            ]
+        );
+    }
+
+    #[test]
+    fn the_methods_are_named_in_the_order_of_their_numbers() {
+        for method in [Method::Get, Method::Connect, Method::Patch, Method::Other] {
+            assert_eq!(METHODS[method.index()], method.name());
+        }
+    }
+
+    #[test]
+    fn the_worker_with_the_most_idle_connections_is_asked_and_never_oneself() {
+        let stats = ProviderStats::new("stripe", 3);
+        assert_eq!(stats.most_idle(0), None);
+        stats.of(0).connections_idle.add(9);
+        stats.of(1).connections_idle.add(1);
+        stats.of(2).connections_idle.add(2);
+        assert_eq!((stats.most_idle(0), stats.most_idle(2)), (Some(2), Some(0)));
+    }
+}

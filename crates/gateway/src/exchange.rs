@@ -1,0 +1,807 @@
+//! One exchange: a request on its way to a provider and the response on its way back, by one task that holds both sockets.
+//!
+//! In the common case that is four system calls: receive the request, send it, receive the response, send it. Everything else
+//! here is for the uncommon cases.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use egret_http1::{BodyDecoder, BodyError, Progress, RequestFraming, ResponseFraming, Slices, Version};
+use tracing::debug;
+
+use crate::access_log::Record;
+use crate::client::{Client, Desk, End};
+use crate::failure::{ErrorKind, Failure};
+use crate::forward::{Reply, edit_request, edit_response, survey};
+use crate::pipe::PipeError;
+use crate::plan::UpstreamTimeouts;
+use crate::route::{Forward, Question, Route};
+use crate::tunnel;
+use crate::upstream::{Connection, DialTimes, Upstream};
+use crate::worker::View;
+
+/// Over how long a client's rate is judged (`limits.body_rate`).
+const RATE_WINDOW: Duration = Duration::from_secs(10);
+
+/// Serves the request whose head has just been parsed into `desk`.
+pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
+    let begun = Instant::now();
+    client.requests = client.requests.saturating_add(1);
+    let view = client.worker.view();
+    desk.request_edits.clear();
+    desk.reset_up();
+    // Nothing of an exchange that ended badly may reach this client.
+    desk.down.reset(BodyDecoder::none(), false);
+    match route(client, desk, &view) {
+        Ok(Route::Forward(forward)) => {
+            let upstream = Rc::clone(&forward.upstream);
+            let exchange = Exchange::new(client, desk, view, upstream, begun);
+            exchange.run(&forward).await
+        }
+        Ok(Route::Tunnel(authority)) => {
+            Box::pin(tunnel::connect(client, desk, &view, authority, begun)).await
+        }
+        Err(failure) => Box::pin(refuse(client, desk, &view, &failure, begun)).await,
+    }
+}
+
+fn route(client: &Client, desk: &mut Desk, view: &View) -> Result<Route, Failure> {
+    let Desk { input, request, request_edits, .. } = desk;
+    let bytes = input.filled();
+    let fields = survey(request, bytes, &client.worker.shared.pseudonym, request_edits)?;
+    Question { view, client, request, bytes, fields: &fields }.route()
+}
+
+/// Answers a request that goes nowhere.
+pub(crate) async fn refuse(
+    client: &mut Client,
+    desk: &mut Desk,
+    view: &Rc<View>,
+    failure: &Failure,
+    begun: Instant,
+) -> End {
+    let nowhere = Rc::clone(&view.nowhere);
+    Exchange::new(client, desk, Rc::clone(view), nowhere, begun).answer(failure).await
+}
+
+pub(crate) fn request_decoder(framing: RequestFraming) -> BodyDecoder {
+    match framing {
+        RequestFraming::None => BodyDecoder::none(),
+        RequestFraming::Length(length) => BodyDecoder::length(length),
+        RequestFraming::Chunked => BodyDecoder::chunked(),
+    }
+}
+
+fn response_decoder(framing: ResponseFraming) -> BodyDecoder {
+    match framing {
+        ResponseFraming::None => BodyDecoder::none(),
+        ResponseFraming::Length(length) => BodyDecoder::length(length),
+        ResponseFraming::Chunked => BodyDecoder::chunked(),
+        ResponseFraming::UntilClose => BodyDecoder::until_close(),
+    }
+}
+
+/// Why there is no response to pass on.
+enum Stop {
+    /// The client is told.
+    Failure(Failure),
+    /// There is nobody to tell.
+    ClientGone,
+    /// The reused connection had died before the provider saw the request, as far as can be known.
+    Stale,
+}
+
+/// How a response that had begun ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finish {
+    Complete,
+    /// The client sees that something is missing.
+    CutShort,
+    ClientGone,
+}
+
+struct Exchange<'a> {
+    client: &'a mut Client,
+    desk: &'a mut Desk,
+    view: Rc<View>,
+    upstream: Rc<Upstream>,
+    clock: Clock,
+    deadlines: Deadlines,
+    /// Bytes of the request's body that are still in the input, after the head, though sent: they could be sent again.
+    kept_body: usize,
+    /// Whether any of the body is gone from the input, so that the request cannot be sent again.
+    unrepeatable: bool,
+    /// The provider takes no more of the request, but may still answer.
+    sink_closed: bool,
+    informational: u8,
+    /// The error that the gateway answered with.
+    failed: Option<ErrorKind>,
+    /// Bytes sent to the provider and received from it so far.
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+/// The moments of an exchange. Each is one read of the clock.
+struct Clock {
+    begun: Instant,
+    dial: DialTimes,
+    /// The request's head, and what was there of its body, has been handed to the system.
+    sent: Instant,
+    /// The first byte of the response is here.
+    first_byte: Instant,
+    /// The response's head, and what was there of its body, has been handed to the system.
+    forwarded: Instant,
+}
+
+impl Clock {
+    /// The part of the latency that the gateway itself took.
+    fn footprint(&self) -> Duration {
+        let dial = self.dial.dns + self.dial.connect + self.dial.tls;
+        let there = self.sent.saturating_duration_since(self.begun).saturating_sub(dial);
+        there + self.forwarded.saturating_duration_since(self.first_byte)
+    }
+}
+
+/// What the connection's one timer is set to: the nearest of these.
+struct Deadlines {
+    total: Option<Instant>,
+    half_close: Option<Instant>,
+    /// What is waited for now: the first byte, or the next one.
+    phase: Option<Instant>,
+    rate: RateWindow,
+}
+
+/// Whether a client keeps up `limits.body_rate`.
+#[derive(Default)]
+struct RateWindow {
+    ends: Option<Instant>,
+    moved_bytes: u64,
+}
+
+impl<'a> Exchange<'a> {
+    fn new(
+        client: &'a mut Client,
+        desk: &'a mut Desk,
+        view: Rc<View>,
+        upstream: Rc<Upstream>,
+        begun: Instant,
+    ) -> Self {
+        let total = upstream.plan.timeouts.total.map(|total| begun + total);
+        Self {
+            clock: Clock {
+                begun,
+                dial: DialTimes::default(),
+                sent: begun,
+                first_byte: begun,
+                forwarded: begun,
+            },
+            deadlines: Deadlines { total, half_close: None, phase: None, rate: RateWindow::default() },
+            kept_body: 0,
+            unrepeatable: false,
+            sink_closed: false,
+            informational: 0,
+            failed: None,
+            sent_bytes: 0,
+            received_bytes: 0,
+            client,
+            desk,
+            view,
+            upstream,
+        }
+    }
+
+    async fn run(mut self, forward: &Forward) -> End {
+        let pseudonym = &self.client.worker.shared.pseudonym;
+        edit_request(
+            &self.desk.request,
+            self.desk.input.filled(),
+            forward,
+            pseudonym,
+            &mut self.desk.request_edits,
+        );
+        match self.obtain_response().await {
+            Ok(connection) if self.desk.response.status == 101 => Box::pin(self.upgrade(connection)).await,
+            Ok(connection) => self.reply(connection).await,
+            Err(Stop::Failure(failure)) => Box::pin(self.answer(&failure)).await,
+            Err(Stop::ClientGone | Stop::Stale) => {
+                self.record(0, self.clock.forwarded);
+                End::Close
+            }
+        }
+    }
+
+    fn timeouts(&self) -> UpstreamTimeouts {
+        self.upstream.plan.timeouts
+    }
+
+    /// Sends the request until a provider's connection brings the head of a final response.
+    async fn obtain_response(&mut self) -> Result<Connection, Stop> {
+        loop {
+            let mut connection = match self.upstream.take_idle(self.clock.begun) {
+                Some(connection) => {
+                    self.upstream.counters().pool_hits.add(1);
+                    connection
+                }
+                None => self.connect().await?,
+            };
+            match self.attempt(&mut connection).await {
+                Ok(()) => return Ok(connection),
+                Err(Stop::Stale) => {
+                    debug!(
+                        provider = self.upstream.plan.stats.name(),
+                        "a reused connection had died: sending again"
+                    );
+                    self.upstream.counters().repeats.add(1);
+                    self.sent_bytes += self.desk.up.moved_bytes;
+                    self.desk.reset_up();
+                    self.kept_body = 0;
+                    self.sink_closed = false;
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+    }
+
+    async fn connect(&mut self) -> Result<Connection, Stop> {
+        let upstream = Rc::clone(&self.upstream);
+        let (connection, times) =
+            Box::pin(upstream.connect(&self.client.worker)).await.map_err(Stop::Failure)?;
+        self.clock.dial = times;
+        Ok(connection)
+    }
+
+    async fn attempt(&mut self, connection: &mut Connection) -> Result<(), Stop> {
+        poll_fn(|cx| Poll::Ready(self.send_request(cx, connection))).await?;
+        self.clock.sent = Instant::now();
+        self.client.worker.buffers.take_back(&mut self.desk.output);
+        self.desk.response.reset();
+        self.start_waiting(self.clock.sent);
+        poll_fn(|cx| self.poll_response(cx, connection)).await
+    }
+
+    /// Hands the head, and what is there of the body, to the system in one go.
+    fn send_request(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<(), Stop> {
+        let Desk { input, request, request_edits, up, .. } = &mut *self.desk;
+        let mut slices = Slices::new();
+        request.render(input.filled(), request_edits, &mut slices);
+        let body = &input.filled()[request.len..];
+        match up.send(cx, &slices, body, &self.view.plan.trailers, &mut connection.stream) {
+            Ok(used) => self.kept_body = used,
+            Err(PipeError::Malformed(error)) => return Err(Stop::Failure(Failure::bad_request_body(error))),
+            Err(PipeError::SourceGone | PipeError::SinkGone) => self.sink_closed = true,
+        }
+        Ok(())
+    }
+
+    /// Sets the deadline for what is waited for from `now` on.
+    fn start_waiting(&mut self, now: Instant) {
+        let timeouts = self.timeouts();
+        let sends = self.is_sending();
+        self.deadlines.phase =
+            if sends { timeouts.idle } else { timeouts.first_byte }.map(|timeout| now + timeout);
+        self.deadlines.rate =
+            RateWindow { ends: sends.then(|| now + RATE_WINDOW), moved_bytes: self.desk.up.moved_bytes };
+        self.deadlines.arm(self.client);
+    }
+
+    /// Whether the request is on its way, rather than the provider to answer. A client that waits for 100 (Continue) is not late.
+    fn is_sending(&self) -> bool {
+        let waits_for_continue =
+            self.desk.request.expect_continue && self.informational == 0 && !self.unrepeatable;
+        !self.desk.up.is_complete() && !self.sink_closed && !waits_for_continue
+    }
+
+    fn poll_response(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Result<(), Stop>> {
+        if let Poll::Ready(Err(_)) = self.desk.down.poll_backlog(cx, &mut self.client.stream) {
+            return Poll::Ready(Err(Stop::ClientGone));
+        }
+        if let Err(stop) = self.poll_request(cx, connection) {
+            return Poll::Ready(Err(stop));
+        }
+        loop {
+            match self.poll_response_head(cx, connection) {
+                Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(false)) => {}
+                Poll::Ready(Err(stop)) => return Poll::Ready(Err(stop)),
+                Poll::Pending => break,
+            }
+        }
+        if self.client.timer.poll_expired(cx)
+            && let Some(stop) = self.expired_while_waiting(cx)
+        {
+            return Poll::Ready(Err(stop));
+        }
+        Poll::Pending
+    }
+
+    /// Moves the request's body on; once it is through, sees whether the client is still there.
+    fn poll_request(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<(), Stop> {
+        if self.desk.up.is_complete() || self.sink_closed {
+            return self.watch_client(cx);
+        }
+        let before = self.desk.up.moved_bytes;
+        match self.poll_up(cx, connection) {
+            Poll::Ready(Ok(())) => self.start_waiting(Instant::now()),
+            Poll::Ready(Err(PipeError::Malformed(BodyError::Incomplete) | PipeError::SourceGone)) => {
+                return Err(Stop::ClientGone);
+            }
+            Poll::Ready(Err(PipeError::Malformed(error))) => {
+                return Err(Stop::Failure(Failure::bad_request_body(error)));
+            }
+            Poll::Ready(Err(PipeError::SinkGone)) => {
+                // It may have answered before it stopped listening.
+                self.sink_closed = true;
+                self.start_waiting(Instant::now());
+            }
+            Poll::Pending if self.desk.up.moved_bytes != before => self.note_progress(self.timeouts().idle),
+            Poll::Pending => {}
+        }
+        Ok(())
+    }
+
+    fn poll_up(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Result<(), PipeError>> {
+        let Desk { input, request, up, .. } = &mut *self.desk;
+        if !up.is_received() && self.kept_body > 0 {
+            // From here on the input only passes through.
+            self.unrepeatable = true;
+            input.remove(request.len, request.len + self.kept_body);
+            self.kept_body = 0;
+        }
+        let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
+        let before = up.read_bytes;
+        let polled =
+            up.poll(cx, &mut self.client.stream, (input, request.len), &mut connection.stream, shared);
+        let read = up.read_bytes - before;
+        self.unrepeatable |= read > 0;
+        self.client.worker.counters().received_bytes.add(read);
+        polled
+    }
+
+    fn note_progress(&mut self, idle: Option<Duration>) {
+        let now = Instant::now();
+        self.deadlines.phase = idle.map(|idle| now + idle);
+        self.deadlines.arm(self.client);
+    }
+
+    /// Takes in what the client sends ahead, as far as there is place, and notices when it leaves.
+    fn watch_client(&mut self, cx: &mut Context<'_>) -> Result<(), Stop> {
+        while !self.client.half_closed && !self.desk.input.is_full() {
+            match self.client.stream.poll_read(cx, self.desk.input.spare()) {
+                Poll::Ready(Ok(0)) => {
+                    self.client.half_closed = true;
+                    let grace = self.view.plan.timeouts.half_close;
+                    self.deadlines.half_close = grace.map(|grace| Instant::now() + grace);
+                    self.deadlines.arm(self.client);
+                }
+                Poll::Ready(Ok(count)) => {
+                    self.client.worker.counters().received_bytes.add(count as u64);
+                    self.desk.input.advance(count);
+                }
+                Poll::Ready(Err(_)) => return Err(Stop::ClientGone),
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives some of the response; true when the head of a final response is there.
+    fn poll_response_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut Connection,
+    ) -> Poll<Result<bool, Stop>> {
+        // A connection that waits for its provider needs no second buffer yet.
+        if !self.desk.output.is_lent() {
+            match connection.stream.poll_readable(cx) {
+                Poll::Ready(_) => self.client.worker.buffers.lend(&mut self.desk.output),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        if self.desk.output.is_full() {
+            self.client.worker.buffers.grow(&mut self.desk.output, self.view.plan.head_limits.head + 1);
+        }
+        match connection.stream.poll_read(cx, self.desk.output.spare()) {
+            Poll::Ready(Ok(count)) if count > 0 => {
+                if self.received_bytes == 0 {
+                    self.clock.first_byte = Instant::now();
+                }
+                self.received_bytes += count as u64;
+                self.desk.output.advance(count);
+                Poll::Ready(self.parse_response(cx))
+            }
+            Poll::Ready(ended) => Poll::Ready(Err(self.provider_closed(connection, ended.err()))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Parses what has been received; passes on informational responses.
+    fn parse_response(&mut self, cx: &mut Context<'_>) -> Result<bool, Stop> {
+        let bad = |error| Stop::Failure(Failure::bad_response(error));
+        while !self.desk.output.filled().is_empty() {
+            let Desk { output, request, response, .. } = &mut *self.desk;
+            let progress =
+                response.parse(output.filled(), &self.view.plan.head_limits, request.method).map_err(bad)?;
+            match (progress, response.status) {
+                (Progress::Partial, _) => return Ok(false),
+                (Progress::Complete, 101) if request.upgrade && response.upgrade => return Ok(true),
+                (Progress::Complete, 101) => {
+                    let detail = "the provider changed the protocol without having been asked to";
+                    return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
+                }
+                (Progress::Complete, 100..=199) => self.pass_on_informational(cx)?,
+                (Progress::Complete, 200..=599) => return Ok(true),
+                (Progress::Complete, _) => {
+                    let detail = "the provider's status is not one of RFC 9110";
+                    return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn pass_on_informational(&mut self, cx: &mut Context<'_>) -> Result<(), Stop> {
+        self.informational = self.informational.saturating_add(1);
+        if self.informational > self.view.plan.limits.informational {
+            let detail = "the provider sends informational responses without end (`limits.informational`)";
+            return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
+        }
+        let Desk { output, request, response, response_edits, down, .. } = &mut *self.desk;
+        if request.version == Version::Http11 {
+            let reply = Reply { version: request.version, persistent: true, chunked: false };
+            response_edits.clear();
+            edit_response(
+                response,
+                output.filled(),
+                reply,
+                &self.client.worker.shared.pseudonym,
+                response_edits,
+            );
+            let mut slices = Slices::new();
+            response.render(output.filled(), response_edits, &mut slices);
+            if !down.is_blocked_on_sink() {
+                down.reset(BodyDecoder::none(), false);
+            }
+            let sent = down.send(cx, &slices, &[], &self.view.plan.trailers, &mut self.client.stream);
+            sent.map_err(|_| Stop::ClientGone)?;
+        }
+        output.remove(0, response.len);
+        self.start_waiting(Instant::now());
+        Ok(())
+    }
+
+    /// What it means that the provider closed before its response had a whole head.
+    fn provider_closed(&self, connection: &Connection, error: Option<io::Error>) -> Stop {
+        let request = &self.desk.request;
+        let whole = self.desk.up.is_received() && !self.unrepeatable;
+        if connection.reused && self.received_bytes == 0 && whole && request.method.is_idempotent() {
+            return Stop::Stale;
+        }
+        let how = match error {
+            Some(error) => {
+                format!("the provider's connection failed before a response was there: {}", error.kind())
+            }
+            None => "the provider closed the connection before a response was there".to_owned(),
+        };
+        Stop::Failure(Failure::new(ErrorKind::ProviderClosed, how))
+    }
+
+    /// The timer has gone off: what that means, or nothing if it is to go on.
+    fn expired_while_waiting(&mut self, cx: &Context<'_>) -> Option<Stop> {
+        let now = Instant::now();
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+        let failure = |kind, detail| Some(Stop::Failure(Failure::new(kind, detail)));
+        let up = &self.desk.up;
+        let waits_for_client = self.is_sending() && !up.is_blocked_on_sink();
+        if due(self.deadlines.half_close) {
+            return Some(Stop::ClientGone);
+        }
+        if due(self.deadlines.total) {
+            return failure(ErrorKind::TotalTimeout, "the exchange took longer than `timeouts.total`");
+        }
+        if due(self.deadlines.phase) {
+            return if waits_for_client {
+                failure(
+                    ErrorKind::RequestTimeout,
+                    "the request body did not arrive in time (`timeouts.idle`)",
+                )
+            } else if up.is_blocked_on_sink() && !self.sink_closed {
+                failure(ErrorKind::IdleTimeout, "the provider takes no more of the request (`timeouts.idle`)")
+            } else {
+                failure(
+                    ErrorKind::FirstByteTimeout,
+                    "the provider has not answered in time (`timeouts.first_byte`)",
+                )
+            };
+        }
+        let moved_bytes = up.moved_bytes;
+        if waits_for_client
+            && !self.deadlines.rate.keeps_up(now, moved_bytes, self.view.plan.limits.body_rate.bytes())
+        {
+            return failure(
+                ErrorKind::RequestTimeout,
+                "the request body arrives too slowly (`limits.body_rate`)",
+            );
+        }
+        self.deadlines.rearm(self.client, cx, now);
+        None
+    }
+
+    /// Passes the response on.
+    async fn reply(mut self, mut connection: Connection) -> End {
+        let reply = Reply::new(self.desk.request.version, self.desk.response.framing, self.can_persist());
+        let mut finish = match poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await {
+            Ok(finish) => finish,
+            Err(failure) => return Box::pin(self.answer(&failure)).await,
+        };
+        self.clock.forwarded = Instant::now();
+        let mut ended = self.clock.forwarded;
+        if finish == Finish::Complete && !self.desk.down.is_complete() {
+            self.deadlines.rate =
+                RateWindow { ends: Some(ended + RATE_WINDOW), moved_bytes: self.desk.down.moved_bytes };
+            self.note_progress(self.timeouts().idle);
+            finish = poll_fn(|cx| self.poll_bodies(cx, &mut connection)).await;
+            ended = Instant::now();
+        }
+        self.finish(connection, finish, reply, ended)
+    }
+
+    /// Whether the client's connection could stay open after a response that starts now.
+    fn can_persist(&self) -> bool {
+        let limit = self.view.plan.limits.requests_per_connection;
+        self.desk.request.persistent
+            && self.desk.up.is_complete()
+            && !self.sink_closed
+            && !self.client.half_closed
+            && !self.client.worker.draining.get()
+            && (limit == 0 || self.client.requests < limit)
+    }
+
+    /// Hands the head, and what is there of the body, to the system in one go. A body that is malformed from the start can still
+    /// be answered with an error.
+    fn send_response(&mut self, cx: &mut Context<'_>, reply: Reply) -> Result<Finish, Failure> {
+        let Desk { output, response, response_edits, down, .. } = &mut *self.desk;
+        response_edits.clear();
+        edit_response(response, output.filled(), reply, &self.client.worker.shared.pseudonym, response_edits);
+        down.start(response_decoder(response.framing), reply.chunked);
+        let mut slices = Slices::new();
+        response.render(output.filled(), response_edits, &mut slices);
+        let body = &output.filled()[response.len..];
+        let sent = down.send(cx, &slices, body, &self.view.plan.trailers, &mut self.client.stream);
+        drop(slices);
+        match sent {
+            Ok(used) => {
+                output.remove(0, response.len + used);
+                Ok(Finish::Complete)
+            }
+            Err(PipeError::Malformed(error)) => Err(Failure::new(
+                ErrorKind::BadResponse,
+                format!("the provider's answer cannot be passed on: {error}"),
+            )),
+            Err(PipeError::SourceGone | PipeError::SinkGone) => Ok(Finish::ClientGone),
+        }
+    }
+
+    /// Moves both bodies on until the response's is through.
+    fn poll_bodies(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Finish> {
+        let before = self.desk.up.moved_bytes + self.desk.down.moved_bytes;
+        if self.desk.up.is_complete() || self.sink_closed {
+            if self.watch_client(cx).is_err() {
+                return Poll::Ready(Finish::ClientGone);
+            }
+        } else {
+            match self.poll_up(cx, connection) {
+                Poll::Ready(Err(PipeError::SinkGone)) => self.sink_closed = true,
+                Poll::Ready(Err(_)) => return Poll::Ready(Finish::ClientGone),
+                Poll::Ready(Ok(())) | Poll::Pending => {}
+            }
+        }
+        let Desk { output, down, .. } = &mut *self.desk;
+        let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
+        match down.poll(cx, &mut connection.stream, (output, 0), &mut self.client.stream, shared) {
+            Poll::Ready(Ok(())) => return Poll::Ready(Finish::Complete),
+            Poll::Ready(Err(PipeError::SinkGone)) => return Poll::Ready(Finish::ClientGone),
+            Poll::Ready(Err(error)) => {
+                debug!(provider = self.upstream.plan.stats.name(), ?error, "a response was cut short");
+                return Poll::Ready(Finish::CutShort);
+            }
+            Poll::Pending => {}
+        }
+        if self.desk.up.moved_bytes + self.desk.down.moved_bytes != before {
+            self.note_progress(self.timeouts().idle);
+        }
+        if self.client.timer.poll_expired(cx)
+            && let Some(finish) = self.expired_while_streaming(cx)
+        {
+            return Poll::Ready(finish);
+        }
+        Poll::Pending
+    }
+
+    fn expired_while_streaming(&mut self, cx: &Context<'_>) -> Option<Finish> {
+        let now = Instant::now();
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+        if due(self.deadlines.half_close) && self.desk.down.is_blocked_on_sink() {
+            return Some(Finish::ClientGone);
+        }
+        if due(self.deadlines.half_close) {
+            // It still takes the response as it comes; only a client that takes nothing is given up.
+            self.deadlines.half_close = None;
+        }
+        if due(self.deadlines.total) || due(self.deadlines.phase) {
+            return Some(Finish::CutShort);
+        }
+        let down = &self.desk.down;
+        let (blocked, moved_bytes) = (down.is_blocked_on_sink(), down.moved_bytes);
+        let keeps_up =
+            self.deadlines.rate.keeps_up(now, moved_bytes, self.view.plan.limits.body_rate.bytes());
+        if blocked && !keeps_up {
+            return Some(Finish::CutShort);
+        }
+        self.deadlines.rearm(self.client, cx, now);
+        None
+    }
+
+    /// Keeps what can be kept of both connections, and counts.
+    fn finish(mut self, connection: Connection, finish: Finish, reply: Reply, ended: Instant) -> End {
+        let response = &self.desk.response;
+        let reusable = finish == Finish::Complete
+            && response.persistent
+            && response.framing != ResponseFraming::UntilClose
+            && self.desk.up.is_complete()
+            && !self.sink_closed
+            // Bytes after the response were not asked for; whoever reads them as the next response is lost.
+            && self.desk.output.filled().is_empty();
+        if reusable {
+            let (timeout_s, requests_left) = (response.keep_alive_timeout_s, response.keep_alive_max);
+            self.upstream.keep(connection, ended, timeout_s, requests_left);
+            self.client.worker.has_kept();
+        }
+        self.client.worker.counters().sent_bytes.add(self.desk.down.moved_bytes);
+        let until_close = response.framing == ResponseFraming::UntilClose && !reply.chunked;
+        self.record(self.desk.response.status, ended);
+        if finish == Finish::CutShort && until_close {
+            // An orderly end would say that this was all.
+            self.client.abort();
+        }
+        if finish != Finish::Complete {
+            return End::Close;
+        }
+        self.drop_request();
+        match (reply.persistent, self.desk.up.is_complete() && self.desk.input.filled().is_empty()) {
+            (true, _) => End::Persist,
+            (false, true) => End::Close,
+            (false, false) => End::Linger,
+        }
+    }
+
+    /// Removes the request from the input; what follows it stays.
+    fn drop_request(&mut self) {
+        let Desk { input, request, .. } = &mut *self.desk;
+        input.remove(0, request.len + self.kept_body);
+        self.kept_body = 0;
+    }
+
+    /// Answers in the provider's place.
+    async fn answer(mut self, failure: &Failure) -> End {
+        self.client.worker.counters().generated(failure.kind);
+        self.failed = Some(failure.kind);
+        if self.desk.down.is_blocked_on_sink() {
+            // Half an informational response is out; nothing sensible can follow it.
+            self.record(0, Instant::now());
+            return End::Close;
+        }
+        let persistent = self.can_persist_without_provider();
+        let with_body = self.desk.request.method != egret_http1::Method::Head;
+        let answer = failure.answer(with_body, persistent);
+        let sent = self.client.send_all(&answer).await;
+        self.clock.forwarded = Instant::now();
+        self.record(failure.kind.status(), self.clock.forwarded);
+        if !sent {
+            return End::Close;
+        }
+        if !persistent {
+            return End::Linger;
+        }
+        self.drop_request();
+        End::Persist
+    }
+
+    /// Whether all of the request is here, so that the next one's place is known.
+    fn can_persist_without_provider(&mut self) -> bool {
+        let Desk { input, request, up, .. } = &mut *self.desk;
+        if self.unrepeatable {
+            return false;
+        }
+        self.sent_bytes += up.moved_bytes;
+        up.reset(request_decoder(request.framing), false);
+        match up.skip(&input.filled()[request.len..]) {
+            Some(used) => self.kept_body = used,
+            None => return false,
+        }
+        self.sink_closed = false;
+        self.can_persist()
+    }
+
+    /// Both sides have agreed on another protocol: from here on bytes are just passed on.
+    async fn upgrade(mut self, mut connection: Connection) -> End {
+        let reply = Reply { version: Version::Http11, persistent: true, chunked: false };
+        let sent = poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await;
+        self.clock.forwarded = Instant::now();
+        self.record(101, self.clock.forwarded);
+        if !matches!(sent, Ok(Finish::Complete)) {
+            return End::Close;
+        }
+        self.drop_request();
+        let Self { client, desk, upstream, .. } = self;
+        tunnel::relay(client, desk, &mut connection.stream, &upstream).await;
+        End::Close
+    }
+
+    fn log(&self, status: u16, ended: Instant) {
+        let Desk { input, request, .. } = &*self.desk;
+        self.client.worker.shared.access_log.write(
+            self.client.worker.counters(),
+            &Record {
+                client: self.client.peer_address(),
+                provider: self.upstream.plan.stats.name(),
+                method: request.method_text.of(input.filled()),
+                target: request.target.of(input.filled()),
+                status,
+                duration: ended.saturating_duration_since(self.clock.begun),
+                footprint: self.clock.footprint(),
+                sent_bytes: self.desk.down.moved_bytes,
+                error: self.failed.map(ErrorKind::slug),
+            },
+        );
+    }
+
+    fn record(&self, status: u16, ended: Instant) {
+        let counters = self.upstream.counters();
+        counters.exchange(self.desk.request.method, status);
+        if status != 0 {
+            counters.latency.record(micros(ended.saturating_duration_since(self.clock.begun)));
+            counters.footprint.record(micros(self.clock.footprint()));
+        }
+        counters.sent_bytes.add(self.sent_bytes + self.desk.up.moved_bytes);
+        counters.received_bytes.add(self.received_bytes + self.desk.down.read_bytes);
+        if self.client.worker.shared.access_log.is_on() {
+            self.log(status, ended);
+        }
+    }
+}
+
+impl Deadlines {
+    /// Sets the client's timer to the nearest deadline.
+    fn arm(&self, client: &Client) {
+        let nearest = [self.total, self.half_close, self.phase, self.rate.ends].into_iter().flatten().min();
+        client.timer.set_at(nearest);
+    }
+
+    /// After the timer went off without consequence: the next deadline, and somebody who is woken by it.
+    fn rearm(&mut self, client: &Client, cx: &Context<'_>, now: Instant) {
+        if self.rate.ends.is_some_and(|ends| ends <= now) {
+            self.rate.ends = Some(now + RATE_WINDOW);
+        }
+        self.arm(client);
+        client.timer.poll_expired(cx);
+    }
+}
+
+impl RateWindow {
+    /// Judges the window that ends now, if it does, and opens the next.
+    fn keeps_up(&mut self, now: Instant, moved_bytes: u64, rate: u64) -> bool {
+        if self.ends.is_none_or(|ends| ends > now) {
+            return true;
+        }
+        let moved = moved_bytes.saturating_sub(self.moved_bytes);
+        *self = Self { ends: Some(now + RATE_WINDOW), moved_bytes };
+        moved >= rate.saturating_mul(RATE_WINDOW.as_secs())
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

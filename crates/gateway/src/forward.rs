@@ -1,0 +1,138 @@
+//! What is changed in a message on its way: no more than RFC 9110 asks of an intermediary.
+
+use egret_http1::{Edits, KnownField, RequestHead, ResponseFraming, ResponseHead, Version};
+
+use crate::failure::{ErrorKind, Failure};
+use crate::route::{Forward, RoutingFields};
+
+/// Looks at every field of a request once: takes out what must not be forwarded, notes what names the provider, and refuses a
+/// request that has been here before.
+pub(crate) fn survey(
+    request: &RequestHead,
+    bytes: &[u8],
+    pseudonym: &str,
+    edits: &mut Edits,
+) -> Result<RoutingFields, Failure> {
+    let mut routing = RoutingFields::default();
+    for (index, field) in request.fields.iter().enumerate() {
+        match field.known {
+            KnownField::Via
+                if memchr::memmem::find(field.value.of(bytes), pseudonym.as_bytes()).is_some() =>
+            {
+                let detail =
+                    "the request has come through this gateway before: what it is forwarded to sends it back";
+                return Err(Failure::new(ErrorKind::LoopDetected, detail));
+            }
+            // Sent on as they are, since what they say holds for the next connection too.
+            KnownField::TransferEncoding => {}
+            KnownField::Upgrade if request.upgrade => {}
+            _ if field.hop_by_hop || routing.note(field, bytes) => edits.remove(index),
+            _ => {}
+        }
+    }
+    Ok(routing)
+}
+
+/// The changes to a request that goes to `forward.upstream`, besides those of [`survey`].
+pub(crate) fn edit_request(
+    request: &RequestHead,
+    bytes: &[u8],
+    forward: &Forward,
+    pseudonym: &str,
+    edits: &mut Edits,
+) {
+    let plan = &forward.upstream.plan;
+    if forward.new_target || request.version == Version::Http10 {
+        let path = forward.target.of(bytes);
+        let is_asterisk = path == b"*";
+        let prefix: &[u8] = if is_asterisk || !forward.new_target { b"" } else { &plan.path_prefix };
+        let slash: &[u8] = if is_asterisk || path.first() == Some(&b'/') { b"" } else { b"/" };
+        edits.start_line(&[request.method_text.of(bytes), b" ", prefix, slash, path, b" HTTP/1.1"]);
+    }
+    match request.fields.iter().position(|field| field.known == KnownField::Host) {
+        Some(index) if forward.new_host => edits.replace_value(index, &plan.host_field),
+        Some(_) => {}
+        None => edits.insert("Host", &plan.host_field),
+    }
+    if request.upgrade {
+        edits.insert("Connection", b"upgrade");
+    } else if request.te_trailers {
+        edits.insert("TE", b"trailers");
+        edits.insert("Connection", b"TE");
+    }
+    edits.insert_parts("Via", &[version_text(request.version), b" ", pseudonym.as_bytes()]);
+}
+
+/// What becomes of the client's connection with this response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reply {
+    /// The client's protocol version.
+    pub version: Version,
+    /// Whether the connection stays open after it.
+    pub persistent: bool,
+    /// Whether the body goes out in chunks.
+    pub chunked: bool,
+}
+
+impl Reply {
+    /// How the response to a client of `version` goes out. `persistent` is whether the connection could stay open.
+    pub fn new(version: Version, framing: ResponseFraming, persistent: bool) -> Self {
+        let unknown_length = matches!(framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);
+        let chunked = unknown_length && version == Version::Http11;
+        // Only the end of the connection tells an HTTP/1.0 client the end of a body without length.
+        Self { version, persistent: persistent && (chunked || !unknown_length), chunked }
+    }
+}
+
+/// The changes to a final or informational response.
+pub(crate) fn edit_response(
+    response: &ResponseHead,
+    bytes: &[u8],
+    reply: Reply,
+    pseudonym: &str,
+    edits: &mut Edits,
+) {
+    for (index, field) in response.fields.iter().enumerate() {
+        let remove = match field.known {
+            KnownField::TransferEncoding => !(reply.chunked && response.framing == ResponseFraming::Chunked),
+            KnownField::Upgrade if response.status == 101 => false,
+            KnownField::ProxyStatus => true,
+            KnownField::Other => field.hop_by_hop || is_own_field(field.name.of(bytes)),
+            _ => field.hop_by_hop,
+        };
+        if remove {
+            edits.remove(index);
+        }
+    }
+    if response.version == Version::Http10 {
+        // The status has a fixed place: `HTTP/1.0 200`.
+        edits.start_line(&[b"HTTP/1.1 ", &bytes[9..12], b" ", response.reason.of(bytes)]);
+    }
+    if reply.chunked && response.framing == ResponseFraming::UntilClose {
+        edits.insert("Transfer-Encoding", b"chunked");
+    }
+    if response.status == 101 {
+        edits.insert("Connection", b"upgrade");
+    } else if response.status >= 200 && !reply.persistent {
+        edits.insert("Connection", b"close");
+    } else if response.status >= 200 && reply.version == Version::Http10 {
+        edits.insert("Connection", b"keep-alive");
+    }
+    edits.insert_parts("Via", &[version_text(response.version), b" ", pseudonym.as_bytes()]);
+}
+
+/// Fields that mark an answer of the gateway itself; a provider may not forge them.
+fn is_own_field(name: &[u8]) -> bool {
+    match name.len() {
+        17 => name.eq_ignore_ascii_case(b"x-egret-generated"),
+        13 => name.eq_ignore_ascii_case(b"x-egret-error"),
+        _ => false,
+    }
+}
+
+fn version_text(version: Version) -> &'static [u8] {
+    match version {
+        Version::Http10 => b"1.0",
+        Version::Http11 => b"1.1",
+    }
+}

@@ -1,0 +1,264 @@
+//! The running gateway as its owner sees it: start, reload, figures, drain.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use egret_config::Problem;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::oneshot;
+
+use crate::acceptor;
+use crate::access_log::AccessLog;
+use crate::config::{GatewayConfig, Providers};
+use crate::counters;
+use crate::dns::Resolver;
+use crate::plan::Plan;
+use crate::stats::StatsSnapshot;
+use crate::worker::{Message, Shared, Worker};
+
+/// A running gateway. Dropping it does not stop it; [`drain`](Self::drain) does.
+#[derive(Debug)]
+pub struct Gateway {
+    shared: Arc<Shared>,
+    started: Instant,
+    own: Vec<SocketAddr>,
+    state: Mutex<State>,
+    /// A message from each worker that has ended.
+    ended: Mutex<Receiver<()>>,
+}
+
+/// What a reload changes.
+#[derive(Debug)]
+struct State {
+    plan: Arc<Plan>,
+    listeners: Vec<Listener>,
+}
+
+/// A bound listener.
+#[derive(Debug)]
+struct Listener {
+    /// As configured: the port may be 0.
+    requested: SocketAddr,
+    bound: SocketAddr,
+    /// Ends the acceptor; it answers when it has.
+    stop: Option<oneshot::Sender<oneshot::Sender<()>>>,
+}
+
+/// Why a gateway does not start, or a new configuration is not applied. Nothing has changed then.
+#[derive(Debug)]
+pub enum StartError {
+    /// The configuration contradicts itself.
+    Config(Vec<Problem>),
+    /// An address cannot be listened on.
+    Listen(SocketAddr, io::Error),
+    /// The system gives no thread, no event loop, or no access to the log file.
+    System(&'static str, io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(problems) => {
+                f.write_str("the configuration contradicts itself:")?;
+                problems.iter().try_for_each(|problem| write!(f, " {}: {};", problem.path, problem.message))
+            }
+            Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::System(what, error) => write!(f, "cannot {what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Everything in a configuration that contradicts itself or cannot be obeyed: dangling names, bad URLs, unreadable
+/// certificates, rules without meaning.
+pub fn validate(gateway: &GatewayConfig, providers: &Providers) -> Vec<Problem> {
+    Plan::compile(gateway, providers, &[], 1, None).err().unwrap_or_default()
+}
+
+impl Gateway {
+    /// Starts the threads and listens. `own` are further ports of this process that no exchange may be sent to.
+    pub fn start(
+        config: &GatewayConfig,
+        providers: &Providers,
+        own: &[SocketAddr],
+    ) -> Result<Arc<Self>, StartError> {
+        let workers = config.workers.count();
+        let (listeners, sockets, bound) = bind_all(config, &[])?;
+        let plan = Plan::compile(&bound, providers, own, workers, None).map_err(StartError::Config)?;
+        let plan = Arc::new(plan);
+        let resolver =
+            Resolver::start(&config.dns).map_err(|error| StartError::System("start the resolver", error))?;
+        let access_log = AccessLog::start(&config.access_log)
+            .map_err(|error| StartError::System("open the access log", error))?;
+        let (shared, inboxes) = Shared::new(workers, resolver, access_log);
+        let shared = Arc::new(shared);
+        let (end, ended) = mpsc::channel();
+        for (number, inbox) in inboxes.into_iter().enumerate() {
+            let (shared, plan, end) = (Arc::clone(&shared), Arc::clone(&plan), end.clone());
+            let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+            drop(runtime.map_err(|error| StartError::System("make an event loop", error))?);
+            let run = move || {
+                // Just tried above; a runtime cannot move between threads.
+                if let Ok(runtime) =
+                    Builder::new_current_thread().enable_all().build_local(LocalOptions::default())
+                {
+                    runtime.block_on(Worker::new(number, shared, plan).run(inbox));
+                }
+                // Nobody may be waiting.
+                let _ = end.send(());
+            };
+            let thread = std::thread::Builder::new().name(format!("egret-worker-{number}")).spawn(run);
+            thread.map_err(|error| StartError::System("start a worker", error))?;
+        }
+        let gateway = Self {
+            shared,
+            started: Instant::now(),
+            own: own.to_vec(),
+            state: Mutex::new(State { plan, listeners: Vec::new() }),
+            ended: Mutex::new(ended),
+        };
+        gateway.lock().listeners = gateway.listen(listeners, sockets);
+        Ok(Arc::new(gateway))
+    }
+
+    /// The addresses listened on, in the order of the configuration; real ports where it says 0.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.lock().listeners.iter().map(|listener| listener.bound).collect()
+    }
+
+    /// Applies a new configuration: all of it, or none and an error. Exchanges under way end as they began; connections,
+    /// counters and look-ups are kept where nothing about them changes. The number of workers stays.
+    pub fn reload(&self, config: &GatewayConfig, providers: &Providers) -> Result<(), StartError> {
+        let mut state = self.lock();
+        let (listeners, sockets, bound) = bind_all(config, &state.listeners)?;
+        let workers = self.shared.workers.len();
+        let plan = Plan::compile(&bound, providers, &self.own, workers, Some(&state.plan))
+            .map_err(StartError::Config)?;
+        let reopened = self.shared.access_log.reconfigure(&config.access_log);
+        reopened.map_err(|error| StartError::System("open the access log", error))?;
+        self.shared.resolver.reconfigure(&config.dns);
+        state.plan = Arc::new(plan);
+        self.shared.tell_all(|| Message::Plan(Arc::clone(&state.plan)));
+        let mut listeners = self.listen(listeners, sockets);
+        for before in &mut state.listeners {
+            // Those that stay hand their handle on; dropping that of the others ends them.
+            if let Some(kept) = listeners.iter_mut().find(|listener| listener.bound == before.bound) {
+                kept.stop = kept.stop.take().or(before.stop.take());
+            }
+        }
+        state.listeners = listeners;
+        self.shared.reloads.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Counts a configuration that did not even get as far as [`reload`](Self::reload).
+    pub fn count_refused_reload(&self) {
+        self.shared.reloads_refused.fetch_add(1, Relaxed);
+    }
+
+    /// Everything that is counted, summed over all workers.
+    pub fn stats(&self) -> StatsSnapshot {
+        let plan = Arc::clone(&self.lock().plan);
+        let workers = &self.shared.workers;
+        let providers =
+            plan.providers.iter().map(|provider| &provider.stats).chain([&plan.other_hosts.stats]);
+        StatsSnapshot {
+            uptime_s: self.started.elapsed().as_secs(),
+            providers: providers.map(|stats| stats.snapshot()).collect(),
+            clients: counters::clients(workers),
+            generated: counters::generated(workers),
+            dns: self.shared.resolver.snapshot(),
+            denials: counters::denials(workers),
+            reloads: self.shared.reloads.load(Relaxed),
+            reloads_refused: self.shared.reloads_refused.load(Relaxed),
+            access_log_dropped: workers.iter().map(|worker| worker.access_log_dropped.get()).sum(),
+        }
+    }
+
+    /// Whether the gateway has been told to stop.
+    pub fn is_draining(&self) -> bool {
+        self.shared.draining.load(Relaxed)
+    }
+
+    /// Stops: takes on no new connections, and waits until the exchanges under way have ended, at most `timeouts.drain`. Says
+    /// whether all of them did. Blocks.
+    pub fn drain(&self) -> bool {
+        self.shared.draining.store(true, Relaxed);
+        let (timeout, stops) = {
+            let mut state = self.lock();
+            let stops: Vec<_> =
+                state.listeners.iter_mut().filter_map(|listener| listener.stop.take()).collect();
+            (state.plan.timeouts.drain, stops)
+        };
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let stopped: Vec<_> = stops
+            .into_iter()
+            .filter_map(|stop| {
+                let (done, is_done) = oneshot::channel();
+                stop.send(done).ok().map(|()| is_done)
+            })
+            .collect();
+        for is_done in stopped {
+            // An error is an acceptor that has ended already.
+            let _ = is_done.blocking_recv();
+        }
+        // After the last client that was accepted, in every inbox.
+        self.shared.tell_all(|| Message::Drain);
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        (0..self.shared.workers.len()).all(|_| match deadline {
+            Some(deadline) => ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok(),
+            None => ended.recv_timeout(Duration::MAX).is_ok(),
+        })
+    }
+
+    /// Has the first worker accept on freshly bound sockets.
+    fn listen(&self, mut listeners: Vec<Listener>, sockets: Vec<std::net::TcpListener>) -> Vec<Listener> {
+        for socket in sockets {
+            let Ok(bound) = socket.local_addr() else { continue };
+            let (stop, stopped) = oneshot::channel();
+            self.shared.tell(0, Message::Listen(socket, stopped));
+            if let Some(listener) = listeners.iter_mut().find(|listener| listener.bound == bound) {
+                listener.stop = Some(stop);
+            }
+        }
+        listeners
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic happens while it is held; if it did, the state would still be whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Bound = (Vec<Listener>, Vec<std::net::TcpListener>, GatewayConfig);
+
+/// Binds what is not bound yet. The configuration comes back with the real addresses.
+fn bind_all(config: &GatewayConfig, before: &[Listener]) -> Result<Bound, StartError> {
+    let mut bound_config = config.clone();
+    let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
+    for listen in &mut bound_config.listen {
+        let requested = listen.address;
+        let is_taken = |known: &&Listener| {
+            known.requested == requested
+                && listeners.iter().all(|taken: &Listener| taken.bound != known.bound)
+        };
+        let bound = if let Some(known) = before.iter().find(is_taken) {
+            known.bound
+        } else {
+            let failed = |error| StartError::Listen(requested, error);
+            let socket = acceptor::bind(requested).map_err(failed)?;
+            let bound = socket.local_addr().map_err(failed)?;
+            sockets.push(socket);
+            bound
+        };
+        listen.address = bound;
+        listeners.push(Listener { requested, bound, stop: None });
+    }
+    Ok((listeners, sockets, bound_config))
+}

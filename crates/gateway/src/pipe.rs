@@ -1,0 +1,213 @@
+//! One direction of a body: received, checked, framed for the other side and sent, with back-pressure and no more than one
+//! buffer in between.
+
+use std::io::IoSlice;
+use std::task::{Context, Poll, ready};
+
+use egret_http1::{BodyDecoder, BodyError, LAST_CHUNK, Slices, Span, TrailerNames, chunk_head};
+
+use crate::buffer::{Buffer, BufferPool, STREAM_BYTES};
+use crate::stream::Stream;
+
+/// What stops a body. Which peer is meant depends on the direction.
+#[derive(Debug)]
+pub(crate) enum PipeError {
+    /// The side that sends the body broke its framing, or ended before the body did.
+    Malformed(BodyError),
+    /// The side that sends the body is gone.
+    SourceGone,
+    /// The side that the body goes to is gone.
+    SinkGone,
+}
+
+/// One direction of a body. Reused from exchange to exchange.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    decoder: BodyDecoder,
+    chunked: bool,
+    spans: Vec<Span>,
+    trailers: Vec<u8>,
+    /// Framed bytes that the other side did not take at once.
+    backlog: Vec<u8>,
+    backlog_sent: usize,
+    /// Framed bytes sent or queued, head included: moves whenever there is progress.
+    pub moved_bytes: u64,
+    /// Bytes that [`poll`](Self::poll) has received.
+    pub read_bytes: u64,
+}
+
+impl Default for Pipe {
+    fn default() -> Self {
+        Self {
+            decoder: BodyDecoder::none(),
+            chunked: false,
+            spans: Vec::new(),
+            trailers: Vec::new(),
+            backlog: Vec::new(),
+            backlog_sent: 0,
+            moved_bytes: 0,
+            read_bytes: 0,
+        }
+    }
+}
+
+impl Pipe {
+    /// Makes ready for a body that `decoder` walks. What is still on its way out stays and goes first.
+    pub fn start(&mut self, decoder: BodyDecoder, chunked: bool) {
+        self.decoder = decoder;
+        self.chunked = chunked;
+        self.trailers.clear();
+    }
+
+    /// Makes ready for a body that `decoder` walks and that goes out in chunks or as it is.
+    pub fn reset(&mut self, decoder: BodyDecoder, chunked: bool) {
+        self.start(decoder, chunked);
+        self.backlog.clear();
+        // A slow reader may have left a large one; the next exchange need not carry it.
+        self.backlog.shrink_to(STREAM_BYTES);
+        self.backlog_sent = 0;
+        self.moved_bytes = 0;
+        self.read_bytes = 0;
+    }
+
+    /// Walks over the body in `input` without sending it. How long it is there, if all of it is.
+    pub fn skip(&mut self, input: &[u8]) -> Option<usize> {
+        self.spans.clear();
+        let used = self.decoder.decode(input, &mut self.spans).ok()?;
+        self.decoder.is_done().then_some(used)
+    }
+
+    /// Whether the whole body has been received; some of it may still be on its way out.
+    pub fn is_received(&self) -> bool {
+        self.decoder.is_done()
+    }
+
+    /// Whether the whole body has been received and sent.
+    pub fn is_complete(&self) -> bool {
+        self.decoder.is_done() && self.backlog.is_empty()
+    }
+
+    /// Whether what is waited for is that the other side takes more.
+    pub fn is_blocked_on_sink(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Sends the slices of `head` and after them what `input` holds of the body, in one go. What the other side does not take
+    /// is kept. Returns how much of `input` was used up.
+    pub fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        head: &Slices<'_>,
+        input: &[u8],
+        names: &TrailerNames,
+        sink: &mut Stream,
+    ) -> Result<usize, PipeError> {
+        self.spans.clear();
+        let used = self.decoder.decode(input, &mut self.spans).map_err(PipeError::Malformed)?;
+        self.emit(cx, head, input, names, sink)?;
+        Ok(used)
+    }
+
+    /// Frames `self.spans` of `input`, and the end of the body if it has been reached, after `head`, and sends it all.
+    fn emit(
+        &mut self,
+        cx: &mut Context<'_>,
+        head: &Slices<'_>,
+        input: &[u8],
+        names: &TrailerNames,
+        sink: &mut Stream,
+    ) -> Result<(), PipeError> {
+        let data_len: usize = self.spans.iter().map(|span| span.len()).sum();
+        let chunk = (self.chunked && data_len > 0).then(|| chunk_head(data_len));
+        let mut slices: Slices<'_> = head.iter().map(|slice| IoSlice::new(slice)).collect();
+        if let Some(chunk) = &chunk {
+            slices.push(IoSlice::new(chunk.as_bytes()));
+        }
+        slices.extend(self.spans.iter().map(|span| IoSlice::new(span.of(input))));
+        if chunk.is_some() {
+            slices.push(IoSlice::new(b"\r\n"));
+        }
+        if self.chunked && self.decoder.is_done() {
+            names.filter(self.decoder.trailers(), &mut self.trailers);
+            slices.push(IoSlice::new(LAST_CHUNK));
+            if !self.trailers.is_empty() {
+                slices.push(IoSlice::new(&self.trailers));
+            }
+            slices.push(IoSlice::new(b"\r\n"));
+        }
+        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        self.moved_bytes += total as u64;
+        let sent = if self.backlog.is_empty() && total > 0 {
+            match sink.poll_write(cx, &slices) {
+                Poll::Ready(sent) => sent.map_err(|_| PipeError::SinkGone)?,
+                Poll::Pending => 0,
+            }
+        } else {
+            0
+        };
+        if sent < total {
+            let mut rest = &mut slices[..];
+            IoSlice::advance_slices(&mut rest, sent);
+            for slice in rest {
+                self.backlog.extend_from_slice(slice);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the body on as far as both sides allow. Ready when it is complete. The body is read into `buffer` after its first
+    /// `keep` bytes, which stay; so do bytes after the end of the body.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Stream,
+        (buffer, keep): (&mut Buffer, usize),
+        sink: &mut Stream,
+        (buffers, names): (&BufferPool, &TrailerNames),
+    ) -> Poll<Result<(), PipeError>> {
+        loop {
+            ready!(self.poll_backlog(cx, sink))?;
+            if self.decoder.is_done() {
+                return Poll::Ready(Ok(()));
+            }
+            if buffer.is_full() {
+                // A head that fills the buffer leaves no place for the body. There is more where this came from, too.
+                buffers.grow(buffer, 2 * STREAM_BYTES);
+            }
+            if buffer.filled().len() == keep {
+                let received =
+                    ready!(source.poll_read(cx, buffer.spare())).map_err(|_| PipeError::SourceGone)?;
+                buffer.advance(received);
+                self.read_bytes += received as u64;
+                if received == 0 {
+                    self.decoder.end_of_input().map_err(PipeError::Malformed)?;
+                    self.spans.clear();
+                    self.emit(cx, &Slices::new(), &[], names, sink)?;
+                    continue;
+                }
+            }
+            let full = buffer.is_full();
+            let used = self.send(cx, &Slices::new(), &buffer.filled()[keep..], names, sink)?;
+            buffer.remove(keep, keep + used);
+            if full && buffer.filled().len() == keep {
+                // There is more where this came from: fewer, larger pieces.
+                buffers.grow(buffer, STREAM_BYTES);
+            }
+        }
+    }
+
+    /// Sends what was kept. Ready when nothing is left.
+    pub fn poll_backlog(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), PipeError>> {
+        while self.backlog_sent < self.backlog.len() {
+            let slice = IoSlice::new(&self.backlog[self.backlog_sent..]);
+            let sent = ready!(sink.poll_write(cx, &[slice])).map_err(|_| PipeError::SinkGone)?;
+            if sent == 0 {
+                return Poll::Ready(Err(PipeError::SinkGone));
+            }
+            self.backlog_sent += sent;
+        }
+        self.backlog.clear();
+        self.backlog_sent = 0;
+        sink.poll_flush(cx).map_err(|_| PipeError::SinkGone)
+    }
+}

@@ -1,0 +1,468 @@
+//! The configuration as the workers obey it: checked, compiled once, shared and never changed.
+//!
+//! A reload compiles a new plan beside the running one. What the new one needs unchanged (a provider with its connections and
+//! counters) is carried over from the old, so that applying it loses nothing.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use egret_config::Problem;
+use egret_http1::{HeadLimits, TrailerNames};
+
+use crate::authority::{Authority, Host};
+use crate::config::{
+    GatewayConfig, LimitsConfig, ListenConfig, PoolConfig, ProviderConfig, Providers, TimeoutsConfig,
+    all_loopback,
+};
+use crate::counters::ProviderStats;
+use crate::policy::EgressPolicy;
+use crate::tls::ClientTls;
+
+/// The name under which everything without a configured provider is counted.
+pub(crate) const OTHER_HOSTS: &str = "-";
+
+/// The configuration as the workers obey it.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub providers: Vec<Arc<UpstreamPlan>>,
+    by_name: HashMap<Box<[u8]>, usize>,
+    by_origin: HashMap<Origin, usize>,
+    pub listeners: Vec<ListenerPlan>,
+    /// What holds for hosts without a configured provider.
+    pub other_hosts: Arc<OtherHosts>,
+    pub timeouts: ClientTimeouts,
+    pub limits: LimitsConfig,
+    pub head_limits: HeadLimits,
+    pub trailers: TrailerNames,
+    config: GatewayConfig,
+}
+
+/// Where requests can be sent: a scheme and an authority.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Origin {
+    pub tls: bool,
+    pub authority: Authority,
+}
+
+/// One address that is listened on.
+#[derive(Debug)]
+pub(crate) struct ListenerPlan {
+    pub address: SocketAddr,
+    /// The provider that every request on it goes to.
+    pub provider: Option<usize>,
+    /// Values of `Host` that mean the gateway itself, in lower case.
+    own_hosts: Vec<Box<[u8]>>,
+}
+
+/// How long to wait on clients; none is without end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClientTimeouts {
+    pub head: Option<Duration>,
+    pub keep_alive: Option<Duration>,
+    pub half_close: Option<Duration>,
+    pub drain: Option<Duration>,
+    pub idle: Option<Duration>,
+}
+
+/// How long to wait on a provider; none is without end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UpstreamTimeouts {
+    pub connect: Option<Duration>,
+    pub tls: Option<Duration>,
+    pub first_byte: Option<Duration>,
+    pub idle: Option<Duration>,
+    pub total: Option<Duration>,
+}
+
+/// A provider, or a host without one, as the workers reach it.
+#[derive(Debug)]
+pub(crate) struct UpstreamPlan {
+    pub origin: Origin,
+    /// The value of `Host` in requests to it.
+    pub host_field: Box<[u8]>,
+    /// Put before the path of every request; no slash at its end.
+    pub path_prefix: Box<[u8]>,
+    pub tls: Option<ClientTls>,
+    pub timeouts: UpstreamTimeouts,
+    pub pool: PoolConfig,
+    pub policy: Arc<EgressPolicy>,
+    /// Whether the config names it.
+    pub configured: bool,
+    pub stats: Arc<ProviderStats>,
+    /// Connections open now, over all workers.
+    open: AtomicU32,
+    /// What it was compiled from; none for a host that is not configured.
+    source: Option<ProviderConfig>,
+}
+
+/// What holds for hosts without a configured provider.
+#[derive(Debug)]
+pub(crate) struct OtherHosts {
+    tls: ClientTls,
+    timeouts: UpstreamTimeouts,
+    policy: Arc<EgressPolicy>,
+    pub stats: Arc<ProviderStats>,
+}
+
+impl OtherHosts {
+    /// How to reach `origin`.
+    pub fn upstream(&self, origin: Origin) -> UpstreamPlan {
+        UpstreamPlan {
+            host_field: host_field(&origin),
+            path_prefix: Box::default(),
+            tls: origin.tls.then(|| self.tls.clone()),
+            timeouts: self.timeouts,
+            pool: PoolConfig::default(),
+            policy: Arc::clone(&self.policy),
+            configured: false,
+            stats: Arc::clone(&self.stats),
+            open: AtomicU32::new(0),
+            source: None,
+            origin,
+        }
+    }
+
+    /// How to reach `authority` for a tunnel, through which the client speaks as it likes. `provider` is the configured one at
+    /// that place, if there is one.
+    pub fn tunnel(&self, authority: Authority, provider: Option<&Arc<UpstreamPlan>>) -> UpstreamPlan {
+        let mut plan = self.upstream(Origin { tls: false, authority });
+        if let Some(provider) = provider {
+            plan.configured = true;
+            plan.stats = Arc::clone(&provider.stats);
+            plan.timeouts = provider.timeouts;
+        }
+        plan
+    }
+
+    /// What requests that are answered before a route is found are counted under.
+    pub fn nowhere(&self) -> UpstreamPlan {
+        let host = Host::Ip(std::net::Ipv4Addr::UNSPECIFIED.into());
+        self.upstream(Origin { tls: false, authority: Authority { host, port: 0 } })
+    }
+}
+
+impl UpstreamPlan {
+    /// Takes a place for one more connection, or says that the limit is reached.
+    pub fn try_open(self: &Arc<Self>) -> Option<OpenPlace> {
+        let before = self.open.fetch_add(1, Relaxed);
+        let place = OpenPlace(Arc::clone(self));
+        (self.pool.connections == 0 || before < self.pool.connections).then_some(place)
+    }
+}
+
+/// The place of one open connection; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct OpenPlace(Arc<UpstreamPlan>);
+
+impl Drop for OpenPlace {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Plan {
+    /// Compiles a configuration whose listeners are bound: their addresses are the real ones, no port is 0 (unless it is only
+    /// to be validated). What `previous` has of it is kept.
+    pub fn compile(
+        config: &GatewayConfig,
+        providers: &Providers,
+        own: &[SocketAddr],
+        workers: usize,
+        previous: Option<&Self>,
+    ) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
+        check_limits(&config.limits, &mut problems);
+        let exposed = !all_loopback(&config.listen);
+        let mut own_ports = own.to_vec();
+        own_ports.extend(config.listen.iter().map(|listen| listen.address));
+        let same_network = previous.filter(|previous| {
+            previous.config.egress == config.egress
+                && previous.config.open_proxy == config.open_proxy
+                && previous.config.listen == config.listen
+                && previous.config.timeouts == config.timeouts
+        });
+        let policy = match same_network {
+            Some(previous) => Some(Arc::clone(&previous.other_hosts.policy)),
+            None => ok_or_push(
+                EgressPolicy::compile(&config.egress, exposed, config.open_proxy, own_ports),
+                &mut problems,
+            )
+            .map(Arc::new),
+        };
+        let mut origins = Vec::new();
+        for (name, provider) in providers {
+            check_provider_name(name, &mut problems);
+            match parse_url(&provider.url) {
+                Ok(url) => origins.push((name, provider, url)),
+                Err(message) => problems.push(Problem::new(format!("providers.{name}.url"), message)),
+            }
+        }
+        let listeners = compile_listeners(config, providers, &mut problems);
+        let Some(policy) = policy else { return Err(problems) };
+
+        let default_timeouts = upstream_timeouts(&config.timeouts, None);
+        let mut plans = Vec::with_capacity(origins.len());
+        let mut by_origin = HashMap::new();
+        let mut by_name = HashMap::new();
+        for (name, provider, (origin, path_prefix)) in origins {
+            let known = same_network.and_then(|previous| previous.provider(name));
+            if let Some(known) =
+                known.filter(|known| known.source.as_ref() == Some(provider) && !reads_files(provider))
+            {
+                by_name.insert(name.as_bytes().into(), plans.len());
+                by_origin.entry(known.origin.clone()).or_insert(plans.len());
+                plans.push(Arc::clone(known));
+                continue;
+            }
+            let path = format!("providers.{name}.tls");
+            let tls = match (origin.tls, ok_or_push(ClientTls::compile(&provider.tls, &path), &mut problems))
+            {
+                (true, Some(tls)) => Some(tls),
+                (true, None) => continue,
+                (false, _) => None,
+            };
+            let stats =
+                previous.and_then(|previous| previous.provider(name)).map(|known| Arc::clone(&known.stats));
+            by_name.insert(name.as_bytes().into(), plans.len());
+            by_origin.entry(origin.clone()).or_insert(plans.len());
+            plans.push(Arc::new(UpstreamPlan {
+                host_field: host_field(&origin),
+                path_prefix,
+                tls,
+                timeouts: upstream_timeouts(&config.timeouts, Some(provider)),
+                pool: provider.pool.clone(),
+                policy: Arc::clone(&policy),
+                configured: true,
+                stats: stats.unwrap_or_else(|| ProviderStats::new(name, workers)),
+                open: AtomicU32::new(0),
+                source: Some(provider.clone()),
+                origin,
+            }));
+        }
+        let other_hosts = match same_network {
+            Some(previous) => Some(Arc::clone(&previous.other_hosts)),
+            None => ok_or_push(
+                ClientTls::compile(&crate::config::ProviderTlsConfig::default(), "gateway"),
+                &mut problems,
+            )
+            .map(|tls| {
+                let stats = previous.map(|previous| Arc::clone(&previous.other_hosts.stats));
+                let stats = stats.unwrap_or_else(|| ProviderStats::new(OTHER_HOSTS, workers));
+                Arc::new(OtherHosts { tls, timeouts: default_timeouts, policy, stats })
+            }),
+        };
+        let (Some(other_hosts), true) = (other_hosts, problems.is_empty()) else { return Err(problems) };
+        Ok(Self {
+            providers: plans,
+            by_name,
+            by_origin,
+            listeners,
+            other_hosts,
+            timeouts: client_timeouts(&config.timeouts),
+            limits: config.limits.clone(),
+            head_limits: HeadLimits {
+                start_line: bytes(config.limits.start_line.bytes()),
+                head: bytes(config.limits.head.bytes()),
+                fields: usize::from(config.limits.fields),
+            },
+            trailers: TrailerNames::new(config.trailers.iter().map(String::as_str)),
+            config: config.clone(),
+        })
+    }
+
+    /// The listener at that address, if there is one still.
+    pub fn listener(&self, address: SocketAddr) -> Option<&ListenerPlan> {
+        self.listeners.iter().find(|listener| listener.address == address)
+    }
+
+    /// The number of the provider of that name.
+    pub fn provider_by_name(&self, name: &[u8]) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The number of the provider at that origin.
+    pub fn provider_by_origin(&self, origin: &Origin) -> Option<usize> {
+        self.by_origin.get(origin).copied()
+    }
+
+    /// The provider on `authority`, whatever its scheme.
+    pub fn provider_by_authority(&self, authority: &Authority) -> Option<&Arc<UpstreamPlan>> {
+        self.providers.iter().find(|provider| provider.origin.authority == *authority)
+    }
+
+    /// The scheme of the configured provider at that host, where there is exactly one answer.
+    pub fn is_tls_host(&self, host: &Host) -> Option<bool> {
+        self.providers
+            .iter()
+            .find(|provider| provider.origin.authority.host == *host)
+            .map(|provider| provider.origin.tls)
+    }
+
+    fn provider(&self, name: &str) -> Option<&Arc<UpstreamPlan>> {
+        self.provider_by_name(name.as_bytes()).map(|index| &self.providers[index])
+    }
+}
+
+impl ListenerPlan {
+    /// Whether `host`, the value of a `Host` field, means the gateway itself.
+    pub fn is_own_host(&self, host: &[u8]) -> bool {
+        self.own_hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
+    }
+}
+
+fn own_hosts(address: SocketAddr, names: &[String]) -> Vec<Box<[u8]>> {
+    let port = address.port();
+    let mut hosts: Vec<String> = vec!["localhost".to_owned(), bracketed(address)];
+    if address.ip().is_unspecified() {
+        hosts.extend(["127.0.0.1".to_owned(), "[::1]".to_owned()]);
+    }
+    hosts.extend(names.iter().map(|name| name.to_ascii_lowercase()));
+    let with_port = hosts.iter().map(|host| format!("{host}:{port}"));
+    let without_port = hosts.iter().filter(|_| port == 80).cloned();
+    with_port.chain(without_port).map(|host| host.into_bytes().into_boxed_slice()).collect()
+}
+
+fn bracketed(address: SocketAddr) -> String {
+    if address.is_ipv6() { format!("[{}]", address.ip()) } else { address.ip().to_string() }
+}
+
+fn compile_listeners(
+    config: &GatewayConfig,
+    providers: &Providers,
+    problems: &mut Vec<Problem>,
+) -> Vec<ListenerPlan> {
+    if config.listen.is_empty() {
+        problems
+            .push(Problem::new("gateway.listen", "at least one address is needed, like `127.0.0.1:8000`"));
+    }
+    let mut listeners: Vec<ListenerPlan> = Vec::new();
+    for (number, ListenConfig { address, provider }) in config.listen.iter().enumerate() {
+        if address.port() != 0 && listeners.iter().any(|known| known.address == *address) {
+            problems.push(Problem::new(
+                format!("gateway.listen[{number}]"),
+                format!("{address} stands here twice"),
+            ));
+        }
+        let index = provider.as_ref().and_then(|name| {
+            let index = providers.keys().position(|known| known == name);
+            if index.is_none() {
+                let message = format!("no provider is called `{name}`");
+                let problem = Problem::new(format!("gateway.listen[{number}].provider"), message);
+                problems.push(problem.suggest(name, providers.keys().map(String::as_str)));
+            }
+            index
+        });
+        listeners.push(ListenerPlan {
+            address: *address,
+            provider: index,
+            own_hosts: own_hosts(*address, &config.names),
+        });
+    }
+    listeners
+}
+
+fn check_limits(limits: &LimitsConfig, problems: &mut Vec<Problem>) {
+    let mut check = |key: &str, good: bool, message: &str| {
+        if !good {
+            problems.push(Problem::new(format!("gateway.limits.{key}"), message));
+        }
+    };
+    check("connections", limits.connections >= 1, "at least 1 is needed");
+    check("fields", (1..=256).contains(&limits.fields), "1 to 256");
+    check("head", (1024..=262_144).contains(&limits.head.bytes()), "`1KiB` to `256KiB`");
+    check("start_line", limits.start_line.bytes() >= 64, "at least `64B`");
+    check(
+        "start_line",
+        limits.start_line <= limits.head,
+        "a start line is part of the head: not above `limits.head`",
+    );
+    check("dynamic_upstreams", limits.dynamic_upstreams >= 1, "at least 1 is needed");
+}
+
+/// A name is a path segment of the gateway's own URL and a metrics label, so it is kept plain.
+fn check_provider_name(name: &str, problems: &mut Vec<Problem>) {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if !starts_well || name.len() > 64 || !name.bytes().all(plain) {
+        problems.push(Problem::new(
+            format!("providers.{name}"),
+            "a provider's name is a part of URLs: up to 64 letters, digits, `-`, `_` and `.`, the first a letter or digit",
+        ));
+    }
+}
+
+fn parse_url(url: &str) -> Result<(Origin, Box<[u8]>), String> {
+    let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+        (Some(rest), _) => (true, rest),
+        (None, Some(rest)) => (false, rest),
+        (None, None) => return Err("a provider's URL starts with `http://` or `https://`".to_owned()),
+    };
+    let split = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(split);
+    let authority = Authority::parse(authority.as_bytes(), Some(default_port(tls)))
+        .map_err(|error| format!("`{authority}` is not a host with an optional port: {error}"))?;
+    let path = path.trim_end_matches('/');
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}?#".contains(&byte);
+    if !path.bytes().all(plain) {
+        return Err("the path of a provider's URL has no query, fragment, space or quote".to_owned());
+    }
+    Ok((Origin { tls, authority }, path.as_bytes().into()))
+}
+
+/// 443 or 80.
+pub(crate) const fn default_port(tls: bool) -> u16 {
+    if tls { 443 } else { 80 }
+}
+
+fn host_field(origin: &Origin) -> Box<[u8]> {
+    let text = origin.authority.to_string();
+    let default_suffix = format!(":{}", default_port(origin.tls));
+    text.strip_suffix(&default_suffix).unwrap_or(&text).as_bytes().into()
+}
+
+/// Whether a reload must look again even though the config is the same.
+fn reads_files(provider: &ProviderConfig) -> bool {
+    provider.tls.ca.is_some() || provider.tls.certificate.is_some()
+}
+
+fn client_timeouts(timeouts: &TimeoutsConfig) -> ClientTimeouts {
+    ClientTimeouts {
+        head: some(timeouts.head),
+        keep_alive: some(timeouts.keep_alive),
+        half_close: some(timeouts.half_close),
+        drain: some(timeouts.drain),
+        idle: some(timeouts.idle),
+    }
+}
+
+fn upstream_timeouts(timeouts: &TimeoutsConfig, provider: Option<&ProviderConfig>) -> UpstreamTimeouts {
+    let own = provider.map(|provider| provider.timeouts.clone()).unwrap_or_default();
+    UpstreamTimeouts {
+        connect: some(own.connect.unwrap_or(timeouts.connect)),
+        tls: some(own.tls.unwrap_or(timeouts.tls)),
+        first_byte: some(own.first_byte.unwrap_or(timeouts.first_byte)),
+        idle: some(own.idle.unwrap_or(timeouts.idle)),
+        total: some(own.total.unwrap_or(timeouts.total)),
+    }
+}
+
+fn some(duration: egret_config::Duration) -> Option<Duration> {
+    (!duration.is_zero()).then(|| duration.get())
+}
+
+fn bytes(size: u64) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+fn ok_or_push<T>(result: Result<T, Vec<Problem>>, problems: &mut Vec<Problem>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(found) => {
+            problems.extend(found);
+            None
+        }
+    }
+}

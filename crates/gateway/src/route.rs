@@ -1,0 +1,242 @@
+//! Where a request goes: the five ways in which clients name a provider, all on one port.
+//!
+//! 1. forward proxy: the target is in absolute-form, or the method is CONNECT;
+//! 2. header fields: `x-egret-host` and `x-egret-scheme`, with the names that other gateways gave them;
+//! 3. base URL: Host is the gateway's own and the first path segment is a provider's name;
+//! 4. Host: any other value of Host is where the request goes;
+//! 5. reverse: the listener has a fixed provider, which comes before all else.
+//!
+//! Header fields come before the base URL, since they say what is meant and a path may only look like it.
+
+use std::rc::Rc;
+
+use egret_http1::{Field, KnownField, Method, RequestHead, Span, TargetForm};
+
+use crate::authority::{Authority, AuthorityError};
+use crate::client::Client;
+use crate::failure::{ErrorKind, Failure};
+use crate::plan::{ListenerPlan, default_port};
+use crate::upstream::Upstream;
+use crate::worker::View;
+
+/// Where a request goes.
+#[derive(Debug)]
+pub(crate) enum Route {
+    /// To a provider, over a pooled connection.
+    Forward(Forward),
+    /// Through: CONNECT.
+    Tunnel(Authority),
+}
+
+/// What is sent on instead of what was received.
+#[derive(Debug)]
+pub(crate) struct Forward {
+    pub upstream: Rc<Upstream>,
+    /// The part of the received target that is sent on.
+    pub target: Span,
+    /// Whether anything of the target differs from what was received.
+    pub new_target: bool,
+    /// Whether `Host` is that of the upstream rather than the received one.
+    pub new_host: bool,
+}
+
+/// What the fields of a request say about where it goes.
+#[derive(Debug, Default)]
+pub(crate) struct RoutingFields {
+    host: Option<(Rank, Span)>,
+    scheme: Option<(Rank, Span)>,
+}
+
+/// Which name of a routing field counts if several are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Mashape,
+    Lunar,
+    Egret,
+}
+
+impl RoutingFields {
+    /// Takes note of `field` if it is one that names a provider; such fields are not forwarded.
+    pub fn note(&mut self, field: &Field, bytes: &[u8]) -> bool {
+        if field.known != KnownField::Other {
+            return false;
+        }
+        let name = field.name.of(bytes);
+        // The length tells nearly all other fields apart without looking at them.
+        let (slot, rank) = match name.len() {
+            12 if name.eq_ignore_ascii_case(b"x-egret-host") => (&mut self.host, Rank::Egret),
+            12 if name.eq_ignore_ascii_case(b"x-lunar-host") => (&mut self.host, Rank::Lunar),
+            14 if name.eq_ignore_ascii_case(b"x-egret-scheme") => (&mut self.scheme, Rank::Egret),
+            14 if name.eq_ignore_ascii_case(b"x-lunar-scheme") => (&mut self.scheme, Rank::Lunar),
+            21 if name.eq_ignore_ascii_case(b"mashape-host-override") => (&mut self.host, Rank::Mashape),
+            25 if name.eq_ignore_ascii_case(b"mashape-upstream-protocol") => {
+                (&mut self.scheme, Rank::Mashape)
+            }
+            _ => return false,
+        };
+        if slot.is_none_or(|(known, _)| known < rank) {
+            *slot = Some((rank, field.value));
+        }
+        true
+    }
+}
+
+/// Everything that a decision is made of.
+pub(crate) struct Question<'a> {
+    pub view: &'a View,
+    pub client: &'a Client,
+    pub request: &'a RequestHead,
+    pub bytes: &'a [u8],
+    pub fields: &'a RoutingFields,
+}
+
+impl Question<'_> {
+    /// Decides where the request goes.
+    pub fn route(&self) -> Result<Route, Failure> {
+        let listener = self.view.plan.listener(self.client.listener);
+        if let Some(provider) = listener.and_then(|listener| listener.provider) {
+            return self.reverse(provider);
+        }
+        if self.request.method == Method::Connect {
+            return self.tunnel();
+        }
+        match (self.request.target_form, self.request.authority) {
+            (TargetForm::Absolute, Some(authority)) => self.absolute(listener, authority),
+            _ => self.origin(listener),
+        }
+    }
+
+    fn reverse(&self, provider: usize) -> Result<Route, Failure> {
+        if self.request.method == Method::Connect {
+            let detail = "this listener serves one provider and opens no tunnels";
+            return Err(Failure::new(ErrorKind::ConnectNotAllowed, detail));
+        }
+        let path = match self.request.authority {
+            Some(authority) => Span { start: authority.end, end: self.request.target.end },
+            None => self.request.target,
+        };
+        Ok(self.to_provider(provider, path))
+    }
+
+    fn tunnel(&self) -> Result<Route, Failure> {
+        let authority = Authority::parse(self.request.target.of(self.bytes), None).map_err(bad_authority)?;
+        Ok(Route::Tunnel(authority))
+    }
+
+    fn absolute(&self, listener: Option<&ListenerPlan>, authority: Span) -> Result<Route, Failure> {
+        let target = self.request.target;
+        let path = Span { start: authority.end, end: target.end };
+        if listener.is_some_and(|listener| self.is_own(listener, authority.of(self.bytes))) {
+            return self.base_url(path);
+        }
+        // The authority stands after `scheme://`.
+        let scheme = Span { start: target.start, end: authority.start - 3 };
+        let tls = parse_scheme(scheme.of(self.bytes))?;
+        let upstream = self.host(tls, authority)?;
+        Ok(Route::Forward(Forward { upstream, target: path, new_target: true, new_host: true }))
+    }
+
+    fn origin(&self, listener: Option<&ListenerPlan>) -> Result<Route, Failure> {
+        let target = self.request.target;
+        if let Some((_, host)) = self.fields.host {
+            let tls = self.scheme_of(host)?;
+            let upstream = self.host(tls, host)?;
+            let new_target = !upstream.plan.path_prefix.is_empty();
+            return Ok(Route::Forward(Forward { upstream, target, new_target, new_host: true }));
+        }
+        let Some(host) = self.request.host else {
+            let detail = "the request names no host: send Host, use an absolute-form target or a base URL";
+            return Err(Failure::new(ErrorKind::BadRequest, detail));
+        };
+        if listener.is_some_and(|listener| self.is_own(listener, host.of(self.bytes))) {
+            return self.base_url(target);
+        }
+        let upstream = self.host(self.scheme_of(host)?, host)?;
+        Ok(Route::Forward(Forward { upstream, target, new_target: false, new_host: false }))
+    }
+
+    /// Whether `host` means the gateway itself.
+    fn is_own(&self, listener: &ListenerPlan, host: &[u8]) -> bool {
+        if listener.is_own_host(host) {
+            return true;
+        }
+        // On a wildcard listener every address of this machine does; which ones there are, only the connection knows.
+        listener.address.ip().is_unspecified()
+            && Authority::parse(host, Some(80))
+                .ok()
+                .and_then(|authority| authority.socket_address())
+                .is_some_and(|address| {
+                    self.client.local_address().is_some_and(|local| {
+                        (local.ip().to_canonical(), local.port())
+                            == (address.ip().to_canonical(), address.port())
+                    })
+                })
+    }
+
+    /// `/provider/rest`: the first segment of `path` names the provider, the rest is what it gets.
+    fn base_url(&self, path: Span) -> Result<Route, Failure> {
+        let text = path.of(self.bytes);
+        let name = text.strip_prefix(b"/").unwrap_or(text);
+        let name_len = name.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(name.len());
+        let Some(provider) = self.view.plan.provider_by_name(&name[..name_len]) else {
+            return Err(self.unknown_provider());
+        };
+        let skipped = text.len() - name.len() + name_len;
+        Ok(self.to_provider(provider, Span::new(path.range().start + skipped, path.range().end)))
+    }
+
+    fn unknown_provider(&self) -> Failure {
+        let names: Vec<&str> =
+            self.view.plan.providers.iter().take(10).map(|provider| provider.stats.name()).collect();
+        let known = if names.is_empty() {
+            "none is configured".to_owned()
+        } else {
+            format!("there is {}", names.join(", "))
+        };
+        Failure::new(
+            ErrorKind::UnknownProvider,
+            format!(
+                "this is the gateway itself: the first path segment has to be a provider's name ({known})"
+            ),
+        )
+    }
+
+    fn to_provider(&self, provider: usize, target: Span) -> Route {
+        let upstream = Rc::clone(&self.view.upstreams[provider]);
+        let new_target = target != self.request.target || !upstream.plan.path_prefix.is_empty();
+        Route::Forward(Forward { upstream, target, new_target, new_host: true })
+    }
+
+    fn host(&self, tls: bool, host: Span) -> Result<Rc<Upstream>, Failure> {
+        let text = host.of(self.bytes);
+        let parse = || Authority::parse(text, Some(default_port(tls))).map_err(bad_authority);
+        self.client.worker.other_host(self.view, tls, text, parse)
+    }
+
+    /// Whether TLS is to be spoken to `host`: as the scheme field says; else as the configured provider of that host has it; else
+    /// not, as the client did not speak it either.
+    fn scheme_of(&self, host: Span) -> Result<bool, Failure> {
+        if let Some((_, scheme)) = self.fields.scheme {
+            return parse_scheme(scheme.of(self.bytes));
+        }
+        if self.view.plan.providers.is_empty() {
+            return Ok(false);
+        }
+        let authority = Authority::parse(host.of(self.bytes), Some(80)).map_err(bad_authority)?;
+        Ok(self.view.plan.is_tls_host(&authority.host).unwrap_or(false))
+    }
+}
+
+fn parse_scheme(scheme: &[u8]) -> Result<bool, Failure> {
+    if scheme.eq_ignore_ascii_case(b"http") {
+        Ok(false)
+    } else if scheme.eq_ignore_ascii_case(b"https") {
+        Ok(true)
+    } else {
+        Err(Failure::new(ErrorKind::BadRequest, "only the schemes http and https can be forwarded"))
+    }
+}
+
+fn bad_authority(error: AuthorityError) -> Failure {
+    Failure::new(ErrorKind::BadRequest, format!("the host cannot be called: {error}"))
+}

@@ -1,0 +1,120 @@
+//! A connection to a provider, plain or over TLS, read and written the same way.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::tls::{DetachedTlsStream, TlsStream};
+
+/// A connection to a provider.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    Tls(TlsStream),
+}
+
+impl Stream {
+    /// Receives into `buffer`; 0 is the peer's orderly end.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(tcp) => poll_read(tcp, cx, buffer),
+            Self::Tls(tls) => tls.poll_read(cx, buffer),
+        }
+    }
+
+    /// Ready when there may be something to receive, an end or an error included.
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(tcp) => tcp.poll_read_ready(cx),
+            // Decrypted bytes may wait inside, where the socket does not tell of them.
+            Self::Tls(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Sends what it can of `slices` in one go.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(tcp) => poll_write(tcp, cx, slices),
+            Self::Tls(tls) => tls.poll_write_vectored(cx, slices),
+        }
+    }
+
+    /// Sends what is still held back (only TLS holds anything).
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Tls(tls) => tls.poll_flush(cx),
+        }
+    }
+
+    /// Tells the peer that nothing more is coming.
+    pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Self::Tls(tls) => tls.poll_shutdown(cx),
+        }
+    }
+
+    /// Whether an idle connection is still open and silent, as far as is known here. Costs no system call unless something
+    /// has happened on it: a provider that closed, or that sends what nobody asked for, makes it useless.
+    pub fn is_usable_idle(&mut self) -> bool {
+        match self {
+            Self::Plain(tcp) => {
+                matches!(tcp.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+            }
+            Self::Tls(tls) => tls.check_idle(),
+        }
+    }
+
+    /// Lets go of this worker's reactor.
+    pub fn into_detached(self) -> io::Result<Detached> {
+        Ok(match self {
+            Self::Plain(tcp) => Detached::Plain(tcp.into_std()?),
+            Self::Tls(tls) => Detached::Tls(tls.into_std()?),
+        })
+    }
+}
+
+/// A connection on its way from one worker to another.
+#[derive(Debug)]
+pub(crate) enum Detached {
+    Plain(std::net::TcpStream),
+    Tls(DetachedTlsStream),
+}
+
+impl Detached {
+    /// Takes it on in the worker that calls.
+    pub fn attach(self) -> io::Result<Stream> {
+        Ok(match self {
+            Self::Plain(tcp) => Stream::Plain(TcpStream::from_std(tcp)?),
+            Self::Tls(tls) => Stream::Tls(TlsStream::from_std(tls)?),
+        })
+    }
+}
+
+/// Receives into `buffer`; 0 is the peer's orderly end.
+pub(crate) fn poll_read(
+    tcp: &mut TcpStream,
+    cx: &mut Context<'_>,
+    buffer: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    // Unlike `try_read`, this knows after a short read that there is no more, and spares the next call.
+    let mut buffer = ReadBuf::new(buffer);
+    ready!(Pin::new(tcp).poll_read(cx, &mut buffer))?;
+    Poll::Ready(Ok(buffer.filled().len()))
+}
+
+/// Sends what it can of `slices` in one go.
+pub(crate) fn poll_write(
+    tcp: &mut TcpStream,
+    cx: &mut Context<'_>,
+    slices: &[IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    match slices {
+        [slice] => Pin::new(tcp).poll_write(cx, slice),
+        _ => Pin::new(tcp).poll_write_vectored(cx, slices),
+    }
+}

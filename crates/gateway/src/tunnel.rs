@@ -1,0 +1,126 @@
+//! Tunnels: bytes passed on both ways, unread. Opened by CONNECT, or by an upgrade that the provider has agreed to.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use egret_http1::BodyDecoder;
+
+use crate::authority::Authority;
+use crate::client::{Client, Desk, End};
+use crate::exchange;
+use crate::pipe::Pipe;
+use crate::stream::Stream;
+use crate::upstream::Upstream;
+use crate::worker::View;
+
+const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\nx-egret-generated: true\r\n\r\n";
+
+/// Serves CONNECT: opens a connection to `authority` and passes on whatever comes.
+pub(crate) async fn connect(
+    client: &mut Client,
+    desk: &mut Desk,
+    view: &Rc<View>,
+    authority: Authority,
+    begun: Instant,
+) -> End {
+    let provider = view.plan.provider_by_authority(&authority);
+    let plan = view.plan.other_hosts.tunnel(authority, provider);
+    let upstream = Upstream::new(Arc::new(plan), client.worker.number);
+    let connection = match upstream.connect(&client.worker).await {
+        Ok((connection, _)) => connection,
+        Err(failure) => return exchange::refuse(client, desk, view, &failure, begun).await,
+    };
+    upstream.counters().exchange(desk.request.method, 200);
+    if !client.send_all(ESTABLISHED).await {
+        return End::Close;
+    }
+    // What the client has sent ahead goes through only now that there is somewhere to go.
+    desk.input.remove(0, desk.request.len);
+    let mut stream = connection.stream;
+    relay(client, desk, &mut stream, &upstream).await;
+    End::Close
+}
+
+/// Passes bytes on both ways until both sides have ended, one is gone, or nothing has come for too long.
+pub(crate) async fn relay(client: &mut Client, desk: &mut Desk, provider: &mut Stream, upstream: &Upstream) {
+    let worker = Rc::clone(&client.worker);
+    let counters = upstream.counters();
+    counters.tunnels.add(1);
+    worker.counters().tunnels.add(1);
+    desk.up.reset(BodyDecoder::until_close(), false);
+    desk.down.start(BodyDecoder::until_close(), false);
+    worker.buffers.lend(&mut desk.output);
+    let (sent_before, idle) = (desk.down.moved_bytes, upstream.plan.timeouts.idle);
+    client.timer.set(Instant::now(), idle);
+    let mut ways = Ways { up_open: true, down_open: true, moved_bytes: 0 };
+    poll_fn(|cx| ways.poll(cx, client, desk, provider, idle)).await;
+    worker.counters().received_bytes.add(desk.up.read_bytes);
+    worker.counters().sent_bytes.add(desk.down.moved_bytes - sent_before);
+    counters.sent_bytes.add(desk.up.moved_bytes);
+    counters.received_bytes.add(desk.down.read_bytes);
+    worker.counters().tunnels.sub(1);
+}
+
+struct Ways {
+    up_open: bool,
+    down_open: bool,
+    moved_bytes: u64,
+}
+
+impl Ways {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut Client,
+        desk: &mut Desk,
+        provider: &mut Stream,
+        idle: Option<std::time::Duration>,
+    ) -> Poll<()> {
+        let Desk { input, output, up, down, .. } = desk;
+        let view = client.worker.view();
+        let shared = (&client.worker.buffers, &view.plan.trailers);
+        if self.up_open {
+            let polled = up.poll(cx, &mut client.stream, (input, 0), provider, shared);
+            match end_of_way(cx, polled.map_err(drop), provider) {
+                Ok(ended) => self.up_open = !ended,
+                Err(()) => return Poll::Ready(()),
+            }
+        }
+        if self.down_open {
+            let polled = down.poll(cx, provider, (output, 0), &mut client.stream, shared);
+            match end_of_way(cx, polled.map_err(drop), &mut client.stream) {
+                Ok(ended) => self.down_open = !ended,
+                Err(()) => return Poll::Ready(()),
+            }
+        }
+        if !self.up_open && !self.down_open {
+            return Poll::Ready(());
+        }
+        let moved_bytes = moved(up, down);
+        if moved_bytes != self.moved_bytes {
+            self.moved_bytes = moved_bytes;
+            client.timer.set(Instant::now(), idle);
+        }
+        if client.timer.poll_expired(cx) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+fn moved(up: &Pipe, down: &Pipe) -> u64 {
+    up.moved_bytes + down.moved_bytes
+}
+
+/// Once one side has nothing more to say, tells the other so. True when that is done.
+fn end_of_way(cx: &mut Context<'_>, polled: Poll<Result<(), ()>>, sink: &mut Stream) -> Result<bool, ()> {
+    match polled {
+        Poll::Pending => Ok(false),
+        Poll::Ready(Err(())) => Err(()),
+        Poll::Ready(Ok(())) => match sink.poll_shutdown(cx) {
+            Poll::Ready(Ok(())) => Ok(true),
+            Poll::Ready(Err(_)) => Err(()),
+            Poll::Pending => Ok(false),
+        },
+    }
+}

@@ -1,0 +1,217 @@
+//! Connections to providers as one worker holds them: kept while idle, checked before reuse, lent to other workers, dialled.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::counters::ProviderCounters;
+use crate::dial::{DialOptions, dial};
+use crate::failure::{ErrorKind, Failure};
+use crate::plan::{OpenPlace, UpstreamPlan};
+use crate::policy::Target;
+use crate::stream::{Detached, Stream};
+use crate::tls;
+use crate::worker::{Message, Worker};
+
+/// A provider's `Keep-Alive: timeout` is cut by this much, since its clock started before the response arrived here.
+const KEEP_ALIVE_MARGIN: Duration = Duration::from_millis(500);
+
+/// A provider, or another host, as one worker reaches it.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub plan: Arc<UpstreamPlan>,
+    worker: usize,
+    /// The most recently used last: it is taken first, so that the others may run out.
+    idle: RefCell<VecDeque<Idle>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: Connection,
+    until: Instant,
+}
+
+/// A connection to a provider that nobody else uses.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub stream: Stream,
+    /// Whether it has carried an exchange before, so that the provider may have given it up meanwhile.
+    pub reused: bool,
+    _counted: Counted,
+    open: OpenPlace,
+}
+
+/// One connection in this worker's gauge.
+#[derive(Debug)]
+struct Counted {
+    plan: Arc<UpstreamPlan>,
+    worker: usize,
+}
+
+impl Counted {
+    fn new(plan: &Arc<UpstreamPlan>, worker: usize) -> Self {
+        plan.stats.of(worker).connections_open.add(1);
+        Self { plan: Arc::clone(plan), worker }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.plan.stats.of(self.worker).connections_open.sub(1);
+    }
+}
+
+/// A connection on its way from one worker to another.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    stream: Detached,
+    open: OpenPlace,
+}
+
+/// How long it took to get a connection; zero for an idle one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct DialTimes {
+    pub dns: Duration,
+    pub connect: Duration,
+    pub tls: Duration,
+}
+
+impl Upstream {
+    /// No connections yet.
+    pub fn new(plan: Arc<UpstreamPlan>, worker: usize) -> Self {
+        Self { plan, worker, idle: RefCell::default() }
+    }
+
+    /// What this worker counts of it.
+    pub fn counters(&self) -> &ProviderCounters {
+        self.plan.stats.of(self.worker)
+    }
+
+    /// An idle connection that is still good, if there is one.
+    pub fn take_idle(&self, now: Instant) -> Option<Connection> {
+        let mut idle = self.idle.borrow_mut();
+        while let Some(mut candidate) = idle.pop_back() {
+            self.counters().connections_idle.sub(1);
+            if candidate.until > now && candidate.connection.stream.is_usable_idle() {
+                return Some(candidate.connection);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection for the next exchange, unless the provider's `Keep-Alive` says that it will not be served.
+    pub fn keep(
+        &self,
+        mut connection: Connection,
+        now: Instant,
+        timeout_s: Option<u32>,
+        requests_left: Option<u32>,
+    ) {
+        let mut timeout = self.plan.pool.idle_timeout.get();
+        if let Some(timeout_s) = timeout_s {
+            timeout = timeout.min(Duration::from_secs(timeout_s.into()).saturating_sub(KEEP_ALIVE_MARGIN));
+        }
+        if requests_left == Some(0) || timeout.is_zero() {
+            return;
+        }
+        connection.reused = true;
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() >= usize::try_from(self.plan.pool.idle).unwrap_or(usize::MAX) {
+            if idle.pop_front().is_none() {
+                return;
+            }
+            self.counters().connections_idle.sub(1);
+        }
+        idle.push_back(Idle { connection, until: now + timeout });
+        self.counters().connections_idle.add(1);
+    }
+
+    /// Closes the idle connections that have run out or that their provider has closed. Says whether any remain.
+    pub fn sweep(&self, now: Instant) -> bool {
+        let mut idle = self.idle.borrow_mut();
+        let before = idle.len();
+        idle.retain_mut(|kept| kept.until > now && kept.connection.stream.is_usable_idle());
+        self.counters().connections_idle.sub((before - idle.len()) as u64);
+        !idle.is_empty()
+    }
+
+    /// Gives an idle connection away to another worker.
+    pub fn lend(&self, now: Instant) -> Option<Lent> {
+        let Connection { stream, open, .. } = self.take_idle(now)?;
+        Some(Lent { stream: stream.into_detached().ok()?, open })
+    }
+
+    /// A connection where none is idle here: another worker's idle one, or a new one.
+    pub async fn connect(&self, worker: &Worker) -> Result<(Connection, DialTimes), Failure> {
+        if let Some(connection) = self.borrow_from_another(worker).await {
+            self.counters().pool_steals.add(1);
+            return Ok((connection, DialTimes::default()));
+        }
+        let Some(open) = self.plan.try_open() else {
+            let most = self.plan.pool.connections;
+            let detail = format!(
+                "all {most} connections to `{}` are in use (`pool.connections`)",
+                self.plan.stats.name()
+            );
+            return Err(Failure::new(ErrorKind::PoolFull, detail));
+        };
+        let (stream, times) = self.dial(worker).await?;
+        let counted = Counted::new(&self.plan, self.worker);
+        Ok((Connection { stream, reused: false, _counted: counted, open }, times))
+    }
+
+    /// Asks the worker that seems to have the most to spare. A TLS handshake costs far more than the way there and back.
+    async fn borrow_from_another(&self, worker: &Worker) -> Option<Connection> {
+        let other = self.plan.stats.most_idle(self.worker)?;
+        let (reply, answer) = oneshot::channel();
+        worker.shared.tell(other, Message::Lend { plan: Arc::clone(&self.plan), reply });
+        let Lent { stream, open } = answer.await.ok().flatten()?;
+        let stream = stream.attach().ok()?;
+        Some(Connection { stream, reused: true, _counted: Counted::new(&self.plan, self.worker), open })
+    }
+
+    async fn dial(&self, worker: &Worker) -> Result<(Stream, DialTimes), Failure> {
+        let plan = &self.plan;
+        let target = Target { authority: &plan.origin.authority, configured: plan.configured };
+        let options = DialOptions {
+            connect_timeout: plan.timeouts.connect.unwrap_or_default(),
+            ..DialOptions::default()
+        };
+        let dialed = dial(&target, &worker.shared.resolver, &plan.policy, &options).await;
+        let dialed = dialed.map_err(|error| {
+            self.counters().connect_failures.add(1);
+            worker.dial_failure(&target, error)
+        })?;
+        self.counters().connects.add(1);
+        if let Some(reason) = dialed.reported {
+            worker.report_denial(&target, reason);
+        }
+        let mut times = DialTimes { dns: dialed.dns, connect: dialed.connect, tls: Duration::ZERO };
+        let Some(client_tls) = &plan.tls else { return Ok((Stream::Plain(dialed.stream), times)) };
+        let started = Instant::now();
+        let handshake = tls::handshake(dialed.stream, client_tls, &plan.origin.authority.host);
+        let stream = match plan.timeouts.tls {
+            Some(timeout) => tokio::time::timeout(timeout, handshake).await.ok(),
+            None => Some(handshake.await),
+        };
+        times.tls = started.elapsed();
+        if let Some(Ok(stream)) = stream {
+            self.counters().tls_handshakes.add(1);
+            return Ok((Stream::Tls(stream), times));
+        }
+        self.counters().tls_failures.add(1);
+        let authority = &plan.origin.authority;
+        Err(match stream {
+            Some(Err(error)) => {
+                Failure::new(ErrorKind::TlsFailed, format!("no TLS connection to {authority}: {error}"))
+            }
+            _ => Failure::new(
+                ErrorKind::TlsTimeout,
+                format!("the TLS handshake with {authority} took too long"),
+            ),
+        })
+    }
+}

@@ -1,0 +1,364 @@
+//! A worker: one thread, one event loop, its own connections, pools, timers and counters.
+//!
+//! Workers share nothing that the path of a request touches. What they have to tell each other (a new client, a new plan, an
+//! idle connection to spare) goes through an inbox each.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::spawn_local;
+use tracing::{debug, warn};
+
+use crate::acceptor;
+use crate::access_log::AccessLog;
+use crate::authority::Authority;
+use crate::buffer::BufferPool;
+use crate::client;
+use crate::counters::WorkerCounters;
+use crate::dial::DialError;
+use crate::dns::{DnsError, Resolver};
+use crate::failure::{ErrorKind, Failure};
+use crate::plan::{Origin, Plan, UpstreamPlan};
+use crate::policy::{Reason, Target};
+use crate::timer::Timers;
+use crate::upstream::{Lent, Upstream};
+
+/// How often idle connections to providers are looked at.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What all workers and the threads beside them share. Nothing here is touched on the path of a request, but for what is read only.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub workers: Box<[WorkerCounters]>,
+    inboxes: Box<[mpsc::UnboundedSender<Message>]>,
+    pub resolver: Resolver,
+    pub access_log: AccessLog,
+    /// What this instance calls itself in `Via`; a request that carries it has come round in a loop.
+    pub pseudonym: String,
+    /// Client connections that each worker has been given and that are still open.
+    pub connections: Box<[AtomicU32]>,
+    pub draining: AtomicBool,
+    pub reloads: AtomicU64,
+    pub reloads_refused: AtomicU64,
+}
+
+/// What a worker may be told. The inbox is bounded by what is told: clients by `limits.connections`, loans by exchanges.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A new client connection, with the address of its listener.
+    Client(std::net::TcpStream, SocketAddr),
+    /// Accept clients on this socket until told to stop. Only the first worker is told this.
+    Listen(std::net::TcpListener, oneshot::Receiver<oneshot::Sender<()>>),
+    /// A new plan, to be obeyed from the next exchange on.
+    Plan(Arc<Plan>),
+    /// Another worker asks for an idle connection.
+    Lend { plan: Arc<UpstreamPlan>, reply: oneshot::Sender<Option<Lent>> },
+    /// Serve what is under way and take on nothing new.
+    Drain,
+}
+
+impl Shared {
+    /// Puts a message into a worker's inbox; one that has ended needs none.
+    pub fn tell(&self, worker: usize, message: Message) {
+        let _ = self.inboxes[worker].send(message);
+    }
+
+    /// Puts a message into every worker's inbox.
+    pub fn tell_all(&self, mut message: impl FnMut() -> Message) {
+        for worker in 0..self.inboxes.len() {
+            self.tell(worker, message());
+        }
+    }
+
+    /// The worker with the fewest client connections.
+    pub fn least_loaded(&self) -> usize {
+        (0..self.connections.len()).min_by_key(|worker| self.connections[*worker].load(Relaxed)).unwrap_or(0)
+    }
+
+    /// Everything but the inboxes' other ends.
+    pub fn new(
+        workers: usize,
+        resolver: Resolver,
+        access_log: AccessLog,
+    ) -> (Self, Vec<mpsc::UnboundedReceiver<Message>>) {
+        let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let shared = Self {
+            workers: (0..workers).map(|_| WorkerCounters::default()).collect(),
+            inboxes: inboxes.into_boxed_slice(),
+            resolver,
+            access_log,
+            pseudonym: pseudonym(),
+            connections: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            draining: AtomicBool::new(false),
+            reloads: AtomicU64::new(0),
+            reloads_refused: AtomicU64::new(0),
+        };
+        (shared, receivers)
+    }
+}
+
+/// `egret-` and 64 random bits, from the standard library's own source of hash seeds.
+fn pseudonym() -> String {
+    use std::hash::{BuildHasher, Hasher};
+    format!("egret-{:016x}", std::hash::RandomState::new().build_hasher().finish())
+}
+
+/// One worker's state, shared by its tasks.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub number: usize,
+    pub shared: Arc<Shared>,
+    pub timers: Rc<Timers>,
+    pub buffers: BufferPool,
+    /// Spare parts for exchanges, see [`client::Desk`].
+    #[expect(clippy::vec_box, reason = "a desk is large, and is handed around more often than it is made")]
+    pub desks: RefCell<Vec<Box<client::Desk>>>,
+    pub draining: Cell<bool>,
+    view: RefCell<Rc<View>>,
+    others: RefCell<Others>,
+    /// Told when a client's connection has closed while draining.
+    closed: Notify,
+    /// Told when a connection is kept, so that the sweeper runs only while there is something to sweep.
+    kept: Notify,
+}
+
+/// A plan as this worker sees it: with its own pools.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub plan: Arc<Plan>,
+    /// In the order of the plan's providers.
+    pub upstreams: Vec<Rc<Upstream>>,
+    /// Stands in for a provider where a request goes to none.
+    pub nowhere: Rc<Upstream>,
+}
+
+/// Hosts without a configured provider that this worker has met.
+#[derive(Debug, Default)]
+struct Others {
+    /// By authority as the client wrote it, so that a known one need not be parsed.
+    by_text: [HashMap<Box<[u8]>, Rc<Upstream>>; 2],
+    by_origin: HashMap<Origin, Rc<Upstream>>,
+}
+
+impl Worker {
+    /// A worker that obeys `plan`.
+    pub fn new(number: usize, shared: Arc<Shared>, plan: Arc<Plan>) -> Rc<Self> {
+        Rc::new(Self {
+            number,
+            shared,
+            timers: Rc::new(Timers::new(Instant::now())),
+            buffers: BufferPool::default(),
+            desks: RefCell::default(),
+            draining: Cell::new(false),
+            view: RefCell::new(Rc::new(View::new(plan, number, None))),
+            others: RefCell::default(),
+            closed: Notify::new(),
+            kept: Notify::new(),
+        })
+    }
+
+    /// Works through the inbox until it is drained and its last connection has ended.
+    pub async fn run(self: Rc<Self>, mut inbox: mpsc::UnboundedReceiver<Message>) {
+        let timers = Rc::clone(&self.timers);
+        spawn_local(async move { timers.run().await });
+        spawn_local(Rc::clone(&self).sweep());
+        while let Some(message) = self.next(&mut inbox).await {
+            match message {
+                Message::Listen(socket, stop) => match TcpListener::from_std(socket) {
+                    Ok(listener) => drop(spawn_local(acceptor::accept(Rc::clone(&self), listener, stop))),
+                    Err(error) => warn!(%error, "a listener could not be taken on"),
+                },
+                Message::Client(socket, listener) => match TcpStream::from_std(socket) {
+                    Ok(socket) => self.take_on(socket, listener),
+                    Err(error) => {
+                        self.shared.connections[self.number].fetch_sub(1, Relaxed);
+                        warn!(%error, "a client connection could not be taken on");
+                    }
+                },
+                Message::Plan(plan) => self.obey(plan),
+                Message::Lend { plan, reply } => {
+                    // The asker may have gone; then the connection just closes.
+                    let _ = reply.send(self.lend(&plan));
+                }
+                Message::Drain => {
+                    self.draining.set(true);
+                    self.timers.wake_all();
+                }
+            }
+        }
+    }
+
+    /// The next message; none when the worker has been drained of its last connection.
+    async fn next(&self, inbox: &mut mpsc::UnboundedReceiver<Message>) -> Option<Message> {
+        loop {
+            if self.draining.get() && self.shared.connections[self.number].load(Relaxed) == 0 {
+                return None;
+            }
+            tokio::select! {
+                message = inbox.recv() => return message,
+                () = self.closed.notified() => {}
+            }
+        }
+    }
+
+    /// Notes that a client's connection has closed.
+    pub fn has_closed(&self) {
+        if self.draining.get() {
+            self.closed.notify_one();
+        }
+    }
+
+    /// Serves a client connection in a task of its own.
+    pub fn take_on(self: &Rc<Self>, socket: TcpStream, listener: SocketAddr) {
+        spawn_local(client::serve(Rc::clone(self), socket, listener));
+    }
+
+    /// What this worker counts besides its providers.
+    pub fn counters(&self) -> &WorkerCounters {
+        &self.shared.workers[self.number]
+    }
+
+    /// The plan now in force.
+    pub fn view(&self) -> Rc<View> {
+        Rc::clone(&self.view.borrow())
+    }
+
+    /// The host without a configured provider that a client wrote as `text`; `parse` reads it when it is not known yet.
+    pub fn other_host(
+        &self,
+        view: &View,
+        tls: bool,
+        text: &[u8],
+        parse: impl FnOnce() -> Result<Authority, Failure>,
+    ) -> Result<Rc<Upstream>, Failure> {
+        if let Some(known) = self.others.borrow().by_text[usize::from(tls)].get(text) {
+            return Ok(Rc::clone(known));
+        }
+        let origin = Origin { tls, authority: parse()? };
+        let upstream = match view.plan.provider_by_origin(&origin) {
+            Some(index) => Rc::clone(&view.upstreams[index]),
+            None => self.other_origin(view, origin),
+        };
+        let most = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
+        let mut others = self.others.borrow_mut();
+        let by_text = &mut others.by_text[usize::from(tls)];
+        make_room(by_text, most);
+        by_text.insert(text.into(), Rc::clone(&upstream));
+        Ok(upstream)
+    }
+
+    fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
+        let most = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
+        let mut others = self.others.borrow_mut();
+        if let Some(known) = others.by_origin.get(&origin) {
+            return Rc::clone(known);
+        }
+        make_room(&mut others.by_origin, most);
+        let plan = Arc::new(view.plan.other_hosts.upstream(origin.clone()));
+        let upstream = Rc::new(Upstream::new(plan, self.number));
+        others.by_origin.insert(origin, Rc::clone(&upstream));
+        upstream
+    }
+
+    /// Has idle connections looked at while there are any.
+    pub fn has_kept(&self) {
+        self.kept.notify_one();
+    }
+
+    /// Counts and logs a target that report mode let through.
+    pub fn report_denial(&self, target: &Target<'_>, reason: Reason) {
+        self.counters().denial(reason);
+        warn!(target = %target.authority, reason = reason.slug(), "egress policy would deny this target (mode: report)");
+    }
+
+    /// The failure that a denial means to the client.
+    pub fn denied(&self, target: &Target<'_>, reason: Reason) -> Failure {
+        self.counters().denial(reason);
+        warn!(target = %target.authority, reason = reason.slug(), "egress policy denied a target");
+        let detail = format!("{} may not be connected to: {reason}", target.authority);
+        Failure::new(ErrorKind::EgressDenied, detail)
+    }
+
+    /// The failure that an unsuccessful dial means to the client.
+    pub fn dial_failure(&self, target: &Target<'_>, error: DialError) -> Failure {
+        let kind = match &error {
+            DialError::Denied(reason) => return self.denied(target, *reason),
+            DialError::Dns(DnsError::Timeout) => ErrorKind::DnsTimeout,
+            DialError::Dns(_) => ErrorKind::DnsFailed,
+            DialError::Timeout => ErrorKind::ConnectTimeout,
+            _ => ErrorKind::ConnectFailed,
+        };
+        debug!(target = %target.authority, %error, "no connection");
+        Failure::new(kind, format!("no connection to {}: {error}", target.authority))
+    }
+
+    fn obey(&self, plan: Arc<Plan>) {
+        let before = self.view();
+        if Arc::ptr_eq(&before.plan.other_hosts, &plan.other_hosts) {
+            // Providers may have come or gone, so what a text means has to be asked again; connections stay.
+            self.others.borrow_mut().by_text = Default::default();
+        } else {
+            *self.others.borrow_mut() = Others::default();
+        }
+        *self.view.borrow_mut() = Rc::new(View::new(plan, self.number, Some(&before)));
+    }
+
+    fn lend(&self, plan: &Arc<UpstreamPlan>) -> Option<Lent> {
+        let now = Instant::now();
+        if !plan.configured {
+            return self.others.borrow().by_origin.get(&plan.origin)?.lend(now);
+        }
+        let view = self.view();
+        view.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, plan))?.lend(now)
+    }
+
+    async fn sweep(self: Rc<Self>) {
+        loop {
+            self.kept.notified().await;
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+            let now = Instant::now();
+            let view = self.view();
+            let others = self.others.borrow();
+            let mut remain = false;
+            for upstream in view.upstreams.iter().chain(others.by_origin.values()) {
+                remain |= upstream.sweep(now);
+            }
+            if remain {
+                self.kept.notify_one();
+            }
+        }
+    }
+}
+
+impl View {
+    fn new(plan: Arc<Plan>, worker: usize, before: Option<&Self>) -> Self {
+        let kept = |provider: &Arc<UpstreamPlan>| {
+            before?.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, provider)).cloned()
+        };
+        let upstreams = plan
+            .providers
+            .iter()
+            .map(|provider| {
+                kept(provider).unwrap_or_else(|| Rc::new(Upstream::new(Arc::clone(provider), worker)))
+            })
+            .collect();
+        let nowhere = Rc::new(Upstream::new(Arc::new(plan.other_hosts.nowhere()), worker));
+        Self { plan, upstreams, nowhere }
+    }
+}
+
+/// Makes room for one more entry. Which one goes does not matter: it costs the next user one look-up or one connection.
+fn make_room<K: Clone + Eq + std::hash::Hash, V>(map: &mut HashMap<K, V>, most: usize) {
+    if map.len() >= most
+        && let Some(first) = map.keys().next().cloned()
+    {
+        map.remove(&first);
+    }
+}
