@@ -1,1 +1,23 @@
-//! End-to-end scenarios.
+//! End-to-end scenarios: the binary as users run it, between real clients and real providers, and between hostile ones.
+//!
+//! One theme a file, one claim a test. `EGRET_BIN` names another binary to put to the test, such as the release build.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so and stops")]
+
+mod scenarios {
+    mod bad_requests;
+    mod bad_responses;
+    mod bodies;
+    mod clients;
+    mod command;
+    mod connections;
+    mod control;
+    mod egress;
+    mod limits;
+    mod loops;
+    mod reload;
+    mod routing;
+    mod scale;
+    mod slow_peers;
+    mod tls;
+    mod tunnels;
+}

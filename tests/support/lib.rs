@@ -1,1 +1,19 @@
-//! What the end-to-end scenarios share: starting Egret and its peers on free ports.
+//! What the end-to-end scenarios share: Egret on free ports, peers real and scripted, exact bytes, and waiting.
+//!
+//! Everything here panics where what it says does not hold or does not come in time: that is how a scenario fails.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "a test that cannot go on says so and stops"
+)]
+
+pub mod egret;
+pub mod http;
+pub mod load;
+pub mod peers;
+pub mod pki;
+pub mod process;
+pub mod provider;
+pub mod wait;

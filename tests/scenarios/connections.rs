@@ -1,0 +1,394 @@
+//! Connections that are kept: on the client's side, on the provider's side, and when they die in between.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::provider::{Provider, ok};
+use egret_tests::wait;
+
+/// One worker, so that whatever one connection leaves in the pool the next one finds.
+fn before(origin: &Provider) -> Egret {
+    Config::with_origin(origin.url()).gateway("workers: 1").start()
+}
+
+#[test]
+fn http_1_1_keeps_the_connection_until_told_to_close() {
+    let origin = Provider::plain();
+    let egret = before(&origin);
+    let (mut client, own) = (egret.client(), egret.address());
+    for _ in 0..3 {
+        let response = client.get(own, "/origin/").response();
+        assert_ne!(response.assert_forwarded(200).field("connection"), Some("close"));
+    }
+    client.send(format!("GET /origin/ HTTP/1.1\r\nHost: {own}\r\nConnection: close\r\n\r\n"));
+    assert_eq!(client.response().field("connection"), Some("close"));
+    client.assert_closed();
+    assert_eq!(origin.connections(), 1, "what the client's connection does is none of the provider's");
+}
+
+#[test]
+fn http_1_0_closes_unless_it_asks_to_keep() {
+    let origin = Provider::plain();
+    let egret = before(&origin);
+    let mut client = egret.client();
+    let response =
+        client.send(format!("GET /origin/ HTTP/1.0\r\nHost: {}\r\n\r\n", egret.address())).response();
+    assert_eq!(response.assert_forwarded(200).text(), "hello");
+    client.assert_closed();
+    let mut client = egret.client();
+    for _ in 0..2 {
+        client.send(format!(
+            "GET /origin/ HTTP/1.0\r\nHost: {}\r\nConnection: Keep-Alive\r\n\r\n",
+            egret.address()
+        ));
+        let response = client.response();
+        assert!(
+            response.assert_forwarded(200).field("connection").unwrap().eq_ignore_ascii_case("keep-alive")
+        );
+    }
+    assert!(origin.requests().iter().all(|request| request.line.ends_with(" HTTP/1.1")));
+}
+
+#[test]
+fn http_1_0_never_gets_chunks() {
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+    let origin = Provider::answering(chunked);
+    let egret = before(&origin);
+    let mut client = egret.client();
+    client.send(format!("GET http://{}/ HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", origin.address()));
+    let response = client.response();
+    assert_eq!((response.text(), response.field("transfer-encoding")), ("abcde", None));
+}
+
+#[test]
+fn an_http_1_0_proxy_request_without_a_host_field_is_served() {
+    let origin = Provider::plain();
+    let egret = before(&origin);
+    egret
+        .client()
+        .send(format!("GET http://{}/a HTTP/1.0\r\n\r\n", origin.address()))
+        .response()
+        .assert_forwarded(200);
+    assert_eq!(origin.only_request().values("host"), [origin.address().to_string()]);
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let origin = Provider::with_answers(|request| ok(request.target()));
+    let egret = before(&origin);
+    let own = egret.address();
+    let requests: String = (0..50)
+        .map(|number| match number % 3 {
+            0 => format!("GET /origin/{number} HTTP/1.1\r\nHost: {own}\r\n\r\n"),
+            1 => format!("POST /origin/{number} HTTP/1.1\r\nHost: {own}\r\nContent-Length: 3\r\n\r\nabc"),
+            _ => format!("PUT /origin/{number} HTTP/1.1\r\nHost: {own}\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nxy\r\n0\r\n\r\n"),
+        })
+        .collect();
+    let mut client = egret.client();
+    client.send(requests);
+    for number in 0..50 {
+        assert_eq!(client.response().assert_forwarded(200).text(), format!("/{number}"));
+    }
+    let bodies: Vec<Vec<u8>> = origin.requests().into_iter().map(|request| request.body).take(3).collect();
+    assert_eq!(bodies, [&b""[..], b"abc", b"xy"]);
+}
+
+#[test]
+fn the_gateways_own_answers_do_not_disturb_a_pipeline() {
+    let origin = Provider::plain();
+    let egret = before(&origin);
+    let own = egret.address();
+    let mut client = egret.client();
+    client.send(format!("POST /nobody/ HTTP/1.1\r\nHost: {own}\r\nContent-Length: 5\r\n\r\nGET /GET /origin/ HTTP/1.1\r\nHost: {own}\r\n\r\n"));
+    client.response().assert_generated(404, "unknown-provider");
+    assert_eq!(client.response().assert_forwarded(200).text(), "hello");
+}
+
+#[test]
+fn informational_responses_pass_before_the_final_one() {
+    let origin = Provider::answering(
+        "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+    );
+    let egret = before(&origin);
+    let mut client = egret.client();
+    let hints = client.get(egret.address(), "/origin/").response();
+    assert_eq!((hints.status, hints.field("link")), (103, Some("</a>")));
+    assert_eq!(client.response().status, 102);
+    assert_eq!(client.response().text(), "hi");
+    assert_eq!(client.get(egret.address(), "/origin/").response().status, 103, "the connection is kept");
+}
+
+#[test]
+fn an_http_1_0_client_sees_no_informational_responses() {
+    let origin =
+        Provider::answering("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+    let egret = before(&origin);
+    let request = format!("GET /origin/ HTTP/1.0\r\nHost: {}\r\n\r\n", egret.address());
+    assert_eq!(egret.client().send(request).response().text(), "hi");
+}
+
+#[test]
+fn expect_100_continue_is_between_client_and_provider() {
+    let origin = Provider::scripted(|peer| {
+        while let Some(head) = peer.request_head() {
+            assert_eq!(head.values("expect"), ["100-continue"]);
+            peer.send("HTTP/1.1 100 Continue\r\n\r\n");
+            let body = peer.take(4).unwrap();
+            peer.send(ok(&String::from_utf8(body).unwrap()));
+        }
+    });
+    let egret = before(&origin);
+    let mut client = egret.client();
+    for _ in 0..2 {
+        let own = egret.address();
+        client.send(format!(
+            "POST /origin/ HTTP/1.1\r\nHost: {own}\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+        ));
+        assert_eq!(client.response().status, 100);
+        assert_eq!(client.send("body").response().text(), "body");
+    }
+    assert_eq!(origin.connections(), 1, "100 is not final, so the connection is good for another exchange");
+}
+
+#[test]
+fn a_refusal_of_expect_100_continue_leaves_no_connection_that_waits_for_a_body() {
+    let origin = Provider::scripted(|peer| {
+        while peer.request_head().is_some() {
+            peer.send("HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let egret = before(&origin);
+    let mut client = egret.client();
+    let own = egret.address();
+    client.send(format!(
+        "POST /origin/ HTTP/1.1\r\nHost: {own}\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+    ));
+    client.response().assert_forwarded(417);
+    // Whether it would still send the body is not known: neither connection can carry another exchange.
+    client.assert_closed();
+    origin.until_ended(1);
+    egret.get("/").assert_forwarded(417);
+    assert_eq!(origin.connections(), 2);
+}
+
+#[test]
+fn an_early_answer_during_an_upload_reaches_the_client_and_ends_both_connections() {
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request_head();
+        peer.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nno!");
+        peer.stall();
+    });
+    let egret = before(&origin);
+    let mut client = egret.client();
+    client.send(format!(
+        "POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: 1000000\r\n\r\nstart",
+        egret.address()
+    ));
+    assert_eq!(client.response().assert_forwarded(413).text(), "no!");
+    client.assert_closed();
+    origin.until_ended(1);
+}
+
+#[test]
+fn an_idle_connection_is_used_again_and_counted() {
+    let origin = Provider::plain();
+    let egret = before(&origin);
+    for _ in 0..5 {
+        egret.get("/").assert_forwarded(200);
+    }
+    assert_eq!(origin.connections(), 1);
+    assert_eq!(
+        (egret.provider_stat("origin", "connects"), egret.provider_stat("origin", "pool_hits")),
+        (1, 4)
+    );
+    assert_eq!(egret.provider_stat("origin", "connections_idle"), 1);
+    let metrics = egret.control_get("/metrics");
+    assert!(
+        metrics.text().contains("egret_provider_pool_hits_total{provider=\"origin\"} 4\n"),
+        "{}",
+        metrics.text()
+    );
+}
+
+#[test]
+fn a_worker_takes_over_the_idle_connection_of_another() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(origin.url()).gateway("workers: 4").start();
+    let mut clients: Vec<_> = (0..4).map(|_| egret.client()).collect();
+    for client in &mut clients {
+        client.get(egret.address(), "/origin/").response().assert_forwarded(200);
+    }
+    assert_eq!(origin.connections(), 1, "one after the other, one connection is enough for all workers");
+    assert!(egret.provider_stat("origin", "pool_steals") > 0);
+}
+
+#[test]
+fn a_providers_keep_alive_timeout_is_learned() {
+    let origin = Provider::answering("HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 0\r\n\r\n");
+    let egret = before(&origin);
+    egret.get("/").assert_forwarded(200);
+    origin.until_ended(1);
+    egret.get("/").assert_forwarded(200);
+    assert_eq!(origin.connections(), 2);
+    assert_eq!(egret.provider_stat("origin", "repeats"), 0, "it was closed before the provider could");
+}
+
+#[test]
+fn a_provider_that_says_close_is_not_asked_again_on_that_connection() {
+    let origin = Provider::answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    let egret = before(&origin);
+    let mut client = egret.client();
+    for _ in 0..3 {
+        let response = client.get(egret.address(), "/origin/").response();
+        assert_eq!(
+            response.assert_forwarded(200).field("connection"),
+            None,
+            "it is between gateway and provider"
+        );
+    }
+    assert_eq!(origin.connections(), 3);
+}
+
+/// Answers the first request on every connection, and closes without a word when it sees a second one.
+fn one_answer_a_connection() -> Provider {
+    Provider::scripted(|peer| {
+        if peer.request().is_some() && peer.send(ok("once")) {
+            let _ = peer.request();
+        }
+    })
+}
+
+#[test]
+fn a_request_that_may_be_repeated_survives_the_death_of_a_reused_connection() {
+    let origin = one_answer_a_connection();
+    let egret = before(&origin);
+    for method in ["GET", "PUT", "DELETE"] {
+        let mut client = egret.client();
+        client.get(egret.address(), "/origin/").response().assert_forwarded(200);
+        let request = format!(
+            "{method} /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: 4\r\n\r\nbody",
+            egret.address()
+        );
+        client.send(request).response().assert_forwarded(200);
+    }
+    assert!(egret.provider_stat("origin", "repeats") >= 3);
+}
+
+#[test]
+fn a_request_that_may_not_be_repeated_is_a_502_when_its_reused_connection_dies() {
+    let origin = one_answer_a_connection();
+    let egret = before(&origin);
+    let mut client = egret.client();
+    client.get(egret.address(), "/origin/").response().assert_forwarded(200);
+    client.send(format!(
+        "POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: 4\r\n\r\nbody",
+        egret.address()
+    ));
+    client.response().assert_generated(502, "provider-closed");
+    assert_eq!(egret.provider_stat("origin", "repeats"), 0);
+    assert_eq!(origin.requests().iter().filter(|request| request.line.starts_with("POST")).count(), 1);
+}
+
+#[test]
+fn a_request_is_not_repeated_when_a_fresh_connection_dies() {
+    static TRIES: AtomicUsize = AtomicUsize::new(0);
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request();
+        TRIES.fetch_add(1, SeqCst);
+    });
+    let egret = before(&origin);
+    egret.get("/").assert_generated(502, "provider-closed");
+    assert_eq!(TRIES.load(SeqCst), 1);
+}
+
+#[test]
+fn a_connection_that_the_provider_closed_while_idle_is_not_used() {
+    let origin = Provider::scripted(|peer| {
+        if peer.request().is_some() {
+            peer.send(ok("bye"));
+        }
+    });
+    let egret = before(&origin);
+    for count in 1..=3 {
+        let request =
+            format!("POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", egret.address());
+        egret.client().send(request).response().assert_forwarded(200);
+        origin.until_ended(count);
+        wait::until_true("its end is known", || {
+            egret.provider_stat("origin", "connections_idle") == 0 || count == 3
+        });
+    }
+    assert_eq!(egret.provider_stat("origin", "repeats"), 0);
+}
+
+#[test]
+fn bodiless_answers_end_where_they_should() {
+    let origin = Provider::with_answers(|request| match request.target() {
+        "/204" => b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(),
+        "/304" => b"HTTP/1.1 304 Not Modified\r\nContent-Length: 100\r\nETag: \"a\"\r\n\r\n".to_vec(),
+        _ => b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n".to_vec(),
+    });
+    let egret = before(&origin);
+    let (mut client, own) = (egret.client(), egret.address());
+    client.send(format!("HEAD /origin/head HTTP/1.1\r\nHost: {own}\r\n\r\n"));
+    assert_eq!(client.response_to("HEAD").assert_forwarded(200).field("content-length"), Some("100"));
+    client.get(own, "/origin/204").response().assert_forwarded(204);
+    assert_eq!(client.get(own, "/origin/304").response().assert_forwarded(304).field("etag"), Some("\"a\""));
+    client.send(format!("HEAD /origin/head HTTP/1.1\r\nHost: {own}\r\n\r\n"));
+    client.response_to("HEAD").assert_forwarded(200);
+    assert_eq!(origin.connections(), 1);
+}
+
+#[test]
+fn trailers_on_the_list_pass_both_ways_and_others_do_not() {
+    let origin = Provider::answering(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Server-Timing, Set-Cookie\r\n\r\n2;ext=1\r\nhi\r\n0\r\n\
+         Server-Timing: a\r\nSet-Cookie: stolen\r\nX-Sum: 1\r\nContent-Length: 5\r\n\r\n",
+    );
+    let egret = before(&origin);
+    let request = format!(
+        "POST /origin/ HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\nTE: trailers\r\n\r\n1;name=\"v\"\r\na\r\n0\r\n\
+         X-Checksum: 2\r\nAuthorization: stolen\r\nHost: other\r\n\r\n",
+        egret.address()
+    );
+    let response = egret.client().send(request).response();
+    let names = |fields: &[(String, String)]| fields.iter().map(|field| field.0.clone()).collect::<Vec<_>>();
+    assert_eq!(response.text(), "hi");
+    assert_eq!(names(&response.trailers), ["Server-Timing", "X-Sum"]);
+    let received = origin.only_request();
+    assert_eq!(
+        (received.body.as_slice(), names(&received.trailers)),
+        (&b"a"[..], vec!["X-Checksum".to_owned()])
+    );
+    let raw = String::from_utf8_lossy(&origin.received()).into_owned();
+    assert!(!raw.contains("name=") && !raw.contains("stolen"), "{raw}");
+}
+
+#[test]
+fn a_response_without_length_ends_with_its_connection() {
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request();
+        peer.send("HTTP/1.1 200 OK\r\n\r\nuntil the end");
+    });
+    let egret = before(&origin);
+    let mut client = egret.client();
+    for _ in 0..2 {
+        let response = client.get(egret.address(), "/origin/").response();
+        assert_eq!(response.text(), "until the end");
+    }
+}
+
+#[test]
+fn an_http_1_0_provider_is_understood() {
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request();
+        peer.send("HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nold");
+    });
+    let egret = before(&origin);
+    let mut client = egret.client();
+    for _ in 0..2 {
+        let response = client.get(egret.address(), "/origin/").response();
+        assert_eq!((response.text(), response.status_line.as_str()), ("old", "HTTP/1.1 200 OK"));
+    }
+    assert_eq!(origin.connections(), 2);
+}

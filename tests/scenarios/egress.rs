@@ -1,0 +1,192 @@
+//! Egress policy: what may be connected to, judged on the address actually connected to.
+
+use std::net::SocketAddr;
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::http::Response;
+use egret_tests::provider::Provider;
+
+/// Asks the gateway as a forward proxy.
+fn ask(egret: &Egret, authority: impl std::fmt::Display) -> Response {
+    egret.client().send(format!("GET http://{authority}/ HTTP/1.1\r\nHost: a\r\n\r\n")).response()
+}
+
+/// Asks for a tunnel.
+fn tunnel(egret: &Egret, authority: impl std::fmt::Display) -> Response {
+    egret.client().send(format!("CONNECT {authority} HTTP/1.1\r\nHost: a\r\n\r\n")).response_to("HEAD")
+}
+
+/// Both ways are denied, for this reason.
+fn assert_denied(egret: &Egret, authority: impl std::fmt::Display, reason: &str) {
+    let before = egret.denials(reason);
+    ask(egret, &authority).assert_generated(403, "egress-denied");
+    let refused = tunnel(egret, &authority);
+    assert_eq!((refused.status, refused.field("x-egret-error")), (403, Some("egress-denied")), "{authority}");
+    assert_eq!(egret.denials(reason) - before, 2, "{authority} is not denied for {reason}");
+}
+
+fn with_egress(rules: &str) -> Config {
+    Config::default().gateway(format!("egress: {{ {rules} }}"))
+}
+
+#[test]
+fn a_host_is_denied_by_name_in_any_spelling() {
+    let origin = Provider::plain();
+    let port = origin.address().port();
+    let egret = with_egress("deny: [{ host: localhost }, { host: \"*.example.com\" }]").start();
+    for host in ["localhost", "LocalHost", "localhost.", "a.example.com", "A.B.EXAMPLE.COM"] {
+        assert_denied(&egret, format!("{host}:{port}"), "rule");
+    }
+    ask(&egret, origin.address()).assert_forwarded(200);
+}
+
+#[test]
+fn a_range_is_denied_whatever_name_leads_there() {
+    let origin = Provider::plain();
+    let port = origin.address().port();
+    let egret = with_egress("deny: [{ net: 127.0.0.0/8 }]").gateway("dns: { resolver: system }").start();
+    for host in ["127.0.0.1", "[::ffff:127.0.0.1]"] {
+        assert_denied(&egret, format!("{host}:{port}"), "rule");
+    }
+    // It may stand for an IPv6 address too, at which nobody listens.
+    let by_name = ask(&egret, format!("localhost:{port}"));
+    assert!(
+        matches!(by_name.field("x-egret-error"), Some("egress-denied" | "connect-failed")),
+        "{by_name:?}"
+    );
+    // Spellings of the same address that a strict parser does not know must not lead there either.
+    for host in ["2130706433", "0x7f.1", "0177.0.0.1", "127.1", "0"] {
+        let response = ask(&egret, format!("{host}:{port}"));
+        assert_eq!(response.field("x-egret-generated"), Some("true"), "{host}: {response:?}");
+    }
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
+fn ports_are_denied() {
+    let (denied, allowed) = (Provider::plain(), Provider::plain());
+    let egret = with_egress(&format!("deny: [{{ ports: [{}] }}]", denied.address().port())).start();
+    assert_denied(&egret, denied.address(), "rule");
+    ask(&egret, allowed.address()).assert_forwarded(200);
+    assert_eq!(denied.connections(), 0);
+}
+
+#[test]
+fn with_default_deny_only_what_is_named_or_configured_is_reached() {
+    let (named, configured, other) = (Provider::plain(), Provider::plain(), Provider::plain());
+    let rules = format!("default: deny, allow: [{{ net: 127.0.0.1, ports: [{}] }}]", named.address().port());
+    let egret = with_egress(&rules).provider("origin", configured.url()).start();
+    assert_denied(&egret, other.address(), "not-allowed");
+    ask(&egret, named.address()).assert_forwarded(200);
+    egret.get("/").assert_forwarded(200);
+    assert_eq!(other.connections(), 0);
+}
+
+#[test]
+fn metadata_and_link_local_addresses_are_denied_even_on_loopback() {
+    let egret = Config::default().start();
+    for host in ["169.254.169.254", "[::ffff:169.254.169.254]", "[fd00:ec2::254]", "metadata.google.internal"]
+    {
+        assert_denied(&egret, format!("{host}:80"), "metadata");
+    }
+    for host in ["169.254.7.7", "[fe80::1]"] {
+        assert_denied(&egret, format!("{host}:80"), "link-local");
+    }
+    egret.assert_well();
+}
+
+#[test]
+fn the_gateways_own_ports_are_denied_under_every_address_of_the_machine() {
+    let egret = Config::default().start();
+    for host in ["127.0.0.1", "localhost", "127.0.0.2", "0.0.0.0", "[::ffff:127.0.0.1]"] {
+        let control = ask(&egret, format!("{host}:{}", egret.control().port()));
+        assert_eq!(
+            control.field("x-egret-generated"),
+            Some("true"),
+            "{host}: {control:?} {}",
+            control.text()
+        );
+        let tunnelled = tunnel(&egret, format!("{host}:{}", egret.control().port()));
+        assert_ne!(tunnelled.status, 200, "a tunnel to the control port by {host}");
+    }
+    assert_denied(&egret, egret.control(), "own-port");
+    let own = tunnel(&egret, egret.address());
+    assert_eq!((own.status, own.field("x-egret-error")), (403, Some("egress-denied")));
+}
+
+#[test]
+fn an_allow_rule_that_names_what_is_built_in_lifts_it() {
+    let egret = Config::default().start();
+    let control = egret.control();
+    let config = format!("allow: [{{ net: 127.0.0.1, ports: [{}] }}]", control.port());
+    let other = with_egress(&config).start();
+    // Another process's control port is nobody's own; its own would need the port before it is known.
+    ask(&other, control).assert_forwarded(404);
+}
+
+#[test]
+fn report_mode_lets_through_and_counts() {
+    let origin = Provider::plain();
+    let egret = with_egress("mode: report, deny: [{ net: 127.0.0.0/8 }]").start();
+    ask(&egret, origin.address()).assert_forwarded(200);
+    assert_eq!(egret.denials("rule"), 1);
+}
+
+#[test]
+fn off_lets_through_and_counts_nothing() {
+    let origin = Provider::plain();
+    let egret = with_egress("mode: off, deny: [{ net: 127.0.0.0/8 }]").start();
+    ask(&egret, origin.address()).assert_forwarded(200);
+    assert_eq!(egret.denials("rule"), 0);
+}
+
+/// A gateway that the network can reach, at its loopback address.
+fn exposed(config: Config) -> (Egret, SocketAddr) {
+    let egret = config.listen(["\"0.0.0.0:0\""]).start();
+    let address = SocketAddr::from(([127, 0, 0, 1], egret.address().port()));
+    (egret, address)
+}
+
+fn ask_at(gateway: SocketAddr, authority: impl std::fmt::Display) -> Response {
+    let mut client = egret_tests::http::Client::connect(gateway);
+    client.send(format!("GET http://{authority}/ HTTP/1.1\r\nHost: a\r\n\r\n")).response()
+}
+
+#[test]
+fn a_gateway_that_the_network_can_reach_is_no_open_proxy() {
+    let (origin, configured) = (Provider::plain(), Provider::plain());
+    let allow = "egress: { allow: [{ net: 127.0.0.0/8 }] }";
+    let (egret, address) = exposed(Config::with_origin(configured.url()).gateway(allow));
+    ask_at(address, "192.0.2.1:80").assert_generated(403, "egress-denied");
+    ask_at(address, "some.example.com:80").assert_generated(403, "egress-denied");
+    assert_eq!(egret.denials("closed-proxy"), 2);
+    ask_at(address, origin.address()).assert_forwarded(200);
+    let mut client = egret_tests::http::Client::connect(address);
+    client.get(address, "/origin/").response().assert_forwarded(200);
+}
+
+#[test]
+fn an_open_proxy_still_denies_private_addresses() {
+    let origin = Provider::plain();
+    let (egret, address) = exposed(Config::default().gateway("open_proxy: true"));
+    for host in [
+        "10.1.2.3:80",
+        "172.16.0.1:80",
+        "192.168.1.1:80",
+        "100.64.0.1:80",
+        "[fd12::1]:80",
+        "[64:ff9b::a00:1]:80",
+    ] {
+        ask_at(address, host).assert_generated(403, "egress-denied");
+    }
+    ask_at(address, origin.address()).assert_generated(403, "egress-denied");
+    assert_eq!(egret.denials("private"), 7);
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
+fn a_denied_name_is_not_looked_up() {
+    let egret = with_egress("deny: [{ host: secret.example.com }]").start();
+    assert_denied(&egret, "secret.example.com:80", "rule");
+    assert_eq!(egret.stat("/dns/lookups"), 0);
+}

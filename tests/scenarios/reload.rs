@@ -1,0 +1,192 @@
+//! Reloads and the end, under load: nothing is lost by either.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use egret_tests::egret::Config;
+use egret_tests::load::Load;
+use egret_tests::provider::{Provider, ok};
+use egret_tests::wait::{self, Watched};
+
+#[test]
+fn a_reload_every_100_ms_for_10_s_under_load_loses_nothing() {
+    const EVERY: Duration = Duration::from_millis(100);
+    let (origin, spare) = (Provider::plain(), Provider::plain());
+    let config = Config::with_origin(origin.url());
+    let egret = config.start();
+    let kept = Load::start(egret.address(), "/origin/kept", 4, true);
+    let fresh = Load::start(egret.address(), "/origin/fresh", 2, false);
+    let start = Instant::now();
+    for number in 1..=100_u32 {
+        // Another provider comes and goes, the load's own gets other limits, and every third time all stays as it is.
+        let changed = match number % 3 {
+            0 => config.clone(),
+            1 => config.clone().provider("spare", spare.url()),
+            _ => Config::default().provider_with(
+                "origin",
+                origin.url(),
+                &format!("pool: {{ idle: {} }}", 10 + number),
+            ),
+        };
+        if number % 2 == 0 {
+            egret.hang_up();
+        } else {
+            egret.rewrite(changed.yaml());
+        }
+        while start.elapsed() < EVERY * number {
+            std::thread::park_timeout((EVERY * number).saturating_sub(start.elapsed()));
+        }
+    }
+    let (kept, fresh) = (kept.finish(), fresh.finish());
+    println!("{} and {} exchanges during {} reloads", kept.answered, fresh.answered, egret.stat("/reloads"));
+    for tally in [kept, fresh] {
+        assert!(tally.failures.is_empty() && tally.refused == 0, "{tally:?}");
+        assert!(tally.answered == tally.sent && tally.answered > 100, "{tally:?}");
+    }
+    assert!(egret.stat("/reloads") >= 50, "{} reloads", egret.stat("/reloads"));
+    assert_eq!(egret.stat("/reloads_refused"), 0, "{}", egret.log());
+}
+
+#[test]
+fn sigterm_under_load_loses_nothing() {
+    let origin = Provider::plain();
+    let mut egret = Config::with_origin(origin.url()).start();
+    let load = Load::start(egret.address(), "/origin/", 8, true);
+    wait::until_true("the load is under way", || egret.provider_stat("origin", "pool_hits") > 200);
+    egret.terminate();
+    assert!(egret.until_ended().success());
+    let tally = load.finish();
+    assert!(tally.failures.is_empty(), "{tally:?}");
+    assert_eq!(tally.answered, tally.sent);
+    assert_eq!(tally.refused, 8, "every client learned of the end by a refused connection");
+}
+
+#[test]
+fn sigterm_waits_for_exchanges_in_flight_and_takes_no_new_connections() {
+    const EXCHANGES: usize = 50;
+    let released = Arc::new(Watched::<bool>::default());
+    let waiting = Arc::clone(&released);
+    let origin = Provider::scripted(move |peer| {
+        if peer.request().is_some() {
+            waiting.until("the scenario goes on", |released| released.then_some(()));
+            peer.send(ok("in time"));
+        }
+    });
+    let mut egret = Config::with_origin(origin.url()).start();
+    let mut clients: Vec<_> = (0..EXCHANGES).map(|_| egret.client()).collect();
+    for client in &mut clients {
+        client.get(egret.address(), "/origin/");
+    }
+    origin.until_requested(EXCHANGES);
+    assert_eq!(egret.control_get("/readyz").status, 200);
+    egret.terminate();
+    wait::until_true("new connections are refused", || TcpStream::connect(egret.address()).is_err());
+    assert_eq!(egret.control_get("/readyz").status, 503);
+    assert_eq!(egret.control_get("/healthz").status, 200);
+    released.change(|released| *released = true);
+    for client in &mut clients {
+        let response = client.response();
+        assert_eq!(response.assert_forwarded(200).text(), "in time");
+        assert_eq!(response.field("connection"), Some("close"));
+        client.assert_closed();
+    }
+    assert_eq!(egret.until_ended().code(), Some(0));
+}
+
+#[test]
+fn a_drain_ends_in_time_even_where_an_exchange_does_not() {
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request();
+        peer.stall();
+    });
+    let mut egret = Config::with_origin(origin.url()).gateway("timeouts: { drain: 500ms }").start();
+    let mut client = egret.client();
+    client.get(egret.address(), "/origin/");
+    origin.until_requested(1);
+    let start = Instant::now();
+    egret.terminate();
+    egret.until_ended();
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_second_provider_is_there_after_a_reload_and_gone_after_the_next() {
+    let (origin, second) = (Provider::plain(), Provider::answering(ok("second")));
+    let config = Config::with_origin(origin.url());
+    let egret = config.start();
+    let target = |client: &mut egret_tests::http::Client| client.get(egret.address(), "/second/").response();
+    let mut client = egret.client();
+    target(&mut client).assert_generated(404, "unknown-provider");
+    egret.rewrite(config.clone().provider("second", second.url()).yaml());
+    wait::until_true("the change is applied by itself", || egret.stat("/reloads") == 1);
+    assert_eq!(target(&mut client).assert_forwarded(200).text(), "second");
+    egret.rewrite(config.yaml());
+    egret.hang_up();
+    wait::until_true("the change is applied", || target(&mut client).status == 404);
+    assert_eq!(client.get(egret.address(), "/origin/").response().text(), "hello");
+}
+
+#[test]
+fn a_reload_keeps_connections_counters_and_what_is_under_way() {
+    let released = Arc::new(Watched::<bool>::default());
+    let waiting = Arc::clone(&released);
+    let origin = Provider::scripted(move |peer| {
+        while let Some(request) = peer.request() {
+            if request.target() == "/slow" {
+                peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfirst");
+                waiting.until("the scenario goes on", |released| released.then_some(()));
+                peer.send("after");
+            } else {
+                peer.send(ok("hello"));
+            }
+        }
+    });
+    let config = Config::with_origin(origin.url()).gateway("workers: 1");
+    let egret = config.start();
+    egret.get("/").assert_forwarded(200);
+    let mut slow = egret.client();
+    assert_eq!(slow.get(egret.address(), "/origin/slow").head().status, 200);
+    let mut other = egret.client();
+    other.get(egret.address(), "/origin/").response().assert_forwarded(200);
+    let connections = origin.connections();
+    egret.rewrite(config.provider("more", origin.url()).yaml());
+    egret.hang_up();
+    wait::until_true("the change is applied", || {
+        other.get(egret.address(), "/more/").response().status == 200
+    });
+    other.get(egret.address(), "/origin/").response().assert_forwarded(200);
+    released.change(|released| *released = true);
+    assert_eq!(slow.bytes(10), b"firstafter");
+    slow.get(egret.address(), "/origin/").response().assert_forwarded(200);
+    assert!(origin.connections() <= connections + 1, "only the new provider needs a connection");
+    assert!(egret.provider_stat("origin", "pool_hits") >= 3);
+}
+
+#[test]
+fn a_bad_reload_changes_nothing_and_says_why() {
+    let origin = Provider::plain();
+    let config = Config::with_origin(origin.url());
+    let egret = config.start();
+    for (bad, told) in [
+        ("gateway:\n  lsten: [\"127.0.0.1:0\"]\n", "egret.yaml:2:3"),
+        ("gateway: [\n", "egret.yaml:"),
+        ("providers:\n  origin: { url: \"gopher://x\" }\n", "egret.yaml:2:"),
+        ("gateway:\n  listen: [{ address: \"127.0.0.1:0\", provider: nobody }]\n", "nobody"),
+    ] {
+        let refused = egret.stat("/reloads_refused");
+        egret.rewrite(bad);
+        egret.hang_up();
+        wait::until_true("the config is refused", || egret.stat("/reloads_refused") > refused);
+        egret.until_logged(told);
+        egret.get("/").assert_forwarded(200);
+    }
+    assert!(egret.log().contains("did you mean"), "{}", egret.log());
+    assert_eq!(egret.stat("/reloads"), 0);
+    std::fs::remove_file(egret.directory().join("egret.yaml")).unwrap();
+    egret.hang_up();
+    egret.get("/").assert_forwarded(200);
+    egret.rewrite(config.provider("second", origin.url()).yaml());
+    wait::until_true("a good config is applied after bad ones", || egret.stat("/reloads") > 0);
+    egret.client().get(egret.address(), "/second/").response().assert_forwarded(200);
+}

@@ -1,0 +1,113 @@
+//! Many at once: idle connections that cost next to nothing, busy ones that all get their answer, and a quick start.
+
+use std::io::Read;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::http::Client;
+use egret_tests::peers::{Nginx, ab};
+use egret_tests::pki::Authority;
+use egret_tests::process::{raise_open_files, run_well};
+use egret_tests::provider::{Provider, ok};
+use egret_tests::wait::{self, Watched};
+
+#[test]
+fn ten_thousand_idle_connections_hold_no_buffers() {
+    const CONNECTIONS: usize = 10_000;
+    let files = raise_open_files();
+    assert!(
+        files >= 12_000,
+        "this test opens 10,000 connections, and only {files} files may be open: raise `ulimit -Hn`"
+    );
+    let origin = Provider::plain();
+    let egret = Config::with_origin(origin.url()).start();
+    for _ in 0..20 {
+        egret.get("/").assert_forwarded(200);
+    }
+    let before = egret.process().resident_bytes();
+    let clients: Vec<Client> = (0..CONNECTIONS)
+        .map(|_| {
+            let mut client = egret.client();
+            client.get(egret.address(), "/origin/").response().assert_forwarded(200);
+            client
+        })
+        .collect();
+    wait::until_true("all are idle", || egret.stat("/clients/idle") == CONNECTIONS as u64);
+    let growth = egret.process().resident_bytes().saturating_sub(before);
+    println!(
+        "{CONNECTIONS} idle connections: {} KiB more resident, {} bytes each",
+        growth >> 10,
+        growth / CONNECTIONS as u64
+    );
+    assert!(growth <= 32 << 20, "{} KiB", growth >> 10);
+    let mut last = clients.into_iter().last().unwrap();
+    last.get(egret.address(), "/origin/").response().assert_forwarded(200);
+    wait::until_true("all that left are gone", || egret.stat("/clients/open") == 1);
+}
+
+#[test]
+fn two_thousand_exchanges_at_once_all_get_their_answers() {
+    const EXCHANGES: usize = 2_000;
+    raise_open_files();
+    let arrived = Arc::new(Watched::<usize>::default());
+    let waiting = Arc::clone(&arrived);
+    // Nobody is answered before everybody has asked.
+    let origin = Provider::scripted(move |peer| {
+        let Some(request) = peer.request() else { return };
+        waiting.change(|arrived| *arrived += 1);
+        waiting.until("everybody has asked", |arrived| (*arrived >= EXCHANGES).then_some(()));
+        peer.send(ok(&format!("{} {}", request.target(), "x".repeat(8_000))));
+    });
+    let egret = Config::with_origin(origin.url()).start();
+    let mut clients: Vec<Client> = (0..EXCHANGES).map(|_| egret.client()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        let own = egret.address();
+        client
+            .send(format!("POST /origin/{number} HTTP/1.1\r\nHost: {own}\r\nContent-Length: 4\r\n\r\nbody"));
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        let response = client.response();
+        assert!(response.assert_forwarded(200).text().starts_with(&format!("/{number} ")));
+    }
+    assert_eq!(origin.requests().len(), EXCHANGES);
+    let counted = egret.stats();
+    let counted = counted["providers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|provider| provider["name"] == "origin")
+        .unwrap();
+    assert_eq!(
+        counted["exchanges"],
+        serde_json::json!([{ "method": "POST", "status": "2xx", "count": EXCHANGES }])
+    );
+}
+
+#[test]
+fn two_thousand_busy_connections_under_ab() {
+    raise_open_files();
+    let nginx = Nginx::start(&Authority::default(), "location /small { return 200 'hello'; }");
+    let egret = Config::with_origin(nginx.url()).start();
+    let url = format!("{}/origin/small", egret.url());
+    let report = run_well(ab().args(["-q", "-k", "-n", "20000", "-c", "2000", "-s", "60", &url]));
+    assert!(report.contains("Complete requests:      20000\n"), "{report}");
+    assert!(report.contains("Failed requests:        0\n"), "{report}");
+}
+
+#[test]
+fn the_first_byte_is_served_soon_after_the_start() {
+    let origin = Provider::plain();
+    let config = Config::with_origin(origin.url());
+    let start = Instant::now();
+    let egret = Egret::start_with(&config, |_: &mut Command| {});
+    let listening = start.elapsed();
+    let mut client = egret.client();
+    client.get(egret.address(), "/origin/");
+    let count = client.stream().read(&mut [0; 1]).unwrap();
+    println!("start to listening: {listening:?}, to the first byte served: {:?}", start.elapsed());
+    assert_eq!(count, 1);
+    // Fifty milliseconds is the goal for a machine at rest; here tests run side by side in a debug build.
+    assert!(start.elapsed().as_secs() < 5);
+}

@@ -1,0 +1,298 @@
+//! Slow, silent, dead and half-closed peers, on either side: each is let go of in time.
+
+use std::time::{Duration, Instant};
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::provider::{Peer, Provider, ok};
+use egret_tests::wait;
+
+/// Between the timeout under test and any other that could be taken for it.
+const PROMPT: Duration = Duration::from_secs(4);
+
+fn before(origin: &Provider, timeouts: &str) -> Egret {
+    Config::with_origin(origin.url()).gateway(format!("timeouts: {{ {timeouts} }}")).start()
+}
+
+/// How long `work` takes is between `least` and [`PROMPT`].
+fn assert_takes(least: Duration, work: impl FnOnce()) {
+    let start = Instant::now();
+    work();
+    let taken = start.elapsed();
+    assert!(taken >= least && taken < PROMPT, "took {taken:?}, not {least:?} to {PROMPT:?}");
+}
+
+#[test]
+fn a_head_that_dribbles_in_is_a_408() {
+    let origin = Provider::plain();
+    let egret = before(&origin, "head: 500ms");
+    let mut client = egret.client();
+    assert_takes(Duration::from_millis(450), || {
+        client.send(format!("GET /origin/ HTTP/1.1\r\nHost: {}\r\n", egret.address()));
+        // A byte now and then does not buy time.
+        let (stream, stop) = (client.stream().try_clone().unwrap(), std::sync::mpsc::channel::<()>());
+        let dribbler = std::thread::spawn(move || {
+            while stop
+                .1
+                .recv_timeout(Duration::from_millis(50))
+                .is_err_and(|end| end == std::sync::mpsc::RecvTimeoutError::Timeout)
+            {
+                let _ = std::io::Write::write_all(&mut (&stream), b"a");
+            }
+        });
+        client.response().assert_generated(408, "request-timeout");
+        drop(stop.0);
+        dribbler.join().unwrap();
+        client.assert_closed();
+    });
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
+fn an_idle_connection_is_closed_in_silence() {
+    let origin = Provider::plain();
+    let egret = before(&origin, "keep_alive: 300ms");
+    let mut client = egret.client();
+    client.get(egret.address(), "/origin/").response().assert_forwarded(200);
+    assert_takes(Duration::from_millis(250), || client.assert_closed());
+    assert_takes(Duration::from_millis(250), || egret.client().assert_closed());
+}
+
+#[test]
+fn a_request_body_that_stops_is_a_408() {
+    let origin = Provider::plain();
+    let egret = before(&origin, "idle: 400ms");
+    let mut client = egret.client();
+    client.send(format!(
+        "POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: 100\r\n\r\nonly this",
+        egret.address()
+    ));
+    assert_takes(Duration::from_millis(300), || {
+        client.response().assert_generated(408, "request-timeout");
+        client.assert_closed();
+    });
+    origin.until_ended(1);
+    assert!(origin.requests().is_empty());
+}
+
+#[test]
+fn a_provider_that_does_not_answer_is_a_504() {
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request();
+        peer.stall();
+    });
+    let config = Config::with_origin(origin.url()).gateway("timeouts: { first_byte: 1h }");
+    let egret = config.provider_with("hasty", origin.url(), "timeouts: { first_byte: 400ms }").start();
+    assert_takes(Duration::from_millis(350), || {
+        egret.client().get(egret.address(), "/hasty/").response().assert_generated(504, "first-byte-timeout");
+    });
+    origin.until_ended(1);
+    assert_eq!(egret.generated("first-byte-timeout"), 1);
+}
+
+#[test]
+fn a_provider_that_stops_within_its_head_is_a_504() {
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request();
+        peer.send("HTTP/1.1 200 OK\r\nContent-Le");
+        peer.stall();
+    });
+    let egret = before(&origin, "first_byte: 400ms, idle: 400ms");
+    assert_takes(Duration::from_millis(350), || {
+        assert_eq!(egret.get("/").status, 504);
+    });
+    origin.until_ended(1);
+}
+
+#[test]
+fn a_response_body_that_stops_is_cut_short() {
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request();
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this");
+        peer.stall();
+    });
+    let egret = before(&origin, "idle: 400ms");
+    let mut client = egret.client();
+    assert_takes(Duration::from_millis(350), || {
+        assert!(client.get(egret.address(), "/origin/").any_response_to("GET").cut);
+    });
+    origin.until_ended(1);
+}
+
+#[test]
+fn an_exchange_that_takes_too_long_in_all_is_cut_short() {
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request();
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
+        while peer.send("a") && !peer.stopped() {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    });
+    let egret = before(&origin, "total: 500ms");
+    let mut client = egret.client();
+    assert_takes(Duration::from_millis(450), || {
+        assert!(client.get(egret.address(), "/origin/").any_response_to("GET").cut);
+    });
+    origin.until_ended(1);
+}
+
+#[test]
+fn a_port_where_nobody_listens_is_a_502() {
+    let gone = Provider::plain().address();
+    let egret = Config::with_origin(format!("http://{gone}")).start();
+    egret.get("/").assert_generated(502, "connect-failed");
+    assert_eq!(egret.provider_stat("origin", "connect_failures"), 1);
+    egret.assert_well();
+}
+
+#[test]
+fn a_host_that_takes_no_connection_is_a_504() {
+    // A listener whose queue is full: the system leaves further connections waiting.
+    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    full.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let address = full.local_addr().unwrap().as_socket().unwrap();
+    let _queued: Vec<_> = (0..3)
+        .filter_map(|_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok())
+        .collect();
+    let egret =
+        Config::with_origin(format!("http://{address}")).gateway("timeouts: { connect: 400ms }").start();
+    assert_takes(Duration::from_millis(350), || {
+        egret.get("/").assert_generated(504, "connect-timeout");
+    });
+}
+
+#[test]
+fn a_provider_that_never_shakes_hands_is_a_504() {
+    let origin = Provider::scripted(Peer::stall);
+    let config =
+        Config::with_origin(format!("https://{}", origin.address())).gateway("timeouts: { tls: 400ms }");
+    let egret = config.start();
+    assert_takes(Duration::from_millis(350), || {
+        egret.get("/").assert_generated(504, "tls-timeout");
+    });
+    origin.until_ended(1);
+}
+
+#[test]
+fn a_client_that_closed_its_sending_side_still_gets_its_answer() {
+    let origin = Provider::scripted(|peer| {
+        while peer.request().is_some() {
+            // Long enough for the end of the client's side to be seen first.
+            std::thread::park_timeout(Duration::from_millis(100));
+            peer.send(ok("late"));
+        }
+    });
+    let egret = Config::with_origin(origin.url()).start();
+    let mut client = egret.client();
+    let response = client.get(egret.address(), "/origin/").half_close().response();
+    assert_eq!(response.assert_forwarded(200).text(), "late");
+    client.assert_closed();
+}
+
+#[test]
+fn a_client_that_closed_its_sending_side_is_not_waited_with_for_ever() {
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request();
+        peer.stall();
+    });
+    let egret = before(&origin, "half_close: 400ms");
+    let mut client = egret.client();
+    assert_takes(Duration::from_millis(350), || {
+        client.get(egret.address(), "/origin/").half_close().rest();
+    });
+    origin.until_ended(1);
+}
+
+#[test]
+fn a_client_that_leaves_frees_the_providers_connection() {
+    let origin = Provider::scripted(|peer| {
+        let Some(request) = peer.request() else { return };
+        if request.target() == "/streaming" {
+            peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+            while peer.send("1\r\na\r\n") && !peer.stopped() {
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+        }
+        peer.stall();
+    });
+    let egret = before(&origin, "half_close: 300ms");
+    for (number, target) in ["/silent", "/streaming"].into_iter().enumerate() {
+        let mut client = egret.client();
+        client.get(egret.address(), &format!("/origin{target}"));
+        if target == "/streaming" {
+            client.head();
+        } else {
+            origin.until_requested(number + 1);
+        }
+        drop(client);
+        origin.until_ended(number + 1);
+    }
+    wait::until_true("nothing is open any more", || {
+        egret.stat("/clients/open") == 0 && egret.provider_stat("origin", "connections_open") == 0
+    });
+}
+
+#[test]
+fn a_client_that_resets_frees_the_providers_connection_at_once() {
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request();
+        peer.stall();
+    });
+    let egret = before(&origin, "half_close: 1h");
+    let mut client = egret.client();
+    client.get(egret.address(), "/origin/");
+    origin.until_requested(1);
+    socket2::SockRef::from(client.stream()).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(client);
+    origin.until_ended(1);
+}
+
+#[test]
+fn a_tunnel_in_which_nothing_moves_is_closed() {
+    let origin = Provider::scripted(Peer::stall);
+    let egret = Config::default().gateway("timeouts: { idle: 400ms }").start();
+    let mut client = egret.client();
+    client.send(format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.address()));
+    assert_eq!(client.response_to("HEAD").status, 200);
+    assert_takes(Duration::from_millis(300), || {
+        client.rest();
+    });
+    origin.until_ended(1);
+}
+
+#[test]
+fn nothing_is_left_open_after_a_storm_of_peers_that_go_wrong() {
+    let origin = Provider::scripted(|peer| {
+        let Some(request) = peer.request() else { return };
+        match request.target() {
+            "/cut" => {
+                peer.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this");
+            }
+            "/reset" => peer.reset(),
+            "/garbage" => {
+                peer.send("\0\r\n\r\n");
+            }
+            _ => peer.stall(),
+        }
+    });
+    let egret = before(&origin, "head: 200ms, first_byte: 200ms, keep_alive: 200ms, half_close: 200ms");
+    let before = egret.process().open_fds();
+    for number in 0..80 {
+        let target = ["/cut", "/reset", "/garbage", "/stall"][number % 4];
+        let mut client = egret.client();
+        client.get(egret.address(), &format!("/origin{target}"));
+        match number / 4 % 3 {
+            0 => drop(client),
+            1 => drop(client.rest()),
+            _ => {
+                client.offer("POST /origin/ HTT");
+                drop(client);
+            }
+        }
+    }
+    wait::until_true("nothing is open any more", || {
+        egret.stat("/clients/open") == 0 && egret.provider_stat("origin", "connections_open") == 0
+    });
+    wait::until_true("no file descriptor is left over", || egret.process().open_fds() <= before + 2);
+    egret.assert_well();
+}

@@ -1,0 +1,136 @@
+//! Upgrades: a tunnel after a real 101 and never before.
+
+use egret_tests::egret::Config;
+use egret_tests::http::Client;
+use egret_tests::peers::Httpbin;
+use egret_tests::provider::{Provider, ok};
+use egret_tests::wait;
+
+/// One masked frame: what RFC 6455 §5.2 asks of a client.
+fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    let mask = [0x12, 0x34, 0x56, 0x78];
+    let mut frame = vec![0x80 | opcode, 0x80 | u8::try_from(payload.len()).unwrap()];
+    frame.extend(mask);
+    frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+    frame
+}
+
+/// The payload of the next frame, which is a short one.
+fn payload(client: &mut Client) -> Vec<u8> {
+    let head = client.bytes(2);
+    client.bytes(usize::from(head[1] & 0x7f))
+}
+
+#[test]
+fn a_websocket_echoes_through_the_upgrade() {
+    let httpbin = Httpbin::start();
+    let egret = Config::with_origin(httpbin.url()).start();
+    let mut client = egret.client();
+    client.send(format!(
+        "GET /origin/websocket/echo HTTP/1.1\r\nHost: {}\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        egret.address()
+    ));
+    let switched = client.head();
+    assert_eq!(switched.status, 101, "{switched:?}");
+    assert!(switched.field("upgrade").unwrap().eq_ignore_ascii_case("websocket"));
+    assert!(switched.field("connection").unwrap().to_ascii_lowercase().contains("upgrade"));
+    assert_eq!(switched.field("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+    for text in ["hello", "", "a longer text that comes back as it went"] {
+        client.send(frame(1, text.as_bytes()));
+        assert_eq!(payload(&mut client), text.as_bytes());
+    }
+    assert_eq!(egret.stat("/clients/tunnels"), 1);
+    client.send(frame(8, &1000_u16.to_be_bytes()));
+    assert_eq!(payload(&mut client), 1000_u16.to_be_bytes());
+    drop(client);
+    wait::until_true("the tunnel is gone", || egret.stat("/clients/tunnels") == 0);
+}
+
+#[test]
+fn an_upgrade_that_is_answered_with_200_stays_http() {
+    let origin = Provider::with_answers(|request| ok(&request.line));
+    let egret = Config::with_origin(origin.url()).gateway("workers: 1").start();
+    let own = egret.address();
+    let mut client = egret.client();
+    // What follows would reach the provider as it is, host and target of the client's choice, if a tunnel were opened.
+    client.send(format!(
+        "GET /origin/a HTTP/1.1\r\nHost: {own}\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nGET /origin/b HTTP/1.1\r\nHost: {own}\r\n\r\n"
+    ));
+    assert_eq!(client.response().assert_forwarded(200).text(), "GET /a HTTP/1.1");
+    assert_eq!(client.response().assert_forwarded(200).text(), "GET /b HTTP/1.1");
+    client.send(format!(
+        "GET /origin/c HTTP/1.1\r\nHost: {own}\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n\x16\x03not http\r\n\r\n"
+    ));
+    assert_eq!(client.response().assert_forwarded(200).text(), "GET /c HTTP/1.1");
+    client.response().assert_generated(400, "bad-request");
+    client.assert_closed();
+    assert!(!String::from_utf8_lossy(&origin.received()).contains("not http"));
+    assert_eq!(egret.stat("/clients/tunnels"), 0);
+}
+
+#[test]
+fn a_101_that_nobody_asked_for_is_a_502() {
+    let origin = Provider::answering(
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nsurprise",
+    );
+    let egret = Config::with_origin(origin.url()).start();
+    let mut client = egret.client();
+    client.get(egret.address(), "/origin/").response().assert_generated(502, "bad-response");
+    egret.assert_well();
+}
+
+#[test]
+fn a_tunnel_passes_half_closes_on_and_ends_when_both_sides_have() {
+    let origin = Provider::scripted(|peer| {
+        let mut all = Vec::new();
+        let mut piece = [0; 1024];
+        loop {
+            match peer.read(&mut piece) {
+                0 => break,
+                count => all.extend(&piece[..count]),
+            }
+        }
+        peer.send(all);
+    });
+    let egret = Config::default().start();
+    let mut client = egret.client();
+    client.send(format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.address()));
+    assert_eq!(client.response_to("HEAD").status, 200);
+    assert_eq!(client.send("all there is").half_close().rest(), b"all there is");
+    wait::until_true("the tunnel is gone", || egret.stat("/clients/tunnels") == 0);
+}
+
+#[test]
+fn nothing_behind_a_connect_that_fails_is_taken_for_a_request() {
+    let (origin, closed) = (Provider::plain(), Provider::plain().address());
+    let egret = Config::with_origin(origin.url()).start();
+    let own = egret.address();
+    let mut client = egret.client();
+    client.send(format!(
+        "CONNECT {closed} HTTP/1.1\r\nHost: {closed}\r\n\r\nGET /origin/ HTTP/1.1\r\nHost: {own}\r\n\r\n"
+    ));
+    client.response().assert_generated(502, "connect-failed");
+    client.rest();
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
+fn connect_wants_a_host_and_a_port_and_nothing_else() {
+    let egret = Config::default().start();
+    for target in [
+        "127.0.0.1",
+        "/",
+        "http://127.0.0.1:1/",
+        "user@127.0.0.1:1",
+        "127.0.0.1:1/a",
+        "127.0.0.1:99999",
+        ":1",
+        "127.0.0.1:",
+    ] {
+        let mut client = egret.client();
+        client.send(format!("CONNECT {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        client.response().assert_generated(400, "bad-request");
+        client.assert_closed();
+    }
+}

@@ -1,0 +1,295 @@
+//! Egret under test: its config, its process, its control port.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::http::{Client, Response};
+use crate::process::{Directory, Process};
+
+/// A config in the making. Listeners are on free ports unless said otherwise, logs are JSON.
+#[derive(Debug, Clone)]
+pub struct Config {
+    listen: Vec<String>,
+    gateway: Vec<String>,
+    control: Vec<String>,
+    providers: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: vec!["\"127.0.0.1:0\"".to_owned()],
+            gateway: Vec::new(),
+            control: Vec::new(),
+            providers: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// A config with one provider called `origin`.
+    pub fn with_origin(url: impl Display) -> Self {
+        Self::default().provider("origin", url)
+    }
+
+    /// Adds a provider.
+    #[must_use]
+    pub fn provider(self, name: &str, url: impl Display) -> Self {
+        self.provider_with(name, url, "")
+    }
+
+    /// Adds a provider with more keys, in YAML's flow style: `pool: { connections: 1 }`.
+    #[must_use]
+    pub fn provider_with(mut self, name: &str, url: impl Display, keys: &str) -> Self {
+        let separator = if keys.is_empty() { "" } else { ", " };
+        self.providers.push(format!("{name}: {{ url: \"{url}\"{separator}{keys} }}"));
+        self
+    }
+
+    /// Adds a line under `gateway:`.
+    #[must_use]
+    pub fn gateway(mut self, line: impl Into<String>) -> Self {
+        self.gateway.push(line.into());
+        self
+    }
+
+    /// Adds a line under `control:`.
+    #[must_use]
+    pub fn control(mut self, line: impl Into<String>) -> Self {
+        self.control.push(line.into());
+        self
+    }
+
+    /// Listens on these instead.
+    #[must_use]
+    pub fn listen<const N: usize>(mut self, entries: [&str; N]) -> Self {
+        self.listen = entries.map(str::to_owned).to_vec();
+        self
+    }
+
+    /// The text of the file.
+    pub fn yaml(&self) -> String {
+        let mut yaml = format!("gateway:\n  listen: [{}]\n", self.listen.join(", "));
+        push_lines(&mut yaml, &self.gateway);
+        yaml += "control:\n  listen: 127.0.0.1:0\n";
+        push_lines(&mut yaml, &self.control);
+        yaml += "log: { format: json, level: debug }\n";
+        if !self.providers.is_empty() {
+            yaml += "providers:\n";
+            push_lines(&mut yaml, &self.providers);
+        }
+        yaml
+    }
+
+    /// Starts Egret with it.
+    pub fn start(&self) -> Egret {
+        Egret::start(self)
+    }
+}
+
+fn push_lines(yaml: &mut String, lines: &[String]) {
+    for line in lines {
+        yaml.extend(["  ", line, "\n"]);
+    }
+}
+
+/// A running Egret; killed when dropped.
+#[derive(Debug)]
+pub struct Egret {
+    process: Process,
+    listeners: Vec<SocketAddr>,
+    control: SocketAddr,
+    directory: Directory,
+}
+
+impl Egret {
+    /// Starts it and waits until it listens.
+    pub fn start(config: &Config) -> Self {
+        Self::start_with(config, |_| {})
+    }
+
+    /// The same, with a change to the command, such as its environment.
+    pub fn start_with(config: &Config, change: impl FnOnce(&mut Command)) -> Self {
+        let directory = Directory::default();
+        let file = directory.write("egret.yaml", config.yaml());
+        let mut command = Command::new(binary());
+        command.current_dir(directory.path()).arg("run").arg("--config").arg(file);
+        change(&mut command);
+        let process = Process::start(&mut command);
+        let control = process.until_says("the control port listens", |line| listening(line, "control"));
+        let listeners = (0..config.listen.len())
+            .map(|number| {
+                process.until_says("the gateway listens", |line| nth_listener(&process.said(), number, line))
+            })
+            .collect();
+        Self { process, listeners, control, directory }
+    }
+
+    /// Where the gateway listens.
+    pub fn address(&self) -> SocketAddr {
+        self.listeners[0]
+    }
+
+    /// Where the gateway's listener of that number in the config listens.
+    pub fn listener(&self, number: usize) -> SocketAddr {
+        self.listeners[number]
+    }
+
+    /// The gateway's URL, without a slash at the end.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// Where the control port listens.
+    pub fn control(&self) -> SocketAddr {
+        self.control
+    }
+
+    /// A connection to the gateway.
+    pub fn client(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    /// A GET of `/origin` and `path` by base URL, on a connection of its own.
+    pub fn get(&self, path: &str) -> Response {
+        self.client().get(self.address(), &format!("/origin{path}")).response()
+    }
+
+    /// A GET from the control port.
+    pub fn control_get(&self, path: &str) -> Response {
+        self.control_get_with(path, &format!("Host: {}\r\n", self.control))
+    }
+
+    /// A GET from the control port with these field lines.
+    pub fn control_get_with(&self, path: &str, fields: &str) -> Response {
+        let request = format!("GET {path} HTTP/1.1\r\n{fields}Connection: close\r\n\r\n");
+        Client::connect(self.control).send(request).response()
+    }
+
+    /// The figures.
+    pub fn stats(&self) -> Value {
+        self.control_get("/api/v1/stats").json()
+    }
+
+    /// One figure, by JSON pointer: `/clients/open`.
+    pub fn stat(&self, pointer: &str) -> u64 {
+        let stats = self.stats();
+        stats.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {pointer} in {stats}"))
+    }
+
+    /// One figure of a provider; 0 where nothing is known of the provider yet.
+    pub fn provider_stat(&self, provider: &str, figure: &str) -> u64 {
+        named(&self.stats()["providers"], provider).and_then(|found| found[figure].as_u64()).unwrap_or(0)
+    }
+
+    /// How many answers the gateway has made itself with this error.
+    pub fn generated(&self, slug: &str) -> u64 {
+        named(&self.stats()["generated"], slug).and_then(|found| found["count"].as_u64()).unwrap_or(0)
+    }
+
+    /// How many targets have been denied for this reason.
+    pub fn denials(&self, reason: &str) -> u64 {
+        named(&self.stats()["denials"], reason).and_then(|found| found["count"].as_u64()).unwrap_or(0)
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Everything it has logged so far.
+    pub fn log(&self) -> String {
+        self.process.said()
+    }
+
+    /// Waits until a logged line holds `text`.
+    pub fn until_logged(&self, text: &str) -> String {
+        self.process
+            .until_says(&format!("{text:?} is logged"), |line| line.contains(text).then(|| line.to_owned()))
+    }
+
+    /// A directory for files that its config names; it is also where it runs.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Replaces its config file, which it watches.
+    pub fn rewrite(&self, yaml: impl AsRef<[u8]>) {
+        self.directory.write("egret.yaml", yaml);
+    }
+
+    /// Sends SIGHUP.
+    pub fn hang_up(&self) {
+        self.process.signal("HUP");
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        self.process.signal("TERM");
+    }
+
+    /// Waits until it has ended.
+    pub fn until_ended(&mut self) -> ExitStatus {
+        self.process.until_ended()
+    }
+
+    /// The gateway serves a new connection as if nothing had happened: it neither died nor hangs.
+    pub fn assert_well(&self) {
+        assert_eq!(self.control_get("/healthz").status, 200);
+        let request = format!("GET /no-such-provider/ HTTP/1.1\r\nHost: {}\r\n\r\n", self.address());
+        self.client().send(request).response().assert_generated(404, "unknown-provider");
+    }
+}
+
+/// The entry with that name in a list of figures.
+fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
+    list.as_array()?.iter().find(|entry| entry["name"] == name)
+}
+
+/// The address in a log line that says that `part` listens.
+fn listening(line: &str, part: &str) -> Option<SocketAddr> {
+    let record: Value = serde_json::from_str(line).ok()?;
+    let fields = record.get("fields").unwrap_or(&record);
+    let message = fields["message"].as_str()?;
+    (message.starts_with(part) && message.ends_with("listening"))
+        .then(|| fields["address"].as_str()?.parse().ok())?
+}
+
+fn nth_listener(said: &str, number: usize, line: &str) -> Option<SocketAddr> {
+    let nth = said.lines().filter_map(|line| listening(line, "gateway")).nth(number)?;
+    (listening(line, "gateway") == Some(nth)).then_some(nth)
+}
+
+/// A command of the binary under test.
+pub fn egret<const N: usize>(arguments: [&str; N]) -> Command {
+    let mut command = Command::new(binary());
+    command.args(arguments);
+    command
+}
+
+/// The binary under test: `EGRET_BIN`, or the one that was built with this test; it is built where there is none.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(named) = std::env::var_os("EGRET_BIN") {
+            return named.into();
+        }
+        let test = std::env::current_exe().unwrap();
+        let profile = test.ancestors().nth(2).expect("a test runs from target/PROFILE/deps");
+        let binary = profile.join("egret");
+        if !binary.exists() {
+            let mut build = Command::new(env!("CARGO"));
+            build.args(["build", "--package", "egret", "--target-dir"]).arg(profile.parent().unwrap());
+            if profile.ends_with("release") {
+                build.arg("--release");
+            }
+            assert!(build.status().unwrap().success(), "the binary under test cannot be built");
+        }
+        binary
+    })
+}

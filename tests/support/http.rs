@@ -1,0 +1,332 @@
+//! A strict HTTP/1.1 client over exact bytes: what it sends is what the test wrote, what it accepts is what RFC 9112 allows.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+
+use serde_json::Value;
+
+use crate::wait::DEADLINE;
+
+/// A connection to the gateway, or straight to a provider.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+/// A response as it came.
+#[derive(Debug, Clone)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// The whole status line.
+    pub status_line: String,
+    /// Field names as received, and values; in order.
+    pub fields: Vec<(String, String)>,
+    /// The content, chunked framing taken off.
+    pub body: Vec<u8>,
+    /// Trailer fields.
+    pub trailers: Vec<(String, String)>,
+    /// Whether the connection ended before the body was whole.
+    pub cut: bool,
+}
+
+/// How a body is framed.
+enum Framing {
+    None,
+    Length(usize),
+    Chunked,
+    UntilClose,
+}
+
+impl Client {
+    /// Connects.
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address)
+            .unwrap_or_else(|error| panic!("cannot connect to {address}: {error}"));
+        Self::over(stream)
+    }
+
+    /// Speaks over a stream that stands already.
+    pub fn over(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        Self { stream, received: Vec::new() }
+    }
+
+    /// The socket, for what has no method here.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// What has been received and not yet been taken.
+    pub fn pending(&self) -> &[u8] {
+        &self.received
+    }
+
+    /// Sends exactly these bytes.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+        self.stream.write_all(bytes.as_ref()).expect("the peer takes the bytes");
+        self
+    }
+
+    /// Sends what the peer still takes of these bytes; that it closed meanwhile is no failure.
+    pub fn offer(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+        let _ = self.stream.write_all(bytes.as_ref());
+        self
+    }
+
+    /// Sends a GET for `target` with `host`.
+    pub fn get(&mut self, host: impl std::fmt::Display, target: &str) -> &mut Self {
+        self.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+    }
+
+    /// Says that no more will be sent.
+    pub fn half_close(&mut self) -> &mut Self {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+        self
+    }
+
+    /// Reads the next response to a request that was not HEAD, informational ones included.
+    pub fn response(&mut self) -> Response {
+        self.response_to("GET")
+    }
+
+    /// Reads the next response to a request with this method.
+    pub fn response_to(&mut self, method: &str) -> Response {
+        let response = self.any_response_to(method);
+        assert!(!response.cut, "the response is cut short: {response:?}");
+        response
+    }
+
+    /// Reads the next response, whose body may be cut short.
+    pub fn any_response_to(&mut self, method: &str) -> Response {
+        let mut response = self.head();
+        match framing(&response, method) {
+            Framing::None => {}
+            Framing::Length(length) => {
+                response.cut = !self.fill(length);
+                let length = length.min(self.received.len());
+                response.body = self.received.drain(..length).collect();
+            }
+            Framing::Chunked => self.chunks(&mut response),
+            Framing::UntilClose => {
+                response.cut = !self.fill_until_close();
+                response.body = std::mem::take(&mut self.received);
+            }
+        }
+        response
+    }
+
+    /// Reads only the head of the next response.
+    pub fn head(&mut self) -> Response {
+        let end = loop {
+            if let Some(at) = find(&self.received, b"\r\n\r\n") {
+                break at;
+            }
+            assert!(
+                self.more(),
+                "closed before a whole response head came: {:?}",
+                String::from_utf8_lossy(&self.received)
+            );
+        };
+        let head: Vec<u8> = self.received.drain(..end + 4).collect();
+        parse_head(&head[..end])
+    }
+
+    /// Reads exactly `count` raw bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        assert!(self.fill(count), "closed after {} of {count} bytes", self.received.len());
+        self.received.drain(..count).collect()
+    }
+
+    /// Reads whatever comes until the peer closes. A reset is as good as a close here.
+    pub fn rest(&mut self) -> Vec<u8> {
+        self.fill_until_close();
+        std::mem::take(&mut self.received)
+    }
+
+    /// The peer closes the connection, and nothing more comes on it.
+    pub fn assert_closed(&mut self) {
+        let rest = self.rest();
+        assert!(rest.is_empty(), "more came: {:?}", String::from_utf8_lossy(&rest));
+    }
+
+    fn chunks(&mut self, response: &mut Response) {
+        loop {
+            let Some(line) = self.line() else {
+                response.cut = true;
+                return;
+            };
+            let size =
+                usize::from_str_radix(&line, 16).unwrap_or_else(|_| panic!("{line:?} is not a chunk size"));
+            if size == 0 {
+                break;
+            }
+            response.cut = !self.fill(size + 2);
+            let got = size.min(self.received.len());
+            response.body.extend(self.received.drain(..got));
+            if response.cut {
+                return;
+            }
+            assert_eq!(self.received.drain(..2).collect::<Vec<_>>(), b"\r\n", "a chunk ends with CRLF");
+        }
+        while let Some(line) = self.line() {
+            if line.is_empty() {
+                return;
+            }
+            response.trailers.push(split_field(&line));
+        }
+        response.cut = true;
+    }
+
+    /// The next line without its CRLF; none where the connection ends first.
+    fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = find(&self.received, b"\r\n") {
+                let line = self.received.drain(..end + 2).collect::<Vec<_>>();
+                return Some(String::from_utf8(line[..end].to_vec()).unwrap());
+            }
+            if !self.more() {
+                return None;
+            }
+        }
+    }
+
+    /// Reads until `count` bytes are there; whether they are.
+    fn fill(&mut self, count: usize) -> bool {
+        while self.received.len() < count {
+            if !self.more() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether the end was a clean one.
+    fn fill_until_close(&mut self) -> bool {
+        loop {
+            match self.read() {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn more(&mut self) -> bool {
+        matches!(self.read(), Ok(1..))
+    }
+
+    fn read(&mut self) -> std::io::Result<usize> {
+        let mut piece = [0; 16 << 10];
+        loop {
+            match self.stream.read(&mut piece) {
+                Ok(count) => {
+                    self.received.extend(&piece[..count]);
+                    return Ok(count);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    panic!(
+                        "nothing came for {DEADLINE:?}; until then: {:?}",
+                        String::from_utf8_lossy(&self.received)
+                    )
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Response {
+    /// The only value of a field, by name in any case.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let values = self.values(name);
+        assert!(values.len() < 2, "{name} stands {} times in {self:?}", values.len());
+        values.first().copied()
+    }
+
+    /// All values of a field, in order.
+    pub fn values(&self, name: &str) -> Vec<&str> {
+        self.fields
+            .iter()
+            .filter(|field| field.0.eq_ignore_ascii_case(name))
+            .map(|field| field.1.as_str())
+            .collect()
+    }
+
+    /// The content as text.
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// The content as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("not JSON: {error}: {self:?}"))
+    }
+
+    /// A provider's answer with this status.
+    pub fn assert_forwarded(&self, status: u16) -> &Self {
+        assert_eq!(self.status, status, "{self:?}");
+        assert_eq!(self.field("x-egret-generated"), None, "the gateway's own answer: {self:?}");
+        self
+    }
+
+    /// The gateway's own answer: this status and slug, and everything by which a program or a person recognises one.
+    pub fn assert_generated(&self, status: u16, slug: &str) -> &Self {
+        assert_eq!(self.status, status, "{self:?} {}", String::from_utf8_lossy(&self.body));
+        assert_eq!(self.field("x-egret-generated"), Some("true"), "{self:?}");
+        assert_eq!(self.field("x-egret-error"), Some(slug), "{self:?}");
+        assert!(self.field("proxy-status").is_some_and(|value| value.contains("error=")), "{self:?}");
+        assert_eq!(self.field("content-type"), Some("application/problem+json"), "{self:?}");
+        if !self.body.is_empty() {
+            assert_eq!(self.json()["status"], status, "{self:?}");
+        }
+        self
+    }
+}
+
+fn framing(response: &Response, method: &str) -> Framing {
+    if method == "HEAD" || matches!(response.status, 100..=199 | 204 | 304) {
+        return Framing::None;
+    }
+    match (response.field("transfer-encoding"), response.field("content-length")) {
+        (Some(_), Some(_)) => panic!("both framings at once: {response:?}"),
+        (Some(coding), None) => {
+            assert_eq!(coding, "chunked", "{response:?}");
+            Framing::Chunked
+        }
+        (None, Some(length)) => Framing::Length(length.parse().unwrap()),
+        (None, None) => Framing::UntilClose,
+    }
+}
+
+fn parse_head(head: &[u8]) -> Response {
+    let text: String = head.iter().map(|byte| char::from(*byte)).collect();
+    let (status_line, fields) = text.split_once("\r\n").unwrap_or((&text, ""));
+    let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
+    assert!(status_line.starts_with("HTTP/1."), "{status_line:?} is not a status line");
+    Response {
+        status: status.unwrap_or_else(|| panic!("{status_line:?} is not a status line")),
+        status_line: status_line.to_owned(),
+        fields: fields.split("\r\n").filter(|line| !line.is_empty()).map(split_field).collect(),
+        body: Vec::new(),
+        trailers: Vec::new(),
+        cut: false,
+    }
+}
+
+/// Name and value of a field line.
+pub(crate) fn split_field(line: &str) -> (String, String) {
+    assert!(!line.contains(['\r', '\n', '\0']), "{line:?} holds a control byte");
+    let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("{line:?} is not a field line"));
+    assert!(!name.is_empty() && !name.contains(' '), "{name:?} is not a field name");
+    (name.to_owned(), value.trim_matches([' ', '\t']).to_owned())
+}
+
+/// Where `needle` starts in `haystack`.
+pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|window| window == needle)
+}

@@ -1,0 +1,110 @@
+//! Clients that ask without a pause until they are told to stop, and count what they got.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::JoinHandle;
+
+use crate::http::find;
+use crate::wait::DEADLINE;
+
+/// Threads that send the same request over and over, each on a connection of its own.
+#[derive(Debug)]
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Tally>>,
+}
+
+/// What came of the requests.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Requests sent whole.
+    pub sent: usize,
+    /// Answered with 200 and the whole body.
+    pub answered: usize,
+    /// Connections that could not be made.
+    pub refused: usize,
+    /// What went wrong otherwise, once each.
+    pub failures: Vec<String>,
+}
+
+impl Load {
+    /// Starts `connections` clients. Where `kept` is false each request gets a connection of its own.
+    pub fn start(address: SocketAddr, target: &str, connections: usize, kept: bool) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let close = if kept { "" } else { "Connection: close\r\n" };
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\n{close}\r\n");
+        let threads = (0..connections)
+            .map(|_| {
+                let (stop, request) = (Arc::clone(&stop), request.clone());
+                std::thread::spawn(move || ask(address, request.as_bytes(), &stop))
+            })
+            .collect();
+        Self { stop, threads }
+    }
+
+    /// Stops after the exchanges under way and sums up. Clients also stop by themselves where a connection is refused.
+    pub fn finish(self) -> Tally {
+        self.stop.store(true, SeqCst);
+        let mut total = Tally::default();
+        for thread in self.threads {
+            let tally = thread.join().unwrap();
+            total.sent += tally.sent;
+            total.answered += tally.answered;
+            total.refused += tally.refused;
+            total.failures.extend(tally.failures);
+        }
+        total.failures.sort();
+        total.failures.dedup();
+        total
+    }
+}
+
+fn ask(address: SocketAddr, request: &[u8], stop: &AtomicBool) -> Tally {
+    let mut tally = Tally::default();
+    let mut connection = None;
+    while !stop.load(SeqCst) && tally.failures.len() < 10 {
+        let Some(stream) = connection.take().or_else(|| TcpStream::connect(address).ok()) else {
+            tally.refused += 1;
+            break;
+        };
+        match exchange(stream, request, &mut tally) {
+            Ok(kept) => connection = kept,
+            Err(failure) => tally.failures.push(failure),
+        }
+    }
+    tally
+}
+
+/// One exchange; the connection where it is kept.
+fn exchange(mut stream: TcpStream, request: &[u8], tally: &mut Tally) -> Result<Option<TcpStream>, String> {
+    stream
+        .set_nodelay(true)
+        .and_then(|()| stream.set_read_timeout(Some(DEADLINE)))
+        .map_err(|error| error.to_string())?;
+    stream.write_all(request).map_err(|error| format!("sending: {error}"))?;
+    tally.sent += 1;
+    let mut received = Vec::new();
+    let mut piece = [0; 4096];
+    let (head, whole) = loop {
+        let count = stream.read(&mut piece).map_err(|error| format!("receiving: {error}"))?;
+        if count == 0 {
+            return Err(format!("closed after {} bytes", received.len()));
+        }
+        received.extend(&piece[..count]);
+        let Some(end) = find(&received, b"\r\n\r\n") else { continue };
+        let head = String::from_utf8_lossy(&received[..end]).to_ascii_lowercase();
+        let length =
+            head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+        let whole = end + 4 + length.unwrap_or(0);
+        if received.len() >= whole {
+            break (head, whole);
+        }
+    };
+    if !head.starts_with("http/1.1 200") || received.len() != whole {
+        return Err(String::from_utf8_lossy(&received).into_owned());
+    }
+    tally.answered += 1;
+    Ok((!head.contains("\r\nconnection: close")).then_some(stream))
+}

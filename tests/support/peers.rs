@@ -1,0 +1,208 @@
+//! Real peers: go-httpbin and nginx as providers; curl, ab, Python and Node as clients.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+
+use crate::pki::Authority;
+use crate::process::{Directory, Process, run_well};
+use crate::wait;
+
+/// The root of the checkout, under which `make check` installs peers.
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// Where a program is: at `installed` in the checkout, or somewhere on the path.
+fn located(program: &str, installed: &str) -> PathBuf {
+    let installed = root().join(installed);
+    if installed.exists() {
+        return installed;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    let found = std::env::split_paths(&path)
+        .chain(system)
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file());
+    found.unwrap_or_else(|| panic!("{program} is not installed: run `make check`, which installs it"))
+}
+
+/// A running go-httpbin.
+#[derive(Debug)]
+pub struct Httpbin {
+    _process: Process,
+    address: SocketAddr,
+}
+
+impl Httpbin {
+    /// Starts it.
+    pub fn start() -> Self {
+        let mut command = Command::new(located("go-httpbin", ".peers/bin/go-httpbin"));
+        command.args([
+            "-host",
+            "127.0.0.1",
+            "-port",
+            "0",
+            "-log-level",
+            "ERROR",
+            "-max-body-size",
+            "16777216",
+        ]);
+        let process = Process::start(command.stdout(Stdio::null()));
+        let port = wait::until("go-httpbin listens", || process.listening_ports().first().copied());
+        Self { _process: process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its URL, without a slash at the end.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+/// A running nginx with a plain and a TLS server.
+#[derive(Debug)]
+pub struct Nginx {
+    _process: Process,
+    directory: Directory,
+    plain: SocketAddr,
+    tls: SocketAddr,
+}
+
+impl Nginx {
+    /// Starts it with these locations, its files below [`Nginx::directory`]`/www`, and a certificate for `localhost` and
+    /// `127.0.0.1` by `authority`.
+    pub fn start(authority: &Authority, locations: &str) -> Self {
+        Self::start_with(authority, locations, |_| String::new())
+    }
+
+    /// The same, with more directives for the TLS server, made from its directory.
+    pub fn start_with(
+        authority: &Authority,
+        locations: &str,
+        tls: impl FnOnce(&Directory) -> String,
+    ) -> Self {
+        let directory = Directory::default();
+        std::fs::create_dir(directory.join("www")).unwrap();
+        let leaf = authority.leaf(&["localhost", "127.0.0.1"]);
+        directory.write("leaf.pem", &leaf.certificate);
+        directory.write("leaf.key", &leaf.key);
+        let [plain, secure] = [free_port(), free_port()];
+        let path = directory.path().display();
+        let tls = tls(&directory);
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {path}/{kind};\n"))
+            .concat();
+        let config = format!(
+            "daemon off; master_process off; worker_processes 1; worker_rlimit_nofile 16384; pid {path}/pid; error_log stderr error;
+             events {{ worker_connections 8192; }}
+             http {{
+               access_log off; sendfile on; keepalive_requests 1000000; default_type application/octet-stream;
+               {temporary}
+               root {path}/www;
+               server {{ listen 127.0.0.1:{plain} backlog=4096; {locations} }}
+               server {{
+                 listen 127.0.0.1:{secure} ssl backlog=4096;
+                 ssl_certificate {path}/leaf.pem; ssl_certificate_key {path}/leaf.key; {tls}
+                 {locations}
+               }}
+             }}"
+        );
+        let file = directory.write("nginx.conf", config);
+        let mut command = Command::new(located("nginx", ".peers/bin/nginx"));
+        command.args(["-e", "stderr", "-p"]).arg(directory.path()).arg("-c").arg(file);
+        let process = Process::start(command.stdout(Stdio::null()));
+        let [plain, tls] = [plain, secure].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        wait::until_true("nginx listens", || {
+            TcpStream::connect(plain).is_ok() && TcpStream::connect(tls).is_ok()
+        });
+        Self { _process: process, directory, plain, tls }
+    }
+
+    /// Where its plain server listens.
+    pub fn address(&self) -> SocketAddr {
+        self.plain
+    }
+
+    /// The plain server's URL, without a slash at the end.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.plain)
+    }
+
+    /// The TLS server's URL, without a slash at the end.
+    pub fn tls_url(&self) -> String {
+        format!("https://localhost:{}", self.tls.port())
+    }
+
+    /// Where its TLS server listens.
+    pub fn tls_address(&self) -> SocketAddr {
+        self.tls
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+}
+
+/// A port for a program that cannot tell which one the system gave it. It lies below the range from which the system takes
+/// ports for connections, so that nothing else takes it meanwhile, and was free a moment ago.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(std::process::id() % 20_000).unwrap();
+    std::iter::repeat_with(|| 12_000 + (start + NEXT.fetch_add(1, Relaxed)) % 20_000)
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .unwrap()
+}
+
+/// A client program that no proxy variable of whoever runs the tests reaches.
+fn client(program: PathBuf) -> Command {
+    let mut command = Command::new(program);
+    for name in ["http_proxy", "https_proxy", "no_proxy", "all_proxy"] {
+        command.env_remove(name).env_remove(name.to_ascii_uppercase());
+    }
+    command
+}
+
+/// curl, quiet, with a time limit.
+pub fn curl() -> Command {
+    let mut command = client(located("curl", ".peers/bin/curl"));
+    command.args(["--silent", "--show-error", "--max-time", "30"]);
+    command
+}
+
+/// Apache's ab.
+pub fn ab() -> Command {
+    client(located("ab", ".peers/bin/ab"))
+}
+
+/// Runs a Python script with the installed clients and takes what it printed.
+pub fn python(script: &str, arguments: &[&str]) -> String {
+    let python = root().join(".venv/bin/python");
+    assert!(python.exists(), "the Python clients are not installed: run `make check`, which installs them");
+    run_well(client(python).arg("-c").arg(script).args(arguments))
+}
+
+/// Runs a script of `tests/peers/node` and takes what it printed.
+pub fn node(script: &str, proxy: &str, arguments: &[&str]) -> String {
+    let directory = root().join("tests/peers/node");
+    assert!(
+        directory.join("node_modules/undici").exists(),
+        "the Node client is not installed: run `make check`, which installs it"
+    );
+    let mut command = client(located("node", ".peers/bin/node"));
+    run_well(
+        command
+            .current_dir(directory)
+            .env("HTTP_PROXY", proxy)
+            .env("HTTPS_PROXY", proxy)
+            .arg(script)
+            .args(arguments),
+    )
+}

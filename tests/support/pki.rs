@@ -1,0 +1,82 @@
+//! A certificate authority for one test, and servers that show its certificates.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+
+/// An authority that nobody trusts unless told to.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Debug)]
+pub struct Leaf {
+    /// The certificate.
+    pub certificate: String,
+    /// The private key.
+    pub key: String,
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
+    }
+}
+
+impl Authority {
+    /// Its own certificate, in PEM.
+    pub fn certificate(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// A certificate for these names and addresses, good for servers and clients.
+    pub fn leaf(&self, names: &[&str]) -> Leaf {
+        let key = KeyPair::generate().unwrap();
+        let mut params =
+            CertificateParams::new(names.iter().copied().map(str::to_owned).collect::<Vec<_>>()).unwrap();
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Leaf { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+}
+
+impl Leaf {
+    /// What a server needs to show it.
+    pub fn server(&self) -> Arc<rustls::ServerConfig> {
+        let chain = vec![CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
+    }
+}
+
+/// Shakes hands as the server on `stream`, reads until `request_end`, sends `response` and drops the connection without the
+/// alert that says that nothing is missing.
+pub fn answer_without_goodbye(
+    server: &Arc<rustls::ServerConfig>,
+    stream: TcpStream,
+    request_end: &[u8],
+    response: &[u8],
+) {
+    let connection = rustls::ServerConnection::new(Arc::clone(server)).unwrap();
+    let mut tls = rustls::StreamOwned::new(connection, stream);
+    let mut request = Vec::new();
+    while !request.ends_with(request_end) {
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut tls, &mut byte).unwrap();
+        request.push(byte[0]);
+    }
+    tls.write_all(response).unwrap();
+    tls.flush().unwrap();
+}

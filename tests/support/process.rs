@@ -1,0 +1,210 @@
+//! Child processes that end with the test, and what the system tells of them.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
+
+use crate::wait::{self, Watched};
+
+/// A running program whose standard error is kept; killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    lines: Arc<Watched<Lines>>,
+}
+
+/// What a program has said so far.
+#[derive(Debug, Default)]
+struct Lines {
+    lines: Vec<String>,
+    ended: bool,
+}
+
+impl Process {
+    /// Starts a program.
+    pub fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let lines = Arc::new(Watched::<Lines>::default());
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let told = Arc::clone(&lines);
+        thread::spawn(move || {
+            for line in stderr.split(b'\n').map_while(Result::ok) {
+                told.change(|told| told.lines.push(String::from_utf8_lossy(&line).into_owned()));
+            }
+            told.change(|told| told.ended = true);
+        });
+        Self { child, lines }
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it has said so far on standard error.
+    pub fn said(&self) -> String {
+        self.lines.read(|said| said.lines.join("\n"))
+    }
+
+    /// Waits for a line on standard error in which `find` finds something.
+    pub fn until_says<T>(&self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+        let found = self.lines.until(what, |said| match said.lines.iter().find_map(|line| find(line)) {
+            Some(found) => Some(Ok(found)),
+            None => said.ended.then(|| Err(said.lines.join("\n"))),
+        });
+        found.unwrap_or_else(|said| panic!("the program ended before {what}; it said:\n{said}"))
+    }
+
+    /// Sends a signal, by name: `TERM`, `HUP`.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.id().to_string()).status().unwrap();
+        assert!(sent.success(), "process {} takes no signal", self.id());
+    }
+
+    /// Waits until it has ended.
+    pub fn until_ended(&mut self) -> ExitStatus {
+        let status = wait::until("the process has ended", || self.child.try_wait().unwrap());
+        self.lines.until("its last line is read", |said| said.ended.then_some(()));
+        status
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Memory resident now, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        self.status_kib("VmRSS:") << 10
+    }
+
+    /// The most memory that was ever resident, in bytes.
+    pub fn resident_bytes_max(&self) -> u64 {
+        self.status_kib("VmHWM:") << 10
+    }
+
+    /// Open file descriptors.
+    pub fn open_fds(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap().count()
+    }
+
+    fn status_kib(&self, key: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with(key)).unwrap();
+        line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// The ports on which it listens over TCP, as the system knows them.
+    pub fn listening_ports(&self) -> Vec<u16> {
+        let Ok(fds) = std::fs::read_dir(format!("/proc/{}/fd", self.id())) else { return Vec::new() };
+        let own: Vec<String> = fds
+            .flatten()
+            .filter_map(|fd| std::fs::read_link(fd.path()).ok()?.to_str().map(str::to_owned))
+            .filter_map(|link| link.strip_prefix("socket:[")?.strip_suffix(']').map(str::to_owned))
+            .collect();
+        let tables = ["tcp", "tcp6"]
+            .map(|table| std::fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default());
+        let rows = tables.iter().flat_map(|table| table.lines().skip(1));
+        rows.filter_map(|row| {
+            let columns: Vec<&str> = row.split_ascii_whitespace().collect();
+            let listens = *columns.get(3)? == "0A" && own.iter().any(|inode| inode == columns[9]);
+            listens.then(|| u16::from_str_radix(columns[1].rsplit(':').next()?, 16).ok()).flatten()
+        })
+        .collect()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("---- process {} said:\n{}", self.id(), self.said());
+        }
+    }
+}
+
+/// Runs a program to its end.
+pub fn run(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"))
+}
+
+/// Runs a program to its end and takes what it printed.
+pub fn run_well(command: &mut Command) -> String {
+    let output = run(command);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} failed ({}):\n{printed}\n{said}", output.status);
+    printed
+}
+
+/// Runs a program to its end with this on its standard input and takes what it printed.
+pub fn run_with_input(command: &mut Command, mut input: impl Read) -> String {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let _ = std::io::copy(&mut input, &mut child.stdin.take().unwrap());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Lets this process open as many files as the system allows it; tells how many.
+pub fn raise_open_files() -> u64 {
+    let own = std::process::id().to_string();
+    let hard = run_well(Command::new("prlimit").args([
+        "--pid",
+        &own,
+        "--nofile",
+        "--output",
+        "HARD",
+        "--noheadings",
+        "--raw",
+    ]));
+    let hard = hard.trim();
+    run_well(Command::new("prlimit").args(["--pid", &own, &format!("--nofile={hard}:{hard}")]));
+    hard.parse().unwrap_or(u64::MAX)
+}
+
+/// A directory of a test's own; gone when dropped.
+#[derive(Debug)]
+pub struct Directory(PathBuf);
+
+impl Default for Directory {
+    fn default() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("egret-e2e-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Directory {
+    /// A path in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Its own path.
+    pub fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+
+    /// Writes a file in it, all at once for whoever watches it, and tells its path.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let (path, draft) = (self.join(name), self.join(&format!(".{name}.draft")));
+        std::fs::write(&draft, content).unwrap();
+        std::fs::rename(&draft, &path).unwrap();
+        path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

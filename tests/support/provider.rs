@@ -1,0 +1,333 @@
+//! A provider that does exactly what a scenario says, byte by byte: a thread for each connection, everything it received kept.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use socket2::SockRef;
+
+use crate::http::{find, split_field};
+use crate::wait::Watched;
+
+/// A listening provider; gone when dropped.
+#[derive(Debug)]
+pub struct Provider {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stopping: AtomicBool,
+    seen: Watched<Seen>,
+}
+
+/// What has come in so far.
+#[derive(Debug, Default)]
+struct Seen {
+    connections: usize,
+    ended: usize,
+    streams: Vec<TcpStream>,
+    received: Vec<Vec<u8>>,
+    requests: Vec<Request>,
+}
+
+/// A request as it came in.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The connection it came on, counted from 0.
+    pub connection: usize,
+    /// Method, target and version.
+    pub line: String,
+    /// Field names as received, and values; in order.
+    pub fields: Vec<(String, String)>,
+    /// The content, chunked framing taken off.
+    pub body: Vec<u8>,
+    /// Trailer fields.
+    pub trailers: Vec<(String, String)>,
+}
+
+impl Request {
+    /// The request target.
+    pub fn target(&self) -> &str {
+        self.line.split(' ').nth(1).unwrap_or_default()
+    }
+
+    /// All values of a field, by name in any case.
+    pub fn values(&self, name: &str) -> Vec<&str> {
+        self.fields
+            .iter()
+            .filter(|field| field.0.eq_ignore_ascii_case(name))
+            .map(|field| field.1.as_str())
+            .collect()
+    }
+}
+
+/// One connection, as the scenario's script sees it.
+#[derive(Debug)]
+pub struct Peer {
+    /// Which connection this is, counted from 0.
+    pub number: usize,
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    reset: bool,
+    shared: Arc<Shared>,
+}
+
+impl Provider {
+    /// Runs `script` for every connection; the connection closes when it returns.
+    pub fn scripted(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
+        Self::scripted_at(IpAddr::V4(Ipv4Addr::LOCALHOST), script)
+    }
+
+    /// The same on another address.
+    pub fn scripted_at(ip: IpAddr, script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((ip, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared::default());
+        let (accepting, script) = (Arc::clone(&shared), Arc::new(script));
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { continue };
+                if accepting.stopping.load(SeqCst) {
+                    return;
+                }
+                let mut peer = Peer::new(stream, &accepting);
+                let script = Arc::clone(&script);
+                thread::spawn(move || script(&mut peer));
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// Answers every request with the same bytes and keeps the connection.
+    pub fn answering(response: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self::with_answers(move |_| response.as_ref().to_vec())
+    }
+
+    /// Answers every request with what `answer` makes of it and keeps the connection.
+    pub fn with_answers(answer: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        Self::scripted(move |peer| {
+            while let Some(request) = peer.request() {
+                peer.send(answer(&request));
+            }
+        })
+    }
+
+    /// Answers every request with a small 200 and keeps the connection.
+    pub fn plain() -> Self {
+        Self::answering(ok("hello"))
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its URL, without a slash at the end.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// How many connections have been made to it.
+    pub fn connections(&self) -> usize {
+        self.shared.seen.read(|seen| seen.connections)
+    }
+
+    /// All requests so far, in the order of their ends.
+    pub fn requests(&self) -> Vec<Request> {
+        self.shared.seen.read(|seen| seen.requests.clone())
+    }
+
+    /// The only request so far.
+    pub fn only_request(&self) -> Request {
+        let requests = self.requests();
+        assert_eq!(requests.len(), 1, "{requests:?}");
+        requests[0].clone()
+    }
+
+    /// Every byte received so far, connection after connection.
+    pub fn received(&self) -> Vec<u8> {
+        self.shared.seen.read(|seen| seen.received.concat())
+    }
+
+    /// Waits until `count` connections have ended.
+    pub fn until_ended(&self, count: usize) {
+        let what = format!("{count} connections to the provider have ended");
+        self.shared.seen.until(&what, |seen| (seen.ended >= count).then_some(()));
+    }
+
+    /// Waits until `count` connections have been made.
+    pub fn until_connected(&self, count: usize) {
+        let what = format!("{count} connections to the provider are made");
+        self.shared.seen.until(&what, |seen| (seen.connections >= count).then_some(()));
+    }
+
+    /// Waits until `count` requests have been received.
+    pub fn until_requested(&self, count: usize) {
+        let what = format!("the provider has received {count} requests");
+        self.shared.seen.until(&what, |seen| (seen.requests.len() >= count).then_some(()));
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, SeqCst);
+        let _ = TcpStream::connect(self.address);
+        self.shared.seen.change(|seen| {
+            for stream in &seen.streams {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        });
+    }
+}
+
+/// A 200 with this text.
+pub fn ok(text: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{text}", text.len())
+        .into_bytes()
+}
+
+impl Peer {
+    fn new(stream: TcpStream, shared: &Arc<Shared>) -> Self {
+        let _ = stream.set_nodelay(true);
+        let mut number = 0;
+        shared.seen.change(|seen| {
+            number = seen.connections;
+            seen.connections += 1;
+            seen.received.push(Vec::new());
+            seen.streams.extend(stream.try_clone());
+        });
+        Self { number, stream, buffer: Vec::new(), reset: false, shared: Arc::clone(shared) }
+    }
+
+    /// Reads a whole request; none once the connection has ended.
+    pub fn request(&mut self) -> Option<Request> {
+        let mut request = self.request_head()?;
+        let chunked = !request.values("transfer-encoding").is_empty();
+        let length = request.values("content-length").first().and_then(|length| length.parse().ok());
+        if chunked {
+            self.chunks(&mut request)?;
+        } else {
+            request.body = self.take(length.unwrap_or(0))?;
+        }
+        self.shared.seen.change(|seen| seen.requests.push(request.clone()));
+        Some(request)
+    }
+
+    /// Reads only a request's head, and does not count it as a request received.
+    pub fn request_head(&mut self) -> Option<Request> {
+        let end = self.until_found(b"\r\n\r\n")?;
+        let head = self.take(end + 4)?;
+        let text: String = head[..end].iter().map(|byte| char::from(*byte)).collect();
+        let (line, fields) = text.split_once("\r\n").unwrap_or((&text, ""));
+        Some(Request {
+            connection: self.number,
+            line: line.to_owned(),
+            fields: fields.split("\r\n").filter(|line| !line.is_empty()).map(split_field).collect(),
+            body: Vec::new(),
+            trailers: Vec::new(),
+        })
+    }
+
+    /// Sends exactly these bytes; false once the peer takes no more.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Reads raw bytes, without keeping them; 0 once the connection has ended.
+    pub fn read(&mut self, piece: &mut [u8]) -> usize {
+        if self.buffer.is_empty() {
+            return self.stream.read(piece).unwrap_or(0);
+        }
+        let count = piece.len().min(self.buffer.len());
+        piece[..count].copy_from_slice(&self.buffer[..count]);
+        self.buffer.drain(..count);
+        count
+    }
+
+    /// Takes `count` bytes of the body; none where the connection ends before.
+    pub fn take(&mut self, count: usize) -> Option<Vec<u8>> {
+        while self.buffer.len() < count {
+            self.more()?;
+        }
+        Some(self.buffer.drain(..count).collect())
+    }
+
+    /// Says nothing until the peer leaves.
+    pub fn stall(&mut self) {
+        while self.more().is_some() {}
+    }
+
+    /// Whether the scenario is over.
+    pub fn stopped(&self) -> bool {
+        self.shared.stopping.load(SeqCst)
+    }
+
+    /// Says that no more will be sent, and goes on reading.
+    pub fn half_close(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Makes the end of this connection a reset.
+    pub fn reset(&mut self) {
+        self.reset = true;
+        let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+    }
+
+    fn chunks(&mut self, request: &mut Request) -> Option<()> {
+        loop {
+            let size = usize::from_str_radix(&self.line()?, 16).expect("a chunk size");
+            if size == 0 {
+                break;
+            }
+            request.body.extend(self.take(size)?);
+            assert_eq!(self.line()?, "", "a chunk ends with CRLF");
+        }
+        loop {
+            match self.line()? {
+                line if line.is_empty() => return Some(()),
+                line => request.trailers.push(split_field(&line)),
+            }
+        }
+    }
+
+    fn line(&mut self) -> Option<String> {
+        let end = self.until_found(b"\r\n")?;
+        let line = self.take(end + 2)?;
+        Some(String::from_utf8_lossy(&line[..end]).into_owned())
+    }
+
+    fn until_found(&mut self, needle: &[u8]) -> Option<usize> {
+        loop {
+            if let Some(at) = find(&self.buffer, needle) {
+                return Some(at);
+            }
+            self.more()?;
+        }
+    }
+
+    fn more(&mut self) -> Option<()> {
+        let mut piece = [0; 16 << 10];
+        let count = self.stream.read(&mut piece).ok().filter(|count| *count > 0)?;
+        self.buffer.extend(&piece[..count]);
+        self.shared.seen.change(|seen| seen.received[self.number].extend(&piece[..count]));
+        Some(())
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let address = self.stream.peer_addr().ok();
+        self.shared.seen.change(|seen| {
+            seen.streams.retain(|stream| stream.peer_addr().ok() != address);
+            seen.ended += 1;
+        });
+        if !self.reset {
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+    }
+}
