@@ -114,8 +114,9 @@ fn deny_net(net: &str) -> EgressConfig {
 }
 
 fn resolver() -> Resolver {
-    Resolver::start(&DnsConfig { servers: vec!["127.0.0.1:1".parse().unwrap()], ..DnsConfig::default() })
-        .unwrap()
+    let timeout = egret_config::Duration::from_millis(50);
+    let servers = vec!["127.0.0.1:1".parse().unwrap()];
+    Resolver::start(&DnsConfig { servers, timeout, ..DnsConfig::default() }).unwrap()
 }
 
 async fn dial_to(authority: &str, policy: &EgressPolicy) -> (Result<Dialed, DialError>, Resolver) {

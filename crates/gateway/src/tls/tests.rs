@@ -307,14 +307,14 @@ async fn a_megabyte_goes_each_way_at_once_through_tiny_socket_buffers() {
     let config = server(&Leaf::new(&authority, "localhost", |_| ()), &[&TLS13]);
     let address = serve(config, |stream| {
         stream.sock.set_nodelay(true).unwrap();
-        socket2::SockRef::from(&stream.sock).set_send_buffer_size(16 << 10).unwrap();
-        socket2::SockRef::from(&stream.sock).set_recv_buffer_size(16 << 10).unwrap();
+        socket2::SockRef::from(&stream.sock).set_send_buffer_size(24 << 10).unwrap();
+        socket2::SockRef::from(&stream.sock).set_recv_buffer_size(24 << 10).unwrap();
         echo(stream);
     });
     let mut stream = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap();
     stream.tcp().set_nodelay(true).unwrap();
-    socket2::SockRef::from(stream.tcp()).set_send_buffer_size(16 << 10).unwrap();
-    socket2::SockRef::from(stream.tcp()).set_recv_buffer_size(16 << 10).unwrap();
+    socket2::SockRef::from(stream.tcp()).set_send_buffer_size(24 << 10).unwrap();
+    socket2::SockRef::from(stream.tcp()).set_recv_buffer_size(24 << 10).unwrap();
 
     let sent: Vec<u8> =
         (0..1_048_576_u32).map(|index| index.to_le_bytes()[0] ^ index.to_le_bytes()[1]).collect();
