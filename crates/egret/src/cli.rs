@@ -1,11 +1,12 @@
 //! The command line: every command and option, with the help that users read.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::Failure;
+use crate::{Failure, demo};
 
 /// Egret carries an application's calls to third-party APIs.
 ///
@@ -22,6 +23,18 @@ pub struct Cli {
 /// What `egret` can be asked to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run the gateway and its control port.
+    ///
+    /// SIGTERM or SIGINT drains: no new connections, exchanges in flight end; a second one stops at once. A changed config file is
+    /// applied as soon as it is saved, and on SIGHUP: all of it, or nothing and the log says why.
+    Run {
+        /// The config file. Without one every key has its default: traffic is passed on and counted.
+        #[arg(long, short, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Also run the built-in provider, configured as `demo`, and print lines to paste: traffic without the Internet.
+        #[arg(long)]
+        demo: bool,
+    },
     /// Validate a config file.
     ///
     /// Everything that is wrong is shown at once, each with file, line, column, what was expected and what was probably meant.
@@ -34,6 +47,14 @@ pub enum Command {
     ///
     /// Save it and name it in the first line of a config: `# yaml-language-server: $schema=egret.schema.json`
     Schema,
+    /// Run the built-in provider alone: an API to call, with statuses, delays and streams on demand.
+    ///
+    /// Its own page, `/`, lists what it answers.
+    Provider {
+        /// The address to listen on; port 0 takes a free one.
+        #[arg(long, value_name = "ADDRESS", default_value_t = demo::PROVIDER_ADDRESS)]
+        listen: SocketAddr,
+    },
     /// Print a page of the reference, as Markdown.
     Reference {
         /// Which page.

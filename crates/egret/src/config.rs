@@ -85,7 +85,7 @@ impl Config {
 
     /// What the types cannot say: dangling names, contradictions.
     fn problems(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
+        let mut problems = egret_gateway::validate(&self.gateway, &self.providers);
         let control = &self.control;
         if control.token.is_none() && !control.listen.ip().to_canonical().is_loopback() {
             let message = format!(
@@ -133,4 +133,132 @@ pub fn check(file: &Path) -> Result<String, Failure> {
 
 fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(text: &str) -> String {
+        Config::parse("egret.yaml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_config_is_the_default_and_the_default_is_good() {
+        let config = Config::parse("egret.yaml", "").unwrap();
+        assert_eq!(config, Config::default());
+        assert_eq!(config.problems(), Vec::new());
+        assert_eq!(config.gateway.listen[0].address.to_string(), "127.0.0.1:8000");
+        assert_eq!(config.control.listen.to_string(), "127.0.0.1:8001");
+        assert_eq!(config.data_dir, Path::new("./egret-data"));
+    }
+
+    #[test]
+    fn every_default_that_is_written_down_reads_back() {
+        let config = Config::default();
+        let written = serde_json::to_string(&config).unwrap();
+        assert_eq!(Config::parse("egret.json", &written).unwrap(), config);
+    }
+
+    #[test]
+    fn keys_are_refused_with_their_place_what_was_expected_and_what_was_meant() {
+        for (text, expected) in [
+            (
+                "providers:\n  stripe:\n    url: https://api.stripe.com\n    timeouts: { conect: 5s }\n",
+                "egret.yaml:4:17: providers.stripe.timeouts.conect: unknown key `conect`, expected one of `connect`, `tls`, \
+                 `first_byte`, `idle`, `total`; did you mean `connect`?\n\
+                 4 |     timeouts: { conect: …\n  |                 ^^^^^^",
+            ),
+            (
+                "gateway:\n  listen: [127.0.0.1]\n",
+                "egret.yaml:2:12: gateway.listen[0]: `127.0.0.1` is not an address to listen on: write IP:port, like \
+                 `127.0.0.1:8000` or `[::1]:8000`\n2 |   listen: [127.0.0.1]\n  |            ^^^^^^^^^",
+            ),
+            (
+                "gateway:\n  listen: [{ address: 127.0.0.1:0, provder: x }]\n",
+                "egret.yaml:2:36: gateway.listen[0].provder: unknown key `provder`, expected one of `address`, `provider`; did you \
+                 mean `provider`?\n2 |   listen: [{ address: 127.0.0.1:0, provder: …\n  |                                    ^^^^^^^",
+            ),
+            (
+                "gateway: { workers: 0 }",
+                "egret.yaml:1:21: gateway.workers: expected `auto` or a number from 1 to 256, found the number `0`\n\
+                 1 | gateway: { workers: 0 }\n  |                     ^",
+            ),
+            (
+                "gateway:\n  egress: { mode: enforced }\n",
+                "egret.yaml:2:19: gateway.egress.mode: expected one of `enforce`, `report`, `off`, found `enforced`; did you mean \
+                 `enforce`?\n2 |   egress: { mode: enforced }\n  |                   ^^^^^^^^",
+            ),
+            (
+                "gateway:\n  egress:\n    allow: [{ ports: [443, 70000] }]\n",
+                "egret.yaml:3:28: gateway.egress.allow[0].ports[1]: expected a whole number from 0 to 65535, found the number \
+                 `70000`\n3 |     allow: [{ ports: [443, 70000] }]\n  |                            ^^^^^",
+            ),
+            (
+                "control: { listen: 8001 }",
+                "egret.yaml:1:20: control.listen: expected an address like `127.0.0.1:8000`, found the number `8001`\n\
+                 1 | control: { listen: 8001 }\n  |                    ^^^^",
+            ),
+            (
+                "log: { level: verbose }",
+                "egret.yaml:1:15: log.level: expected one of `error`, `warn`, `info`, `debug`, `trace`, found `verbose`\n\
+                 1 | log: { level: verbose }\n  |               ^^^^^^^",
+            ),
+            (
+                "providers:\n  stripe: { timeouts: { total: 5s } }\n",
+                "egret.yaml:2:3: providers.stripe: the key `url` is missing\n\
+                 2 |   stripe: { timeouts: { total: 5s } }\n  |   ^^^^^^",
+            ),
+            (
+                "gateway:\n  limits: { head: 32KB }\n",
+                "egret.yaml:2:19: gateway.limits.head: `32KB` is not a size: write a whole number and B, KiB, MiB or GiB, like \
+                 `64KiB`\n2 |   limits: { head: 32KB }\n  |                   ^^^^",
+            ),
+        ] {
+            assert_eq!(report(text), expected, "\n--- for\n{text}\n---");
+        }
+    }
+
+    #[test]
+    fn keys_of_parts_that_are_not_built_yet_are_unknown() {
+        for key in ["quotas", "exporters", "flows"] {
+            let report = report(&format!("{key}: []\n"));
+            assert!(report.starts_with(&format!("egret.yaml:1:1: {key}: unknown key `{key}`")), "{report}");
+        }
+    }
+
+    #[test]
+    fn a_control_port_off_loopback_needs_a_token() {
+        let report = report("control:\n  listen: 0.0.0.0:8001\n");
+        assert!(
+            report.starts_with("egret.yaml:2:11: control.listen: `0.0.0.0:8001` is not on loopback"),
+            "{report}"
+        );
+        assert!(
+            Config::parse("egret.yaml", "control: { listen: 0.0.0.0:8001, token: '${env:PATH}' }").is_ok()
+        );
+    }
+
+    #[test]
+    fn a_token_in_clear_is_refused_and_not_shown() {
+        for text in [
+            "control: { token: hunter2 }",
+            "control:\n  token: hunter2\n",
+            "control: { token: 112358132134 }",
+        ] {
+            let report = report(text);
+            assert!(report.contains("control.token: "), "{report}");
+            assert!(!report.contains("hunter2") && !report.contains("112358132134"), "{report}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_says_why() {
+        let missing = read(Path::new("/no/such.yaml")).unwrap_err();
+        assert_eq!(missing, "/no/such.yaml: there is no such file");
+        let endless = read(Path::new("/dev/zero")).unwrap_err();
+        assert!(endless.contains("longer than 1048576 bytes"), "{endless}");
+        let directory = read(Path::new("/")).unwrap_err();
+        assert!(directory.starts_with("/: cannot be read"), "{directory}");
+    }
 }

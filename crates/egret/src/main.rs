@@ -4,7 +4,12 @@
 
 mod cli;
 mod config;
+mod demo;
+mod events;
+mod logging;
 mod reference;
+mod run;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -35,7 +40,7 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    match run(cli.command) {
+    match obey(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Failed(message)) => {
             eprintln!("{message}");
@@ -48,8 +53,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+fn obey(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Run { config, demo } => run::Run { file: config, demo }.run(),
+        Command::Provider { listen } => demo::serve(listen),
         Command::Check { file } => cli::print(&config::check(&file)?),
         Command::Schema => cli::print(&reference::schema_text()),
         Command::Reference { page } => cli::print(&reference::page(page)),

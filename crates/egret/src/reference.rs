@@ -33,22 +33,70 @@ pub fn page(page: Page) -> String {
 
 fn cli_page() -> String {
     let mut page = "# Command line\n\n<!-- Made by `egret reference cli`. Do not edit. -->\n\n\
-        Exit codes: 0 done, 1 failed, 2 wrong usage or config.\n"
+        Exit codes: 0 done, 1 failed, 2 wrong usage or config. `--help` behind any command says what stands here.\n"
         .to_owned();
-    let mut egret = Cli::command().term_width(100);
+    let mut egret = Cli::command().disable_help_flag(true).disable_version_flag(true);
     egret.build();
-    help(&mut egret, &mut page);
     for command in egret.get_subcommands_mut() {
-        help(command, &mut page);
+        write_command(command, &mut page);
     }
     page
 }
 
-fn help(command: &mut clap::Command, page: &mut String) {
-    let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
-    let text = command.render_long_help().to_string();
-    let text: Vec<&str> = text.lines().map(str::trim_end).collect();
-    *page += &format!("\n## `{name}`\n\n```text\n{}\n```\n", text.join("\n").trim_end());
+fn write_command(command: &mut clap::Command, page: &mut String) {
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ");
+    let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    let _ = writeln!(page, "\n## `{usage}`\n\n{about}");
+    let mut arguments = command.get_arguments().peekable();
+    if arguments.peek().is_some() {
+        *page += "\n| argument | default | meaning |\n| --- | --- | --- |\n";
+    }
+    for argument in arguments {
+        let default: Vec<_> =
+            argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+        let default =
+            if default.is_empty() || argument.get_num_args().is_some_and(|count| !count.takes_values()) {
+                String::new()
+            } else {
+                format!("`{}`", default.join(" "))
+            };
+        let meaning =
+            argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(
+            page,
+            "| {} | {default} | {meaning}{} |",
+            argument_name(argument),
+            argument_words(argument)
+        );
+    }
+}
+
+fn argument_name(argument: &clap::Arg) -> String {
+    let value = argument
+        .get_value_names()
+        .and_then(|names| names.first())
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let Some(long) = argument.get_long() else { return format!("`<{value}>`") };
+    let takes_value = argument.get_num_args().is_some_and(|count| count.takes_values());
+    let value = if takes_value { format!(" <{value}>") } else { String::new() };
+    match argument.get_short() {
+        Some(short) => format!("`-{short}`, `--{long}{value}`"),
+        None => format!("`--{long}{value}`"),
+    }
+}
+
+/// What each of the words means that may be given.
+fn argument_words(argument: &clap::Arg) -> String {
+    let words = argument.get_possible_values();
+    words.iter().filter_map(|word| Some((word.get_name(), word.get_help()?))).fold(
+        String::new(),
+        |mut text, (name, help)| {
+            let _ = write!(text, "<br>`{name}`: {help}");
+            text
+        },
+    )
 }
 
 fn config_page() -> String {
@@ -126,7 +174,7 @@ impl Section<'_> {
             [] => "Top level".to_owned(),
             paths => paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", "),
         };
-        *page += &format!("\n## {title}\n\n{}\n\n", description(self.object));
+        let _ = writeln!(page, "\n## {title}\n\n{}\n", description(self.object));
         *page += "| key | value | default | meaning |\n| --- | --- | --- | --- |\n";
         let required: Vec<&str> =
             self.object["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -228,5 +276,83 @@ fn plain(value: &Value) -> String {
             format!("{{ {} }}", pairs.join(", "))
         }
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every object in the schema, wherever it is.
+    fn each(value: &Value, found: &mut impl FnMut(&serde_json::Map<String, Value>)) {
+        match value {
+            Value::Object(object) => {
+                found(object);
+                object.values().for_each(|value| each(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| each(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_schema_refuses_unknown_keys_everywhere() {
+        let mut mappings = 0;
+        each(&schema(), &mut |object| {
+            if object.get("properties").is_some_and(|keys| keys.get("type").is_none()) {
+                mappings += 1;
+                assert_eq!(object.get("additionalProperties"), Some(&Value::Bool(false)), "{object:#?}");
+            }
+        });
+        assert!(mappings >= 12, "only {mappings} mappings were looked at");
+    }
+
+    #[test]
+    fn every_reference_of_the_schema_leads_somewhere() {
+        let schema = schema();
+        each(&schema, &mut |object| {
+            if let Some(Value::String(reference)) = object.get("$ref") {
+                assert!(schema.pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
+            }
+        });
+    }
+
+    #[test]
+    fn every_key_has_a_meaning_and_a_default_unless_it_is_required_or_optional() {
+        each(&schema(), &mut |object| {
+            let Some(Value::Object(keys)) = object.get("properties") else { return };
+            for (key, value) in keys.iter().filter(|(_, value)| value.is_object()) {
+                assert!(
+                    value["description"].as_str().is_some_and(|text| !text.is_empty()),
+                    "{key} has no description"
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn every_key_of_the_default_config_is_on_the_page() {
+        fn keys(value: &Value, found: &mut Vec<String>) {
+            for (key, value) in value.as_object().into_iter().flatten() {
+                found.push(format!("| `{key}` |"));
+                keys(value, found);
+            }
+        }
+        let page = page(Page::Config);
+        let mut found = Vec::new();
+        keys(&serde_json::to_value(Config::default()).unwrap(), &mut found);
+        assert!(found.len() > 40, "{found:?}");
+        for row in found {
+            assert!(page.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn the_pages_in_docs_are_up_to_date() {
+        for (name, made) in [("config", page(Page::Config)), ("cli", page(Page::Cli))] {
+            let file = format!("{}/../../docs/reference/{name}.md", env!("CARGO_MANIFEST_DIR"));
+            let kept = std::fs::read_to_string(&file).unwrap_or_default();
+            assert!(kept == made, "stale: run `egret reference {name} > docs/reference/{name}.md`");
+        }
     }
 }

@@ -1,0 +1,82 @@
+//! `egret run --demo`: a provider to call without the Internet, and the lines to paste.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use egret_gateway::config::{PoolConfig, ProviderConfig, ProviderTimeoutsConfig, ProviderTlsConfig};
+use egret_lab::provider::Provider;
+
+use crate::config::LogConfig;
+use crate::events::{Event, Events, runtime};
+use crate::logging::Logging;
+use crate::{Failure, cli};
+
+/// What the built-in provider is called in the config.
+pub const NAME: &str = "demo";
+
+/// Where the built-in provider listens unless told otherwise.
+pub const PROVIDER_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
+
+/// Starts the built-in provider, on a free port where its own is taken: nothing depends on the number.
+pub fn start() -> Result<Provider, Failure> {
+    Provider::start(PROVIDER_ADDRESS)
+        .or_else(|_| Provider::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
+        .map_err(|error| Failure::Failed(format!("the built-in provider cannot listen on loopback: {error}")))
+}
+
+/// `egret provider`: serves until told to stop.
+pub fn serve(listen: SocketAddr) -> Result<(), Failure> {
+    let _logging = Logging::start(LogConfig::default())?;
+    let runtime = runtime()?;
+    let provider = Provider::start(listen).map_err(|error| {
+        Failure::Failed(format!(
+            "the provider cannot listen on {listen}: {error}; name another address with --listen"
+        ))
+    })?;
+    cli::print(&format!("The provider runs on http://{}\n", provider.address()))?;
+    runtime.block_on(async {
+        let mut events = Events::start(None)?;
+        while !matches!(events.next().await, Event::Stop(_)) {}
+        provider.stop();
+        Ok(())
+    })
+}
+
+/// The built-in provider as a config gives it.
+pub fn provider_config(address: SocketAddr) -> ProviderConfig {
+    ProviderConfig {
+        url: format!("http://{address}"),
+        timeouts: ProviderTimeoutsConfig::default(),
+        tls: ProviderTlsConfig::default(),
+        pool: PoolConfig::default(),
+    }
+}
+
+/// A heading and three lines to paste: through the base URL, through the proxy, and what was counted.
+pub fn lines(gateway: SocketAddr, provider: SocketAddr, control: SocketAddr) -> String {
+    format!(
+        "Egret runs. Paste these into another terminal to see traffic go through it:\n\
+         curl -i http://{gateway}/{NAME}/get\n\
+         curl -i -x http://{gateway} http://{provider}/anything\n\
+         curl http://{control}/metrics\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_three_lines_to_paste_under_one_heading() {
+        let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let lines = lines(address(8000), address(9000), address(8001));
+        let curls: Vec<&str> = lines.lines().skip(1).collect();
+        assert_eq!(
+            curls,
+            [
+                "curl -i http://127.0.0.1:8000/demo/get",
+                "curl -i -x http://127.0.0.1:8000 http://127.0.0.1:9000/anything",
+                "curl http://127.0.0.1:8001/metrics",
+            ]
+        );
+    }
+}

@@ -1,0 +1,306 @@
+//! `egret run`: starts the parts, reloads them, and stops them in order.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use egret_control::{Control, ControlError, Source};
+use egret_gateway::config::{Providers, TlsVerify};
+use egret_gateway::stats::StatsSnapshot;
+use egret_gateway::{Gateway, StartError};
+use egret_lab::provider::Provider;
+use tokio::sync::mpsc;
+
+use crate::config::{self, Config};
+use crate::demo;
+use crate::events::{Event, Events, runtime};
+use crate::logging::Logging;
+use crate::{Failure, cli};
+
+/// What `egret run` was asked to do.
+pub struct Run {
+    /// The config file; without one every key has its default.
+    pub file: Option<PathBuf>,
+    /// Whether the built-in provider runs as well.
+    pub demo: bool,
+}
+
+impl Run {
+    /// Runs until it is told to stop.
+    pub fn run(self) -> Result<(), Failure> {
+        let demo = if self.demo { Some(demo::start()?) } else { None };
+        let text = self.read().map_err(|message| {
+            Failure::Misused(format!(
+                "{message}; name another with --config, or leave it out: every key has a default"
+            ))
+        })?;
+        let config =
+            self.parse(&text, demo.as_ref()).map_err(|report| Failure::Misused(report.to_string()))?;
+        let logging = Logging::start(config.log)?;
+        let runtime = runtime()?;
+        // Before anything listens, so that no signal and no change of the file from then on is lost.
+        let mut events = {
+            let _entered = runtime.enter();
+            Events::start(self.file.as_deref())?
+        };
+        let mut served = Served::start(self, text, config, demo, logging)?;
+        let result = runtime.block_on(served.serve(&mut events));
+        // A drain that was given up still waits on its thread.
+        runtime.shutdown_background();
+        result
+    }
+
+    fn name(&self) -> String {
+        self.file.as_ref().map_or_else(|| "embedded default".to_owned(), |file| file.display().to_string())
+    }
+
+    fn read(&self) -> Result<String, String> {
+        self.file.as_deref().map_or_else(|| Ok(String::new()), config::read)
+    }
+
+    fn parse(&self, text: &str, demo: Option<&Provider>) -> Result<Config, egret_config::Report> {
+        let mut config = Config::parse(&self.name(), text)?;
+        if let Some(provider) = demo {
+            config.providers.insert(demo::NAME.to_owned(), demo::provider_config(provider.address()));
+        }
+        Ok(config)
+    }
+}
+
+/// What the control port shows. Stands before the gateway does: its address is one that the gateway must never connect to.
+struct Shown {
+    gateway: OnceLock<Arc<Gateway>>,
+    config: Mutex<Config>,
+}
+
+impl Shown {
+    fn set_config(&self, config: Config) {
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+}
+
+impl Source for Shown {
+    fn stats(&self) -> StatsSnapshot {
+        self.gateway.get().map(|gateway| gateway.stats()).unwrap_or_default()
+    }
+
+    fn ready(&self) -> bool {
+        self.gateway.get().is_some_and(|gateway| !gateway.is_draining())
+    }
+
+    fn config(&self) -> serde_json::Value {
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        serde_json::to_value(&*config).unwrap_or_default()
+    }
+
+    fn version(&self) -> &'static str {
+        env!("CARGO_PKG_VERSION")
+    }
+}
+
+/// The running parts.
+struct Served {
+    run: Run,
+    /// The config file as last seen, be it good or bad: the same is not looked at twice.
+    seen: Result<String, String>,
+    config: Config,
+    gateway: Arc<Gateway>,
+    shown: Arc<Shown>,
+    control: Control,
+    demo: Option<Provider>,
+    logging: Logging,
+}
+
+impl Served {
+    fn start(
+        run: Run,
+        text: String,
+        config: Config,
+        demo: Option<Provider>,
+        logging: Logging,
+    ) -> Result<Self, Failure> {
+        warn_unverified(&config.providers);
+        let shown = Arc::new(Shown { gateway: OnceLock::new(), config: Mutex::new(config.clone()) });
+        let control = Control::start(&config.control, Arc::<Shown>::clone(&shown))
+            .map_err(|error| control_failure(&error))?;
+        let gateway = Gateway::start(&config.gateway, &config.providers, &[control.address()])
+            .map_err(|error| gateway_failure(&error))?;
+        let _ = shown.gateway.set(Arc::clone(&gateway));
+        tell_listeners(&[], &gateway.addresses());
+        let served = Self { run, seen: Ok(text), config, gateway, shown, control, demo, logging };
+        served.show_demo()?;
+        Ok(served)
+    }
+
+    fn show_demo(&self) -> Result<(), Failure> {
+        let (Some(provider), Some(gateway)) = (&self.demo, self.gateway.addresses().first().copied()) else {
+            return Ok(());
+        };
+        cli::print(&demo::lines(reachable(gateway), provider.address(), reachable(self.control.address())))
+    }
+
+    /// Follows events until one says stop.
+    async fn serve(&mut self, events: &mut Events) -> Result<(), Failure> {
+        // The file may have changed after it was read and before it was watched.
+        self.reload(events, false).await;
+        loop {
+            match events.next().await {
+                Event::Hangup => self.reload(events, true).await,
+                Event::FileChanged => self.reload(events, false).await,
+                Event::Stop(signal) => {
+                    tracing::info!(signal, "draining: no new connections, exchanges in flight end");
+                    return self.drain(events).await;
+                }
+            }
+        }
+    }
+
+    /// Ends when no exchange is left, or at once when told to stop again.
+    async fn drain(&self, events: &mut Events) -> Result<(), Failure> {
+        let (done, mut drained) = mpsc::channel(1);
+        let gateway = Arc::clone(&self.gateway);
+        std::thread::Builder::new()
+            .name("egret-drain".into())
+            .spawn(move || done.blocking_send(gateway.drain()))
+            .map_err(|error| Failure::Failed(format!("cannot drain: {error}")))?;
+        let stopped_again = async { while !matches!(events.next().await, Event::Stop(_)) {} };
+        tokio::select! {
+            complete = drained.recv() => {
+                if complete == Some(true) {
+                    tracing::info!("drained");
+                } else {
+                    tracing::warn!("exchanges were still in flight after gateway.timeouts.drain and were cut");
+                }
+                Ok(())
+            }
+            () = stopped_again => Err(Failure::Failed("stopped at once: exchanges in flight were cut".to_owned())),
+        }
+    }
+
+    /// Applies the config file as it is now, or changes nothing and says why. What has not changed is applied again only when
+    /// `asked`: that opens the access log anew, for instance.
+    async fn reload(&mut self, events: &mut Events, asked: bool) {
+        let Some(file) = self.run.file.clone() else {
+            tracing::info!("nothing to reload: no config file was named");
+            return;
+        };
+        events.refresh();
+        let seen = events.read_settled(&file).await;
+        if !asked && seen == self.seen {
+            return;
+        }
+        self.seen.clone_from(&seen);
+        if let Err(messages) = seen.map_err(|message| vec![message]).and_then(|text| self.apply(&text)) {
+            self.gateway.count_refused_reload();
+            for message in messages {
+                tracing::error!("config refused: {message}");
+            }
+            tracing::error!(file = %file.display(), "the config stays as it was");
+        }
+    }
+
+    /// All or nothing; the messages say why nothing.
+    fn apply(&mut self, text: &str) -> Result<(), Vec<String>> {
+        // A file that is being written is empty for a moment, and an empty config would be a good one.
+        if text.trim().is_empty() {
+            return Err(vec![format!(
+                "{}: the file is empty, which is taken for a mistake on reload",
+                self.run.name()
+            )]);
+        }
+        let new = self.run.parse(text, self.demo.as_ref()).map_err(|report| report.summaries())?;
+        let new = self.keep_fixed(new);
+        let listened = self.gateway.addresses();
+        self.gateway.reload(&new.gateway, &new.providers).map_err(|error| vec![error.to_string()])?;
+        tell_listeners(&listened, &self.gateway.addresses());
+        warn_unverified(&new.providers);
+        self.logging.set_level(new.log.level);
+        self.shown.set_config(new.clone());
+        self.config = new;
+        tracing::info!("config reloaded");
+        Ok(())
+    }
+
+    /// The new config with the old values of what cannot change while Egret runs; says which.
+    fn keep_fixed(&self, new: Config) -> Config {
+        let old = &self.config;
+        let fixed = [
+            ("control", old.control != new.control),
+            ("data_dir", old.data_dir != new.data_dir),
+            ("log.format", old.log.format != new.log.format),
+            ("gateway.workers", old.gateway.workers != new.gateway.workers),
+        ];
+        for (key, _) in fixed.iter().filter(|(_, changed)| *changed) {
+            tracing::warn!(key, "this key has changed, but only a restart applies it");
+        }
+        let mut kept = Config { control: old.control.clone(), data_dir: old.data_dir.clone(), ..new };
+        kept.log.format = old.log.format;
+        kept.gateway.workers = old.gateway.workers;
+        kept
+    }
+}
+
+/// Tells which addresses are new.
+fn tell_listeners(before: &[SocketAddr], now: &[SocketAddr]) {
+    for address in now.iter().filter(|address| !before.contains(address)) {
+        tracing::info!(%address, "gateway listening");
+    }
+}
+
+/// Nobody should forget that a provider is believed blindly.
+fn warn_unverified(providers: &Providers) {
+    for (provider, config) in providers {
+        if config.tls.verify == TlsVerify::DangerouslyOff {
+            tracing::warn!(
+                provider,
+                "tls.verify is dangerously-off: whoever answers for this provider is believed, and can read and change everything"
+            );
+        }
+    }
+}
+
+/// An address that can be called, where the one listened on is every address of the machine.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
+        IpAddr::V6(ip) if ip.is_unspecified() => {
+            SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, address.port()))
+        }
+        _ => address,
+    }
+}
+
+/// Why the control port does not start, and what to do.
+fn control_failure(error: &ControlError) -> Failure {
+    let cause = match error {
+        ControlError::Bind { error, .. } => Some(error),
+        ControlError::Exposed { .. } | ControlError::Thread(_) => None,
+    };
+    Failure::Failed(format!("{error}{}", hint(cause, "control.listen")))
+}
+
+/// Why the gateway does not start, and what to do.
+fn gateway_failure(error: &StartError) -> Failure {
+    let cause = match error {
+        StartError::Listen(_, error) => Some(error),
+        StartError::Config(_) | StartError::System(..) => None,
+    };
+    Failure::Failed(format!("the gateway {error}{}", hint(cause, "gateway.listen")))
+}
+
+/// What to do about an address that cannot be listened on.
+fn hint(cause: Option<&io::Error>, key: &str) -> String {
+    match cause.map(io::Error::kind) {
+        Some(io::ErrorKind::AddrInUse) => format!(
+            "\nAnother program, maybe another Egret, listens there. Stop it, or set `{key}` in a config (port 0 takes a free one)."
+        ),
+        Some(io::ErrorKind::AddrNotAvailable) => {
+            format!("\nThis machine has no such address. Set `{key}` in a config to one that it has.")
+        }
+        Some(io::ErrorKind::PermissionDenied) => {
+            format!("\nPorts below 1024 need a privilege. Set `{key}` in a config to a port above.")
+        }
+        _ => String::new(),
+    }
+}

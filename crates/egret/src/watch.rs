@@ -1,0 +1,148 @@
+//! Tells when a config file may have changed.
+//!
+//! Editors and deployments replace files by renaming, and Kubernetes swaps a symbolic link above them, so what is watched are the
+//! directories of the file and of every link that leads to it, not the file. Whoever is told reads the file and sees for himself.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::mpsc::{Receiver, channel};
+
+/// The longest chain of symbolic links that is followed.
+const LINKS_MAX: usize = 16;
+
+/// A file's directories under watch.
+pub struct Watch {
+    file: PathBuf,
+    watcher: RecommendedWatcher,
+    watched: BTreeSet<PathBuf>,
+}
+
+impl Watch {
+    /// Starts to watch; the receiver gets an item after something happened, however much it was.
+    pub fn start(file: &Path) -> Result<(Self, Receiver<()>), notify::Error> {
+        let (sender, receiver) = channel(1);
+        let watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
+            // Reading the file is an event as well.
+            if event.is_ok_and(|event| event.kind.is_access()) {
+                return;
+            }
+            // Full means that a look at the file is due anyway.
+            let _ = sender.try_send(());
+        })?;
+        let mut watch = Self { file: file.to_owned(), watcher, watched: BTreeSet::new() };
+        watch.refresh()?;
+        Ok((watch, receiver))
+    }
+
+    /// Follows links anew, which a change may have led elsewhere.
+    pub fn refresh(&mut self) -> Result<(), notify::Error> {
+        let directories = directories(&self.file);
+        for gone in self.watched.difference(&directories) {
+            // A directory that was removed is not watched any more.
+            let _ = self.watcher.unwatch(gone);
+        }
+        for directory in &directories {
+            // Also those that are watched: another may have taken the place of the one of that name.
+            self.watcher.watch(directory, RecursiveMode::NonRecursive)?;
+        }
+        self.watched = directories;
+        Ok(())
+    }
+}
+
+/// The directories in which the file stands, and every link on the way to it.
+fn directories(file: &Path) -> BTreeSet<PathBuf> {
+    let mut directories = BTreeSet::new();
+    let mut file = file.to_owned();
+    for _ in 0..LINKS_MAX {
+        directories.insert(parent(&file));
+        // The link that is nearest to the file; those above it are on the way that it leads to.
+        let link = file.ancestors().find_map(|path| Some((path, std::fs::read_link(path).ok()?)));
+        let Some((link, target)) = link else { break };
+        let directory = parent(link);
+        let rest = file.strip_prefix(link).unwrap_or(Path::new(""));
+        let target = directory.join(target);
+        directories.insert(directory);
+        // An empty rest would put a `/` behind a file's name.
+        file = if rest.as_os_str().is_empty() { target } else { target.join(rest) };
+    }
+    directories
+}
+
+fn parent(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A directory of its own for each test, removed at the end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("egret-watch-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path.canonicalize().unwrap())
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Laid out as Kubernetes mounts a config map.
+    fn mounted(name: &str) -> (Scratch, PathBuf) {
+        let scratch = Scratch::new(name);
+        for version in ["..v1", "..v2"] {
+            std::fs::create_dir(scratch.0.join(version)).unwrap();
+            std::fs::write(scratch.0.join(version).join("egret.yaml"), version).unwrap();
+        }
+        symlink("..v1", scratch.0.join("..data")).unwrap();
+        symlink("..data/egret.yaml", scratch.0.join("egret.yaml")).unwrap();
+        let file = scratch.0.join("egret.yaml");
+        (scratch, file)
+    }
+
+    #[test]
+    fn every_directory_on_the_way_is_found() {
+        let (scratch, file) = mounted("way");
+        let found = directories(&file);
+        assert!(found.contains(&scratch.0), "{found:?}");
+        assert!(found.contains(&scratch.0.join("..v1")), "{found:?}");
+        assert_eq!(directories(Path::new("egret-no-such.yaml")), BTreeSet::from([PathBuf::from(".")]));
+    }
+
+    #[test]
+    fn links_in_a_circle_end() {
+        let scratch = Scratch::new("circle");
+        symlink("b", scratch.0.join("a")).unwrap();
+        symlink("a", scratch.0.join("b")).unwrap();
+        assert!(directories(&scratch.0.join("a")).contains(&scratch.0));
+    }
+
+    #[test]
+    fn a_swapped_link_and_a_file_renamed_into_place_are_seen() {
+        let (scratch, file) = mounted("swap");
+        let (mut watch, mut changes) = Watch::start(&file).unwrap();
+        symlink("..v2", scratch.0.join("..data_new")).unwrap();
+        std::fs::rename(scratch.0.join("..data_new"), scratch.0.join("..data")).unwrap();
+        assert_eq!(changes.blocking_recv(), Some(()));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "..v2");
+        watch.refresh().unwrap();
+        std::fs::write(scratch.0.join("..v2").join("new"), "v3").unwrap();
+        std::fs::rename(scratch.0.join("..v2").join("new"), scratch.0.join("..v2").join("egret.yaml"))
+            .unwrap();
+        assert_eq!(changes.blocking_recv(), Some(()));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "v3");
+    }
+}
