@@ -1,6 +1,7 @@
 //! Any bytes as a chunked body.
 #![no_main]
 
+#[expect(dead_code, reason = "each target uses a part of the checks")]
 #[path = "../../crates/http1/tests/checks/mod.rs"]
 mod checks;
 

@@ -1,6 +1,7 @@
 //! Any bytes as messages one after the other: heads, bodies, and where each ends.
 #![no_main]
 
+#[expect(dead_code, reason = "each target uses a part of the checks")]
 #[path = "../../crates/http1/tests/checks/mod.rs"]
 mod checks;
 

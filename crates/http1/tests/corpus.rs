@@ -1,4 +1,5 @@
 //! Replays the corpus kept for the fuzzers, so that what once was found stays found.
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod checks;
 
