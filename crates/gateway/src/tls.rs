@@ -22,8 +22,8 @@ use crate::config::{ProviderTlsConfig, TlsVerify};
 pub use error::{CertificateProblem, TlsError};
 pub use stream::{DetachedTlsStream, TlsStream, handshake};
 
-/// Providers whose sessions are kept for resumption, per [`ClientTls`].
-const SESSIONS_MAX: usize = 1_024;
+/// Sessions kept for resumption per [`ClientTls`], eight to a host; their table is allocated at once.
+const SESSIONS_MAX: usize = 256;
 
 /// How to speak TLS to one provider, or to all hosts that are not configured. Sessions are resumed between all connections
 /// made with clones of the same value, so keep it over a reload that does not change it.

@@ -267,3 +267,69 @@ async fn both<T, E>(
     })
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    fn dns(hosts: &str, search: &[&str]) -> Dns {
+        let mut parsed = Hosts::default();
+        parsed.read_hosts_conf(hosts.as_bytes()).unwrap();
+        let config = DnsConfig { servers: vec![([127, 0, 0, 1], 1).into()], ..DnsConfig::default() };
+        let dns = Dns::new(&config, parsed).unwrap();
+        Dns { search: search.iter().map(|name| name.parse().unwrap()).collect(), dots_min: 2, ..dns }
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_name_of_the_hosts_file_is_asked_of_nobody() {
+        let dns = dns(
+            "192.0.2.1 one.example One\n2001:db8::1 one.example # not two.example\nbad three.example\n",
+            &[],
+        );
+        let addresses =
+            |host: &str| dns.in_hosts(&Name::from_ascii(host).unwrap()).map(|answer| answer.addresses);
+        let both: Vec<IpAddr> = vec!["2001:db8::1".parse().unwrap(), "192.0.2.1".parse().unwrap()];
+        assert_eq!(dns.lookup("one.example").await, Ok(Answer { addresses: both, ttl: Some(HOSTS_TTL) }));
+        assert_eq!(addresses("one"), Some(vec!["192.0.2.1".parse().unwrap()]));
+        assert_eq!(
+            (addresses("two.example"), addresses("three.example"), addresses("example")),
+            (None, None, None)
+        );
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_short_name_is_tried_under_the_search_domains_first_and_a_long_one_last() {
+        let dns = dns("", &["ns.svc.cluster.local", "cluster.local"]);
+        let names = |host: &str| {
+            let names = dns.whole_names(Name::from_ascii(host).unwrap(), host);
+            assert!(names.iter().all(Name::is_fqdn), "{names:?}");
+            names.iter().map(|name| name.to_ascii().trim_end_matches('.').to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("db"), ["db.ns.svc.cluster.local", "db.cluster.local", "db"]);
+        assert_eq!(
+            names("a.b.example"),
+            ["a.b.example", "a.b.example.ns.svc.cluster.local", "a.b.example.cluster.local"]
+        );
+        assert_eq!(names("my_bucket.s3.example")[0], "my_bucket.s3.example");
+    }
+
+    #[tokio::test(flavor = "local", start_paused = true)]
+    async fn the_second_family_is_waited_for_only_once_the_first_has_answered() {
+        async fn after(millis: u64, outcome: Result<u8, ()>) -> Result<u8, ()> {
+            sleep(Duration::from_millis(millis)).await;
+            outcome
+        }
+        let start = Instant::now();
+        assert_eq!(both(after(10, Ok(6)), after(40, Ok(4))).await, (Some(Ok(6)), Some(Ok(4))));
+        assert_eq!(start.elapsed().as_millis(), 40);
+        assert_eq!(both(pending(), after(10, Ok(4))).await, (None::<Result<u8, ()>>, Some(Ok(4))));
+        assert_eq!(start.elapsed().as_millis(), 100);
+        // A failure does not hurry the other.
+        assert_eq!(both(after(10, Err(())), after(1_000, Ok(4))).await, (Some(Err(())), Some(Ok(4))));
+        assert_eq!(start.elapsed().as_millis(), 1_100);
+    }
+}

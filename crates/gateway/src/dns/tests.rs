@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 
 use hickory_resolver::proto::op::{Message, ResponseCode};
+use hickory_resolver::proto::rr::rdata::CNAME;
 use hickory_resolver::proto::rr::{RData, Record, RecordType};
 use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
@@ -234,6 +235,20 @@ async fn name_server(socket: UdpSocket, queries: Arc<Semaphore>) {
             ("both.example" | "silent.example", RecordType::A) => Some(RData::from(ADDRESS)),
             ("both.example", RecordType::AAAA) => Some(RData::from("2001:db8::1".parse::<IpAddr>().unwrap())),
             ("silent.example", RecordType::AAAA) => continue,
+            ("alias.example", _) => {
+                let target = "target.example.".parse().unwrap();
+                answer.add_answer(Record::from_rdata(
+                    question.name().clone(),
+                    7,
+                    RData::CNAME(CNAME(target)),
+                ));
+                answer.add_answer(Record::from_rdata(
+                    "target.example.".parse().unwrap(),
+                    60,
+                    RData::from(ADDRESS),
+                ));
+                None
+            }
             ("broken.example", _) => {
                 answer.metadata.response_code = ResponseCode::ServFail;
                 None
@@ -272,6 +287,39 @@ async fn name_servers_are_asked_for_both_families_once() {
         start.elapsed()
     );
     assert_eq!(resolver.snapshot().entries, 4);
+}
+
+#[tokio::test(flavor = "local")]
+async fn an_alias_holds_no_longer_than_the_way_to_it() {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let servers = vec![socket.local_addr().unwrap()];
+    tokio::task::spawn_local(name_server(socket, Arc::new(Semaphore::new(0))));
+    let mut lookup = SystemLookup::new(&DnsConfig { servers, ..DnsConfig::default() });
+    let answer = lookup.lookup("alias.example".into()).await.unwrap();
+    assert_eq!((answer.addresses, answer.ttl), (vec![ADDRESS], Some(Duration::from_secs(7))));
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_name_server_that_is_silent_does_not_keep_from_the_next() {
+    let (silent, socket) =
+        (UdpSocket::bind("127.0.0.1:0").await.unwrap(), UdpSocket::bind("127.0.0.1:0").await.unwrap());
+    let servers = vec![silent.local_addr().unwrap(), socket.local_addr().unwrap()];
+    tokio::task::spawn_local(name_server(socket, Arc::new(Semaphore::new(0))));
+    let resolver = Resolver::start(&DnsConfig { servers, ..DnsConfig::default() }).unwrap();
+    assert_eq!(resolver.resolve("both.example").await.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_reload_changes_who_is_asked() {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let servers = vec![socket.local_addr().unwrap()];
+    tokio::task::spawn_local(name_server(socket, Arc::new(Semaphore::new(0))));
+    let timeout = egret_config::Duration::from_millis(50);
+    let before = DnsConfig { servers: vec![([127, 0, 0, 1], 1).into()], timeout, ..DnsConfig::default() };
+    let resolver = Resolver::start(&before).unwrap();
+    assert!(resolver.resolve("unheard.example").await.is_err());
+    resolver.reconfigure(&DnsConfig { servers, ..DnsConfig::default() });
+    assert_eq!(resolver.resolve("both.example").await.unwrap().len(), 2);
 }
 
 #[tokio::test(flavor = "local")]
