@@ -48,9 +48,10 @@ const fn is_in(byte: u8, set: &[u8]) -> bool {
     false
 }
 
+/// Whether all `bytes` are of `class`. Without a branch on each byte: nearly all messages are well-formed.
 #[inline]
 fn all(bytes: &[u8], class: u8) -> bool {
-    bytes.iter().all(|&byte| CLASSES[usize::from(byte)] & class != 0)
+    bytes.iter().fold(class, |classes, &byte| classes & CLASSES[usize::from(byte)]) == class
 }
 
 /// Whether `bytes` is a token: not empty, `tchar` only.

@@ -1,4 +1,4 @@
-//! The lines around chunks (RFC 9112 §7.1): reading them byte by byte, writing them on the stack.
+//! The lines before chunks (RFC 9112 §7.1): reading them, in pieces if need be, and writing them on the stack.
 
 use super::BodyError;
 
@@ -30,45 +30,59 @@ enum Part {
 }
 
 impl ChunkLine {
-    /// Takes in the next byte; the size once the line is complete. `extensions` counts the bytes of all extensions of
-    /// the body.
-    #[inline]
-    pub fn take(&mut self, byte: u8, extensions: &mut usize) -> Result<Option<u64>, BodyError> {
-        match (self.part, byte) {
-            (Part::Size, b'\r') if self.digits > 0 => self.part = Part::LineFeed,
-            (Part::Size, b';') if self.digits > 0 => self.part = Part::Extension,
-            (Part::Size, _) => self.take_digit(byte)?,
-            (Part::Extension, b'\r') => self.part = Part::LineFeed,
-            (Part::Extension, _) => {
-                if byte < b' ' || byte == 0x7f {
-                    return Err(BodyError::ChunkExtension);
-                }
-                *extensions += 1;
-                if *extensions > MAX_CHUNK_EXTENSIONS {
-                    return Err(BodyError::ChunkExtensionsTooLong);
-                }
-            }
-            (Part::LineFeed, b'\n') if self.size <= MAX_CHUNK => return Ok(Some(self.size)),
-            (Part::LineFeed, b'\n') => return Err(BodyError::ChunkTooLarge),
-            (Part::LineFeed, _) => return Err(BodyError::ChunkSize),
+    /// Takes in bytes of `input` up to the end of the line: how many, and the size once the line is complete.
+    /// `extensions` counts the bytes of all extensions of the body.
+    pub fn take(&mut self, input: &[u8], extensions: &mut usize) -> Result<(usize, Option<u64>), BodyError> {
+        let mut at = 0;
+        if self.part == Part::Size {
+            at = self.take_size(input)?;
         }
-        Ok(None)
+        if self.part == Part::Extension {
+            at += self.take_extension(&input[at..], extensions)?;
+        }
+        match (self.part, input.get(at)) {
+            (Part::LineFeed, Some(b'\n')) if self.size > MAX_CHUNK => Err(BodyError::ChunkTooLarge),
+            (Part::LineFeed, Some(b'\n')) => Ok((at + 1, Some(self.size))),
+            (Part::LineFeed, Some(_)) => Err(BodyError::ChunkSize),
+            (_, _) => Ok((at, None)),
+        }
     }
 
+    /// Takes in digits and the byte after them.
     #[inline]
-    fn take_digit(&mut self, byte: u8) -> Result<(), BodyError> {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            b'A'..=b'F' => byte - b'A' + 10,
-            _ => return Err(BodyError::ChunkSize),
-        };
-        if self.digits == MAX_DIGITS {
-            return Err(BodyError::ChunkSize);
+    fn take_size(&mut self, input: &[u8]) -> Result<usize, BodyError> {
+        for (at, &byte) in input.iter().enumerate() {
+            match char::from(byte).to_digit(16) {
+                Some(digit) if self.digits < MAX_DIGITS => {
+                    self.digits += 1;
+                    self.size = self.size << 4 | u64::from(digit);
+                }
+                None if self.digits > 0 && (byte == b'\r' || byte == b';') => {
+                    self.part = if byte == b'\r' { Part::LineFeed } else { Part::Extension };
+                    return Ok(at + 1);
+                }
+                _ => return Err(BodyError::ChunkSize),
+            }
         }
-        self.digits += 1;
-        self.size = self.size << 4 | u64::from(digit);
-        Ok(())
+        Ok(input.len())
+    }
+
+    /// Takes in an extension and the CR after it.
+    fn take_extension(&mut self, input: &[u8], extensions: &mut usize) -> Result<usize, BodyError> {
+        for (at, &byte) in input.iter().enumerate() {
+            if byte == b'\r' {
+                self.part = Part::LineFeed;
+                return Ok(at + 1);
+            }
+            if byte.is_ascii_control() {
+                return Err(BodyError::ChunkExtension);
+            }
+            *extensions += 1;
+            if *extensions > MAX_CHUNK_EXTENSIONS {
+                return Err(BodyError::ChunkExtensionsTooLong);
+            }
+        }
+        Ok(input.len())
     }
 }
 

@@ -12,22 +12,23 @@ use crate::{RequestFraming, ResponseFraming, Span};
 pub struct BodyDecoder {
     state: State,
     chunked: bool,
+    /// Bytes to come of the body ([`State::Length`]) or of the chunk ([`State::ChunkData`]), then at least one.
+    remaining: u64,
+    /// The line before a chunk ([`State::ChunkLine`]).
+    line: ChunkLine,
     /// Bytes of chunk extensions so far.
     extensions: usize,
     trailers: TrailerSection,
 }
 
-#[derive(Copy, Clone, Debug, Default)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
     Done,
-    /// So many bytes are to come, at least one.
-    Length(u64),
+    Length,
     UntilClose,
-    /// In the line before a chunk.
-    ChunkLine(ChunkLine),
-    /// So many bytes of the chunk are to come, at least one.
-    ChunkData(u64),
+    ChunkLine,
+    ChunkData,
     ChunkCarriageReturn,
     ChunkLineFeed,
     Trailers,
@@ -42,12 +43,13 @@ impl BodyDecoder {
 
     /// For a body of `length` bytes.
     pub fn length(length: u64) -> Self {
-        Self { state: if length == 0 { State::Done } else { State::Length(length) }, ..Self::default() }
+        let state = if length == 0 { State::Done } else { State::Length };
+        Self { state, remaining: length, ..Self::default() }
     }
 
     /// For a body in chunks.
     pub fn chunked() -> Self {
-        Self { state: State::ChunkLine(ChunkLine::default()), chunked: true, ..Self::default() }
+        Self { state: State::ChunkLine, chunked: true, ..Self::default() }
     }
 
     /// For a body that ends with the connection.
@@ -78,32 +80,20 @@ impl BodyDecoder {
     /// Takes in at least one byte of `input`, which is not empty, unless the body is done.
     #[inline]
     fn step(&mut self, input: &[u8]) -> Result<Step, BodyError> {
-        match &mut self.state {
+        match self.state {
             State::Done => return Ok(Step::Done),
-            State::Failed(error) => return Err(*error),
+            State::Failed(error) => return Err(error),
             State::UntilClose => return Ok(Step::Data(input.len())),
-            State::Length(remaining) => {
-                let len = take(remaining, input.len());
-                if *remaining == 0 {
-                    self.state = State::Done;
+            State::Length => return Ok(Step::Data(self.take_data(input, State::Done))),
+            State::ChunkData => return Ok(Step::Data(self.take_data(input, State::ChunkCarriageReturn))),
+            State::ChunkLine => {
+                let (len, size) = self.line.take(input, &mut self.extensions)?;
+                if let Some(size) = size {
+                    self.state = if size == 0 { State::Trailers } else { State::ChunkData };
+                    self.remaining = size;
+                    self.line = ChunkLine::default();
                 }
-                return Ok(Step::Data(len));
-            }
-            State::ChunkData(remaining) => {
-                let len = take(remaining, input.len());
-                if *remaining == 0 {
-                    self.state = State::ChunkCarriageReturn;
-                }
-                return Ok(Step::Data(len));
-            }
-            State::ChunkLine(line) => {
-                for (at, &byte) in input.iter().enumerate() {
-                    if let Some(size) = line.take(byte, &mut self.extensions)? {
-                        self.state = if size == 0 { State::Trailers } else { State::ChunkData(size) };
-                        return Ok(Step::Syntax(at + 1));
-                    }
-                }
-                return Ok(Step::Syntax(input.len()));
+                return Ok(Step::Syntax(len));
             }
             State::Trailers => {
                 let (len, done) = self.trailers.take(input)?;
@@ -112,16 +102,31 @@ impl BodyDecoder {
                 }
                 return Ok(Step::Syntax(len));
             }
+            State::ChunkCarriageReturn if input.starts_with(b"\r\n") => {
+                self.state = State::ChunkLine;
+                return Ok(Step::Syntax(2));
+            }
             State::ChunkCarriageReturn if input[0] == b'\r' => self.state = State::ChunkLineFeed,
-            State::ChunkLineFeed if input[0] == b'\n' => self.state = State::ChunkLine(ChunkLine::default()),
+            State::ChunkLineFeed if input[0] == b'\n' => self.state = State::ChunkLine,
             State::ChunkCarriageReturn | State::ChunkLineFeed => return Err(BodyError::ChunkEnd),
         }
         Ok(Step::Syntax(1))
     }
 
+    /// Takes in what of `input` is data, and goes on to `next` after the last of it.
+    #[inline]
+    fn take_data(&mut self, input: &[u8], next: State) -> usize {
+        let len = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(input.len());
+        self.remaining -= len as u64;
+        if self.remaining == 0 {
+            self.state = next;
+        }
+        len
+    }
+
     /// Whether the whole body was seen.
     pub fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        self.state == State::Done
     }
 
     /// Whether the body comes in chunks, also after its end.
@@ -155,7 +160,7 @@ impl BodyDecoder {
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
             State::Done => Some(0),
-            State::Length(remaining) => Some(remaining),
+            State::Length => Some(self.remaining),
             _ => None,
         }
     }
@@ -198,14 +203,6 @@ impl Step {
             Self::Done => 0,
         }
     }
-}
-
-/// Takes up to `available` bytes off `remaining` and says how many.
-#[inline]
-fn take(remaining: &mut u64, available: usize) -> usize {
-    let len = usize::try_from(*remaining).unwrap_or(usize::MAX).min(available);
-    *remaining -= len as u64;
-    len
 }
 
 #[cfg(test)]

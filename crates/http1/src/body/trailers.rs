@@ -21,6 +21,9 @@ pub(super) struct TrailerSection {
 impl TrailerSection {
     /// Takes in bytes of `input` up to the empty line that ends the section: how many, and whether it ended.
     pub fn take(&mut self, input: &[u8]) -> Result<(usize, bool), BodyError> {
+        if self.bytes.is_empty() && input.starts_with(b"\r\n") {
+            return Ok((2, true)); // no trailers, as nearly always: nothing is allocated
+        }
         for (at, &byte) in input.iter().enumerate() {
             let after_carriage_return = self.bytes.len() > self.line_start && self.bytes.ends_with(b"\r");
             if after_carriage_return != (byte == b'\n') {

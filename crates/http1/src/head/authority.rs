@@ -21,8 +21,9 @@ impl Authority {
         if bytes.first() == Some(&b'[') {
             return Self::parse_ipv6(bytes);
         }
-        // A name holds no colon, so the first one starts the port; a second one makes the port invalid.
-        match bytes.iter().position(|&byte| byte == b':') {
+        // A name holds no colon, and a port has up to five digits, so that the colon is among the last six bytes.
+        let tail = bytes.len().saturating_sub(1 + MAX_PORT_DIGITS);
+        match bytes[tail..].iter().position(|&byte| byte == b':').map(|colon| tail + colon) {
             None => is_host_name(bytes).then(|| Self { host: Span::new(0, bytes.len()), port: None }),
             Some(colon) if is_host_name(&bytes[..colon]) => {
                 Some(Self { host: Span::new(0, colon), port: Some(port(&bytes[colon + 1..])?) })
@@ -44,8 +45,11 @@ impl Authority {
     }
 }
 
+/// Most digits of a port, leading zeros among them.
+const MAX_PORT_DIGITS: usize = 5;
+
 fn port(digits: &[u8]) -> Option<u16> {
-    if digits.len() > 5 {
+    if digits.len() > MAX_PORT_DIGITS {
         return None;
     }
     decimal(digits).and_then(|number| u16::try_from(number).ok())

@@ -47,23 +47,23 @@ impl Facts {
         fields: &mut Vec<Field>,
     ) -> Result<Self, HeadError> {
         let mut facts = Self::default();
-        fields.clear();
-        // A line ends where the next name starts, and the last one before the CRLF that ends the head.
+        // Every field is set below, so those of the last head need not be cleared.
+        fields.resize(headers.len(), Field::default());
         check_line_end(head, head.len())?;
-        let mut lines = headers.iter().peekable();
-        while let Some(header) = lines.next() {
-            let line_end = lines.peek().map_or(head.len() - 2, |next| offset(head, next.name.as_bytes()));
+        for (at, (header, field)) in headers.iter().zip(fields.iter_mut()).enumerate() {
+            // A line ends where the next name starts, and the last one before the CRLF that ends the head.
+            let line_end =
+                headers.get(at + 1).map_or(head.len() - 2, |next| offset(head, next.name.as_bytes()));
             check_line_end(head, line_end)?;
             let known = KnownField::of(header.name.as_bytes());
-            let field = Field {
+            *field = Field {
                 name: span(head, header.name.as_bytes()),
                 value: span(head, header.value),
                 known,
                 hop_by_hop: known.is_hop_by_hop(),
-                line_end: u32::try_from(line_end).unwrap_or(u32::MAX),
+                line_end: narrow(line_end),
             };
-            facts.note(&field, header.value, version)?;
-            fields.push(field);
+            facts.note(field, header.value, version)?;
         }
         if facts.chunked && facts.content_length.is_some() {
             return Err(HeadError::LengthAndTransferEncoding);
@@ -132,15 +132,22 @@ pub(super) fn check_line_end(head: &[u8], end: usize) -> Result<(), HeadError> {
     if head[..end].ends_with(b"\r\n") { Ok(()) } else { Err(HeadError::BareLineFeed) }
 }
 
+/// An offset into a head.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "a head is at most MAX_HEAD bytes long")]
+fn narrow(offset: usize) -> u32 {
+    offset as u32
+}
+
 /// Where `part`, a slice of `head`, starts in it.
 #[inline]
 fn offset(head: &[u8], part: &[u8]) -> usize {
-    part.as_ptr().addr().wrapping_sub(head.as_ptr().addr()).min(head.len())
+    part.as_ptr().addr().wrapping_sub(head.as_ptr().addr())
 }
 
 /// `part`, a slice of `head`, as a span.
 #[inline]
 pub(super) fn span(head: &[u8], part: &[u8]) -> Span {
-    let start = offset(head, part);
-    Span::new(start, start + part.len())
+    let start = narrow(offset(head, part));
+    Span { start, end: start.wrapping_add(narrow(part.len())) }
 }

@@ -109,29 +109,67 @@ const SLOT_BITS: u32 = 9;
 /// Marks a slot without name.
 const EMPTY: u8 = u8::MAX;
 /// The multiplier under which no two names share a slot.
-const MULTIPLIER: u32 = find_multiplier();
+const MULTIPLIER: u64 = find_multiplier();
 /// Place in [`NAMES`] for each slot.
 const SLOTS: [u8; 1 << SLOT_BITS] = build_slots();
-/// No known name is longer.
-const MAX_NAME: usize = 32;
+/// The key of each name.
+const KEYS: [Key; NAMES.len()] = build_keys();
 
-/// Slot of a name, from its length and three of its letters. Or-ing 0x20 lowers letters; what it does to other
-/// bytes does not matter, as the whole name is compared afterwards.
-#[expect(clippy::cast_possible_truncation, reason = "the length was checked against MAX_NAME")]
-const fn slot(name: &[u8], multiplier: u32) -> usize {
-    let last = name.len() - 1;
-    let letters = (name[0] as u32) | ((name[last / 2] as u32) << 8) | ((name[last] as u32) << 16) | 0x20_2020;
-    ((letters | ((last as u32) << 24)).wrapping_mul(multiplier) >> (u32::BITS - SLOT_BITS)) as usize
+/// Both ends of a name, eight bytes of each, in lower case. For names of up to 16 bytes that is all of it; with shorter
+/// names the ends overlap, or the rest is zero. Together with the length it takes the place of the name.
+///
+/// Letters are lowered by or-ing 0x20. In a token no other byte becomes a lower-case letter, a digit or a hyphen by
+/// that, so that no name is taken for a known one.
+#[derive(Copy, Clone, PartialEq, Eq)]
+struct Key {
+    first: u64,
+    last: u64,
+    len: usize,
 }
 
-/// Tries multipliers until one gives every name a slot of its own; a name that makes this fail does not compile.
-const fn find_multiplier() -> u32 {
-    let mut multiplier = 0x9e37_79b1_u32;
+impl Key {
+    #[inline]
+    const fn of(name: &[u8]) -> Self {
+        const LOWER: u64 = 0x2020_2020_2020_2020;
+        let len = name.len();
+        if let (Some(first), Some(last)) = (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+            Self { first: u64::from_le_bytes(*first) | LOWER, last: u64::from_le_bytes(*last) | LOWER, len }
+        } else if let (Some(first), Some(last)) = (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+            let both = (u32::from_le_bytes(*first) as u64) | ((u32::from_le_bytes(*last) as u64) << 32);
+            Self { first: both | LOWER, last: 0, len }
+        } else if let (Some(first), Some(last)) = (name.first_chunk::<2>(), name.last_chunk::<2>()) {
+            let both = (u16::from_le_bytes(*first) as u64) | ((u16::from_le_bytes(*last) as u64) << 32);
+            Self { first: both | LOWER, last: 0, len }
+        } else {
+            Self { first: 0, last: 0, len }
+        }
+    }
+
+    #[inline]
+    const fn slot(self, multiplier: u64) -> usize {
+        let mixed = self.first ^ self.last.rotate_left(23) ^ ((self.len as u64) << 56);
+        (mixed.wrapping_mul(multiplier) >> (u64::BITS - SLOT_BITS)) as usize
+    }
+}
+
+const fn build_keys() -> [Key; NAMES.len()] {
+    let mut keys = [Key { first: 0, last: 0, len: 0 }; NAMES.len()];
+    let mut at = 0;
+    while at < NAMES.len() {
+        keys[at] = Key::of(NAMES[at]);
+        at += 1;
+    }
+    keys
+}
+
+/// Tries multipliers until one gives every name a slot of its own; names that cannot have one do not compile.
+const fn find_multiplier() -> u64 {
+    let mut multiplier = 0x9e37_79b9_7f4a_7c15_u64;
     loop {
         let mut used = [0_u64; (1 << SLOT_BITS) / 64];
         let mut at = 0;
-        while at < NAMES.len() {
-            let slot = slot(NAMES[at], multiplier);
+        while at < KEYS.len() {
+            let slot = KEYS[at].slot(multiplier);
             let bit = 1 << (slot % 64);
             if used[slot / 64] & bit != 0 {
                 break;
@@ -139,7 +177,7 @@ const fn find_multiplier() -> u32 {
             used[slot / 64] |= bit;
             at += 1;
         }
-        if at == NAMES.len() {
+        if at == KEYS.len() {
             return multiplier;
         }
         multiplier = multiplier.wrapping_mul(5).wrapping_add(2);
@@ -151,36 +189,24 @@ const fn build_slots() -> [u8; 1 << SLOT_BITS] {
     assert!(NAMES.len() < EMPTY as usize);
     let mut slots = [EMPTY; 1 << SLOT_BITS];
     let mut at = 0;
-    while at < NAMES.len() {
-        assert!(NAMES[at].len() <= MAX_NAME);
-        slots[slot(NAMES[at], MULTIPLIER)] = at as u8;
+    while at < KEYS.len() {
+        slots[KEYS[at].slot(MULTIPLIER)] = at as u8;
         at += 1;
     }
     slots
-}
-
-/// Whether `name`, a token, equals `lower` but for case. Lengths must agree.
-///
-/// In a token no byte but an upper-case letter becomes a lower-case letter, digit or hyphen by or-ing 0x20, so
-/// eight bytes are compared at a time.
-fn equals_lower(name: &[u8], lower: &[u8]) -> bool {
-    let (words, rest) = name.as_chunks::<8>();
-    let (lower_words, lower_rest) = lower.as_chunks::<8>();
-    let lowered = |word: &[u8; 8]| u64::from_ne_bytes(*word) | 0x2020_2020_2020_2020;
-    words.iter().zip(lower_words).all(|(word, lower)| lowered(word) == u64::from_ne_bytes(*lower))
-        && rest.iter().zip(lower_rest).all(|(byte, lower)| byte | 0x20 == *lower)
 }
 
 impl KnownField {
     /// The field that `name`, a token of any case, stands for.
     #[inline]
     pub fn of(name: &[u8]) -> Self {
-        if name.is_empty() || name.len() > MAX_NAME {
-            return Self::Other;
-        }
-        let at = usize::from(SLOTS[slot(name, MULTIPLIER)]);
-        match NAMES.get(at) {
-            Some(lower) if lower.len() == name.len() && equals_lower(name, lower) => VARIANTS[at],
+        let key = Key::of(name);
+        let at = usize::from(SLOTS[key.slot(MULTIPLIER)]);
+        // The key leaves out the middle of long names.
+        match KEYS.get(at) {
+            Some(known) if *known == key && (key.len <= 16 || name.eq_ignore_ascii_case(NAMES[at])) => {
+                VARIANTS[at]
+            }
             _ => Self::Other,
         }
     }
