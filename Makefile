@@ -74,12 +74,15 @@ instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of 
 	@$(say) "Instruction counts"
 	@GUNGRAUN_RUNNER=$(CURDIR)/$(PEERS)/bin/gungraun-runner cargo bench --locked --workspace --bench '*'
 
-# The stable compiler with its unstable flags let through, rather than a nightly that would have to be downloaded.
+# The stable compiler with its unstable flags let through, rather than a nightly that would have to be downloaded. What the
+# fuzzer finds goes to fuzz/target/corpus, so that the kept corpus grows by choice alone.
+fuzz: export PATH := $(CURDIR)/$(PEERS)/bin:$(PATH)
 fuzz: $(PEERS)/cargo-fuzz-$(CARGO_FUZZ) ## Fuzz every target for FUZZ_SECONDS (60)
-	@for target in $$(PATH="$(CURDIR)/$(PEERS)/bin:$$PATH" cargo fuzz list); do \
-		printf '\n==> Fuzzing %s for %s s\n' $$target $(FUZZ_SECONDS); \
-		RUSTC_BOOTSTRAP=1 PATH="$(CURDIR)/$(PEERS)/bin:$$PATH" \
-			cargo fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 || exit 1; \
+	@for target in $$(cargo fuzz list); do \
+		$(say) "Fuzzing $$target for $(FUZZ_SECONDS) s"; \
+		mkdir -p fuzz/target/corpus/$$target; \
+		RUSTC_BOOTSTRAP=1 cargo fuzz run $$target fuzz/target/corpus/$$target fuzz/corpus/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
 
 deny: $(PEERS)/cargo-deny-$(CARGO_DENY) ## Licences, duplicates, sources and advisories of all dependencies
