@@ -29,7 +29,7 @@ pub(crate) async fn connect(
     let provider = view.plan.provider_by_authority(&authority);
     let plan = view.plan.other_hosts.tunnel(authority, provider);
     let upstream = Upstream::new(Arc::new(plan), client.worker.number);
-    let connection = match upstream.connect(&client.worker).await {
+    let connection = match upstream.open(&client.worker).await {
         Ok((connection, _)) => connection,
         Err(failure) => return exchange::refuse(client, desk, view, &failure, begun).await,
     };

@@ -150,6 +150,11 @@ impl Upstream {
             self.counters().pool_steals.add(1);
             return Ok((connection, DialTimes::default()));
         }
+        self.open(worker).await
+    }
+
+    /// A new connection.
+    pub async fn open(&self, worker: &Worker) -> Result<(Connection, DialTimes), Failure> {
         let Some(open) = self.plan.try_open() else {
             let most = self.plan.pool.connections;
             let detail = format!(
