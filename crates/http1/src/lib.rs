@@ -6,6 +6,32 @@
 //!
 //! It is strict on purpose: a message that two implementations could read differently is refused, never repaired
 //! (RFC 9112 §11.2). Each rule is a variant of [`HeadError`] or [`BodyError`].
+//!
+//! ```
+//! use egret_http1::{BodyDecoder, Edits, HeadLimits, Progress, RequestHead, Slices};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let received = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi";
+//! let mut head = RequestHead::new();
+//! assert_eq!(head.parse(received, &HeadLimits::default())?, Progress::Complete);
+//!
+//! let mut edits = Edits::new();
+//! edits.remove_hop_by_hop(&head.fields);
+//! edits.insert("via", b"1.1 egret");
+//! let mut slices = Slices::new();
+//! head.render(received, &edits, &mut slices);
+//! let sent: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+//! assert_eq!(sent, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nvia: 1.1 egret\r\n\r\n");
+//!
+//! let mut body = BodyDecoder::from(head.framing);
+//! let mut spans = Vec::new();
+//! let rest = &received[head.len..];
+//! assert_eq!(body.decode(rest, &mut spans)?, 2);
+//! assert_eq!(spans[0].of(rest), b"hi");
+//! assert!(body.is_done());
+//! # Ok(())
+//! # }
+//! ```
 
 mod body;
 mod edits;

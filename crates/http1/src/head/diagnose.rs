@@ -29,9 +29,9 @@ fn common(head: &[u8], error: httparse::Error) -> HeadError {
     match error {
         httparse::Error::TooManyHeaders => HeadError::TooManyFields,
         httparse::Error::HeaderName | httparse::Error::HeaderValue => fields(head),
-        // An end of line was expected and something else came: a CR alone, or more text.
-        _ if has_bare_carriage_return(head) => HeadError::BareCarriageReturn,
-        _ => HeadError::StartLine,
+        // An end of line was expected and something else came: more text on the start line, or a CR alone.
+        _ if first_line_has_more(head) => HeadError::StartLine,
+        _ => HeadError::BareCarriageReturn,
     }
 }
 
@@ -106,7 +106,8 @@ fn field(line: &[u8], first: bool) -> Option<HeadError> {
     }
 }
 
-/// Whether some CR is followed by a byte other than LF.
-fn has_bare_carriage_return(bytes: &[u8]) -> bool {
-    bytes.windows(2).any(|pair| pair[0] == b'\r' && pair[1] != b'\n')
+/// Whether the start line goes on after its version.
+fn first_line_has_more(head: &[u8]) -> bool {
+    let version = first_line(head).splitn(3, |&byte| byte == b' ').nth(2);
+    !head.starts_with(b"\r") && version.is_some_and(|version| version.len() > b"HTTP/1.1".len())
 }
