@@ -95,7 +95,7 @@ impl Document<'_> {
                     let entry = &mapping.entries[*step];
                     push_key(&mut path, &entry.key);
                     spot = if left == 0 && error.at_key {
-                        Spot { hide_value: true, ..Spot::of_key(&entry.key, entry.key_at) }
+                        Spot { hide_value: true, ..Spot::of_key(entry, self.text) }
                     } else {
                         Spot::of_entry(entry, self.text)
                     };
@@ -228,14 +228,16 @@ impl Spot {
         Self { at: node.at, width: width(node, text), hide_value: false }
     }
 
-    fn of_key(key: &str, at: Position) -> Self {
-        Self { at, width: key.chars().count(), hide_value: false }
+    fn of_key(entry: &tree::Entry, text: &str) -> Self {
+        let at = entry.key_at;
+        let width = quoted_width(at, text).unwrap_or_else(|| entry.key.chars().count());
+        Self { at, width, hide_value: false }
     }
 
     /// The value where it is one word, else the key: a mapping has no place of its own that says anything.
     fn of_entry(entry: &tree::Entry, text: &str) -> Self {
         match entry.node.value {
-            Value::Mapping(_) | Value::Sequence(_) | Value::Null => Self::of_key(&entry.key, entry.key_at),
+            Value::Mapping(_) | Value::Sequence(_) | Value::Null => Self::of_key(entry, text),
             _ => Self::of(&entry.node, text),
         }
     }
@@ -247,11 +249,21 @@ fn width(node: &Node, text: &str) -> usize {
     if matches!(node.value, Value::Sequence(_) | Value::Mapping(_)) {
         return 1;
     }
-    let line = text.lines().nth(node.at.line.saturating_sub(1)).unwrap_or_default();
-    let mut rest = line.chars().skip(node.at.column.saturating_sub(1));
-    match rest.next() {
-        Some(quote @ ('"' | '\'')) => rest.position(|c| c == quote).map_or(1, |end| end + 2),
-        Some(_) => 1 + rest.take_while(|c| !c.is_whitespace() && !matches!(c, ',' | '}' | ']')).count(),
-        None => 1,
-    }
+    quoted_width(node.at, text).unwrap_or_else(|| {
+        let rest = from(node.at, text);
+        rest.take_while(|c| !c.is_whitespace() && !matches!(c, ',' | '}' | ']')).count().max(1)
+    })
+}
+
+/// How many characters stand between the quotes that start here, with them; `None` where no quote does.
+fn quoted_width(at: Position, text: &str) -> Option<usize> {
+    let mut rest = from(at, text);
+    let quote = rest.next().filter(|c| matches!(c, '"' | '\''))?;
+    Some(rest.position(|c| c == quote).map_or(1, |end| end + 2))
+}
+
+/// The line's characters from there on.
+fn from(at: Position, text: &str) -> impl Iterator<Item = char> {
+    let line = text.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
+    line.chars().skip(at.column.saturating_sub(1))
 }

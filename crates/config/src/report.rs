@@ -219,20 +219,29 @@ impl fmt::Display for Harmless<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chars: Vec<char> = self.0.chars().collect();
         let mut next = 0;
-        while let Some(c) = chars.get(next) {
+        while next < chars.len() {
+            if let Some(hidden) = credentials(&chars, next) {
+                f.write_str("…")?;
+                next = hidden.end;
+            }
+            let c = chars[next];
             if c.is_control() {
                 write!(f, "{}", c.escape_default())?;
             } else {
                 write!(f, "{c}")?;
             }
             next += 1;
-            if chars[..next].ends_with(&[':', '/', '/'])
-                && let Some(hidden) = user_information(&chars, next)
-            {
-                f.write_str("…")?;
-                next = hidden.end;
-            }
         }
         Ok(())
     }
+}
+
+/// The user information that starts here, where it does: behind `://`, or as `user:password@` in a message on a part of a URL.
+fn credentials(text: &[char], from: usize) -> Option<std::ops::Range<usize>> {
+    let before = &text[..from];
+    let quote = |c: &char| matches!(c, '`' | '"' | '\'');
+    let in_url = before.ends_with(&[':', '/', '/']);
+    let starts_word = before.last().is_none_or(|c| c.is_whitespace() || quote(c)) && !quote(&text[from]);
+    let range = user_information(text, from).filter(|range| !range.is_empty())?;
+    (in_url || starts_word && text[range.clone()].contains(&':')).then_some(range)
 }

@@ -274,6 +274,24 @@ fn no_report_shows_what_may_be_a_secret() {
 }
 
 #[test]
+fn credentials_in_a_message_are_left_out() {
+    let problems = |_: &Config| {
+        vec![Problem::new(
+            "mode",
+            "`user:hunter2@host` and user:hunter2@host and http://hunter2@host/x; a:b c@d and `x@y` stay",
+        )]
+    };
+    let report = load("egret.yaml", "mode: off", problems).unwrap_err().to_string();
+    assert!(report.contains("`…@host` and …@host and http://…@host/x; a:b c@d and `x@y` stay"), "{report}");
+}
+
+#[test]
+fn a_quoted_key_is_marked_with_its_quotes() {
+    let report = report("\"mo de\": 1");
+    assert!(report.ends_with("1 | \"mo de\": …\n  | ^^^^^^^"), "{report}");
+}
+
+#[test]
 fn a_long_line_is_cut_around_the_problem() {
     let text = format!(
         "listen: [{}{{ adress: x }}{}]",

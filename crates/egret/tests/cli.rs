@@ -334,6 +334,46 @@ fn the_demo_prints_a_heading_and_three_lines_that_work() {
     assert!(get(address(&part(2, 1)), "/metrics").starts_with("HTTP/1.1 200"), "{lines:?}");
 }
 
+/// A demo with a stream of server-sent events under way through it.
+fn streaming(name: &str, target: &str) -> (Running, BufReader<TcpStream>) {
+    let file = scratch(name, FREE_PORTS);
+    let mut running = Running::start(&["run", "--demo", "--config", file.to_str().expect("a path in UTF-8")]);
+    let gateway = running.address("gateway listening");
+    running.line("/metrics");
+    let mut stream = TcpStream::connect(gateway).expect("the port takes connections");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: {gateway}\r\n\r\n").expect("the request is sent");
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    while !line.starts_with("data:") {
+        line.clear();
+        assert!(stream.read_line(&mut line).expect("events come") > 0, "the stream ended early");
+    }
+    (running, stream)
+}
+
+#[test]
+fn being_told_to_stop_lets_what_is_under_way_end() {
+    let (mut running, mut stream) = streaming("drain", "/demo/sse?count=4&duration=1s");
+    running.signal("TERM");
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).expect("the stream ends well");
+    assert_eq!(rest.matches("data:").count(), 3, "{rest}");
+    assert!(rest.ends_with("0\r\n\r\n"), "the last chunk came: {rest}");
+    running.line("drained");
+    assert_eq!(running.wait().code(), Some(0));
+}
+
+#[test]
+fn being_told_twice_stops_at_once() {
+    let (mut running, _stream) = streaming("twice", "/demo/sse?count=10&duration=10s");
+    running.signal("TERM");
+    running.line("draining");
+    running.signal("INT");
+    running.line("stopped at once");
+    assert_eq!(running.wait().code(), Some(1));
+}
+
 #[test]
 fn the_provider_runs_alone_until_it_is_told_to_stop() {
     let mut running = Running::start(&["provider", "--listen", "127.0.0.1:0"]);
