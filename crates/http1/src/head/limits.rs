@@ -31,7 +31,7 @@ impl HeadLimits {
     }
 
     /// Most field lines, the hard maximum applied.
-    pub(super) fn fields(&self) -> usize {
+    pub(super) fn max_fields(&self) -> usize {
         self.fields.min(MAX_FIELDS)
     }
 }

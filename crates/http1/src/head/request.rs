@@ -71,38 +71,17 @@ impl RequestHead {
     /// once, and a head that breaks a limit is refused as soon as that is known. After anything else the next call
     /// starts a new head; the caller drops `len` bytes before it.
     pub fn parse(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
-        let result = self.parse_or_scan(buffer, limits);
-        if result != Ok(Progress::Partial) {
-            self.reset();
-        }
+        let mut scan = std::mem::take(&mut self.scan);
+        let result = scan.run(buffer, limits, || self.parse_whole(buffer, limits));
+        self.scan = scan;
         result
-    }
-
-    fn parse_or_scan(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
-        if self.scan.is_fresh() {
-            if self.parse_whole(buffer, limits)? == Progress::Complete {
-                return Ok(Progress::Complete);
-            }
-            return match self.scan.advance(buffer, limits)? {
-                Progress::Partial => Ok(Progress::Partial),
-                Progress::Complete => Err(HeadError::StartLine),
-            };
-        }
-        match self.scan.advance(buffer, limits)? {
-            Progress::Partial => Ok(Progress::Partial),
-            Progress::Complete => match self.parse_whole(buffer, limits)? {
-                Progress::Complete => Ok(Progress::Complete),
-                // The parsers disagree on where the head ends: such a head is not to be trusted.
-                Progress::Partial => Err(HeadError::StartLine),
-            },
-        }
     }
 
     fn parse_whole(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
         let window = limits.window(buffer);
         let mut headers = [const { MaybeUninit::uninit() }; MAX_FIELDS];
         let mut request = httparse::Request::new(&mut []);
-        let parsed = request.parse_with_uninit_headers(window, &mut headers[..limits.fields()]);
+        let parsed = request.parse_with_uninit_headers(window, &mut headers[..limits.max_fields()]);
         let len = match parsed {
             Ok(httparse::Status::Complete(len)) => len,
             Ok(httparse::Status::Partial) => return Ok(Progress::Partial),

@@ -68,39 +68,14 @@ impl ResponseHead {
         limits: &HeadLimits,
         request_method: Method,
     ) -> Result<Progress, HeadError> {
-        let result = self.parse_or_scan(buffer, limits, request_method);
-        if result != Ok(Progress::Partial) {
-            self.reset();
-        }
-        result
-    }
-
-    fn parse_or_scan(
-        &mut self,
-        buffer: &[u8],
-        limits: &HeadLimits,
-        request_method: Method,
-    ) -> Result<Progress, HeadError> {
         if matches!(buffer.first(), Some(b'\r' | b'\n')) {
+            self.reset();
             return Err(HeadError::EmptyLine);
         }
-        if self.scan.is_fresh() {
-            if self.parse_whole(buffer, limits, request_method)? == Progress::Complete {
-                return Ok(Progress::Complete);
-            }
-            return match self.scan.advance(buffer, limits)? {
-                Progress::Partial => Ok(Progress::Partial),
-                Progress::Complete => Err(HeadError::StartLine),
-            };
-        }
-        match self.scan.advance(buffer, limits)? {
-            Progress::Partial => Ok(Progress::Partial),
-            Progress::Complete => match self.parse_whole(buffer, limits, request_method)? {
-                Progress::Complete => Ok(Progress::Complete),
-                // The parsers disagree on where the head ends: such a head is not to be trusted.
-                Progress::Partial => Err(HeadError::StartLine),
-            },
-        }
+        let mut scan = std::mem::take(&mut self.scan);
+        let result = scan.run(buffer, limits, || self.parse_whole(buffer, limits, request_method));
+        self.scan = scan;
+        result
     }
 
     fn parse_whole(
@@ -115,7 +90,7 @@ impl ResponseHead {
         let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
             &mut response,
             window,
-            &mut headers[..limits.fields()],
+            &mut headers[..limits.max_fields()],
         );
         let len = match parsed {
             Ok(httparse::Status::Complete(len)) => len,

@@ -16,14 +16,34 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// Whether nothing was looked through so far.
-    pub fn is_fresh(&self) -> bool {
-        self.scanned == 0
+    /// Parses the head in `buffer` with `parse_whole`: at once, in the hope that it is whole, and if it is not, again only
+    /// once its end has come. After anything but [`Progress::Partial`] the scan is as new.
+    #[inline]
+    pub fn run(
+        &mut self,
+        buffer: &[u8],
+        limits: &HeadLimits,
+        mut parse_whole: impl FnMut() -> Result<Progress, HeadError>,
+    ) -> Result<Progress, HeadError> {
+        if self.scanned == 0 && parse_whole()? == Progress::Complete {
+            return Ok(Progress::Complete);
+        }
+        let known_partial = self.scanned == 0;
+        let mut scan = std::mem::take(self);
+        match scan.advance(buffer, limits)? {
+            Progress::Partial => *self = scan,
+            Progress::Complete if !known_partial && parse_whole()? == Progress::Complete => {
+                return Ok(Progress::Complete);
+            }
+            // The parser and the scan disagree on where the head ends: such a head is not to be trusted.
+            Progress::Complete => return Err(HeadError::StartLine),
+        }
+        Ok(Progress::Partial)
     }
 
     /// Looks through the bytes that are new in `buffer`: complete once the empty line that ends the head is there.
     /// What can be refused without the rest is refused: bare line feeds, and every limit.
-    pub fn advance(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
+    fn advance(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
         let window = limits.window(buffer);
         if self.scanned > window.len() {
             *self = Self::default(); // not the bytes of the last call: start again
@@ -60,7 +80,7 @@ impl Scan {
             0 if len > limits.start_line => return Err(HeadError::StartLineTooLong),
             0 => {}
             _ if len == 0 => return Ok(Progress::Complete),
-            fields if fields > limits.fields() => return Err(HeadError::TooManyFields),
+            fields if fields > limits.max_fields() => return Err(HeadError::TooManyFields),
             _ => {}
         }
         self.lines += 1;
@@ -149,6 +169,12 @@ mod tests {
         assert_eq!(head.parse(whole, &LIMITS), Ok(Progress::Complete), "a shorter buffer is another one");
         assert_eq!(head.parse(b"GET / HTTP/1.0\n", &LIMITS), Err(HeadError::BareLineFeed));
         assert_eq!(head.parse(whole, &LIMITS), Ok(Progress::Complete));
+
+        let mut head = ResponseHead::new();
+        let get = crate::Method::Get;
+        assert_eq!(head.parse(b"HTTP/1.1 204", &LIMITS, get), Ok(Progress::Partial));
+        assert_eq!(head.parse(b"\r\nHTTP/1.1 204 x\r\n", &LIMITS, get), Err(HeadError::EmptyLine));
+        assert_eq!(head.parse(b"HTTP/1.1 204 x\r\n\r\n", &LIMITS, get), Ok(Progress::Complete));
     }
 
     #[test]
