@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use egret_config::Problem;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::oneshot;
+use tracing::warn;
 
 use crate::acceptor;
 use crate::access_log::AccessLog;
@@ -88,6 +90,7 @@ impl Gateway {
         providers: &Providers,
         own: &[SocketAddr],
     ) -> Result<Arc<Self>, StartError> {
+        raise_descriptor_limit();
         let workers = config.workers.count();
         let (listeners, sockets, bound) = bind_all(config, &[])?;
         let plan = Plan::compile(&bound, providers, own, workers, None).map_err(StartError::Config)?;
@@ -233,6 +236,16 @@ impl Gateway {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that can panic happens while it is held; if it did, the state would still be whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Raises the soft limit of open files to the hard one. Many systems start a process with 1,024, and an exchange takes two.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
+    {
+        warn!(%error, current = limit.current, "the limit of open files could not be raised");
     }
 }
 
