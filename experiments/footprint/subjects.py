@@ -73,13 +73,13 @@ class Origin:
     def __init__(self, setup: Setup) -> None:
         self.port = free_port()
         self.tls_port = free_port()
-        self.ca = setup.directory / "origin.pem"
+        self.ca = setup.directory / "ca.pem"
         tls = ""
         if setup.case.origin_tls:
-            key = setup.directory / "origin.key"
-            self._make_certificate(key)
+            certificate, key = setup.directory / "origin.pem", setup.directory / "origin.key"
+            self._make_certificates(certificate, key)
             listen = f"listen 127.0.0.1:{self.tls_port} ssl backlog=4096;"
-            tls = f"{listen} ssl_certificate {self.ca}; ssl_certificate_key {key};"
+            tls = f"{listen} ssl_certificate {certificate}; ssl_certificate_key {key};"
         (setup.directory / "1m").write_bytes(bytes(1024 * 1024))
         body = "x" * 109
         config = render("origin.conf", setup.directory, user=nginx_user(), port=self.port, tls=tls, body=body)
@@ -92,11 +92,19 @@ class Origin:
         _, text = fetch(self.port, "/status")
         return int(text.split(b"requests")[1].split()[0])
 
-    def _make_certificate(self, key: Path) -> None:
-        name = ["-subj", "/CN=origin", "-addext", "subjectAltName=IP:127.0.0.1,DNS:origin"]
+    def _make_certificates(self, certificate: Path, key: Path) -> None:
+        """An authority and a certificate that it issued: not all take one that is both."""
+        ca_key = self.ca.with_suffix(".key")
+        self._openssl(self.ca, ca_key, "/CN=footprint", ["basicConstraints=critical,CA:TRUE"])
+        names = ["subjectAltName=IP:127.0.0.1,DNS:origin", "basicConstraints=critical,CA:FALSE"]
+        self._openssl(certificate, key, "/CN=origin", names, "-CA", str(self.ca), "-CAkey", str(ca_key))
+
+    @staticmethod
+    def _openssl(certificate: Path, key: Path, subject: str, extensions: list[str], *issuer: str) -> None:
         command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-        files = ["-days", "2", "-keyout", str(key), "-out", str(self.ca)]
-        subprocess.run([*command, *files, *name], check=True, capture_output=True)
+        files = ["-days", "2", "-keyout", str(key), "-out", str(certificate), "-subj", subject]
+        added = [word for extension in extensions for word in ("-addext", extension)]
+        subprocess.run([*command, *files, *added, *issuer], check=True, capture_output=True)
 
 
 class Subject(ABC):
