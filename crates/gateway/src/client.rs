@@ -91,7 +91,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
 }
 
 impl Client {
-    fn new(worker: Rc<Worker>, stream: Stream, listener: SocketAddr) -> Self {
+    /// A connection that came in by `listener`; the acceptor has counted it for this worker.
+    pub fn new(worker: Rc<Worker>, stream: Stream, listener: SocketAddr) -> Self {
         worker.counters().accepted.add(1);
         worker.counters().open.add(1);
         let timer = worker.timers.timer();

@@ -240,3 +240,233 @@ fn parse_scheme(scheme: &[u8]) -> Result<bool, Failure> {
 fn bad_authority(error: AuthorityError) -> Failure {
     Failure::new(ErrorKind::BadRequest, format!("the host cannot be called: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    use egret_http1::{Edits, HeadLimits, Progress};
+    use tokio::runtime::{Builder, LocalOptions};
+
+    use super::*;
+    use crate::access_log::AccessLog;
+    use crate::config::{AccessLogConfig, DnsConfig, GatewayConfig, ListenConfig, ProviderConfig, Providers};
+    use crate::dns::Resolver;
+    use crate::forward::{edit_request, survey};
+    use crate::plan::Plan;
+    use crate::worker::{Shared, Worker};
+
+    const OWN: &str = "127.0.0.1:8000";
+    const REVERSE: &str = "127.0.0.1:8002";
+
+    fn provider(url: &str) -> ProviderConfig {
+        ProviderConfig {
+            url: url.to_owned(),
+            timeouts: Default::default(),
+            tls: Default::default(),
+            pool: Default::default(),
+        }
+    }
+
+    fn plan() -> Plan {
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let config = GatewayConfig {
+            listen: vec![
+                ListenConfig { address: address(OWN), provider: None },
+                ListenConfig { address: address(REVERSE), provider: Some("maps".to_owned()) },
+            ],
+            names: vec!["egret.internal".to_owned()],
+            ..GatewayConfig::default()
+        };
+        let providers = Providers::from([
+            ("maps".to_owned(), provider("http://maps.example:8080/v2/")),
+            ("stripe".to_owned(), provider("https://api.stripe.example")),
+        ]);
+        Plan::compile(&config, &providers, &[], 1, None).unwrap()
+    }
+
+    /// The request as it would be sent on, and to whom; or the error's slug.
+    fn forwarded(listener: &str, request: &str) -> Result<(String, String), &'static str> {
+        let runtime =
+            Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+        runtime.block_on(async {
+            let resolver = Resolver::start(&DnsConfig::default()).unwrap();
+            let access_log = AccessLog::start(&AccessLogConfig::default()).unwrap();
+            let (shared, _inboxes) = Shared::new(1, resolver, access_log);
+            shared.connections[0].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let worker = Worker::new(0, Arc::new(shared), Arc::new(plan()));
+            let listening = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let socket = tokio::net::TcpStream::connect(listening.local_addr().unwrap()).await.unwrap();
+            let client = Client::new(
+                Rc::clone(&worker),
+                crate::stream::Stream::Plain(socket),
+                listener.parse().unwrap(),
+            );
+
+            let bytes = request.as_bytes();
+            let mut head = RequestHead::new();
+            assert_eq!(head.parse(bytes, &HeadLimits::default()), Ok(Progress::Complete), "{request}");
+            let mut edits = Edits::new();
+            let slug = |failure: Failure| failure.kind.slug();
+            let fields = survey(&head, bytes, "egret-0", &mut edits).map_err(slug)?;
+            let view = worker.view();
+            let question = Question { view: &view, client: &client, request: &head, bytes, fields: &fields };
+            match question.route().map_err(slug)? {
+                Route::Tunnel(authority) => Ok(("tunnel".to_owned(), authority.to_string())),
+                Route::Forward(forward) => {
+                    edit_request(&head, bytes, &forward, "egret-0", &mut edits);
+                    let mut slices = egret_http1::Slices::new();
+                    head.render(bytes, &edits, &mut slices);
+                    let sent: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+                    let origin = &forward.upstream.plan.origin;
+                    let scheme = if origin.tls { "https" } else { "http" };
+                    Ok((String::from_utf8(sent).unwrap(), format!("{scheme}://{}", origin.authority)))
+                }
+            }
+        })
+    }
+
+    fn check(listener: &str, request: &str, sent: &str, to: &str) {
+        let (found, origin) =
+            forwarded(listener, request).unwrap_or_else(|slug| panic!("{slug} for {request}"));
+        let sent = sent.replace('\n', "\r\n") + "Via: 1.1 egret-0\r\n\r\n";
+        assert_eq!((found, origin), (sent, to.to_owned()), "{request}");
+    }
+
+    #[test]
+    fn an_absolute_target_decides_and_host_is_made_from_it() {
+        check(
+            OWN,
+            "GET http://API.other.example:81/a?b HTTP/1.1\r\nHost: evil.example\r\nX-A: 1\r\n\r\n",
+            "GET /a?b HTTP/1.1\nHost: api.other.example:81\nX-A: 1\n",
+            "http://api.other.example:81",
+        );
+        check(
+            OWN,
+            "GET https://api.stripe.example?x HTTP/1.1\r\nHost: h\r\n\r\n",
+            "GET /?x HTTP/1.1\nHost: api.stripe.example\n",
+            "https://api.stripe.example:443",
+        );
+        assert_eq!(forwarded(OWN, "GET ftp://h/ HTTP/1.1\r\nHost: h\r\n\r\n"), Err("bad-request"));
+    }
+
+    #[test]
+    fn connect_opens_a_tunnel_but_not_on_a_reverse_listener() {
+        let request = "CONNECT api.stripe.example:443 HTTP/1.1\r\nHost: h\r\n\r\n";
+        assert_eq!(forwarded(OWN, request), Ok(("tunnel".to_owned(), "api.stripe.example:443".to_owned())));
+        assert_eq!(forwarded(REVERSE, request), Err("connect-not-allowed"));
+    }
+
+    #[test]
+    fn a_base_url_names_the_provider_in_its_first_segment() {
+        check(
+            OWN,
+            "GET /stripe/v1/charges?limit=3 HTTP/1.1\r\nHost: localhost:8000\r\n\r\n",
+            "GET /v1/charges?limit=3 HTTP/1.1\nHost: api.stripe.example\n",
+            "https://api.stripe.example:443",
+        );
+        check(
+            OWN,
+            "GET /maps HTTP/1.1\r\nHost: EGRET.internal:8000\r\n\r\n",
+            "GET /v2/ HTTP/1.1\nHost: maps.example:8080\n",
+            "http://maps.example:8080",
+        );
+        check(
+            OWN,
+            "GET http://127.0.0.1:8000/maps?q HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n",
+            "GET /v2/?q HTTP/1.1\nHost: maps.example:8080\n",
+            "http://maps.example:8080",
+        );
+        for target in ["/", "/Stripe/x", "/stripes/x", "//stripe/x"] {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: {OWN}\r\n\r\n");
+            assert_eq!(forwarded(OWN, &request), Err("unknown-provider"), "{target}");
+        }
+    }
+
+    #[test]
+    fn header_fields_name_the_host_and_are_not_forwarded() {
+        for (host, scheme) in [
+            ("x-egret-host", "x-egret-scheme"),
+            ("X-Lunar-Host", "X-Lunar-Scheme"),
+            ("Mashape-Host-Override", "Mashape-Upstream-Protocol"),
+        ] {
+            let request = format!(
+                "GET /a HTTP/1.1\r\nHost: {OWN}\r\n{host}: b.example\r\n{scheme}: HTTPS\r\nX-A: 1\r\n\r\n"
+            );
+            check(OWN, &request, "GET /a HTTP/1.1\nHost: b.example\nX-A: 1\n", "https://b.example:443");
+        }
+        check(
+            OWN,
+            "GET /stripe/a HTTP/1.1\r\nHost: localhost:8000\r\nMashape-Host-Override: c.example\r\nx-egret-host: b.example\r\n\r\n",
+            "GET /stripe/a HTTP/1.1\nHost: b.example\n",
+            "http://b.example:80",
+        );
+    }
+
+    #[test]
+    fn without_a_scheme_the_configured_provider_of_that_host_decides() {
+        check(
+            OWN,
+            "GET /a HTTP/1.1\r\nHost: h\r\nx-egret-host: api.stripe.example\r\n\r\n",
+            "GET /a HTTP/1.1\nHost: api.stripe.example\n",
+            "https://api.stripe.example:443",
+        );
+    }
+
+    #[test]
+    fn any_other_host_is_where_the_request_goes() {
+        check(
+            OWN,
+            "GET /a HTTP/1.1\r\nHost: B.example\r\n\r\n",
+            "GET /a HTTP/1.1\nHost: B.example\n",
+            "http://b.example:80",
+        );
+        assert_eq!(forwarded(OWN, "GET /a HTTP/1.0\r\n\r\n"), Err("bad-request"));
+    }
+
+    #[test]
+    fn a_reverse_listener_has_one_provider_whatever_the_request_says() {
+        for (target, host) in [("/a", OWN), ("/a", "b.example"), ("http://b.example/a", "b.example")] {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nx-egret-host: c.example\r\n\r\n");
+            check(
+                REVERSE,
+                &request,
+                "GET /v2/a HTTP/1.1\nHost: maps.example:8080\n",
+                "http://maps.example:8080",
+            );
+        }
+        check(
+            REVERSE,
+            "OPTIONS * HTTP/1.1\r\nHost: b.example\r\n\r\n",
+            "OPTIONS * HTTP/1.1\nHost: maps.example:8080\n",
+            "http://maps.example:8080",
+        );
+    }
+
+    #[test]
+    fn hop_by_hop_fields_stay_behind_and_everything_else_keeps_its_order() {
+        check(
+            REVERSE,
+            "POST /a HTTP/1.1\r\nB: 1\r\nConnection: keep-alive, X-Hop, Authorization\r\nKeep-Alive: timeout=5\r\n\
+             X-Hop: 1\r\nHost: h\r\nAuthorization: kept\r\nProxy-Authorization: secret\r\nb: 2\r\nTE: trailers\r\n\
+             Transfer-Encoding: chunked\r\n\r\n",
+            "POST /v2/a HTTP/1.1\nB: 1\nHost: maps.example:8080\nAuthorization: kept\nb: 2\nTransfer-Encoding: chunked\n\
+             TE: trailers\nConnection: TE\n",
+            "http://maps.example:8080",
+        );
+    }
+
+    #[test]
+    fn an_http_1_0_request_becomes_an_http_1_1_request() {
+        let (sent, _) = forwarded(REVERSE, "GET /a HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").unwrap();
+        assert_eq!(sent, "GET /v2/a HTTP/1.1\r\nHost: maps.example:8080\r\nVia: 1.0 egret-0\r\n\r\n");
+    }
+
+    #[test]
+    fn a_request_that_has_been_here_before_is_refused() {
+        let request = |via: &str| format!("GET /a HTTP/1.1\r\nHost: h\r\nVia: {via}\r\n\r\n");
+        assert_eq!(forwarded(REVERSE, &request("1.1 proxy, 1.1 egret-0")), Err("loop-detected"));
+        assert!(forwarded(REVERSE, &request("1.1 egret-1")).is_ok());
+    }
+}
