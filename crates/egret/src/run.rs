@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use egret_control::{Control, ControlError, Source};
 use egret_gateway::config::{Providers, TlsVerify};
@@ -17,6 +18,9 @@ use crate::demo;
 use crate::events::{Event, Events, runtime};
 use crate::logging::Logging;
 use crate::{Failure, cli};
+
+/// Supervisors signal a process and then its group, which makes one request of two signals.
+const ECHO: Duration = Duration::from_millis(100);
 
 /// What `egret run` was asked to do.
 pub struct Run {
@@ -150,21 +154,29 @@ impl Served {
                 Event::FileChanged => self.reload(events, false).await,
                 Event::Stop(signal) => {
                     tracing::info!(signal, "draining: no new connections, exchanges in flight end");
-                    return self.drain(events).await;
+                    return self.drain(events, signal).await;
                 }
             }
         }
     }
 
-    /// Ends when no exchange is left, or at once when told to stop again.
-    async fn drain(&self, events: &mut Events) -> Result<(), Failure> {
+    /// Ends when no exchange is left, or at once when told to stop again after the `first` signal.
+    async fn drain(&self, events: &mut Events, first: &'static str) -> Result<(), Failure> {
+        let told = Instant::now();
         let (done, mut drained) = mpsc::channel(1);
         let gateway = Arc::clone(&self.gateway);
         std::thread::Builder::new()
             .name("egret-drain".into())
             .spawn(move || done.blocking_send(gateway.drain()))
             .map_err(|error| Failure::Failed(format!("cannot drain: {error}")))?;
-        let stopped_again = async { while !matches!(events.next().await, Event::Stop(_)) {} };
+        let stopped_again = async {
+            loop {
+                match events.next().await {
+                    Event::Stop(signal) if signal != first || told.elapsed() > ECHO => return,
+                    _ => {}
+                }
+            }
+        };
         tokio::select! {
             complete = drained.recv() => {
                 if complete == Some(true) {
@@ -182,7 +194,9 @@ impl Served {
     /// `asked`: that opens the access log anew, for instance.
     async fn reload(&mut self, events: &mut Events, asked: bool) {
         let Some(file) = self.run.file.clone() else {
-            tracing::info!("nothing to reload: no config file was named");
+            if asked {
+                tracing::info!("nothing to reload: no config file was named");
+            }
             return;
         };
         events.refresh();

@@ -69,8 +69,11 @@ impl Running {
         Self { child, lines, seen: Vec::new() }
     }
 
-    /// The next line that has `part` in it.
+    /// The first line with `part` in it that was not asked for before; the two streams come in any order.
     fn line(&mut self, part: &str) -> String {
+        if let Some(index) = self.seen.iter().position(|line| line.contains(part)) {
+            return self.seen.remove(index);
+        }
         loop {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) if line.contains(part) => return line,
@@ -355,6 +358,8 @@ fn streaming(name: &str, target: &str) -> (Running, BufReader<TcpStream>) {
 #[test]
 fn being_told_to_stop_lets_what_is_under_way_end() {
     let (mut running, mut stream) = streaming("drain", "/demo/sse?count=4&duration=1s");
+    // As `timeout` does, which tells the process and then its group.
+    running.signal("TERM");
     running.signal("TERM");
     let mut rest = String::new();
     stream.read_to_string(&mut rest).expect("the stream ends well");
