@@ -712,7 +712,8 @@ impl<'a> Exchange<'a> {
     /// Whether all of the request is here, so that the next one's place is known.
     fn can_persist_without_provider(&mut self) -> bool {
         let Desk { input, request, up, .. } = &mut *self.desk;
-        if self.unrepeatable {
+        // What follows a CONNECT was meant for the tunnel, and may be of somebody's choosing who is not the client.
+        if self.unrepeatable || request.method == egret_http1::Method::Connect {
             return false;
         }
         self.sent_bytes += up.moved_bytes;
