@@ -660,7 +660,8 @@ impl<'a> Exchange<'a> {
             self.client.worker.has_kept();
         }
         self.client.worker.counters().sent_bytes.add(self.desk.down.moved_bytes);
-        let until_close = !reply.chunked && matches!(response.framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);
+        let until_close =
+            !reply.chunked && matches!(response.framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);
         self.record(self.desk.response.status, ended);
         if finish == Finish::CutShort && until_close {
             // An orderly end would say that this was all.

@@ -94,16 +94,27 @@ impl Question<'_> {
     /// Decides where the request goes.
     pub fn route(&self) -> Result<Route, Failure> {
         let listener = self.view.plan.listener(self.client.listener);
+        let absolute = match (self.request.target_form, self.request.authority) {
+            (TargetForm::Absolute, Some(authority)) => Some((self.target_scheme(authority)?, authority)),
+            _ => None,
+        };
         if let Some(provider) = listener.and_then(|listener| listener.provider) {
             return self.reverse(provider);
         }
         if self.request.method == Method::Connect {
             return self.tunnel();
         }
-        match (self.request.target_form, self.request.authority) {
-            (TargetForm::Absolute, Some(authority)) => self.absolute(listener, authority),
-            _ => self.origin(listener),
+        match absolute {
+            Some((tls, authority)) => self.absolute(listener, tls, authority),
+            None => self.origin(listener),
         }
+    }
+
+    /// Whether the absolute-form target with this authority asks for TLS.
+    fn target_scheme(&self, authority: Span) -> Result<bool, Failure> {
+        // The authority stands after `scheme://`.
+        let scheme = Span { start: self.request.target.start, end: authority.start - 3 };
+        parse_scheme(scheme.of(self.bytes))
     }
 
     fn reverse(&self, provider: usize) -> Result<Route, Failure> {
@@ -123,15 +134,17 @@ impl Question<'_> {
         Ok(Route::Tunnel(authority))
     }
 
-    fn absolute(&self, listener: Option<&ListenerPlan>, authority: Span) -> Result<Route, Failure> {
+    fn absolute(
+        &self,
+        listener: Option<&ListenerPlan>,
+        tls: bool,
+        authority: Span,
+    ) -> Result<Route, Failure> {
         let target = self.request.target;
         let path = Span { start: authority.end, end: target.end };
         if listener.is_some_and(|listener| self.is_own(listener, authority.of(self.bytes))) {
             return self.base_url(path);
         }
-        // The authority stands after `scheme://`.
-        let scheme = Span { start: target.start, end: authority.start - 3 };
-        let tls = parse_scheme(scheme.of(self.bytes))?;
         let upstream = self.host(tls, authority)?;
         Ok(Route::Forward(Forward { upstream, target: path, new_target: true, new_host: true }))
     }
