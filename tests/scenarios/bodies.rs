@@ -254,7 +254,11 @@ fn a_body_that_the_provider_breaks_off_is_never_passed_on_as_whole() {
     for target in ["/length", "/chunked", "/in-chunk", "/bad-chunk", "/in-trailer", "/reset"] {
         let mut client = egret.client();
         let response = client.get(egret.address(), &format!("/origin{target}")).any_response_to("GET");
-        assert!(response.cut, "{target}: {response:?}");
+        if !response.cut {
+            // What is wrong was seen before anything was passed on.
+            response.assert_generated(502, "bad-response");
+            continue;
+        }
         // What came before a reset may be lost with it.
         assert!(b"only this".starts_with(&response.body), "{target}: {response:?}");
         client.assert_closed();

@@ -201,7 +201,7 @@ fn an_idle_connection_is_used_again_and_counted() {
         (egret.provider_stat("origin", "connects"), egret.provider_stat("origin", "pool_hits")),
         (1, 4)
     );
-    assert_eq!(egret.provider_stat("origin", "connections_idle"), 1);
+    wait::until_true("it is idle again", || egret.provider_stat("origin", "connections_idle") == 1);
     let metrics = egret.control_get("/metrics");
     assert!(
         metrics.text().contains("egret_provider_pool_hits_total{provider=\"origin\"} 4\n"),

@@ -40,7 +40,7 @@ for family in text_string_to_metric_families(text):
     assert family.documentation and family.type != "unknown", family
     for sample in family.samples:
         labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()))
-        print(f"{sample.name}{{{labels}}} {sample.value}")
+        print(f"{sample.name}{{{labels}}} {float(sample.value)}")
 "#;
     wait::until_true("all is counted", || egret.generated("bad-request") == 1);
     let samples = python(script, &[&format!("http://{}/metrics", egret.control())]);

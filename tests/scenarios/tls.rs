@@ -6,6 +6,7 @@ use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::Nginx;
 use egret_tests::pki::{Authority, answer_without_goodbye};
 use egret_tests::process::Directory;
+use egret_tests::provider::Provider;
 
 /// A gateway whose provider is nginx over TLS, with more keys for `tls:`, made from a directory that holds `ca.pem`.
 fn before(nginx: &Nginx, authority: &Authority, keys: &str) -> (Egret, Directory) {
@@ -143,7 +144,10 @@ fn a_body_until_close_without_the_closing_alert_is_cut_short() {
 
 #[test]
 fn a_plain_provider_behind_an_https_url_is_a_502() {
-    let origin = egret_tests::provider::Provider::plain();
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.read(&mut [0; 1024]);
+        peer.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+    });
     let egret = Config::with_origin(format!("https://{}", origin.address())).start();
     egret.get("/").assert_generated(502, "tls-failed");
     egret.assert_well();

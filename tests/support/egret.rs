@@ -121,12 +121,12 @@ impl Egret {
         command.current_dir(directory.path()).arg("run").arg("--config").arg(file);
         change(&mut command);
         let process = Process::start(&mut command);
-        let control = process.until_says("the control port listens", |line| listening(line, "control"));
-        let listeners = (0..config.listen.len())
-            .map(|number| {
-                process.until_says("the gateway listens", |line| nth_listener(&process.said(), number, line))
-            })
-            .collect();
+        let control =
+            process.until_says("the control port listens", |lines| listening(lines, "control").next());
+        let listeners = process.until_says("the gateway listens", |lines| {
+            let listeners: Vec<SocketAddr> = listening(lines, "gateway").collect();
+            (listeners.len() == config.listen.len()).then_some(listeners)
+        });
         Self { process, listeners, control, directory }
     }
 
@@ -208,9 +208,10 @@ impl Egret {
     }
 
     /// Waits until a logged line holds `text`.
-    pub fn until_logged(&self, text: &str) -> String {
-        self.process
-            .until_says(&format!("{text:?} is logged"), |line| line.contains(text).then(|| line.to_owned()))
+    pub fn until_logged(&self, text: &str) {
+        self.process.until_says(&format!("{text:?} is logged"), |lines| {
+            lines.iter().any(|line| line.contains(text)).then_some(())
+        });
     }
 
     /// A directory for files that its config names; it is also where it runs.
@@ -251,18 +252,15 @@ fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
     list.as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
-/// The address in a log line that says that `part` listens.
-fn listening(line: &str, part: &str) -> Option<SocketAddr> {
-    let record: Value = serde_json::from_str(line).ok()?;
-    let fields = record.get("fields").unwrap_or(&record);
-    let message = fields["message"].as_str()?;
-    (message.starts_with(part) && message.ends_with("listening"))
-        .then(|| fields["address"].as_str()?.parse().ok())?
-}
-
-fn nth_listener(said: &str, number: usize, line: &str) -> Option<SocketAddr> {
-    let nth = said.lines().filter_map(|line| listening(line, "gateway")).nth(number)?;
-    (listening(line, "gateway") == Some(nth)).then_some(nth)
+/// The addresses in log lines that say that `part` listens.
+fn listening(lines: &[String], part: &str) -> impl Iterator<Item = SocketAddr> {
+    lines.iter().filter_map(move |line| {
+        let record: Value = serde_json::from_str(line).ok()?;
+        let fields = record.get("fields").unwrap_or(&record);
+        let message = fields["message"].as_str()?;
+        (message.starts_with(part) && message.ends_with("listening"))
+            .then(|| fields["address"].as_str()?.parse().ok())?
+    })
 }
 
 /// A command of the binary under test.

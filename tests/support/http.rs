@@ -15,7 +15,7 @@ pub struct Client {
 }
 
 /// A response as it came.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Response {
     /// The status code.
     pub status: u16,
@@ -80,6 +80,11 @@ impl Client {
     /// Sends a GET for `target` with `host`.
     pub fn get(&mut self, host: impl std::fmt::Display, target: &str) -> &mut Self {
         self.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+    }
+
+    /// Ends the connection with a reset.
+    pub fn reset(self) {
+        socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     }
 
     /// Says that no more will be sent.
@@ -237,6 +242,21 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+impl std::fmt::Debug for Response {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let start = String::from_utf8_lossy(&self.body[..self.body.len().min(300)]);
+        let cut = if self.cut { ", cut short" } else { "" };
+        write!(
+            f,
+            "{} {:?}, {} bytes {start:?}{cut}, {:?}",
+            self.status_line,
+            self.fields,
+            self.body.len(),
+            self.trailers
+        )
     }
 }
 

@@ -109,7 +109,7 @@ impl Nginx {
                server {{ listen 127.0.0.1:{plain} backlog=4096; {locations} }}
                server {{
                  listen 127.0.0.1:{secure} ssl backlog=4096;
-                 ssl_certificate {path}/leaf.pem; ssl_certificate_key {path}/leaf.key; {tls}
+                 ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {path}/leaf.pem; ssl_certificate_key {path}/leaf.key; {tls}
                  {locations}
                }}
              }}"

@@ -4,7 +4,9 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
 /// An authority that nobody trusts unless told to.
@@ -25,6 +27,7 @@ pub struct Leaf {
 impl Default for Authority {
     fn default() -> Self {
         let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "Authority of the tests");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
     }
@@ -41,6 +44,8 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let mut params =
             CertificateParams::new(names.iter().copied().map(str::to_owned).collect::<Vec<_>>()).unwrap();
+        // Without a name of its own it would look self-signed.
+        params.distinguished_name.push(DnType::CommonName, names[0]);
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params.signed_by(&key, &self.issuer).unwrap();

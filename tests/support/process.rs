@@ -50,9 +50,9 @@ impl Process {
         self.lines.read(|said| said.lines.join("\n"))
     }
 
-    /// Waits for a line on standard error in which `find` finds something.
-    pub fn until_says<T>(&self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
-        let found = self.lines.until(what, |said| match said.lines.iter().find_map(|line| find(line)) {
+    /// Waits until `find` finds something in the lines on standard error; none may come after the program has ended.
+    pub fn until_says<T>(&self, what: &str, find: impl Fn(&[String]) -> Option<T>) -> T {
+        let found = self.lines.until(what, |said| match find(&said.lines) {
             Some(found) => Some(Ok(found)),
             None => said.ended.then(|| Err(said.lines.join("\n"))),
         });
