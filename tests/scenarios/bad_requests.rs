@@ -107,7 +107,6 @@ fn malformed_heads() {
             "an absolute-form target without host",
             raw("GET http:///origin/MARK HTTP/1.1\r\nHost: HOST\r\n\r\n"),
         ),
-        ("another scheme", raw("GET ftp://HOST/origin/MARK HTTP/1.1\r\nHost: HOST\r\n\r\n")),
         ("a method that is no token", raw("G(T /origin/MARK HTTP/1.1\r\nHost: HOST\r\n\r\n")),
         ("HTTP/0.9", raw("GET /origin/MARK\r\n\r\n")),
         ("a version in lower case", raw("GET /origin/MARK http/1.1\r\nHost: HOST\r\n\r\n")),

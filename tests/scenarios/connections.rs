@@ -217,6 +217,7 @@ fn a_worker_takes_over_the_idle_connection_of_another() {
     let mut clients: Vec<_> = (0..4).map(|_| egret.client()).collect();
     for client in &mut clients {
         client.get(egret.address(), "/origin/").response().assert_forwarded(200);
+        wait::until_true("the connection is idle", || egret.provider_stat("origin", "connections_idle") == 1);
     }
     assert_eq!(origin.connections(), 1, "one after the other, one connection is enough for all workers");
     assert!(egret.provider_stat("origin", "pool_steals") > 0);

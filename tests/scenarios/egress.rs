@@ -154,12 +154,17 @@ fn ask_at(gateway: SocketAddr, authority: impl std::fmt::Display) -> Response {
 
 #[test]
 fn a_gateway_that_the_network_can_reach_is_no_open_proxy() {
-    let (origin, configured) = (Provider::plain(), Provider::plain());
-    let allow = "egress: { allow: [{ host: 127.0.0.1 }] }";
-    let (egret, address) = exposed(Config::with_origin(configured.url()).gateway(allow));
+    let (egret, address) = exposed(Config::default());
     ask_at(address, "some.example.com:80").assert_generated(403, "egress-denied");
-    assert_eq!(egret.denials("closed-proxy"), 1);
-    ask_at(address, origin.address()).assert_forwarded(200);
+    assert_eq!((egret.denials("closed-proxy"), egret.stat("/dns/lookups")), (1, 0));
+}
+
+#[test]
+fn what_is_configured_or_named_is_served_to_the_network_all_the_same() {
+    let (named, configured) = (Provider::plain(), Provider::plain());
+    let allow = "egress: { allow: [{ net: 127.0.0.0/8 }] }";
+    let (_egret, address) = exposed(Config::with_origin(configured.url()).gateway(allow));
+    ask_at(address, named.address()).assert_forwarded(200);
     let mut client = egret_tests::http::Client::connect(address);
     client.get(address, "/origin/").response().assert_forwarded(200);
 }

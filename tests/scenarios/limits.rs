@@ -59,6 +59,7 @@ fn a_full_pool_gives_its_idle_connection_to_whichever_worker_asks() {
     let egret = config.gateway("workers: 4").start();
     for _ in 0..20 {
         egret.get("/").assert_forwarded(200);
+        wait::until_true("the connection is idle", || egret.provider_stat("origin", "connections_idle") == 1);
     }
     assert_eq!(origin.connections(), 1);
 }

@@ -151,6 +151,19 @@ fn a_reverse_listener_sends_everything_to_its_provider() {
 }
 
 #[test]
+fn only_http_and_https_are_forwarded_on_whichever_route() {
+    let origin = Provider::plain();
+    let config = Config::with_origin(origin.url());
+    let egret = config.listen(["\"127.0.0.1:0\"", "{ address: \"127.0.0.1:0\", provider: origin }"]).start();
+    for (listener, authority) in [(0, egret.address()), (0, origin.address()), (1, origin.address())] {
+        let mut client = egret_tests::http::Client::connect(egret.listener(listener));
+        client.send(format!("GET ftp://{authority}/origin/ HTTP/1.1\r\nHost: {authority}\r\n\r\n"));
+        client.response().assert_generated(400, "bad-request");
+    }
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
 fn a_reverse_listener_opens_no_tunnels() {
     let origin = Provider::plain();
     let config = Config::with_origin(origin.url()).listen(["{ address: \"127.0.0.1:0\", provider: origin }"]);

@@ -1,5 +1,6 @@
 //! Child processes that end with the test, and what the system tells of them.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -87,9 +88,11 @@ impl Process {
         self.status_kib("VmHWM:") << 10
     }
 
-    /// Open file descriptors.
-    pub fn open_fds(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap().count()
+    /// Its open sockets, each once however often it is held.
+    pub fn sockets(&self) -> BTreeSet<String> {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", self.id())).into_iter().flatten().flatten();
+        let files = fds.filter_map(|fd| Some(std::fs::read_link(fd.path()).ok()?.display().to_string()));
+        files.filter_map(|file| Some(file.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())).collect()
     }
 
     fn status_kib(&self, key: &str) -> u64 {
@@ -100,18 +103,13 @@ impl Process {
 
     /// The ports on which it listens over TCP, as the system knows them.
     pub fn listening_ports(&self) -> Vec<u16> {
-        let Ok(fds) = std::fs::read_dir(format!("/proc/{}/fd", self.id())) else { return Vec::new() };
-        let own: Vec<String> = fds
-            .flatten()
-            .filter_map(|fd| std::fs::read_link(fd.path()).ok()?.to_str().map(str::to_owned))
-            .filter_map(|link| link.strip_prefix("socket:[")?.strip_suffix(']').map(str::to_owned))
-            .collect();
+        let own = self.sockets();
         let tables = ["tcp", "tcp6"]
             .map(|table| std::fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default());
         let rows = tables.iter().flat_map(|table| table.lines().skip(1));
         rows.filter_map(|row| {
             let columns: Vec<&str> = row.split_ascii_whitespace().collect();
-            let listens = *columns.get(3)? == "0A" && own.iter().any(|inode| inode == columns[9]);
+            let listens = *columns.get(3)? == "0A" && own.contains(columns[9]);
             listens.then(|| u16::from_str_radix(columns[1].rsplit(':').next()?, 16).ok()).flatten()
         })
         .collect()
