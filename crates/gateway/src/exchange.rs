@@ -38,8 +38,7 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
     match route(client, desk, &view) {
         Ok(Route::Forward(forward)) => {
             let upstream = Rc::clone(&forward.upstream);
-            let exchange = Exchange::new(client, desk, view, upstream, begun);
-            exchange.run(&forward).await
+            Exchange::new(client, desk, view, upstream, begun).run(&forward).await
         }
         Ok(Route::Tunnel(authority)) => {
             Box::pin(tunnel::connect(client, desk, &view, authority, begun)).await
@@ -51,7 +50,7 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
 fn route(client: &Client, desk: &mut Desk, view: &View) -> Result<Route, Failure> {
     let Desk { input, request, request_edits, .. } = desk;
     let bytes = input.filled();
-    let fields = survey(request, bytes, &client.worker.shared.pseudonym, request_edits)?;
+    let fields = survey(request, bytes, &client.worker.shared.via, request_edits)?;
     Question { view, client, request, bytes, fields: &fields }.route()
 }
 
@@ -193,13 +192,13 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    async fn run(mut self, forward: &Forward) -> End {
-        let pseudonym = &self.client.worker.shared.pseudonym;
+    async fn run(&mut self, forward: &Forward) -> End {
+        let via = &self.client.worker.shared.via;
         edit_request(
             &self.desk.request,
             self.desk.input.filled(),
             forward,
-            pseudonym,
+            via,
             &mut self.desk.request_edits,
         );
         match self.obtain_response().await {
@@ -291,14 +290,16 @@ impl<'a> Exchange<'a> {
     fn is_sending(&self) -> bool {
         let waits_for_continue =
             self.desk.request.expect_continue && self.informational == 0 && !self.unrepeatable;
-        !self.desk.up.is_complete() && !self.sink_closed && !waits_for_continue
+        self.is_uploading() && !waits_for_continue
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Result<(), Stop>> {
         if let Poll::Ready(Err(_)) = self.desk.down.poll_backlog(cx, &mut self.client.stream) {
             return Poll::Ready(Err(Stop::ClientGone));
         }
-        if let Err(stop) = self.poll_request(cx, connection) {
+        if self.is_uploading()
+            && let Err(stop) = self.poll_request(cx, connection)
+        {
             return Poll::Ready(Err(stop));
         }
         loop {
@@ -309,6 +310,12 @@ impl<'a> Exchange<'a> {
                 Poll::Pending => break,
             }
         }
+        // Only now: most responses are here before anybody has to ask.
+        if !self.is_uploading()
+            && let Err(stop) = self.watch_client(cx)
+        {
+            return Poll::Ready(Err(stop));
+        }
         if self.client.timer.poll_expired(cx)
             && let Some(stop) = self.expired_while_waiting(cx)
         {
@@ -317,11 +324,13 @@ impl<'a> Exchange<'a> {
         Poll::Pending
     }
 
-    /// Moves the request's body on; once it is through, sees whether the client is still there.
+    /// Whether some of the request is still to be sent.
+    fn is_uploading(&self) -> bool {
+        !self.desk.up.is_complete() && !self.sink_closed
+    }
+
+    /// Moves the request's body on.
     fn poll_request(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<(), Stop> {
-        if self.desk.up.is_complete() || self.sink_closed {
-            return self.watch_client(cx);
-        }
         let before = self.desk.up.moved_bytes;
         match self.poll_up(cx, connection) {
             Poll::Ready(Ok(())) => self.start_waiting(Instant::now()),
@@ -452,13 +461,7 @@ impl<'a> Exchange<'a> {
         if request.version == Version::Http11 {
             let reply = Reply { version: request.version, persistent: true, chunked: false };
             response_edits.clear();
-            edit_response(
-                response,
-                output.filled(),
-                reply,
-                &self.client.worker.shared.pseudonym,
-                response_edits,
-            );
+            edit_response(response, output.filled(), reply, &self.client.worker.shared.via, response_edits);
             let mut slices = Slices::new();
             response.render(output.filled(), response_edits, &mut slices);
             if !down.is_blocked_on_sink() {
@@ -530,7 +533,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Passes the response on.
-    async fn reply(mut self, mut connection: Connection) -> End {
+    async fn reply(&mut self, mut connection: Connection) -> End {
         let reply = Reply::new(self.desk.request.version, self.desk.response.framing, self.can_persist());
         let mut finish = match poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await {
             Ok(finish) => finish,
@@ -564,7 +567,7 @@ impl<'a> Exchange<'a> {
     fn send_response(&mut self, cx: &mut Context<'_>, reply: Reply) -> Result<Finish, Failure> {
         let Desk { output, response, response_edits, down, .. } = &mut *self.desk;
         response_edits.clear();
-        edit_response(response, output.filled(), reply, &self.client.worker.shared.pseudonym, response_edits);
+        edit_response(response, output.filled(), reply, &self.client.worker.shared.via, response_edits);
         down.start(response_decoder(response.framing), reply.chunked);
         let mut slices = Slices::new();
         response.render(output.filled(), response_edits, &mut slices);
@@ -587,16 +590,14 @@ impl<'a> Exchange<'a> {
     /// Moves both bodies on until the response's is through.
     fn poll_bodies(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Finish> {
         let before = self.desk.up.moved_bytes + self.desk.down.moved_bytes;
-        if self.desk.up.is_complete() || self.sink_closed {
-            if self.watch_client(cx).is_err() {
-                return Poll::Ready(Finish::ClientGone);
-            }
-        } else {
+        if self.is_uploading() {
             match self.poll_up(cx, connection) {
                 Poll::Ready(Err(PipeError::SinkGone)) => self.sink_closed = true,
                 Poll::Ready(Err(_)) => return Poll::Ready(Finish::ClientGone),
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
+        } else if self.watch_client(cx).is_err() {
+            return Poll::Ready(Finish::ClientGone);
         }
         let Desk { output, down, .. } = &mut *self.desk;
         let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
@@ -645,7 +646,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Keeps what can be kept of both connections, and counts.
-    fn finish(mut self, connection: Connection, finish: Finish, reply: Reply, ended: Instant) -> End {
+    fn finish(&mut self, connection: Connection, finish: Finish, reply: Reply, ended: Instant) -> End {
         let response = &self.desk.response;
         let reusable = finish == Finish::Complete
             && response.persistent
@@ -670,6 +671,7 @@ impl<'a> Exchange<'a> {
         if finish != Finish::Complete {
             return End::Close;
         }
+        self.client.last_active = ended;
         self.drop_request();
         match (reply.persistent, self.desk.up.is_complete() && self.desk.input.filled().is_empty()) {
             (true, _) => End::Persist,
@@ -686,7 +688,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Answers in the provider's place.
-    async fn answer(mut self, failure: &Failure) -> End {
+    async fn answer(&mut self, failure: &Failure) -> End {
         self.client.worker.counters().generated(failure.kind);
         self.failed = Some(failure.kind);
         if self.desk.down.is_blocked_on_sink() {
@@ -728,7 +730,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Both sides have agreed on another protocol: from here on bytes are just passed on.
-    async fn upgrade(mut self, mut connection: Connection) -> End {
+    async fn upgrade(&mut self, mut connection: Connection) -> End {
         let reply = Reply { version: Version::Http11, persistent: true, chunked: false };
         let sent = poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await;
         self.clock.forwarded = Instant::now();
@@ -737,8 +739,7 @@ impl<'a> Exchange<'a> {
             return End::Close;
         }
         self.drop_request();
-        let Self { client, desk, upstream, .. } = self;
-        tunnel::relay(client, desk, &mut connection.stream, &upstream).await;
+        tunnel::relay(self.client, self.desk, &mut connection.stream, &self.upstream).await;
         End::Close
     }
 
@@ -805,5 +806,6 @@ impl RateWindow {
 }
 
 fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    // `as_micros` would compute in 128 bits.
+    duration.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(duration.subsec_micros()))
 }

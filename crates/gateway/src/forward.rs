@@ -5,20 +5,45 @@ use egret_http1::{Edits, KnownField, RequestHead, ResponseFraming, ResponseHead,
 use crate::failure::{ErrorKind, Failure};
 use crate::route::{Forward, RoutingFields};
 
+/// How this instance appears in `Via` (RFC 9110 §7.6.3). A request that carries its name has come round in a loop.
+#[derive(Debug)]
+pub(crate) struct Via {
+    name: Box<[u8]>,
+    /// The whole line for a message received as HTTP/1.0, and as HTTP/1.1.
+    lines: [Box<[u8]>; 2],
+}
+
+impl Via {
+    /// An instance that calls itself `name`, a token.
+    pub fn new(name: &str) -> Self {
+        let line = |version| format!("Via: {version} {name}\r\n").into_bytes().into_boxed_slice();
+        Self { name: name.as_bytes().into(), lines: [line("1.0"), line("1.1")] }
+    }
+
+    fn line(&self, version: Version) -> &[u8] {
+        match version {
+            Version::Http10 => &self.lines[0],
+            Version::Http11 => &self.lines[1],
+        }
+    }
+
+    fn is_in(&self, value: &[u8]) -> bool {
+        memchr::memmem::find(value, &self.name).is_some()
+    }
+}
+
 /// Looks at every field of a request once: takes out what must not be forwarded, notes what names the provider, and refuses a
 /// request that has been here before.
 pub(crate) fn survey(
     request: &RequestHead,
     bytes: &[u8],
-    pseudonym: &str,
+    via: &Via,
     edits: &mut Edits,
 ) -> Result<RoutingFields, Failure> {
     let mut routing = RoutingFields::default();
     for (index, field) in request.fields.iter().enumerate() {
         match field.known {
-            KnownField::Via
-                if memchr::memmem::find(field.value.of(bytes), pseudonym.as_bytes()).is_some() =>
-            {
+            KnownField::Via if via.is_in(field.value.of(bytes)) => {
                 let detail =
                     "the request has come through this gateway before: what it is forwarded to sends it back";
                 return Err(Failure::new(ErrorKind::LoopDetected, detail));
@@ -38,7 +63,7 @@ pub(crate) fn edit_request(
     request: &RequestHead,
     bytes: &[u8],
     forward: &Forward,
-    pseudonym: &str,
+    via: &Via,
     edits: &mut Edits,
 ) {
     let plan = &forward.upstream.plan;
@@ -60,7 +85,7 @@ pub(crate) fn edit_request(
         edits.insert("TE", b"trailers");
         edits.insert("Connection", b"TE");
     }
-    edits.insert_parts("Via", &[version_text(request.version), b" ", pseudonym.as_bytes()]);
+    edits.insert_lines(via.line(request.version));
 }
 
 /// What becomes of the client's connection with this response.
@@ -89,7 +114,7 @@ pub(crate) fn edit_response(
     response: &ResponseHead,
     bytes: &[u8],
     reply: Reply,
-    pseudonym: &str,
+    via: &Via,
     edits: &mut Edits,
 ) {
     for (index, field) in response.fields.iter().enumerate() {
@@ -118,7 +143,7 @@ pub(crate) fn edit_response(
     } else if response.status >= 200 && reply.version == Version::Http10 {
         edits.insert("Connection", b"keep-alive");
     }
-    edits.insert_parts("Via", &[version_text(response.version), b" ", pseudonym.as_bytes()]);
+    edits.insert_lines(via.line(response.version));
 }
 
 /// Fields that mark an answer of the gateway itself; a provider may not forge them.
@@ -127,12 +152,5 @@ fn is_own_field(name: &[u8]) -> bool {
         17 => name.eq_ignore_ascii_case(b"x-egret-generated"),
         13 => name.eq_ignore_ascii_case(b"x-egret-error"),
         _ => false,
-    }
-}
-
-fn version_text(version: Version) -> &'static [u8] {
-    match version {
-        Version::Http10 => b"1.0",
-        Version::Http11 => b"1.1",
     }
 }

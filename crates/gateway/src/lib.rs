@@ -12,6 +12,9 @@ pub mod policy;
 pub mod stats;
 pub mod tls;
 
+#[doc(hidden)]
+pub mod fixture;
+
 mod acceptor;
 mod access_log;
 mod buffer;

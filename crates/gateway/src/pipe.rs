@@ -211,3 +211,109 @@ impl Pipe {
         sink.poll_flush(cx).map_err(|_| PipeError::SinkGone)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::runtime::{Builder, LocalOptions};
+    use tokio::task::spawn_local;
+
+    use super::*;
+
+    async fn sockets() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        (near.unwrap(), far.unwrap().0)
+    }
+
+    /// What arrives on the other side when `pieces` are received one after the other, and how it ended.
+    fn piped(decoder: BodyDecoder, chunked: bool, pieces: Vec<Vec<u8>>) -> (Vec<u8>, Result<(), PipeError>) {
+        let runtime =
+            Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+        runtime.block_on(async {
+            let (mut sender, source) = sockets().await;
+            let (sink, mut receiver) = sockets().await;
+            spawn_local(async move {
+                for piece in pieces {
+                    // The pipe may have refused what came before.
+                    if sender.write_all(&piece).await.is_err() {
+                        return;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            });
+            let received = spawn_local(async move {
+                let mut bytes = Vec::new();
+                receiver.read_to_end(&mut bytes).await.unwrap();
+                bytes
+            });
+            let (mut source, mut sink) = (Stream::Plain(source), Stream::Plain(sink));
+            let (buffers, names) = (BufferPool::default(), TrailerNames::new(["x-*"]));
+            let mut buffer = Buffer::default();
+            buffers.lend(&mut buffer);
+            let mut pipe = Pipe::default();
+            pipe.reset(decoder, chunked);
+            let shared = (&buffers, &names);
+            let ended = poll_fn(|cx| pipe.poll(cx, &mut source, (&mut buffer, 0), &mut sink, shared)).await;
+            drop(sink);
+            (received.await.unwrap(), ended)
+        })
+    }
+
+    #[test]
+    fn a_body_with_a_length_arrives_as_it_is_however_large() {
+        let body: Vec<u8> = (0..3_000_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+        let (arrived, ended) = piped(BodyDecoder::length(3_000_000), false, vec![body.clone()]);
+        assert!(ended.is_ok());
+        assert!(arrived == body);
+    }
+
+    #[test]
+    fn what_follows_the_body_is_not_sent_on() {
+        let (arrived, ended) = piped(BodyDecoder::length(4), false, vec![b"bodyGET / HTTP/1.1".to_vec()]);
+        assert!(ended.is_ok());
+        assert_eq!(arrived, b"body");
+    }
+
+    #[test]
+    fn chunks_are_framed_anew_without_extensions_and_unlisted_trailers() {
+        let pieces =
+            vec![b"3;ext=1\r\nabc\r\n2\r\nde\r\n0\r\nX-Sum: 1\r\nAuthorization: no\r\n\r\n".to_vec()];
+        let (arrived, ended) = piped(BodyDecoder::chunked(), true, pieces);
+        assert!(ended.is_ok());
+        assert_eq!(arrived, b"5\r\nabcde\r\n0\r\nX-Sum: 1\r\n\r\n");
+    }
+
+    #[test]
+    fn a_body_until_close_goes_out_in_chunks_and_ends() {
+        let (arrived, ended) = piped(BodyDecoder::until_close(), true, vec![b"abc".to_vec()]);
+        assert!(ended.is_ok());
+        assert_eq!(arrived, b"3\r\nabc\r\n0\r\n\r\n");
+    }
+
+    #[test]
+    fn chunks_for_an_http_1_0_client_go_out_bare() {
+        let (arrived, ended) = piped(BodyDecoder::chunked(), false, vec![b"3\r\nabc\r\n0\r\n\r\n".to_vec()]);
+        assert!(ended.is_ok());
+        assert_eq!(arrived, b"abc");
+    }
+
+    #[test]
+    fn a_body_cut_short_is_an_error_and_gets_no_end() {
+        for (decoder, piece) in [(BodyDecoder::chunked(), "3\r\nab"), (BodyDecoder::length(3), "ab")] {
+            let (arrived, ended) = piped(decoder, true, vec![piece.into()]);
+            assert!(matches!(ended, Err(PipeError::Malformed(BodyError::Incomplete))), "{ended:?}");
+            assert_eq!(arrived, b"2\r\nab\r\n");
+        }
+    }
+
+    #[test]
+    fn a_malformed_chunk_is_an_error_and_nothing_of_its_read_is_sent() {
+        let (arrived, ended) = piped(BodyDecoder::chunked(), true, vec![b"3\r\nabc\r\nzz\r\n".to_vec()]);
+        assert!(matches!(ended, Err(PipeError::Malformed(BodyError::ChunkSize))), "{ended:?}");
+        assert_eq!(arrived, b"");
+    }
+}

@@ -256,88 +256,31 @@ fn bad_authority(error: AuthorityError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-    use std::sync::Arc;
-
-    use egret_http1::{Edits, HeadLimits, Progress};
-    use tokio::runtime::{Builder, LocalOptions};
-
-    use super::*;
-    use crate::access_log::AccessLog;
-    use crate::config::{AccessLogConfig, DnsConfig, GatewayConfig, ListenConfig, ProviderConfig, Providers};
-    use crate::dns::Resolver;
-    use crate::forward::{edit_request, survey};
-    use crate::plan::Plan;
-    use crate::worker::{Shared, Worker};
+    use crate::config::{GatewayConfig, ListenConfig, Providers};
+    use crate::fixture::Fixture;
 
     const OWN: &str = "127.0.0.1:8000";
     const REVERSE: &str = "127.0.0.1:8002";
 
-    fn provider(url: &str) -> ProviderConfig {
-        ProviderConfig {
-            url: url.to_owned(),
-            timeouts: Default::default(),
-            tls: Default::default(),
-            pool: Default::default(),
-        }
-    }
-
-    fn plan() -> Plan {
-        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+    /// The request as it would be sent on, and to whom; or the error's slug.
+    fn forwarded(listener: &str, request: &str) -> Result<(String, String), &'static str> {
         let config = GatewayConfig {
             listen: vec![
-                ListenConfig { address: address(OWN), provider: None },
-                ListenConfig { address: address(REVERSE), provider: Some("maps".to_owned()) },
+                ListenConfig { address: OWN.parse().unwrap(), provider: None },
+                ListenConfig { address: REVERSE.parse().unwrap(), provider: Some("maps".to_owned()) },
             ],
             names: vec!["egret.internal".to_owned()],
             ..GatewayConfig::default()
         };
-        let providers = Providers::from([
-            ("maps".to_owned(), provider("http://maps.example:8080/v2/")),
-            ("stripe".to_owned(), provider("https://api.stripe.example")),
-        ]);
-        Plan::compile(&config, &providers, &[], 1, None).unwrap()
-    }
-
-    /// The request as it would be sent on, and to whom; or the error's slug.
-    fn forwarded(listener: &str, request: &str) -> Result<(String, String), &'static str> {
-        let runtime =
-            Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
-        runtime.block_on(async {
-            let resolver = Resolver::start(&DnsConfig::default()).unwrap();
-            let access_log = AccessLog::start(&AccessLogConfig::default()).unwrap();
-            let (shared, _inboxes) = Shared::new(1, resolver, access_log);
-            shared.connections[0].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let worker = Worker::new(0, Arc::new(shared), Arc::new(plan()));
-            let listening = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let socket = tokio::net::TcpStream::connect(listening.local_addr().unwrap()).await.unwrap();
-            let client = Client::new(
-                Rc::clone(&worker),
-                crate::stream::Stream::Plain(socket),
-                listener.parse().unwrap(),
-            );
-
-            let bytes = request.as_bytes();
-            let mut head = RequestHead::new();
-            assert_eq!(head.parse(bytes, &HeadLimits::default()), Ok(Progress::Complete), "{request}");
-            let mut edits = Edits::new();
-            let slug = |failure: Failure| failure.kind.slug();
-            let fields = survey(&head, bytes, "egret-0", &mut edits).map_err(slug)?;
-            let view = worker.view();
-            let question = Question { view: &view, client: &client, request: &head, bytes, fields: &fields };
-            match question.route().map_err(slug)? {
-                Route::Tunnel(authority) => Ok(("tunnel".to_owned(), authority.to_string())),
-                Route::Forward(forward) => {
-                    edit_request(&head, bytes, &forward, "egret-0", &mut edits);
-                    let mut slices = egret_http1::Slices::new();
-                    head.render(bytes, &edits, &mut slices);
-                    let sent: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-                    let origin = &forward.upstream.plan.origin;
-                    let scheme = if origin.tls { "https" } else { "http" };
-                    Ok((String::from_utf8(sent).unwrap(), format!("{scheme}://{}", origin.authority)))
-                }
-            }
-        })
+        let providers: Providers = serde_json::from_value(serde_json::json!({
+            "maps": { "url": "http://maps.example:8080/v2/" },
+            "stripe": { "url": "https://api.stripe.example" },
+        }))
+        .unwrap();
+        let mut fixture = Fixture::new(&config, &providers, listener.parse().unwrap());
+        let mut sent = Vec::new();
+        let to = fixture.forward(request.as_bytes(), |slice| sent.extend_from_slice(slice))?;
+        Ok((String::from_utf8(sent).unwrap(), to.to_string()))
     }
 
     fn check(listener: &str, request: &str, sent: &str, to: &str) {
@@ -367,7 +310,10 @@ mod tests {
     #[test]
     fn connect_opens_a_tunnel_but_not_on_a_reverse_listener() {
         let request = "CONNECT api.stripe.example:443 HTTP/1.1\r\nHost: h\r\n\r\n";
-        assert_eq!(forwarded(OWN, request), Ok(("tunnel".to_owned(), "api.stripe.example:443".to_owned())));
+        assert_eq!(
+            forwarded(OWN, request),
+            Ok((String::new(), "tunnel to api.stripe.example:443".to_owned()))
+        );
         assert_eq!(forwarded(REVERSE, request), Err("connect-not-allowed"));
     }
 

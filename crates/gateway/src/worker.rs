@@ -25,6 +25,7 @@ use crate::counters::WorkerCounters;
 use crate::dial::DialError;
 use crate::dns::{DnsError, Resolver};
 use crate::failure::{ErrorKind, Failure};
+use crate::forward::Via;
 use crate::plan::{Origin, Plan, UpstreamPlan};
 use crate::policy::{Reason, Target};
 use crate::timer::Timers;
@@ -40,8 +41,7 @@ pub(crate) struct Shared {
     inboxes: Box<[mpsc::UnboundedSender<Message>]>,
     pub resolver: Resolver,
     pub access_log: AccessLog,
-    /// What this instance calls itself in `Via`; a request that carries it has come round in a loop.
-    pub pseudonym: String,
+    pub via: Via,
     /// Client connections that each worker has been given and that are still open.
     pub connections: Box<[AtomicU32]>,
     pub draining: AtomicBool,
@@ -94,7 +94,7 @@ impl Shared {
             inboxes: inboxes.into_boxed_slice(),
             resolver,
             access_log,
-            pseudonym: pseudonym(),
+            via: Via::new(&pseudonym()),
             connections: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             draining: AtomicBool::new(false),
             reloads: AtomicU64::new(0),

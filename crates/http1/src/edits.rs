@@ -94,6 +94,14 @@ impl Edits {
         self.tail.extend_from_slice(b"\r\n\r\n");
     }
 
+    /// Adds whole field lines, each with its line end, after the last field.
+    pub fn insert_lines(&mut self, lines: &[u8]) {
+        debug_assert!(lines.ends_with(CRLF), "a line has no end");
+        self.tail.truncate(self.tail.len().saturating_sub(CRLF.len()));
+        self.tail.extend_from_slice(lines);
+        self.tail.extend_from_slice(CRLF);
+    }
+
     /// Replaces the start line by `parts`, joined; its line end stays.
     pub fn start_line(&mut self, parts: &[&[u8]]) {
         debug_assert!(

@@ -1,0 +1,75 @@
+//! Instructions for parsing, routing and editing one request, with the most that each way of routing may take: this gate does
+//! not move with the noise of the machine. Needs valgrind and `gungraun-runner` of the version of `gungraun`.
+//!
+//! The limits stand about seven in a hundred above what was measured on a machine with AVX2. Raise one only with a reason in
+//! the commit.
+#![expect(
+    missing_docs,
+    unused_qualifications,
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "gungraun's macros do so, and a bench that cannot be set up has to say so"
+)]
+
+use std::hint::black_box;
+
+use egret_gateway::config::{GatewayConfig, ListenConfig, Providers};
+use egret_gateway::fixture::Fixture;
+use gungraun::prelude::*;
+use gungraun::{Callgrind, CallgrindMetrics, EventKind};
+
+const GATEWAY: &str = "127.0.0.1:8000";
+const REVERSE: &str = "127.0.0.1:8002";
+
+fn request(target: &str, host: &str, more: &str) -> Vec<u8> {
+    format!(
+        "GET {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: consumer/4.2 (linux; x86_64)\r\nAccept: application/json\r\n\
+         Accept-Encoding: gzip, deflate\r\nConnection: keep-alive\r\n{more}\
+         Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// A gateway that has seen the request before, as it sees nearly all of them, and the request.
+fn warm(listener: &str, request: Vec<u8>) -> (Fixture, Vec<u8>) {
+    let config = GatewayConfig {
+        listen: vec![
+            ListenConfig { address: GATEWAY.parse().unwrap(), provider: None },
+            ListenConfig { address: REVERSE.parse().unwrap(), provider: Some("stripe".to_owned()) },
+        ],
+        ..GatewayConfig::default()
+    };
+    let providers: Providers =
+        serde_json::from_value(serde_json::json!({ "stripe": { "url": "http://api.stripe.example" } }))
+            .unwrap();
+    let mut fixture = Fixture::new(&config, &providers, listener.parse().unwrap());
+    fixture.forward(&request, |_| ()).unwrap();
+    (fixture, request)
+}
+
+fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
+    let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
+    LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
+}
+
+#[library_benchmark]
+#[bench::reverse(args = (warm(REVERSE, request("/v1/charges?limit=3", "localhost", ""))), config = at_most(4_400))]
+#[bench::base_url(args = (warm(GATEWAY, request("/stripe/v1/charges?limit=3", GATEWAY, ""))), config = at_most(5_350))]
+#[bench::absolute_form(
+    args = (warm(GATEWAY, request("http://api.other.example/v1/charges", "api.other.example", ""))),
+    config = at_most(5_650)
+)]
+#[bench::header_fields(
+    args = (warm(GATEWAY, request("/v1/charges", GATEWAY, "x-egret-host: api.other.example\r\n"))),
+    config = at_most(6_900)
+)]
+#[bench::host(args = (warm(GATEWAY, request("/v1/charges", "api.other.example", ""))), config = at_most(6_150))]
+fn forward((mut fixture, request): (Fixture, Vec<u8>)) -> (Fixture, Vec<u8>) {
+    let _ = black_box(fixture.forward(black_box(&request), |slice| {
+        black_box(slice);
+    }));
+    (fixture, request)
+}
+
+library_benchmark_group!(name = requests, benchmarks = [forward]);
+main!(library_benchmark_groups = [requests]);

@@ -1,0 +1,111 @@
+//! A worker with one client and no traffic: what route tests and the instruction bench stand on.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use egret_http1::{Edits, HeadLimits, RequestHead, Slices};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+
+use crate::access_log::AccessLog;
+use crate::authority::Authority;
+use crate::client::Client;
+use crate::config::{GatewayConfig, Providers};
+use crate::dns::Resolver;
+use crate::failure::Failure;
+use crate::forward::{Via, edit_request, survey};
+use crate::plan::Plan;
+use crate::route::{Question, Route};
+use crate::stream::Stream;
+use crate::upstream::Upstream;
+use crate::worker::{Shared, Worker};
+
+/// A worker with one client.
+#[derive(Debug)]
+pub struct Fixture {
+    client: Client,
+    request: RequestHead,
+    edits: Edits,
+    via: Via,
+    /// Last, since the client's socket belongs to it.
+    _runtime: LocalRuntime,
+}
+
+/// Where a request went.
+#[derive(Debug)]
+pub struct Destination(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Upstream(Rc<Upstream>),
+    Tunnel(Authority),
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Upstream(upstream) => {
+                let origin = &upstream.plan.origin;
+                write!(f, "{}://{}", if origin.tls { "https" } else { "http" }, origin.authority)
+            }
+            Kind::Tunnel(authority) => write!(f, "tunnel to {authority}"),
+        }
+    }
+}
+
+impl Fixture {
+    /// A client that came in by `listener`, one of the addresses in `config`, which are not bound. Panics where the system has no
+    /// sockets or the config is wrong: it is for tests alone.
+    #[expect(clippy::expect_used, reason = "for tests and benches alone")]
+    pub fn new(config: &GatewayConfig, providers: &Providers, listener: SocketAddr) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        let runtime = runtime.expect("an event loop");
+        let plan = Plan::compile(config, providers, &[], 1, None).expect("a good config");
+        let client = runtime.block_on(async {
+            let resolver = Resolver::start(&config.dns).expect("a resolver");
+            let access_log = AccessLog::start(&config.access_log).expect("an access log");
+            let (shared, _inboxes) = Shared::new(1, resolver, access_log);
+            shared.connections[0].fetch_add(1, Relaxed);
+            let worker = Worker::new(0, Arc::new(shared), Arc::new(plan));
+            let accepting = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+            let socket = TcpStream::connect(accepting.local_addr().expect("an address")).await;
+            Client::new(worker, Stream::Plain(socket.expect("a socket")), listener)
+        });
+        let (request, edits, via) = (RequestHead::new(), Edits::new(), Via::new("egret-0"));
+        Self { client, request, edits, via, _runtime: runtime }
+    }
+
+    /// Parses `request`, a whole head, routes and edits it, and hands what would be sent on to `send` piece by piece. An error is
+    /// the slug of the answer that the client would get.
+    pub fn forward(
+        &mut self,
+        request: &[u8],
+        mut send: impl FnMut(&[u8]),
+    ) -> Result<Destination, &'static str> {
+        let slug = |failure: Failure| failure.kind.slug();
+        self.request.parse(request, &HeadLimits::default()).map_err(Failure::bad_request).map_err(slug)?;
+        self.edits.clear();
+        let fields = survey(&self.request, request, &self.via, &mut self.edits).map_err(slug)?;
+        let view = self.client.worker.view();
+        let question = Question {
+            view: &view,
+            client: &self.client,
+            request: &self.request,
+            bytes: request,
+            fields: &fields,
+        };
+        match question.route().map_err(slug)? {
+            Route::Tunnel(authority) => Ok(Destination(Kind::Tunnel(authority))),
+            Route::Forward(forward) => {
+                edit_request(&self.request, request, &forward, &self.via, &mut self.edits);
+                let mut slices = Slices::new();
+                self.request.render(request, &self.edits, &mut slices);
+                slices.iter().for_each(|slice| send(slice));
+                Ok(Destination(Kind::Upstream(forward.upstream)))
+            }
+        }
+    }
+}
