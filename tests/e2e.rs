@@ -11,6 +11,7 @@ mod scenarios {
     mod command;
     mod connections;
     mod control;
+    mod dns;
     mod egress;
     mod limits;
     mod loops;

@@ -75,6 +75,29 @@ fn a_request_body_that_stops_is_a_408() {
 }
 
 #[test]
+fn a_request_body_slower_than_the_minimum_rate_is_a_408() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(origin.url()).gateway("limits: { body_rate: 1KiB }").start();
+    let mut client = egret.client();
+    client.send(format!(
+        "POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: 100000\r\n\r\n",
+        egret.address()
+    ));
+    let (start, mut stream) = (Instant::now(), client.stream().try_clone().unwrap());
+    let dribbler = std::thread::spawn(move || {
+        while std::io::Write::write_all(&mut stream, b"a").is_ok() {
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+    });
+    client.response().assert_generated(408, "request-timeout");
+    let taken = start.elapsed();
+    assert!(taken > Duration::from_secs(9), "cut after {taken:?}, before a rate could be known");
+    drop(client);
+    dribbler.join().unwrap();
+    origin.until_ended(1);
+}
+
+#[test]
 fn a_provider_that_does_not_answer_is_a_504() {
     let origin = Provider::scripted(|peer| {
         let _ = peer.request();

@@ -1,0 +1,150 @@
+//! Names: looked up once for all who ask, kept as long as their TTL says, and judged by where they lead.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use egret_tests::dns::{Answer, NameServer};
+use egret_tests::egret::{Config, Egret};
+use egret_tests::http::{Client, Response};
+use egret_tests::provider::Provider;
+
+const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+fn behind(names: &NameServer) -> Egret {
+    Config::default().gateway(names.config()).start()
+}
+
+fn ask(egret: &Egret, host: &str, origin: &Provider) -> Response {
+    egret.client().get(format!("{host}:{}", origin.address().port()), "/").response()
+}
+
+#[test]
+fn an_answer_is_kept_as_long_as_its_ttl_says() {
+    let origin = Provider::plain();
+    let names = NameServer::start(|name, _| {
+        Answer::Addresses(vec![HERE], if name == "short.example" { 1 } else { 3600 })
+    });
+    let egret = behind(&names);
+    // A tunnel always dials, whatever idle connections there are.
+    let tunnel = |host: &str| {
+        let request = format!("CONNECT {host}:{} HTTP/1.1\r\nHost: a\r\n\r\n", origin.address().port());
+        assert_eq!(egret.client().send(request).response_to("HEAD").status, 200);
+    };
+    for _ in 0..5 {
+        tunnel("long.example");
+        tunnel("short.example");
+    }
+    assert_eq!(names.asked("long.example"), 1);
+    egret_tests::wait::until_true("the short answer is asked for again", || {
+        tunnel("short.example");
+        names.asked("short.example") >= 2
+    });
+    assert_eq!(names.asked("long.example"), 1);
+}
+
+#[test]
+fn many_who_ask_at_once_share_one_look_up() {
+    let origin = Provider::plain();
+    let names = NameServer::start(|_, _| {
+        std::thread::park_timeout(Duration::from_millis(100));
+        Answer::Addresses(vec![HERE], 60)
+    });
+    let egret = behind(&names);
+    let mut clients: Vec<Client> = (0..30).map(|_| egret.client()).collect();
+    for client in &mut clients {
+        client.get(format!("shared.example:{}", origin.address().port()), "/");
+    }
+    for client in &mut clients {
+        client.response().assert_forwarded(200);
+    }
+    assert_eq!(names.asked("shared.example"), 1);
+    assert!(egret.stat("/dns/coalesced") > 0);
+}
+
+#[test]
+fn a_failure_is_kept_too() {
+    let origin = Provider::plain();
+    let names = NameServer::start(|_, _| Answer::NoSuchName);
+    let egret = behind(&names);
+    for _ in 0..10 {
+        ask(&egret, "missing.example", &origin).assert_generated(502, "dns-failed");
+    }
+    assert!(names.asked("missing.example") <= 2, "asked {} times", names.asked("missing.example"));
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
+fn a_name_server_that_is_silent_is_a_504() {
+    let origin = Provider::plain();
+    let names = NameServer::start(|_, _| Answer::Silence);
+    ask(&behind(&names), "silent.example", &origin).assert_generated(504, "dns-timeout");
+}
+
+#[test]
+fn an_address_where_nobody_listens_is_no_reason_not_to_try_the_next() {
+    let origin = Provider::plain();
+    let dead = Ipv4Addr::new(127, 0, 0, 77);
+    let names = NameServer::start(move |_, _| Answer::Addresses(vec![dead, HERE], 60));
+    let egret = behind(&names);
+    for _ in 0..3 {
+        ask(&egret, "two.example", &origin).assert_forwarded(200);
+    }
+}
+
+#[test]
+fn a_name_that_leads_to_a_metadata_service_is_denied() {
+    let names = NameServer::start(|_, _| Answer::Addresses(vec![Ipv4Addr::new(169, 254, 169, 254)], 60));
+    let egret = behind(&names);
+    egret
+        .client()
+        .get("innocent.example", "/latest/meta-data/")
+        .response()
+        .assert_generated(403, "egress-denied");
+    assert_eq!(egret.denials("metadata"), 1);
+}
+
+#[test]
+fn a_name_that_leads_to_the_control_port_is_denied() {
+    let names = NameServer::start(|_, _| Answer::Addresses(vec![HERE], 60));
+    let egret = behind(&names);
+    let host = format!("innocent.example:{}", egret.control().port());
+    egret.client().get(host, "/api/v1/config").response().assert_generated(403, "egress-denied");
+}
+
+#[test]
+fn a_name_that_changes_its_mind_is_judged_by_the_address_that_is_connected_to() {
+    let (good, secret) = (Provider::plain(), Provider::plain());
+    // First an address that is allowed, then one that is not: what a rebinding attack does.
+    let names = NameServer::start(|_, before| {
+        Answer::Addresses(vec![if before == 0 { HERE } else { Ipv4Addr::new(127, 0, 0, 9) }], 0)
+    });
+    let rules = "egress: { deny: [{ net: 127.0.0.9 }] }";
+    let egret = Config::default().gateway(names.config()).gateway(rules).start();
+    ask(&egret, "rebinding.example", &good).assert_forwarded(200);
+    // Until the first answer is forgotten, what was judged by it is what is connected to.
+    let denied = egret_tests::wait::until("the name is looked up again", || {
+        let request =
+            format!("CONNECT rebinding.example:{} HTTP/1.1\r\nHost: a\r\n\r\n", secret.address().port());
+        let response = egret.client().send(request).response_to("HEAD");
+        (response.status != 200).then_some(response)
+    });
+    assert_eq!((denied.status, denied.field("x-egret-error")), (403, Some("egress-denied")));
+    assert_eq!(names.asked("rebinding.example"), 2);
+}
+
+#[test]
+fn the_scheme_of_a_configured_provider_holds_for_its_host_by_every_route() {
+    let origin = Provider::plain();
+    let names = NameServer::start(|_, _| Answer::Addresses(vec![HERE], 60));
+    let port = origin.address().port();
+    let config = Config::with_origin(format!("http://api.example:{port}")).gateway(names.config());
+    let egret = config.start();
+    egret.get("/a").assert_forwarded(200);
+    ask(&egret, "api.example", &origin).assert_forwarded(200);
+    ask(&egret, "API.Example.", &origin).assert_forwarded(200);
+    assert_eq!(
+        egret.provider_stat("origin", "pool_hits") + egret.provider_stat("origin", "connects"),
+        3,
+        "all are the provider's"
+    );
+}

@@ -1,0 +1,115 @@
+//! A name server that answers as a scenario says.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use crate::wait::Watched;
+
+/// What the server says about a name.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// These IPv4 addresses, good for so many seconds; no IPv6 address.
+    Addresses(Vec<Ipv4Addr>, u32),
+    /// There is no such name.
+    NoSuchName,
+    /// Nothing at all.
+    Silence,
+}
+
+/// A running name server; gone when dropped.
+#[derive(Debug)]
+pub struct NameServer {
+    address: SocketAddr,
+    asked: Arc<Watched<Vec<String>>>,
+    stopping: Arc<AtomicBool>,
+}
+
+/// The type of question for IPv4 addresses (RFC 1035 §3.2.2).
+const TYPE_A: u16 = 1;
+
+impl NameServer {
+    /// Answers with what `answer` makes of a name and the number of times that its IPv4 address was asked for before.
+    pub fn start(answer: impl Fn(&str, usize) -> Answer + Send + 'static) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = socket.local_addr().unwrap();
+        let (asked, stopping) =
+            (Arc::new(Watched::<Vec<String>>::default()), Arc::new(AtomicBool::new(false)));
+        let (told, ends) = (Arc::clone(&asked), Arc::clone(&stopping));
+        std::thread::spawn(move || {
+            let mut packet = [0; 1500];
+            while let Ok((count, client)) = socket.recv_from(&mut packet) {
+                if ends.load(SeqCst) {
+                    return;
+                }
+                let Some((name, kind, end)) = question(&packet[..count]) else { continue };
+                let before = told.read(|asked| asked.iter().filter(|known| **known == name).count());
+                let said = answer(&name, before);
+                if kind == TYPE_A {
+                    told.change(|asked| asked.push(name));
+                }
+                if let Some(reply) = reply(&packet[..end], kind, &said) {
+                    let _ = socket.send_to(&reply, client);
+                }
+            }
+        });
+        Self { address, asked, stopping }
+    }
+
+    /// A line for `gateway:` that makes it the only name server.
+    pub fn config(&self) -> String {
+        format!("dns: {{ servers: [\"{}\"], timeout: 1s }}", self.address)
+    }
+
+    /// How often the IPv4 address of `name` has been asked for.
+    pub fn asked(&self, name: &str) -> usize {
+        self.asked.read(|asked| asked.iter().filter(|known| *known == name).count())
+    }
+}
+
+impl Drop for NameServer {
+    fn drop(&mut self) {
+        self.stopping.store(true, SeqCst);
+        if let Ok(socket) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
+            let _ = socket.send_to(&[0], self.address);
+        }
+    }
+}
+
+/// Name, type and end of the only question in a packet.
+fn question(packet: &[u8]) -> Option<(String, u16, usize)> {
+    let (mut at, mut labels) = (12, Vec::new());
+    loop {
+        let length = usize::from(*packet.get(at)?);
+        at += 1;
+        if length == 0 {
+            break;
+        }
+        labels.push(String::from_utf8_lossy(packet.get(at..at + length)?).to_ascii_lowercase());
+        at += length;
+    }
+    let kind = u16::from_be_bytes([*packet.get(at)?, *packet.get(at + 1)?]);
+    Some((labels.join("."), kind, at + 4))
+}
+
+fn reply(question: &[u8], kind: u16, answer: &Answer) -> Option<Vec<u8>> {
+    let (addresses, ttl, code) = match answer {
+        Answer::Addresses(addresses, ttl) if kind == TYPE_A => (addresses.as_slice(), *ttl, 0),
+        Answer::Addresses(_, ttl) => (&[][..], *ttl, 0),
+        Answer::NoSuchName => (&[][..], 0, 3),
+        Answer::Silence => return None,
+    };
+    let mut reply = question.to_vec();
+    // A response, recursion available, and the code; then one question, the answers, and nothing else.
+    reply[2] = 0x80 | (question[2] & 1);
+    reply[3] = 0x80 | code;
+    reply[4..12].copy_from_slice(&[0, 1, 0, u8::try_from(addresses.len()).unwrap(), 0, 0, 0, 0]);
+    for address in addresses {
+        // The name at offset 12, type A, class IN.
+        reply.extend([0xc0, 12, 0, 1, 0, 1]);
+        reply.extend(ttl.to_be_bytes());
+        reply.extend([0, 4]);
+        reply.extend(address.octets());
+    }
+    Some(reply)
+}
