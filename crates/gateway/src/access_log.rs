@@ -77,16 +77,12 @@ impl AccessLog {
         Ok(())
     }
 
-    /// Whether lines are wanted.
-    pub fn is_on(&self) -> bool {
-        self.state.load(Relaxed) != OFF
-    }
-
-    /// Hands a line over, or drops it and counts that.
-    pub fn write(&self, counters: &WorkerCounters, record: &Record<'_>) {
+    /// Hands a line over if lines are wanted, or drops it and counts that.
+    pub fn write_if_on<'a>(&self, counters: &WorkerCounters, record: impl FnOnce() -> Record<'a>) {
         let line = match self.state.load(Relaxed) {
-            JSON => record.json(),
-            _ => record.text(),
+            OFF => return,
+            JSON => record().json(),
+            _ => record().text(),
         };
         if self.queue.try_send(Entry::Line(line)).is_err() {
             counters.access_log_dropped.add(1);

@@ -229,18 +229,12 @@ impl Client {
     }
 
     fn log_refusal(&self, failure: &Failure) {
-        let log = &self.worker.shared.access_log;
-        if log.is_on() {
-            log.write(
-                self.worker.counters(),
-                &Record {
-                    client: self.peer_address(),
-                    error: Some(failure.kind.slug()),
-                    status: failure.kind.status(),
-                    ..Record::default()
-                },
-            );
-        }
+        self.worker.shared.access_log.write_if_on(self.worker.counters(), || Record {
+            client: self.peer_address(),
+            error: Some(failure.kind.slug()),
+            status: failure.kind.status(),
+            ..Record::default()
+        });
     }
 
     /// Closes the connection so that the client sees that something is missing: with a reset.

@@ -661,8 +661,8 @@ impl<'a> Exchange<'a> {
             self.client.worker.has_kept();
         }
         self.client.worker.counters().sent_bytes.add(self.desk.down.moved_bytes);
-        let until_close =
-            !reply.chunked && matches!(response.framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);
+        let until_close = !reply.chunked
+            && matches!(response.framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);
         self.record(self.desk.response.status, ended);
         if finish == Finish::CutShort && until_close {
             // An orderly end would say that this was all.
@@ -689,6 +689,8 @@ impl<'a> Exchange<'a> {
 
     /// Answers in the provider's place.
     async fn answer(&mut self, failure: &Failure) -> End {
+        // What was waited for until now is not the gateway's own time.
+        self.clock.first_byte = Instant::now();
         self.client.worker.counters().generated(failure.kind);
         self.failed = Some(failure.kind);
         if self.desk.down.is_blocked_on_sink() {
@@ -700,6 +702,7 @@ impl<'a> Exchange<'a> {
         let with_body = self.desk.request.method != egret_http1::Method::Head;
         let answer = failure.answer(with_body, persistent);
         let sent = self.client.send_all(&answer).await;
+        self.desk.down.moved_bytes += answer.len() as u64;
         self.clock.forwarded = Instant::now();
         self.record(failure.kind.status(), self.clock.forwarded);
         if !sent {
@@ -744,21 +747,18 @@ impl<'a> Exchange<'a> {
     }
 
     fn log(&self, status: u16, ended: Instant) {
-        let Desk { input, request, .. } = &*self.desk;
-        self.client.worker.shared.access_log.write(
-            self.client.worker.counters(),
-            &Record {
-                client: self.client.peer_address(),
-                provider: self.upstream.plan.stats.name(),
-                method: request.method_text.of(input.filled()),
-                target: request.target.of(input.filled()),
-                status,
-                duration: ended.saturating_duration_since(self.clock.begun),
-                footprint: self.clock.footprint(),
-                sent_bytes: self.desk.down.moved_bytes,
-                error: self.failed.map(ErrorKind::slug),
-            },
-        );
+        let Desk { input, request, down, .. } = &*self.desk;
+        self.client.worker.shared.access_log.write_if_on(self.client.worker.counters(), || Record {
+            client: self.client.peer_address(),
+            provider: self.upstream.plan.stats.name(),
+            method: request.method_text.of(input.filled()),
+            target: request.target.of(input.filled()),
+            status,
+            duration: ended.saturating_duration_since(self.clock.begun),
+            footprint: self.clock.footprint(),
+            sent_bytes: down.moved_bytes,
+            error: self.failed.map(ErrorKind::slug),
+        });
     }
 
     fn record(&self, status: u16, ended: Instant) {
@@ -770,9 +770,7 @@ impl<'a> Exchange<'a> {
         }
         counters.sent_bytes.add(self.sent_bytes + self.desk.up.moved_bytes);
         counters.received_bytes.add(self.received_bytes + self.desk.down.read_bytes);
-        if self.client.worker.shared.access_log.is_on() {
-            self.log(status, ended);
-        }
+        self.log(status, ended);
     }
 }
 

@@ -215,6 +215,15 @@ mod tests {
     }
 
     #[test]
+    fn the_page_of_errors_has_a_row_for_each() {
+        let page = include_str!("../../../docs/errors.md");
+        for kind in ErrorKind::ALL {
+            let row = format!("| `{}` | {} | `{}` |", kind.slug(), kind.status(), kind.row().proxy_error);
+            assert!(page.contains(&row), "docs/errors.md has no row that starts with {row}");
+        }
+    }
+
+    #[test]
     fn an_answer_says_who_made_it_and_why() {
         let failure = Failure::new(ErrorKind::PoolFull, "all 8 connections to \"slow\" are in use");
         let answer = String::from_utf8(failure.answer(true, true)).unwrap();

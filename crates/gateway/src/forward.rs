@@ -70,7 +70,7 @@ pub(crate) fn edit_request(
     if forward.new_target || request.version == Version::Http10 {
         let path = forward.target.of(bytes);
         let is_asterisk = path == b"*";
-        let prefix: &[u8] = if is_asterisk || !forward.new_target { b"" } else { &plan.path_prefix };
+        let prefix: &[u8] = if is_asterisk || !forward.path_prefix { b"" } else { &plan.path_prefix };
         let slash: &[u8] = if is_asterisk || path.first() == Some(&b'/') { b"" } else { b"/" };
         edits.start_line(&[request.method_text.of(bytes), b" ", prefix, slash, path, b" HTTP/1.1"]);
     }

@@ -9,6 +9,10 @@ use egret_http1::{BodyDecoder, BodyError, LAST_CHUNK, Slices, Span, TrailerNames
 use crate::buffer::{Buffer, BufferPool, STREAM_BYTES};
 use crate::stream::Stream;
 
+/// Up to here the pieces of a message are put together here, beyond by the system. A vectored write has a price for each piece
+/// that copying so few bytes does not reach.
+const GATHER_BYTES_MAX: usize = 2048;
+
 /// What stops a body. Which peer is meant depends on the direction.
 #[derive(Debug)]
 pub(crate) enum PipeError {
@@ -27,6 +31,8 @@ pub(crate) struct Pipe {
     chunked: bool,
     spans: Vec<Span>,
     trailers: Vec<u8>,
+    /// Where small messages are put together.
+    gathered: Vec<u8>,
     /// Framed bytes that the other side did not take at once.
     backlog: Vec<u8>,
     backlog_sent: usize,
@@ -43,6 +49,7 @@ impl Default for Pipe {
             chunked: false,
             spans: Vec::new(),
             trailers: Vec::new(),
+            gathered: Vec::new(),
             backlog: Vec::new(),
             backlog_sent: 0,
             moved_bytes: 0,
@@ -138,10 +145,7 @@ impl Pipe {
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
         self.moved_bytes += total as u64;
         let sent = if self.backlog.is_empty() && total > 0 {
-            match sink.poll_write(cx, &slices) {
-                Poll::Ready(sent) => sent.map_err(|_| PipeError::SinkGone)?,
-                Poll::Pending => 0,
-            }
+            send_now(cx, &slices, total, &mut self.gathered, sink)?
         } else {
             0
         };
@@ -209,6 +213,29 @@ impl Pipe {
         self.backlog.clear();
         self.backlog_sent = 0;
         sink.poll_flush(cx).map_err(|_| PipeError::SinkGone)
+    }
+}
+
+/// Hands `slices`, `total` bytes in all, to the system in one call. Returns how much it took.
+fn send_now(
+    cx: &mut Context<'_>,
+    slices: &[IoSlice<'_>],
+    total: usize,
+    gathered: &mut Vec<u8>,
+    sink: &mut Stream,
+) -> Result<usize, PipeError> {
+    let polled = if slices.len() > 1 && total <= GATHER_BYTES_MAX {
+        gathered.clear();
+        for slice in slices {
+            gathered.extend_from_slice(slice);
+        }
+        sink.poll_write(cx, &[IoSlice::new(gathered)])
+    } else {
+        sink.poll_write(cx, slices)
+    };
+    match polled {
+        Poll::Ready(sent) => sent.map_err(|_| PipeError::SinkGone),
+        Poll::Pending => Ok(0),
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Forward {
     pub upstream: Rc<Upstream>,
     /// The part of the received target that is sent on.
     pub target: Span,
+    /// What is put before it: the path of the provider's URL, where the client named the provider and not a place.
+    pub path_prefix: bool,
     /// Whether anything of the target differs from what was received.
     pub new_target: bool,
     /// Whether `Host` is that of the upstream rather than the received one.
@@ -146,7 +148,13 @@ impl Question<'_> {
             return self.base_url(path);
         }
         let upstream = self.host(tls, authority)?;
-        Ok(Route::Forward(Forward { upstream, target: path, new_target: true, new_host: true }))
+        Ok(Route::Forward(Forward {
+            upstream,
+            target: path,
+            path_prefix: false,
+            new_target: true,
+            new_host: true,
+        }))
     }
 
     fn origin(&self, listener: Option<&ListenerPlan>) -> Result<Route, Failure> {
@@ -154,8 +162,13 @@ impl Question<'_> {
         if let Some((_, host)) = self.fields.host {
             let tls = self.scheme_of(host)?;
             let upstream = self.host(tls, host)?;
-            let new_target = !upstream.plan.path_prefix.is_empty();
-            return Ok(Route::Forward(Forward { upstream, target, new_target, new_host: true }));
+            return Ok(Route::Forward(Forward {
+                upstream,
+                target,
+                path_prefix: false,
+                new_target: false,
+                new_host: true,
+            }));
         }
         let Some(host) = self.request.host else {
             let detail = "the request names no host: send Host, use an absolute-form target or a base URL";
@@ -165,7 +178,13 @@ impl Question<'_> {
             return self.base_url(target);
         }
         let upstream = self.host(self.scheme_of(host)?, host)?;
-        Ok(Route::Forward(Forward { upstream, target, new_target: false, new_host: false }))
+        Ok(Route::Forward(Forward {
+            upstream,
+            target,
+            path_prefix: false,
+            new_target: false,
+            new_host: false,
+        }))
     }
 
     /// Whether `host` means the gateway itself.
@@ -217,7 +236,7 @@ impl Question<'_> {
     fn to_provider(&self, provider: usize, target: Span) -> Route {
         let upstream = Rc::clone(&self.view.upstreams[provider]);
         let new_target = target != self.request.target || !upstream.plan.path_prefix.is_empty();
-        Route::Forward(Forward { upstream, target, new_target, new_host: true })
+        Route::Forward(Forward { upstream, target, path_prefix: true, new_target, new_host: true })
     }
 
     fn host(&self, tls: bool, host: Span) -> Result<Rc<Upstream>, Failure> {
@@ -361,6 +380,18 @@ mod tests {
             "GET /stripe/a HTTP/1.1\nHost: b.example\n",
             "http://b.example:80",
         );
+    }
+
+    #[test]
+    fn the_path_of_a_providers_url_is_not_put_before_a_path_that_names_its_place() {
+        let to = "http://maps.example:8080";
+        for (request, host) in [
+            ("GET http://maps.example:8080/v2/a HTTP/1.1\r\nHost: h\r\n\r\n", "maps.example:8080"),
+            ("GET /v2/a HTTP/1.1\r\nHost: h\r\nx-egret-host: maps.example:8080\r\n\r\n", "maps.example:8080"),
+            ("GET /v2/a HTTP/1.1\r\nHost: MAPS.example:8080\r\n\r\n", "MAPS.example:8080"),
+        ] {
+            check(OWN, request, &format!("GET /v2/a HTTP/1.1\nHost: {host}\n"), to);
+        }
     }
 
     #[test]

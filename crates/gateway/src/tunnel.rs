@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use egret_http1::BodyDecoder;
 
+use crate::access_log::Record;
 use crate::authority::Authority;
 use crate::client::{Client, Desk, End};
 use crate::exchange;
@@ -37,10 +38,21 @@ pub(crate) async fn connect(
     if !client.send_all(ESTABLISHED).await {
         return End::Close;
     }
+    let target = desk.request.target.of(desk.input.filled()).to_vec();
     // What the client has sent ahead goes through only now that there is somewhere to go.
     desk.input.remove(0, desk.request.len);
     let mut stream = connection.stream;
     relay(client, desk, &mut stream, &upstream).await;
+    client.worker.shared.access_log.write_if_on(client.worker.counters(), || Record {
+        client: client.peer_address(),
+        provider: upstream.plan.stats.name(),
+        method: b"CONNECT",
+        target: &target,
+        status: 200,
+        duration: begun.elapsed(),
+        sent_bytes: desk.down.moved_bytes,
+        ..Record::default()
+    });
     End::Close
 }
 

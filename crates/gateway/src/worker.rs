@@ -125,7 +125,9 @@ pub(crate) struct Worker {
     others: RefCell<Others>,
     /// Told when a client's connection has closed while draining.
     closed: Notify,
-    /// Told when a connection is kept, so that the sweeper runs only while there is something to sweep.
+    /// Whether the sweeper runs. It does only while there is something to sweep.
+    sweeping: Cell<bool>,
+    /// Told when it is to run again.
     kept: Notify,
 }
 
@@ -160,6 +162,7 @@ impl Worker {
             view: RefCell::new(Rc::new(View::new(plan, number, None))),
             others: RefCell::default(),
             closed: Notify::new(),
+            sweeping: Cell::new(false),
             kept: Notify::new(),
         })
     }
@@ -269,7 +272,10 @@ impl Worker {
 
     /// Has idle connections looked at while there are any.
     pub fn has_kept(&self) {
-        self.kept.notify_one();
+        // Asked after every exchange, answered by the sweeper once in a while.
+        if !self.sweeping.replace(true) {
+            self.kept.notify_one();
+        }
     }
 
     /// Counts and logs a target that report mode let through.
@@ -330,6 +336,7 @@ impl Worker {
             for upstream in view.upstreams.iter().chain(others.by_origin.values()) {
                 remain |= upstream.sweep(now);
             }
+            self.sweeping.set(remain);
             if remain {
                 self.kept.notify_one();
             }
