@@ -322,12 +322,12 @@ impl Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         let address = self.stream.peer_addr().ok();
+        if !self.reset {
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
         self.shared.seen.change(|seen| {
             seen.streams.retain(|stream| stream.peer_addr().ok() != address);
             seen.ended += 1;
         });
-        if !self.reset {
-            let _ = self.stream.shutdown(Shutdown::Both);
-        }
     }
 }
