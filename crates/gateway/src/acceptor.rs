@@ -3,15 +3,18 @@
 //! A sidecar sees few, long-lived connections. Spreading them by a hash of their addresses, as the system does for sockets that
 //! share a port, would leave one worker with most of them.
 
-use std::io::{self, IoSlice};
+use std::cell::Cell;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio::task::spawn_local;
 use tracing::warn;
 
 use crate::failure::{ErrorKind, Failure};
@@ -19,6 +22,12 @@ use crate::worker::{Message, Worker};
 
 /// Connections that the system may hold until they are accepted; it caps this by its own limit.
 const BACKLOG: i32 = 4096;
+/// Bytes to a client that may wait in the system before it asks for no more.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES_MAX: u32 = 256 * 1024;
+/// How long a client that is turned away may take to read why, and how many may at once; more are just closed.
+const TURN_AWAY_LINGER: Duration = Duration::from_secs(1);
+const TURNED_AWAY_MAX: u32 = 256;
 /// How long to wait when the process has no descriptor to spare.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 
@@ -31,6 +40,9 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     }
     // Accepted sockets inherit it, which spares a system call for each.
     socket.set_tcp_nodelay(true)?;
+    // So is this: a slow client's system holds this much unsent at most, and what it takes shows soon.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -44,12 +56,13 @@ pub(crate) async fn accept(
     mut stop: oneshot::Receiver<oneshot::Sender<()>>,
 ) {
     let Ok(address) = listener.local_addr() else { return };
+    let turned_away = Rc::new(Cell::new(0));
     let stopped = loop {
         tokio::select! {
             biased;
             stopped = &mut stop => break stopped,
             accepted = listener.accept() => match accepted {
-                Ok((socket, _)) => hand_over(&worker, socket, address),
+                Ok((socket, _)) => hand_over(&worker, socket, address, &turned_away),
                 Err(error) if is_exhausted(&error) => {
                     warn!(%error, "no client can be accepted for the moment");
                     tokio::time::sleep(EXHAUSTED_PAUSE).await;
@@ -59,7 +72,7 @@ pub(crate) async fn accept(
             },
         }
     };
-    take_the_rest(&worker, &listener, address).await;
+    take_the_rest(&worker, &listener, address, &turned_away).await;
     drop(listener);
     if let Ok(done) = stopped {
         // Whoever asked may have given up waiting.
@@ -68,9 +81,14 @@ pub(crate) async fn accept(
 }
 
 /// What the system accepted before the listener closes would otherwise be reset.
-async fn take_the_rest(worker: &Rc<Worker>, listener: &TcpListener, address: SocketAddr) {
+async fn take_the_rest(
+    worker: &Rc<Worker>,
+    listener: &TcpListener,
+    address: SocketAddr,
+    turned_away: &Rc<Cell<u32>>,
+) {
     while let Ok(Ok((socket, _))) = tokio::time::timeout(Duration::from_millis(1), listener.accept()).await {
-        hand_over(worker, socket, address);
+        hand_over(worker, socket, address, turned_away);
     }
 }
 
@@ -79,12 +97,15 @@ fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24 | 105 | 12))
 }
 
-fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr) {
+fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turned_away: &Rc<Cell<u32>>) {
     let shared = &worker.shared;
     let open: u32 = shared.connections.iter().map(|connections| connections.load(Relaxed)).sum();
     if open >= worker.view().plan.limits.connections {
         worker.counters().refused.add(1);
-        turn_away(&socket);
+        worker.counters().generated(ErrorKind::TooManyConnections);
+        if turned_away.get() < TURNED_AWAY_MAX {
+            spawn_local(turn_away(socket, Rc::clone(turned_away)));
+        }
         return;
     }
     let chosen = shared.least_loaded();
@@ -102,14 +123,21 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr) {
     }
 }
 
-/// Says why, as far as that goes without waiting: what is turned away must cost nothing.
-fn turn_away(socket: &TcpStream) {
+/// Says why, and waits a little for the client to read it: closed with the request unread, the answer would be thrown away.
+async fn turn_away(mut socket: TcpStream, turned_away: Rc<Cell<u32>>) {
+    turned_away.set(turned_away.get() + 1);
     let failure = Failure::new(
         ErrorKind::TooManyConnections,
         "too many connections are open (`gateway.limits.connections`)",
     );
     let answer = failure.answer(true, false);
-    // A fresh socket has room for it; where it has not, closing says enough.
-    let _ = socket.try_write_vectored(&[IoSlice::new(&answer)]);
-    let _ = socket2::SockRef::from(socket).shutdown(std::net::Shutdown::Write);
+    let said = async {
+        socket.write_all(&answer).await?;
+        socket.shutdown().await?;
+        while socket.read(&mut [0; 4096]).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // However it ends, the socket is closed.
+    let _ = tokio::time::timeout(TURN_AWAY_LINGER, said).await;
+    turned_away.set(turned_away.get() - 1);
 }

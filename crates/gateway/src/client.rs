@@ -22,10 +22,9 @@ use crate::worker::Worker;
 
 /// Desks that a worker keeps for later.
 const SPARE_DESKS: usize = 64;
-/// How long a client may take, and how much it may still send, after an answer that closes the connection: closing at once
-/// would make its system throw the answer away.
+/// How long a client may go on sending after an answer that closes the connection: closing at once would make its system throw
+/// the answer away.
 const LINGER: Duration = Duration::from_secs(2);
-const LINGER_BYTES: usize = 256 * 1024;
 /// How long a connection that waits for a request stays open once the gateway is told to stop: one may be on its way.
 const DRAIN_LINGER: Duration = Duration::from_secs(1);
 
@@ -52,6 +51,16 @@ impl Desk {
         let framing = self.request.framing;
         self.up.reset(exchange::request_decoder(framing), framing == RequestFraming::Chunked);
     }
+}
+
+/// What came where a request was to come.
+enum Received {
+    /// The head of one.
+    Head,
+    /// Nothing, though the system seemed to have something.
+    Nothing,
+    /// The end of the connection.
+    End,
 }
 
 /// What is to be done with a client's connection after an exchange.
@@ -159,8 +168,9 @@ impl Client {
         desk.request.reset();
         loop {
             let end = match self.receive_head(desk).await {
-                Ok(true) => exchange::run(self, desk).await,
-                Ok(false) => End::Close,
+                Ok(Received::Head) => exchange::run(self, desk).await,
+                Ok(Received::Nothing) => End::Persist,
+                Ok(Received::End) => End::Close,
                 Err(failure) => self.refuse(desk, &failure).await,
             };
             if end != End::Persist || desk.input.filled().is_empty() {
@@ -169,8 +179,8 @@ impl Client {
         }
     }
 
-    /// Receives a request head; false when the client closed instead.
-    async fn receive_head(&mut self, desk: &mut Desk) -> Result<bool, Failure> {
+    /// Receives a request head.
+    async fn receive_head(&mut self, desk: &mut Desk) -> Result<Received, Failure> {
         let view = self.worker.view();
         let plan = &view.plan;
         let mut timed = false;
@@ -181,7 +191,12 @@ impl Client {
                     .parse(desk.input.filled(), &plan.head_limits)
                     .map_err(Failure::bad_request)?
                 {
-                    Progress::Complete => return Ok(true),
+                    Progress::Complete => return Ok(Received::Head),
+                    // Old clients end a body with an empty line that is not part of it (RFC 9112 §2.2).
+                    Progress::Partial if desk.input.filled() == b"\r\n" => {
+                        desk.request.reset();
+                        desk.input.clear();
+                    }
                     Progress::Partial => {}
                 }
                 if !timed {
@@ -197,16 +212,17 @@ impl Client {
                 if let Poll::Ready(received) = self.stream.poll_read(cx, desk.input.spare()) {
                     return Poll::Ready(Some(received));
                 }
-                if self.timer.poll_expired(cx) { Poll::Ready(None) } else { Poll::Pending }
+                let nothing = desk.input.filled().is_empty();
+                if nothing || self.timer.poll_expired(cx) { Poll::Ready(None) } else { Poll::Pending }
             })
             .await;
             match received {
-                Some(Ok(0) | Err(_)) => return Ok(false),
+                Some(Ok(0) | Err(_)) => return Ok(Received::End),
                 Some(Ok(count)) => {
                     self.worker.counters().received_bytes.add(count as u64);
                     desk.input.advance(count);
                 }
-                None if desk.input.filled().is_empty() => return Ok(false),
+                None if desk.input.filled().is_empty() => return Ok(Received::Nothing),
                 None => {
                     return Err(Failure::new(
                         ErrorKind::RequestTimeout,
@@ -268,7 +284,6 @@ impl Client {
     /// Says that nothing more is coming, and takes in what the client still sends, within bounds.
     async fn linger(&mut self, input: &mut Buffer) {
         self.timer.set(Instant::now(), Some(LINGER));
-        let mut discarded = 0;
         let mut shut = false;
         poll_fn(|cx| {
             if !shut {
@@ -277,16 +292,15 @@ impl Client {
                 }
                 shut = true;
             }
-            while discarded < LINGER_BYTES {
+            loop {
                 input.clear();
                 match self.stream.poll_read(cx, input.spare()) {
-                    Poll::Ready(Ok(count)) if count > 0 => discarded += count,
+                    Poll::Ready(Ok(count)) if count > 0 => {}
                     Poll::Ready(_) => return Poll::Ready(()),
                     Poll::Pending if self.timer.poll_expired(cx) => return Poll::Ready(()),
                     Poll::Pending => return Poll::Pending,
                 }
             }
-            Poll::Ready(())
         })
         .await;
     }

@@ -397,7 +397,7 @@ pub struct LimitsConfig {
     pub fields: u16,
     /// Informational responses (1xx) that a provider may send before the final one.
     pub informational: u8,
-    /// The slowest that a client may send or take a body, in bytes per second, once 10 s have passed; `0B` is off.
+    /// The slowest that a client may send a body, in bytes per second, judged every 10 s; `0B` is off.
     pub body_rate: Size,
     /// Authorities without a configured provider for which idle connections are kept.
     #[schemars(range(min = 1))]

@@ -101,10 +101,10 @@ impl ProviderStats {
         &self.workers[worker]
     }
 
-    /// The worker other than `own` that seems to hold the most idle connections, if any does.
-    pub fn most_idle(&self, own: usize) -> Option<usize> {
-        let idle = |worker: &usize| self.workers[*worker].connections_idle.get();
-        (0..self.workers.len()).filter(|worker| *worker != own && idle(worker) > 0).max_by_key(idle)
+    /// The workers other than `own` that seem to hold idle connections.
+    pub fn with_idle(&self, own: usize) -> impl Iterator<Item = usize> {
+        (0..self.workers.len())
+            .filter(move |worker| *worker != own && self.workers[*worker].connections_idle.get() > 0)
     }
 
     /// The sum over all workers.
@@ -200,12 +200,12 @@ mod tests {
     }
 
     #[test]
-    fn the_worker_with_the_most_idle_connections_is_asked_and_never_oneself() {
+    fn workers_with_idle_connections_are_asked_and_never_oneself() {
         let stats = ProviderStats::new("stripe", 3);
-        assert_eq!(stats.most_idle(0), None);
+        assert_eq!(stats.with_idle(0).count(), 0);
         stats.of(0).connections_idle.add(9);
-        stats.of(1).connections_idle.add(1);
         stats.of(2).connections_idle.add(2);
-        assert_eq!((stats.most_idle(0), stats.most_idle(2)), (Some(2), Some(0)));
+        assert!(stats.with_idle(0).eq([2]));
+        assert!(stats.with_idle(1).eq([0, 2]));
     }
 }

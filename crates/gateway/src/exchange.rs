@@ -148,12 +148,15 @@ impl Clock {
 struct Deadlines {
     total: Option<Instant>,
     half_close: Option<Instant>,
+    /// How much of the response had moved when `half_close` was set.
+    half_close_moved_bytes: u64,
     /// What is waited for now: the first byte, or the next one.
     phase: Option<Instant>,
     rate: RateWindow,
 }
 
-/// Whether a client keeps up `limits.body_rate`.
+/// Whether a client keeps up `limits.body_rate` while it sends a body. How fast it takes one cannot be told from here: the system
+/// buffers megabytes on its way, and speaks of them in large portions.
 #[derive(Default)]
 struct RateWindow {
     ends: Option<Instant>,
@@ -177,7 +180,13 @@ impl<'a> Exchange<'a> {
                 first_byte: begun,
                 forwarded: begun,
             },
-            deadlines: Deadlines { total, half_close: None, phase: None, rate: RateWindow::default() },
+            deadlines: Deadlines {
+                total,
+                half_close: None,
+                half_close_moved_bytes: 0,
+                phase: None,
+                rate: RateWindow::default(),
+            },
             kept_body: 0,
             unrepeatable: false,
             sink_closed: false,
@@ -218,14 +227,14 @@ impl<'a> Exchange<'a> {
 
     /// Sends the request until a provider's connection brings the head of a final response.
     async fn obtain_response(&mut self) -> Result<Connection, Stop> {
+        let mut connection = match self.upstream.take_idle(self.clock.begun) {
+            Some(connection) => {
+                self.upstream.counters().pool_hits.add(1);
+                connection
+            }
+            None => self.connect(false).await?,
+        };
         loop {
-            let mut connection = match self.upstream.take_idle(self.clock.begun) {
-                Some(connection) => {
-                    self.upstream.counters().pool_hits.add(1);
-                    connection
-                }
-                None => self.connect().await?,
-            };
             match self.attempt(&mut connection).await {
                 Ok(()) => return Ok(connection),
                 Err(Stop::Stale) => {
@@ -238,16 +247,37 @@ impl<'a> Exchange<'a> {
                     self.desk.reset_up();
                     self.kept_body = 0;
                     self.sink_closed = false;
+                    // A new one, which cannot be stale: what fails there is not sent a third time.
+                    connection = self.connect(true).await?;
                 }
                 Err(stop) => return Err(stop),
             }
         }
     }
 
-    async fn connect(&mut self) -> Result<Connection, Stop> {
-        let upstream = Rc::clone(&self.upstream);
-        let (connection, times) =
-            Box::pin(upstream.connect(&self.client.worker)).await.map_err(Stop::Failure)?;
+    /// Gets a connection that is not idle here; a new one if `fresh`.
+    async fn connect(&mut self, fresh: bool) -> Result<Connection, Stop> {
+        let (upstream, worker) = (Rc::clone(&self.upstream), Rc::clone(&self.client.worker));
+        let mut connecting = Box::pin(async move {
+            if fresh { upstream.open(&worker).await } else { upstream.connect(&worker).await }
+        });
+        // Connecting has its own limits; here it is only held against `total`, and against the client's patience.
+        self.deadlines.phase = None;
+        self.deadlines.rate = RateWindow::default();
+        self.deadlines.arm(self.client);
+        let (connection, times) = poll_fn(|cx| {
+            if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
+                return Poll::Ready(connected.map_err(Stop::Failure));
+            }
+            if let Err(stop) = self.watch_client(cx) {
+                return Poll::Ready(Err(stop));
+            }
+            match self.client.timer.poll_expired(cx).then(|| self.expired_while_waiting(cx)).flatten() {
+                Some(stop) => Poll::Ready(Err(stop)),
+                None => Poll::Pending,
+            }
+        })
+        .await?;
         self.clock.dial = times;
         Ok(connection)
     }
@@ -381,8 +411,7 @@ impl<'a> Exchange<'a> {
             match self.client.stream.poll_read(cx, self.desk.input.spare()) {
                 Poll::Ready(Ok(0)) => {
                     self.client.half_closed = true;
-                    let grace = self.view.plan.timeouts.half_close;
-                    self.deadlines.half_close = grace.map(|grace| Instant::now() + grace);
+                    self.give_half_closed_client_time(Instant::now());
                     self.deadlines.arm(self.client);
                 }
                 Poll::Ready(Ok(count)) => {
@@ -394,6 +423,11 @@ impl<'a> Exchange<'a> {
             }
         }
         Ok(())
+    }
+
+    fn give_half_closed_client_time(&mut self, now: Instant) {
+        self.deadlines.half_close = self.view.plan.timeouts.half_close.map(|grace| now + grace);
+        self.deadlines.half_close_moved_bytes = self.desk.down.moved_bytes;
     }
 
     /// Receives some of the response; true when the head of a final response is there.
@@ -430,14 +464,18 @@ impl<'a> Exchange<'a> {
     fn parse_response(&mut self, cx: &mut Context<'_>) -> Result<bool, Stop> {
         let bad = |error| Stop::Failure(Failure::bad_response(error));
         while !self.desk.output.filled().is_empty() {
-            let Desk { output, request, response, .. } = &mut *self.desk;
+            let Desk { output, request, response, up, .. } = &mut *self.desk;
             let progress =
                 response.parse(output.filled(), &self.view.plan.head_limits, request.method).map_err(bad)?;
             match (progress, response.status) {
                 (Progress::Partial, _) => return Ok(false),
-                (Progress::Complete, 101) if request.upgrade && response.upgrade => return Ok(true),
+                // What is still to come of the request belongs to the old protocol (RFC 9110 §7.8).
+                (Progress::Complete, 101) if request.upgrade && response.upgrade && up.is_complete() => {
+                    return Ok(true);
+                }
                 (Progress::Complete, 101) => {
-                    let detail = "the provider changed the protocol without having been asked to";
+                    let detail =
+                        "the provider changed the protocol without having been asked to, or too early";
                     return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
                 }
                 (Progress::Complete, 100..=199) => self.pass_on_informational(cx)?,
@@ -542,8 +580,7 @@ impl<'a> Exchange<'a> {
         self.clock.forwarded = Instant::now();
         let mut ended = self.clock.forwarded;
         if finish == Finish::Complete && !self.desk.down.is_complete() {
-            self.deadlines.rate =
-                RateWindow { ends: Some(ended + RATE_WINDOW), moved_bytes: self.desk.down.moved_bytes };
+            self.deadlines.rate = RateWindow::default();
             self.note_progress(self.timeouts().idle);
             finish = poll_fn(|cx| self.poll_bodies(cx, &mut connection)).await;
             ended = Instant::now();
@@ -624,21 +661,14 @@ impl<'a> Exchange<'a> {
     fn expired_while_streaming(&mut self, cx: &Context<'_>) -> Option<Finish> {
         let now = Instant::now();
         let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
-        if due(self.deadlines.half_close) && self.desk.down.is_blocked_on_sink() {
-            return Some(Finish::ClientGone);
-        }
         if due(self.deadlines.half_close) {
-            // It still takes the response as it comes; only a client that takes nothing is given up.
-            self.deadlines.half_close = None;
+            // It may be taking the response as it comes; if nothing of it moves, there is probably nobody left to take it.
+            if self.desk.down.moved_bytes == self.deadlines.half_close_moved_bytes {
+                return Some(Finish::ClientGone);
+            }
+            self.give_half_closed_client_time(now);
         }
         if due(self.deadlines.total) || due(self.deadlines.phase) {
-            return Some(Finish::CutShort);
-        }
-        let down = &self.desk.down;
-        let (blocked, moved_bytes) = (down.is_blocked_on_sink(), down.moved_bytes);
-        let keeps_up =
-            self.deadlines.rate.keeps_up(now, moved_bytes, self.view.plan.limits.body_rate.bytes());
-        if blocked && !keeps_up {
             return Some(Finish::CutShort);
         }
         self.deadlines.rearm(self.client, cx, now);
@@ -711,6 +741,7 @@ impl<'a> Exchange<'a> {
         if !persistent {
             return End::Linger;
         }
+        self.client.last_active = self.clock.forwarded;
         self.drop_request();
         End::Persist
     }

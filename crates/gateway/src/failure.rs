@@ -16,6 +16,7 @@ pub(crate) enum ErrorKind {
     RequestTimeout,
     UnknownProvider,
     ConnectNotAllowed,
+    NoForwardsLeft,
     LoopDetected,
     EgressDenied,
     DnsFailed,
@@ -45,7 +46,7 @@ struct Row {
 
 impl ErrorKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::BadRequest,
         Self::UriTooLong,
         Self::HeadTooLarge,
@@ -54,6 +55,7 @@ impl ErrorKind {
         Self::RequestTimeout,
         Self::UnknownProvider,
         Self::ConnectNotAllowed,
+        Self::NoForwardsLeft,
         Self::LoopDetected,
         Self::EgressDenied,
         Self::DnsFailed,
@@ -90,6 +92,7 @@ impl ErrorKind {
             Self::ConnectNotAllowed => {
                 row("connect-not-allowed", 405, "Method Not Allowed", "http_request_denied")
             }
+            Self::NoForwardsLeft => row("no-forwards-left", 405, "Method Not Allowed", "http_request_denied"),
             Self::LoopDetected => row("loop-detected", 508, "Loop Detected", "proxy_loop_detected"),
             Self::EgressDenied => row("egress-denied", 403, "Forbidden", "destination_ip_prohibited"),
             Self::DnsFailed => row("dns-failed", 502, "Bad Gateway", "dns_error"),

@@ -1,6 +1,6 @@
 //! What is changed in a message on its way: no more than RFC 9110 asks of an intermediary.
 
-use egret_http1::{Edits, KnownField, RequestHead, ResponseFraming, ResponseHead, Version};
+use egret_http1::{Edits, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
 
 use crate::failure::{ErrorKind, Failure};
 use crate::route::{Forward, RoutingFields};
@@ -48,6 +48,11 @@ pub(crate) fn survey(
                     "the request has come through this gateway before: what it is forwarded to sends it back";
                 return Err(Failure::new(ErrorKind::LoopDetected, detail));
             }
+            // Only these two methods count the intermediaries (RFC 9110 §7.6.2).
+            KnownField::MaxForwards if matches!(request.method, Method::Options | Method::Trace) => {
+                let left = forwards_left(field.value.of(bytes))?;
+                edits.replace_value(index, left.to_string().as_bytes());
+            }
             // Sent on as they are, since what they say holds for the next connection too.
             KnownField::TransferEncoding => {}
             KnownField::Upgrade if request.upgrade => {}
@@ -56,6 +61,17 @@ pub(crate) fn survey(
         }
     }
     Ok(routing)
+}
+
+/// What is left of `Max-Forwards` after this intermediary; none if it has to answer itself.
+fn forwards_left(value: &[u8]) -> Result<u32, Failure> {
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u32>().ok());
+    number.and_then(|number| number.checked_sub(1)).ok_or_else(|| {
+        Failure::new(
+            ErrorKind::NoForwardsLeft,
+            "Max-Forwards is used up, or no number: the request ends here",
+        )
+    })
 }
 
 /// The changes to a request that goes to `forward.upstream`, besides those of [`survey`].
@@ -69,6 +85,9 @@ pub(crate) fn edit_request(
     let plan = &forward.upstream.plan;
     if forward.new_target || request.version == Version::Http10 {
         let path = forward.target.of(bytes);
+        // `OPTIONS http://host` asks about the server as a whole (RFC 9112 §3.2.4).
+        let is_whole = request.method == Method::Options && path.is_empty() && !forward.path_prefix;
+        let path = if is_whole { b"*" } else { path };
         let is_asterisk = path == b"*";
         let prefix: &[u8] = if is_asterisk || !forward.path_prefix { b"" } else { &plan.path_prefix };
         let slash: &[u8] = if is_asterisk || path.first() == Some(&b'/') { b"" } else { b"/" };
@@ -117,7 +136,9 @@ pub(crate) fn edit_response(
     via: &Via,
     edits: &mut Edits,
 ) {
+    let mut dated = response.status < 200;
     for (index, field) in response.fields.iter().enumerate() {
+        dated |= field.known == KnownField::Date;
         let remove = match field.known {
             KnownField::TransferEncoding => !(reply.chunked && response.framing == ResponseFraming::Chunked),
             KnownField::Upgrade if response.status == 101 => false,
@@ -132,6 +153,10 @@ pub(crate) fn edit_response(
     if response.version == Version::Http10 {
         // The status has a fixed place: `HTTP/1.0 200`.
         edits.start_line(&[b"HTTP/1.1 ", &bytes[9..12], b" ", response.reason.of(bytes)]);
+    }
+    if !dated {
+        // RFC 9110 §6.6.1 asks this of whoever forwards a response without one.
+        edits.insert("Date", crate::date::now().as_bytes());
     }
     if reply.chunked && response.framing == ResponseFraming::UntilClose {
         edits.insert("Transfer-Encoding", b"chunked");

@@ -13,6 +13,9 @@ use crate::stream::Stream;
 /// that copying so few bytes does not reach.
 const GATHER_BYTES_MAX: usize = 2048;
 
+/// Pieces of a body between two sockets that memory is kept for; a peer may send far more, of a byte each.
+const SPARE_SPANS: usize = 256;
+
 /// What stops a body. Which peer is meant depends on the direction.
 #[derive(Debug)]
 pub(crate) enum PipeError {
@@ -36,7 +39,9 @@ pub(crate) struct Pipe {
     /// Framed bytes that the other side did not take at once.
     backlog: Vec<u8>,
     backlog_sent: usize,
-    /// Framed bytes sent or queued, head included: moves whenever there is progress.
+    /// Whether the other side's TLS still holds some of what it took.
+    held: bool,
+    /// Framed bytes that the other side took, head included: moves whenever there is progress.
     pub moved_bytes: u64,
     /// Bytes that [`poll`](Self::poll) has received.
     pub read_bytes: u64,
@@ -52,6 +57,7 @@ impl Default for Pipe {
             gathered: Vec::new(),
             backlog: Vec::new(),
             backlog_sent: 0,
+            held: false,
             moved_bytes: 0,
             read_bytes: 0,
         }
@@ -73,6 +79,9 @@ impl Pipe {
         // A slow reader may have left a large one; the next exchange need not carry it.
         self.backlog.shrink_to(STREAM_BYTES);
         self.backlog_sent = 0;
+        self.held = false;
+        self.spans.clear();
+        self.spans.shrink_to(SPARE_SPANS);
         self.moved_bytes = 0;
         self.read_bytes = 0;
     }
@@ -91,12 +100,12 @@ impl Pipe {
 
     /// Whether the whole body has been received and sent.
     pub fn is_complete(&self) -> bool {
-        self.decoder.is_done() && self.backlog.is_empty()
+        self.decoder.is_done() && !self.is_blocked_on_sink()
     }
 
     /// Whether what is waited for is that the other side takes more.
     pub fn is_blocked_on_sink(&self) -> bool {
-        !self.backlog.is_empty()
+        !self.backlog.is_empty() || self.held
     }
 
     /// Sends the slices of `head` and after them what `input` holds of the body, in one go. What the other side does not take
@@ -143,12 +152,13 @@ impl Pipe {
             slices.push(IoSlice::new(b"\r\n"));
         }
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
-        self.moved_bytes += total as u64;
         let sent = if self.backlog.is_empty() && total > 0 {
             send_now(cx, &slices, total, &mut self.gathered, sink)?
         } else {
             0
         };
+        self.moved_bytes += sent as u64;
+        self.held = sink.is_holding();
         if sent < total {
             let mut rest = &mut slices[..];
             IoSlice::advance_slices(&mut rest, sent);
@@ -209,10 +219,13 @@ impl Pipe {
                 return Poll::Ready(Err(PipeError::SinkGone));
             }
             self.backlog_sent += sent;
+            self.moved_bytes += sent as u64;
         }
         self.backlog.clear();
         self.backlog_sent = 0;
-        sink.poll_flush(cx).map_err(|_| PipeError::SinkGone)
+        ready!(sink.poll_flush(cx)).map_err(|_| PipeError::SinkGone)?;
+        self.held = false;
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -95,12 +95,16 @@ pub(crate) struct Question<'a> {
 impl Question<'_> {
     /// Decides where the request goes.
     pub fn route(&self) -> Result<Route, Failure> {
-        let listener = self.view.plan.listener(self.client.listener);
+        let Some(listener) = self.view.plan.listener(self.client.listener) else {
+            // It may have served one provider alone; then what comes in by it must not reach others now.
+            let detail = "the listener of this connection has been removed by a reload: connect to another";
+            return Err(Failure::new(ErrorKind::UnknownProvider, detail));
+        };
         let absolute = match (self.request.target_form, self.request.authority) {
             (TargetForm::Absolute, Some(authority)) => Some((self.target_scheme(authority)?, authority)),
             _ => None,
         };
-        if let Some(provider) = listener.and_then(|listener| listener.provider) {
+        if let Some(provider) = listener.provider {
             return self.reverse(provider);
         }
         if self.request.method == Method::Connect {
@@ -136,15 +140,10 @@ impl Question<'_> {
         Ok(Route::Tunnel(authority))
     }
 
-    fn absolute(
-        &self,
-        listener: Option<&ListenerPlan>,
-        tls: bool,
-        authority: Span,
-    ) -> Result<Route, Failure> {
+    fn absolute(&self, listener: &ListenerPlan, tls: bool, authority: Span) -> Result<Route, Failure> {
         let target = self.request.target;
         let path = Span { start: authority.end, end: target.end };
-        if listener.is_some_and(|listener| self.is_own(listener, authority.of(self.bytes))) {
+        if self.is_own(listener, authority.of(self.bytes)) {
             return self.base_url(path);
         }
         let upstream = self.host(tls, authority)?;
@@ -157,7 +156,7 @@ impl Question<'_> {
         }))
     }
 
-    fn origin(&self, listener: Option<&ListenerPlan>) -> Result<Route, Failure> {
+    fn origin(&self, listener: &ListenerPlan) -> Result<Route, Failure> {
         let target = self.request.target;
         if let Some((_, host)) = self.fields.host {
             let tls = self.scheme_of(host)?;
@@ -174,7 +173,7 @@ impl Question<'_> {
             let detail = "the request names no host: send Host, use an absolute-form target or a base URL";
             return Err(Failure::new(ErrorKind::BadRequest, detail));
         };
-        if listener.is_some_and(|listener| self.is_own(listener, host.of(self.bytes))) {
+        if self.is_own(listener, host.of(self.bytes)) {
             return self.base_url(target);
         }
         let upstream = self.host(self.scheme_of(host)?, host)?;

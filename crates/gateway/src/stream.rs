@@ -42,7 +42,15 @@ impl Stream {
         }
     }
 
-    /// Sends what is still held back (only TLS holds anything).
+    /// Whether something that was taken is still held back (only TLS holds anything).
+    pub fn is_holding(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(tls) => tls.is_holding(),
+        }
+    }
+
+    /// Sends what is still held back.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(_) => Poll::Ready(Ok(())),

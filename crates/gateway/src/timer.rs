@@ -106,8 +106,9 @@ impl Timers {
         let mut due = Vec::new();
         let mut wheel = self.wheel.borrow_mut();
         while let Some(slot) = wheel.slots.first_entry().filter(|slot| slot.key() * SLOT_MS <= now_ms) {
-            for ticket in slot.remove() {
-                if let Some(waker) = wheel.collect(ticket, now_ms) {
+            let (slot, tickets) = slot.remove_entry();
+            for ticket in tickets {
+                if let Some(waker) = wheel.collect(ticket, slot, now_ms) {
                     due.push(waker);
                 }
             }
@@ -120,9 +121,10 @@ impl Timers {
 }
 
 impl Wheel {
-    fn collect(&mut self, ticket: Ticket, now_ms: u64) -> Option<Waker> {
+    fn collect(&mut self, ticket: Ticket, slot: u64, now_ms: u64) -> Option<Waker> {
         let entry = &mut self.entries[ticket.entry as usize];
-        if entry.generation != ticket.generation {
+        // Its owner has gone, or it was filed earlier since: that ticket speaks for it.
+        if entry.generation != ticket.generation || entry.filed != slot {
             return None;
         }
         entry.filed = NEVER_MS;
@@ -274,6 +276,21 @@ mod tests {
                 timer.set(Instant::now(), Some(Duration::from_secs(secs)));
             }
             assert_eq!(timers.wheel.borrow().slots.values().map(Vec::len).sum::<usize>(), 1);
+        });
+    }
+
+    #[test]
+    fn near_and_far_deadlines_in_turn_leave_no_tickets_behind() {
+        on_a_worker(|timers| async move {
+            let (start, timer) = (Instant::now(), timers.timer());
+            for second in 0..1_000 {
+                let now = start + Duration::from_secs(second);
+                timer.set(now, Some(Duration::from_secs(10)));
+                timer.set(now, Some(Duration::from_secs(75)));
+                timers.expire(now);
+            }
+            let tickets: usize = timers.wheel.borrow().slots.values().map(Vec::len).sum();
+            assert!(tickets <= 75, "{tickets}");
         });
     }
 

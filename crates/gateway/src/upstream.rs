@@ -168,14 +168,17 @@ impl Upstream {
         Ok((Connection { stream, reused: false, _counted: counted, open }, times))
     }
 
-    /// Asks the worker that seems to have the most to spare. A TLS handshake costs far more than the way there and back.
+    /// Asks the other workers that seem to have some to spare. A TLS handshake costs far more than the way there and back.
     async fn borrow_from_another(&self, worker: &Worker) -> Option<Connection> {
-        let other = self.plan.stats.most_idle(self.worker)?;
-        let (reply, answer) = oneshot::channel();
-        worker.shared.tell(other, Message::Lend { plan: Arc::clone(&self.plan), reply });
-        let Lent { stream, open } = answer.await.ok().flatten()?;
-        let stream = stream.attach().ok()?;
-        Some(Connection { stream, reused: true, _counted: Counted::new(&self.plan, self.worker), open })
+        for other in self.plan.stats.with_idle(self.worker) {
+            let (reply, answer) = oneshot::channel();
+            worker.shared.tell(other, Message::Lend { plan: Arc::clone(&self.plan), reply });
+            let Some(Lent { stream, open }) = answer.await.ok().flatten() else { continue };
+            let Ok(stream) = stream.attach() else { continue };
+            let counted = Counted::new(&self.plan, self.worker);
+            return Some(Connection { stream, reused: true, _counted: counted, open });
+        }
+        None
     }
 
     async fn dial(&self, worker: &Worker) -> Result<(Stream, DialTimes), Failure> {
@@ -218,5 +221,11 @@ impl Upstream {
                 format!("the TLS handshake with {authority} took too long"),
             ),
         })
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.counters().connections_idle.sub(self.idle.borrow().len() as u64);
     }
 }

@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -263,7 +264,11 @@ impl Worker {
         if let Some(known) = others.by_origin.get(&origin) {
             return Rc::clone(known);
         }
-        make_room(&mut others.by_origin, most);
+        if let Some(evicted) = make_room(&mut others.by_origin, most) {
+            for by_text in &mut others.by_text {
+                by_text.retain(|_, upstream| !Rc::ptr_eq(upstream, &evicted));
+            }
+        }
         let plan = Arc::new(view.plan.other_hosts.upstream(origin.clone()));
         let upstream = Rc::new(Upstream::new(plan, self.number));
         others.by_origin.insert(origin, Rc::clone(&upstream));
@@ -319,7 +324,10 @@ impl Worker {
     fn lend(&self, plan: &Arc<UpstreamPlan>) -> Option<Lent> {
         let now = Instant::now();
         if !plan.configured {
-            return self.others.borrow().by_origin.get(&plan.origin)?.lend(now);
+            let others = self.others.borrow();
+            let upstream = others.by_origin.get(&plan.origin)?;
+            // The asker may obey another plan already, or not yet.
+            return if Arc::ptr_eq(&upstream.plan.policy, &plan.policy) { upstream.lend(now) } else { None };
         }
         let view = self.view();
         view.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, plan))?.lend(now)
@@ -362,10 +370,10 @@ impl View {
 }
 
 /// Makes room for one more entry. Which one goes does not matter: it costs the next user one look-up or one connection.
-fn make_room<K: Clone + Eq + std::hash::Hash, V>(map: &mut HashMap<K, V>, most: usize) {
-    if map.len() >= most
-        && let Some(first) = map.keys().next().cloned()
-    {
-        map.remove(&first);
+fn make_room<K: Clone + Eq + Hash, V>(map: &mut HashMap<K, V>, most: usize) -> Option<V> {
+    if map.len() < most {
+        return None;
     }
+    let first = map.keys().next().cloned()?;
+    map.remove(&first)
 }

@@ -85,6 +85,11 @@ impl TlsStream {
         self.poll_write_tls(cx)
     }
 
+    /// Whether something that was written is not with the socket yet.
+    pub fn is_holding(&self) -> bool {
+        self.tls.wants_write()
+    }
+
     /// Tells the provider that nothing more will come (`close_notify`) and closes the sending side.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Only the first call has an effect.
