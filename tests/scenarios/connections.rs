@@ -1,6 +1,8 @@
 //! Connections that are kept: on the client's side, on the provider's side, and when they die in between.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::provider::{Provider, ok};
@@ -303,6 +305,33 @@ fn a_request_is_not_repeated_when_a_fresh_connection_dies() {
 }
 
 #[test]
+fn a_request_on_which_its_provider_dies_is_sent_twice_at_most() {
+    const IDLE: usize = 5;
+    let together = Barrier::new(IDLE);
+    let origin = Provider::scripted(move |peer| {
+        while let Some(request) = peer.request() {
+            if request.target() == "/fatal" {
+                return;
+            }
+            together.wait();
+            peer.send(ok("well"));
+        }
+    });
+    let egret = before(&origin);
+    let mut clients: Vec<_> = (0..IDLE).map(|_| egret.client()).collect();
+    for client in &mut clients {
+        client.get(egret.address(), "/origin/");
+    }
+    for client in &mut clients {
+        client.response().assert_forwarded(200);
+    }
+    wait::until_true("all are idle", || egret.provider_stat("origin", "connections_idle") == IDLE as u64);
+    egret.get("/fatal").assert_generated(502, "provider-closed");
+    let fatal = origin.requests().iter().filter(|request| request.target() == "/fatal").count();
+    assert_eq!((fatal, egret.provider_stat("origin", "repeats")), (2, 1));
+}
+
+#[test]
 fn a_connection_that_the_provider_closed_while_idle_is_not_used() {
     let origin = Provider::scripted(|peer| {
         if peer.request().is_some() {
@@ -389,4 +418,18 @@ fn an_http_1_0_provider_is_understood() {
         assert_eq!((response.text(), response.status_line.as_str()), ("old", "HTTP/1.1 200 OK"));
     }
     assert_eq!(origin.connections(), 2);
+}
+
+#[test]
+fn an_empty_line_after_a_body_does_no_harm() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(origin.url()).gateway("timeouts: { head: 300ms }").start();
+    let (mut client, own) = (egret.client(), egret.address());
+    for _ in 0..2 {
+        let request = format!("POST /origin/ HTTP/1.1\r\nHost: {own}\r\nContent-Length: 2\r\n\r\nab\r\n");
+        client.send(request).response().assert_forwarded(200);
+        client.assert_silent(Duration::from_millis(600));
+    }
+    client.get(own, "/origin/").response().assert_forwarded(200);
+    assert_eq!(egret.generated("request-timeout"), 0);
 }

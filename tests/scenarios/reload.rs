@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egret_tests::egret::Config;
+use egret_tests::http::Client;
 use egret_tests::load::Load;
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait::{self, Watched};
@@ -115,7 +116,7 @@ fn a_second_provider_is_there_after_a_reload_and_gone_after_the_next() {
     let (origin, second) = (Provider::plain(), Provider::answering(ok("second")));
     let config = Config::with_origin(origin.url());
     let egret = config.start();
-    let target = |client: &mut egret_tests::http::Client| client.get(egret.address(), "/second/").response();
+    let target = |client: &mut Client| client.get(egret.address(), "/second/").response();
     let mut client = egret.client();
     target(&mut client).assert_generated(404, "unknown-provider");
     egret.rewrite(config.clone().provider("second", second.url()).yaml());
@@ -189,4 +190,57 @@ fn a_bad_reload_changes_nothing_and_says_why() {
     egret.rewrite(config.provider("second", origin.url()).yaml());
     wait::until_true("a good config is applied after bad ones", || egret.stat("/reloads") > 0);
     egret.client().get(egret.address(), "/second/").response().assert_forwarded(200);
+}
+
+#[test]
+fn a_connection_of_a_listener_that_a_reload_removed_reaches_nobody() {
+    let (origin, other) = (Provider::plain(), Provider::plain());
+    let config = Config::with_origin(origin.url());
+    let reverse = "{ address: \"127.0.0.2:0\", provider: origin }";
+    let egret = config.clone().listen(["\"127.0.0.1:0\"", reverse]).start();
+    let mut client = Client::connect(egret.listener(1));
+    client.get("any.example", "/a").response().assert_forwarded(200);
+    egret.rewrite(config.yaml());
+    egret.hang_up();
+    wait::until_true("the listener is gone", || TcpStream::connect(egret.listener(1)).is_err());
+    wait::until_true("the change is applied", || egret.stat("/reloads") > 0);
+    for target in ["/a".to_owned(), "/origin/a".to_owned(), format!("{}/a", other.url())] {
+        client.get("any.example", &target).response().assert_generated(404, "unknown-provider");
+    }
+    assert_eq!((origin.requests().len(), other.connections()), (1, 0));
+    egret.get("/").assert_forwarded(200);
+}
+
+#[test]
+fn a_reload_that_changes_a_provider_closes_its_idle_connections_and_counts_them_no_more() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(origin.url()).start();
+    egret.get("/").assert_forwarded(200);
+    wait::until_true("it is idle", || egret.provider_stat("origin", "connections_idle") == 1);
+    egret.rewrite(Config::default().provider_with("origin", origin.url(), "pool: { idle: 7 }").yaml());
+    egret.hang_up();
+    origin.until_ended(1);
+    wait::until_true("none is idle or open", || {
+        ["connections_idle", "connections_open"]
+            .iter()
+            .all(|figure| egret.provider_stat("origin", figure) == 0)
+    });
+    egret.get("/").assert_forwarded(200);
+    wait::until_true("the new one is idle", || egret.provider_stat("origin", "connections_idle") == 1);
+}
+
+#[test]
+fn sigterm_does_not_wait_for_an_idle_connection_whose_last_request_filled_the_buffer() {
+    const BUFFER_BYTES: usize = 16 << 10;
+    let origin = Provider::plain();
+    let mut egret = Config::with_origin(origin.url()).gateway("timeouts: { keep_alive: 1h }").start();
+    let mut client = egret.client();
+    let start = format!("GET /origin/ HTTP/1.1\r\nHost: {}\r\nX-Fill: ", egret.address());
+    let fill = "a".repeat(BUFFER_BYTES - start.len() - 4);
+    client.send(format!("{start}{fill}\r\n\r\n")).response().assert_forwarded(200);
+    let begun = Instant::now();
+    egret.terminate();
+    assert!(egret.until_ended().success());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    client.assert_closed();
 }

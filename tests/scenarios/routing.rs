@@ -274,3 +274,43 @@ fn hop_by_hop_fields_stay_behind_both_ways_and_connection_cannot_strip_what_matt
     assert_eq!((response.field("x-secret"), response.field("x-end")), (None, Some("1")));
     assert_eq!(response.field("keep-alive"), None);
 }
+
+#[test]
+fn max_forwards_is_counted_and_ends_at_0() {
+    let origin = Provider::plain();
+    let egret = before(&origin);
+    let mut client = egret.client();
+    let options = |forwards: &str| {
+        format!("OPTIONS /origin/a HTTP/1.1\r\nHost: {}\r\nMax-Forwards: {forwards}\r\n\r\n", egret.address())
+    };
+    client.send(options("0")).response().assert_generated(405, "no-forwards-left");
+    assert_eq!(origin.connections(), 0);
+    client.send(options("3")).response().assert_forwarded(200);
+    assert_eq!(origin.only_request().values("max-forwards"), ["2"]);
+}
+
+#[test]
+fn options_for_a_whole_server_stays_so() {
+    let origin = Provider::plain();
+    let egret = Config::default().start();
+    let address = origin.address();
+    for (target, sent) in [("", "*"), ("/", "/"), ("/a", "/a")] {
+        let request = format!("OPTIONS http://{address}{target} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+        egret.client().send(request).response().assert_forwarded(200);
+        assert_eq!(origin.requests().last().unwrap().line, format!("OPTIONS {sent} HTTP/1.1"));
+    }
+}
+
+#[test]
+fn a_response_without_a_date_gets_one() {
+    const DATED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let origin = Provider::with_answers(|request| match request.target() {
+        "/dated" => format!("HTTP/1.1 200 OK\r\nDate: {DATED}\r\nContent-Length: 0\r\n\r\n").into_bytes(),
+        _ => ok("undated"),
+    });
+    let egret = before(&origin);
+    assert_eq!(egret.get("/dated").field("date"), Some(DATED));
+    let response = egret.get("/");
+    let date = response.field("date").unwrap();
+    assert!(date.len() == DATED.len() && date.ends_with(" GMT") && date != DATED, "{date}");
+}

@@ -1,10 +1,14 @@
 //! Slow, silent, dead and half-closed peers, on either side: each is let go of in time.
 
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use egret_tests::egret::{Config, Egret};
+use egret_tests::http::Client;
 use egret_tests::provider::{Peer, Provider, ok};
 use egret_tests::wait;
+use socket2::{Domain, Socket, Type};
 
 /// Between the timeout under test and any other that could be taken for it.
 const PROMPT: Duration = Duration::from_secs(4);
@@ -19,6 +23,16 @@ fn assert_takes(least: Duration, work: impl FnOnce()) {
     work();
     let taken = start.elapsed();
     assert!(taken >= least && taken < PROMPT, "took {taken:?}, not {least:?} to {PROMPT:?}");
+}
+
+/// An address that takes no connection: a listener whose queue is full, so that the system leaves further ones waiting.
+fn taking_no_connection() -> (SocketAddr, Vec<Socket>) {
+    let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let address = full.local_addr().unwrap().as_socket().unwrap();
+    let queued = (0..3).filter_map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok());
+    (address, queued.map(Socket::from).chain([full]).collect())
 }
 
 #[test]
@@ -55,6 +69,17 @@ fn an_idle_connection_is_closed_in_silence() {
     client.get(egret.address(), "/origin/").response().assert_forwarded(200);
     assert_takes(Duration::from_millis(250), || client.assert_closed());
     assert_takes(Duration::from_millis(250), || egret.client().assert_closed());
+}
+
+#[test]
+fn an_answer_of_the_gateways_own_keeps_the_connection_alive_too() {
+    let egret = Config::default().gateway("timeouts: { keep_alive: 1s }").start();
+    let mut client = egret.client();
+    for _ in 0..7 {
+        client.get(egret.address(), "/nobody/").response().assert_generated(404, "unknown-provider");
+        client.assert_silent(Duration::from_millis(300));
+    }
+    assert_takes(Duration::from_millis(600), || client.assert_closed());
 }
 
 #[test]
@@ -142,6 +167,33 @@ fn a_response_body_that_stops_is_cut_short() {
 }
 
 #[test]
+fn a_slow_but_steady_reader_is_not_cut() {
+    const LENGTH: usize = 16 << 20;
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request();
+        peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n"));
+        peer.send(vec![b'a'; LENGTH]);
+        peer.stall();
+    });
+    let egret = before(&origin, "idle: 1s");
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(16 << 10).unwrap();
+    socket.connect(&egret.address().into()).unwrap();
+    let mut client = Client::over(socket.into());
+    client.get(egret.address(), "/origin/");
+    client.head();
+    let mut piece = vec![0; 64 << 10];
+    let (start, mut taken) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(3) {
+        client.stream().read_exact(&mut piece).expect("the response goes on");
+        taken += piece.len();
+        std::thread::park_timeout(Duration::from_millis(200));
+    }
+    // What the system holds could hide a cut: the rest has to come as well.
+    client.bytes(LENGTH - taken);
+}
+
+#[test]
 fn an_exchange_that_takes_too_long_in_all_is_cut_short() {
     let origin = Provider::scripted(|peer| {
         let _ = peer.request();
@@ -169,18 +221,22 @@ fn a_port_where_nobody_listens_is_a_502() {
 
 #[test]
 fn a_host_that_takes_no_connection_is_a_504() {
-    // A listener whose queue is full: the system leaves further connections waiting.
-    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    full.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    full.listen(0).unwrap();
-    let address = full.local_addr().unwrap().as_socket().unwrap();
-    let _queued: Vec<_> = (0..3)
-        .filter_map(|_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok())
-        .collect();
+    let (address, _full) = taking_no_connection();
     let egret =
         Config::with_origin(format!("http://{address}")).gateway("timeouts: { connect: 400ms }").start();
     assert_takes(Duration::from_millis(350), || {
         egret.get("/").assert_generated(504, "connect-timeout");
+    });
+}
+
+#[test]
+fn the_time_for_the_whole_exchange_holds_while_connecting() {
+    let (address, _full) = taking_no_connection();
+    let egret = Config::with_origin(format!("http://{address}"))
+        .gateway("timeouts: { connect: 1h, total: 400ms }")
+        .start();
+    assert_takes(Duration::from_millis(350), || {
+        egret.get("/").assert_generated(504, "total-timeout");
     });
 }
 
@@ -252,6 +308,23 @@ fn a_client_that_leaves_frees_the_providers_connection() {
     }
     wait::until_true("nothing is open any more", || {
         egret.stat("/clients/open") == 0 && egret.provider_stat("origin", "connections_open") == 0
+    });
+}
+
+#[test]
+fn a_client_that_leaves_within_a_stalled_response_frees_the_providers_connection() {
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request();
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this");
+        peer.stall();
+    });
+    let egret = before(&origin, "half_close: 400ms");
+    let mut client = egret.client();
+    client.get(egret.address(), "/origin/").head();
+    assert_eq!(client.bytes(9), b"only this");
+    assert_takes(Duration::from_millis(350), || {
+        drop(client);
+        origin.until_ended(1);
     });
 }
 

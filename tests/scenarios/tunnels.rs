@@ -81,6 +81,25 @@ fn a_101_that_nobody_asked_for_is_a_502() {
 }
 
 #[test]
+fn a_101_before_the_request_is_through_is_a_502() {
+    let origin = Provider::scripted(|peer| {
+        let _ = peer.request_head();
+        peer.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nsurprise");
+        peer.stall();
+    });
+    let egret = Config::with_origin(origin.url()).start();
+    let mut client = egret.client();
+    client.send(format!(
+        "POST /origin/ HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: x\r\nContent-Length: 10\r\n\r\nabc",
+        egret.address()
+    ));
+    client.response().assert_generated(502, "bad-response");
+    client.assert_closed();
+    origin.until_ended(1);
+    assert_eq!(egret.stat("/clients/tunnels"), 0);
+}
+
+#[test]
 fn a_tunnel_passes_half_closes_on_and_ends_when_both_sides_have() {
     let origin = Provider::scripted(|peer| {
         let mut all = Vec::new();

@@ -158,6 +158,15 @@ impl Client {
         assert!(rest.is_empty(), "more came: {:?}", String::from_utf8_lossy(&rest));
     }
 
+    /// The peer neither says anything nor closes for so long.
+    pub fn assert_silent(&mut self, period: std::time::Duration) {
+        self.stream.set_read_timeout(Some(period)).unwrap();
+        let end = self.stream.peek(&mut [0]).map_err(|error| error.kind());
+        self.stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        assert!(matches!(end, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)), "{end:?}");
+        assert!(self.received.is_empty(), "{:?}", String::from_utf8_lossy(&self.received));
+    }
+
     fn chunks(&mut self, response: &mut Response) {
         loop {
             let Some(line) = self.line() else {
