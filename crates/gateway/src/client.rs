@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use egret_http1::{Edits, Method, Progress, RequestFraming, RequestHead, ResponseHead};
 use tokio::net::TcpStream;
 
-use crate::access_log::Record;
-use crate::buffer::Buffer;
 use crate::exchange;
-use crate::failure::{ErrorKind, Failure};
-use crate::pipe::Pipe;
-use crate::stream::Stream;
-use crate::timer::Timer;
+use crate::exchange::access_log::Record;
+use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::pipe::Pipe;
+use crate::upstream::stream::Stream;
 use crate::worker::Worker;
+use crate::worker::buffer::Buffer;
+use crate::worker::timer::Timer;
 
 /// Desks that a worker keeps for later.
 const SPARE_DESKS: usize = 64;

@@ -294,7 +294,9 @@ pub struct EgressConfig {
     pub mode: EgressMode,
     /// What happens to a target that no rule names.
     pub default: EgressDefault,
-    /// Targets that may be connected to, whatever is built in.
+    /// Targets that may be connected to. What is built in is lifted only as far as a rule names it: a metadata service by its very
+    /// address in `net`, link-local by a `net` within it, the gateway's own ports by `net` and `ports` together, private
+    /// ranges by `host` or `net`.
     pub allow: Vec<EgressRule>,
     /// Targets that may never be connected to.
     pub deny: Vec<EgressRule>,

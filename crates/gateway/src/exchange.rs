@@ -3,6 +3,15 @@
 //! In the common case that is four system calls: receive the request, send it, receive the response, send it. Everything else
 //! here is for the uncommon cases.
 
+pub(crate) mod access_log;
+pub(crate) mod clock;
+pub(crate) mod date;
+pub(crate) mod failure;
+pub(crate) mod forward;
+pub(crate) mod pipe;
+pub(crate) mod route;
+pub(crate) mod tunnel;
+
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -12,19 +21,16 @@ use std::time::{Duration, Instant};
 use egret_http1::{BodyDecoder, BodyError, Progress, RequestFraming, ResponseFraming, Slices, Version};
 use tracing::debug;
 
-use crate::access_log::Record;
 use crate::client::{Client, Desk, End};
-use crate::failure::{ErrorKind, Failure};
-use crate::forward::{Reply, edit_request, edit_response, survey};
-use crate::pipe::PipeError;
+use crate::exchange::access_log::Record;
+use crate::exchange::clock::{Clock, Deadlines, RateWindow, micros};
+use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::forward::{Reply, edit_request, edit_response, survey};
+use crate::exchange::pipe::PipeError;
+use crate::exchange::route::{Forward, Question, Route};
 use crate::plan::UpstreamTimeouts;
-use crate::route::{Forward, Question, Route};
-use crate::tunnel;
-use crate::upstream::{Connection, DialTimes, Upstream};
+use crate::upstream::{Connection, Upstream};
 use crate::worker::View;
-
-/// Over how long a client's rate is judged (`limits.body_rate`).
-const RATE_WINDOW: Duration = Duration::from_secs(10);
 
 /// Serves the request whose head has just been parsed into `desk`.
 pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
@@ -123,46 +129,6 @@ struct Exchange<'a> {
     received_bytes: u64,
 }
 
-/// The moments of an exchange. Each is one read of the clock.
-struct Clock {
-    begun: Instant,
-    dial: DialTimes,
-    /// The request's head, and what was there of its body, has been handed to the system.
-    sent: Instant,
-    /// The first byte of the response is here.
-    first_byte: Instant,
-    /// The response's head, and what was there of its body, has been handed to the system.
-    forwarded: Instant,
-}
-
-impl Clock {
-    /// The part of the latency that the gateway itself took.
-    fn footprint(&self) -> Duration {
-        let dial = self.dial.dns + self.dial.connect + self.dial.tls;
-        let there = self.sent.saturating_duration_since(self.begun).saturating_sub(dial);
-        there + self.forwarded.saturating_duration_since(self.first_byte)
-    }
-}
-
-/// What the connection's one timer is set to: the nearest of these.
-struct Deadlines {
-    total: Option<Instant>,
-    half_close: Option<Instant>,
-    /// How much of the response had moved when `half_close` was set.
-    half_close_moved_bytes: u64,
-    /// What is waited for now: the first byte, or the next one.
-    phase: Option<Instant>,
-    rate: RateWindow,
-}
-
-/// Whether a client keeps up `limits.body_rate` while it sends a body. How fast it takes one cannot be told from here: the system
-/// buffers megabytes on its way, and speaks of them in large portions.
-#[derive(Default)]
-struct RateWindow {
-    ends: Option<Instant>,
-    moved_bytes: u64,
-}
-
 impl<'a> Exchange<'a> {
     fn new(
         client: &'a mut Client,
@@ -173,20 +139,8 @@ impl<'a> Exchange<'a> {
     ) -> Self {
         let total = upstream.plan.timeouts.total.map(|total| begun + total);
         Self {
-            clock: Clock {
-                begun,
-                dial: DialTimes::default(),
-                sent: begun,
-                first_byte: begun,
-                forwarded: begun,
-            },
-            deadlines: Deadlines {
-                total,
-                half_close: None,
-                half_close_moved_bytes: 0,
-                phase: None,
-                rate: RateWindow::default(),
-            },
+            clock: Clock::new(begun),
+            deadlines: Deadlines { total, ..Deadlines::default() },
             kept_body: 0,
             unrepeatable: false,
             sink_closed: false,
@@ -312,7 +266,7 @@ impl<'a> Exchange<'a> {
         self.deadlines.phase =
             if sends { timeouts.idle } else { timeouts.first_byte }.map(|timeout| now + timeout);
         self.deadlines.rate =
-            RateWindow { ends: sends.then(|| now + RATE_WINDOW), moved_bytes: self.desk.up.moved_bytes };
+            if sends { RateWindow::starting(now, self.desk.up.moved_bytes) } else { RateWindow::default() };
         self.deadlines.arm(self.client);
     }
 
@@ -803,38 +757,4 @@ impl<'a> Exchange<'a> {
         counters.received_bytes.add(self.received_bytes + self.desk.down.read_bytes);
         self.log(status, ended);
     }
-}
-
-impl Deadlines {
-    /// Sets the client's timer to the nearest deadline.
-    fn arm(&self, client: &Client) {
-        let nearest = [self.total, self.half_close, self.phase, self.rate.ends].into_iter().flatten().min();
-        client.timer.set_at(nearest);
-    }
-
-    /// After the timer went off without consequence: the next deadline, and somebody who is woken by it.
-    fn rearm(&mut self, client: &Client, cx: &Context<'_>, now: Instant) {
-        if self.rate.ends.is_some_and(|ends| ends <= now) {
-            self.rate.ends = Some(now + RATE_WINDOW);
-        }
-        self.arm(client);
-        client.timer.poll_expired(cx);
-    }
-}
-
-impl RateWindow {
-    /// Judges the window that ends now, if it does, and opens the next.
-    fn keeps_up(&mut self, now: Instant, moved_bytes: u64, rate: u64) -> bool {
-        if self.ends.is_none_or(|ends| ends > now) {
-            return true;
-        }
-        let moved = moved_bytes.saturating_sub(self.moved_bytes);
-        *self = Self { ends: Some(now + RATE_WINDOW), moved_bytes };
-        moved >= rate.saturating_mul(RATE_WINDOW.as_secs())
-    }
-}
-
-fn micros(duration: Duration) -> u64 {
-    // `as_micros` would compute in 128 bits.
-    duration.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(duration.subsec_micros()))
 }

@@ -10,17 +10,17 @@ use egret_http1::{Edits, HeadLimits, RequestHead, Slices};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
-use crate::access_log::AccessLog;
-use crate::authority::Authority;
 use crate::client::Client;
 use crate::config::{GatewayConfig, Providers};
-use crate::dns::Resolver;
-use crate::failure::Failure;
-use crate::forward::{Via, edit_request, survey};
+use crate::exchange::access_log::AccessLog;
+use crate::exchange::failure::Failure;
+use crate::exchange::forward::{Via, edit_request, survey};
+use crate::exchange::route::{Question, Route};
 use crate::plan::Plan;
-use crate::route::{Question, Route};
-use crate::stream::Stream;
 use crate::upstream::Upstream;
+use crate::upstream::authority::Authority;
+use crate::upstream::dns::Resolver;
+use crate::upstream::stream::Stream;
 use crate::worker::{Shared, Worker};
 
 /// A worker with one client.

@@ -14,13 +14,13 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use crate::acceptor;
-use crate::access_log::AccessLog;
 use crate::config::{GatewayConfig, Providers};
-use crate::counters;
-use crate::dns::Resolver;
+use crate::exchange::access_log::AccessLog;
 use crate::plan::Plan;
 use crate::stats::StatsSnapshot;
+use crate::upstream::dns::Resolver;
+use crate::worker::acceptor;
+use crate::worker::counters;
 use crate::worker::{Message, Shared, Worker};
 
 /// A running gateway. Dropping it does not stop it; [`drain`](Self::drain) does.

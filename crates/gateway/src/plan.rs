@@ -12,14 +12,14 @@ use std::time::Duration;
 use egret_config::Problem;
 use egret_http1::{HeadLimits, TrailerNames};
 
-use crate::authority::{Authority, Host};
 use crate::config::{
     GatewayConfig, LimitsConfig, ListenConfig, PoolConfig, ProviderConfig, Providers, TimeoutsConfig,
     all_loopback,
 };
-use crate::counters::ProviderStats;
-use crate::policy::EgressPolicy;
-use crate::tls::ClientTls;
+use crate::upstream::authority::{Authority, Host};
+use crate::upstream::policy::EgressPolicy;
+use crate::upstream::tls::ClientTls;
+use crate::worker::counters::ProviderStats;
 
 /// The name under which everything without a configured provider is counted.
 pub(crate) const OTHER_HOSTS: &str = "-";

@@ -1,19 +1,26 @@
 //! Connections to providers as one worker holds them: kept while idle, checked before reuse, lent to other workers, dialled.
 
+pub(crate) mod authority;
+pub(crate) mod dial;
+pub(crate) mod dns;
+pub(crate) mod policy;
+pub(crate) mod stream;
+pub(crate) mod tls;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use tracing::debug;
 
-use crate::counters::ProviderCounters;
-use crate::dial::{DialOptions, dial};
-use crate::failure::{ErrorKind, Failure};
+use crate::exchange::failure::{ErrorKind, Failure};
 use crate::plan::{OpenPlace, UpstreamPlan};
-use crate::policy::Target;
-use crate::stream::{Detached, Stream};
-use crate::tls;
+use crate::upstream::dial::{DialOptions, dial};
+use crate::upstream::policy::Target;
+use crate::upstream::stream::{Detached, Stream};
+use crate::worker::counters::ProviderCounters;
 use crate::worker::{Message, Worker};
 
 /// A provider's `Keep-Alive: timeout` is cut by this much, since its clock started before the response arrived here.
@@ -194,6 +201,7 @@ impl Upstream {
             worker.dial_failure(&target, error)
         })?;
         self.counters().connects.add(1);
+        debug!(target = %target.authority, peer = %dialed.peer, "connected");
         if let Some(reason) = dialed.reported {
             worker.report_denial(&target, reason);
         }

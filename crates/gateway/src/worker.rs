@@ -3,6 +3,11 @@
 //! Workers share nothing that the path of a request touches. What they have to tell each other (a new client, a new plan, an
 //! idle connection to spare) goes through an inbox each.
 
+pub(crate) mod acceptor;
+pub(crate) mod buffer;
+pub(crate) mod counters;
+pub(crate) mod timer;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,20 +22,19 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::spawn_local;
 use tracing::{debug, warn};
 
-use crate::acceptor;
-use crate::access_log::AccessLog;
-use crate::authority::Authority;
-use crate::buffer::BufferPool;
 use crate::client;
-use crate::counters::WorkerCounters;
-use crate::dial::DialError;
-use crate::dns::{DnsError, Resolver};
-use crate::failure::{ErrorKind, Failure};
-use crate::forward::Via;
+use crate::exchange::access_log::AccessLog;
+use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::forward::Via;
 use crate::plan::{Origin, Plan, UpstreamPlan};
-use crate::policy::{Reason, Target};
-use crate::timer::Timers;
+use crate::upstream::authority::Authority;
+use crate::upstream::dial::DialError;
+use crate::upstream::dns::{DnsError, Resolver};
+use crate::upstream::policy::{Reason, Target};
 use crate::upstream::{Lent, Upstream};
+use crate::worker::buffer::BufferPool;
+use crate::worker::counters::WorkerCounters;
+use crate::worker::timer::Timers;
 
 /// How often idle connections to providers are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

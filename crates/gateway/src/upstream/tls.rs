@@ -16,10 +16,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::authority::Host;
 use crate::config::{ProviderTlsConfig, TlsVerify};
+use crate::upstream::authority::Host;
 
-pub use error::{CertificateProblem, TlsError};
+pub use error::TlsError;
 pub use stream::{DetachedTlsStream, TlsStream, handshake};
 
 /// Sessions kept for resumption per [`ClientTls`], eight to a host; their table is allocated at once.
@@ -31,15 +31,11 @@ const SESSIONS_MAX: usize = 256;
 pub struct ClientTls {
     config: Arc<ClientConfig>,
     server_name: Option<ServerName<'static>>,
-    is_verified: bool,
 }
 
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientTls")
-            .field("server_name", &self.server_name)
-            .field("is_verified", &self.is_verified)
-            .finish_non_exhaustive()
+        f.debug_struct("ClientTls").field("server_name", &self.server_name).finish_non_exhaustive()
     }
 }
 
@@ -63,11 +59,10 @@ impl ClientTls {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let is_verified = config.verify == TlsVerify::Full;
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| vec![Problem::new(path, format!("TLS is not available: {error}"))])?;
-        let builder = if is_verified {
+        let builder = if config.verify == TlsVerify::Full {
             builder.with_root_certificates(roots)
         } else {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Believer))
@@ -83,12 +78,7 @@ impl ClientTls {
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
-        Ok(Self { config: Arc::new(config), server_name, is_verified })
-    }
-
-    /// Whether certificates are checked. Where not, say so at every start.
-    pub fn is_verified(&self) -> bool {
-        self.is_verified
+        Ok(Self { config: Arc::new(config), server_name })
     }
 
     /// The name to ask for and to find in the certificate: the configured one or the host's own.

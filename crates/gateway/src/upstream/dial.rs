@@ -17,8 +17,8 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, Sleep};
 
-use crate::dns::{DnsError, Resolver};
-use crate::policy::{EgressPolicy, Reason, Target, Verdict};
+use crate::upstream::dns::{DnsError, Resolver};
+use crate::upstream::policy::{EgressPolicy, Reason, Target, Verdict};
 
 /// Addresses of one host that are tried; name servers may send any number.
 const ADDRESSES_MAX: usize = 16;

@@ -6,8 +6,8 @@ use std::future::pending;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::authority::Authority;
 use crate::config::{DnsConfig, EgressConfig, EgressMode, EgressRule};
+use crate::upstream::authority::Authority;
 
 /// How one attempt of a race goes.
 #[derive(Clone, Copy)]

@@ -12,11 +12,11 @@ use std::rc::Rc;
 
 use egret_http1::{Field, KnownField, Method, RequestHead, Span, TargetForm};
 
-use crate::authority::{Authority, AuthorityError};
 use crate::client::Client;
-use crate::failure::{ErrorKind, Failure};
+use crate::exchange::failure::{ErrorKind, Failure};
 use crate::plan::{ListenerPlan, default_port};
 use crate::upstream::Upstream;
+use crate::upstream::authority::{Authority, AuthorityError};
 use crate::worker::View;
 
 /// Where a request goes.

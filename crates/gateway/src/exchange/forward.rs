@@ -2,8 +2,8 @@
 
 use egret_http1::{Edits, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
 
-use crate::failure::{ErrorKind, Failure};
-use crate::route::{Forward, RoutingFields};
+use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::route::{Forward, RoutingFields};
 
 /// How this instance appears in `Via` (RFC 9110 §7.6.3). A request that carries its name has come round in a loop.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ pub(crate) fn edit_response(
     }
     if !dated {
         // RFC 9110 §6.6.1 asks this of whoever forwards a response without one.
-        edits.insert("Date", crate::date::now().as_bytes());
+        edits.insert("Date", crate::exchange::date::now().as_bytes());
     }
     if reply.chunked && response.framing == ResponseFraming::UntilClose {
         edits.insert("Transfer-Encoding", b"chunked");

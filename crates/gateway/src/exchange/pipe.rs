@@ -6,8 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use egret_http1::{BodyDecoder, BodyError, LAST_CHUNK, Slices, Span, TrailerNames, chunk_head};
 
-use crate::buffer::{Buffer, BufferPool, STREAM_BYTES};
-use crate::stream::Stream;
+use crate::upstream::stream::Stream;
+use crate::worker::buffer::{Buffer, BufferPool, STREAM_BYTES};
 
 /// Up to here the pieces of a message are put together here, beyond by the system. A vectored write has a price for each piece
 /// that copying so few bytes does not reach.

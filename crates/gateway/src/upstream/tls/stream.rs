@@ -9,12 +9,12 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustls::{ClientConnection, HandshakeKind};
+use rustls::ClientConnection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::{ClientTls, TlsError};
-use crate::authority::Host;
+use crate::upstream::authority::Host;
 
 /// Encrypted bytes that may wait for the socket; when it is full, writing waits.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
@@ -118,13 +118,15 @@ impl TlsStream {
     }
 
     /// The socket, for its addresses and options. Do not read or write on it.
+    #[cfg(test)]
     pub fn tcp(&self) -> &TcpStream {
         &self.tcp
     }
 
     /// Whether the handshake resumed an earlier session and was spared the certificates.
+    #[cfg(test)]
     pub fn is_resumed(&self) -> bool {
-        self.tls.handshake_kind() == Some(HandshakeKind::Resumed)
+        self.tls.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
     /// Takes the connection off this thread's runtime, so that it can go to another thread.

@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::warn;
 
 use crate::config::{AccessLogConfig, AccessLogFormat, AccessLogOutput};
-use crate::counters::WorkerCounters;
-use crate::date::civil;
+use crate::exchange::date::civil;
+use crate::worker::counters::WorkerCounters;
 
 /// Lines that may wait to be written.
 const QUEUE_LINES: usize = 16_384;

@@ -183,7 +183,7 @@ impl Failure {
             row.status,
             row.title,
             body.len(),
-            crate::date::now(),
+            crate::exchange::date::now(),
             row.slug,
             row.proxy_error,
         );
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_page_of_errors_has_a_row_for_each() {
-        let page = include_str!("../../../docs/errors.md");
+        let page = include_str!("../../../../docs/errors.md");
         for kind in ErrorKind::ALL {
             let row = format!("| `{}` | {} | `{}` |", kind.slug(), kind.status(), kind.row().proxy_error);
             assert!(page.contains(&row), "docs/errors.md has no row that starts with {row}");

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tracing::warn;
 
-use crate::failure::{ErrorKind, Failure};
+use crate::exchange::failure::{ErrorKind, Failure};
 use crate::worker::{Message, Worker};
 
 /// Connections that the system may hold until they are accepted; it caps this by its own limit.

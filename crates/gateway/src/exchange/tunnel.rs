@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use egret_http1::BodyDecoder;
 
-use crate::access_log::Record;
-use crate::authority::Authority;
 use crate::client::{Client, Desk, End};
 use crate::exchange;
-use crate::pipe::Pipe;
-use crate::stream::Stream;
+use crate::exchange::access_log::Record;
+use crate::exchange::pipe::Pipe;
 use crate::upstream::Upstream;
+use crate::upstream::authority::Authority;
+use crate::upstream::stream::Stream;
 use crate::worker::View;
 
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\nx-egret-generated: true\r\n\r\n";

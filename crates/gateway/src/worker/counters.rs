@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use egret_http1::Method;
 
-use crate::failure::ErrorKind;
-use crate::policy::Reason;
+use crate::exchange::failure::ErrorKind;
 use crate::stats::{ClientsSnapshot, Count, Counter, ExchangeCount, Histogram, ProviderSnapshot};
+use crate::upstream::policy::Reason;
 
 /// Names of the methods in the order of [`Method::index`].
 const METHODS: [&str; 10] =

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::tls::{DetachedTlsStream, TlsStream};
+use crate::upstream::tls::{DetachedTlsStream, TlsStream};
 
 /// A connection to a provider.
 #[derive(Debug)]
