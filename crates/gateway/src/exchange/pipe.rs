@@ -4,7 +4,7 @@
 use std::io::IoSlice;
 use std::task::{Context, Poll, ready};
 
-use egret_http1::{BodyDecoder, BodyError, LAST_CHUNK, Slices, Span, TrailerNames, chunk_head};
+use egret_http1::{BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Slices, Span, TrailerNames, chunk_head};
 
 use crate::upstream::stream::Stream;
 use crate::worker::buffer::{Buffer, BufferPool, STREAM_BYTES};
@@ -134,38 +134,37 @@ impl Pipe {
         sink: &mut Stream,
     ) -> Result<(), PipeError> {
         let data_len: usize = self.spans.iter().map(|span| span.len()).sum();
-        let chunk = (self.chunked && data_len > 0).then(|| chunk_head(data_len));
-        let mut slices: Slices<'_> = head.iter().map(|slice| IoSlice::new(slice)).collect();
-        if let Some(chunk) = &chunk {
-            slices.push(IoSlice::new(chunk.as_bytes()));
-        }
-        slices.extend(self.spans.iter().map(|span| IoSlice::new(span.of(input))));
-        if chunk.is_some() {
-            slices.push(IoSlice::new(b"\r\n"));
-        }
-        if self.chunked && self.decoder.is_done() {
+        let ends = self.chunked && self.decoder.is_done();
+        if ends {
             names.filter(self.decoder.trailers(), &mut self.trailers);
-            slices.push(IoSlice::new(LAST_CHUNK));
-            if !self.trailers.is_empty() {
-                slices.push(IoSlice::new(&self.trailers));
-            }
-            slices.push(IoSlice::new(b"\r\n"));
         }
-        let total: usize = slices.iter().map(|slice| slice.len()).sum();
-        let sent = if self.backlog.is_empty() && total > 0 {
-            send_now(cx, &slices, total, &mut self.gathered, sink)?
-        } else {
-            0
+        let message = Message {
+            head,
+            chunk: (self.chunked && data_len > 0).then(|| chunk_head(data_len)),
+            input,
+            spans: &self.spans,
+            trailers: ends.then_some(&self.trailers),
         };
-        self.moved_bytes += sent as u64;
-        self.held = sink.is_holding();
-        if sent < total {
+        let mut total = 0;
+        message.for_each_piece(|piece| total += piece.len());
+        if total <= GATHER_BYTES_MAX {
+            self.gathered.clear();
+            message.for_each_piece(|piece| self.gathered.extend_from_slice(piece));
+            let sent = send_now(cx, &[IoSlice::new(&self.gathered)], &self.backlog, sink)?;
+            self.backlog.extend_from_slice(&self.gathered[sent..]);
+            self.moved_bytes += sent as u64;
+        } else {
+            let mut slices = Slices::new();
+            message.for_each_piece(|piece| slices.push(IoSlice::new(piece)));
+            let sent = send_now(cx, &slices, &self.backlog, sink)?;
             let mut rest = &mut slices[..];
             IoSlice::advance_slices(&mut rest, sent);
             for slice in rest {
                 self.backlog.extend_from_slice(slice);
             }
+            self.moved_bytes += sent as u64;
         }
+        self.held = sink.is_holding();
         Ok(())
     }
 
@@ -229,24 +228,54 @@ impl Pipe {
     }
 }
 
-/// Hands `slices`, `total` bytes in all, to the system in one call. Returns how much it took.
+/// What is sent in one go: a head, if one goes before it, and a part of a body with its framing.
+struct Message<'m, 'h> {
+    head: &'m Slices<'h>,
+    /// The line before a chunk.
+    chunk: Option<ChunkHead>,
+    input: &'m [u8],
+    /// Where in `input` the data is.
+    spans: &'m [Span],
+    /// The trailers, where a body in chunks ends with this.
+    trailers: Option<&'m Vec<u8>>,
+}
+
+impl Message<'_, '_> {
+    /// Goes over all pieces in order; none is empty.
+    fn for_each_piece<'p>(&'p self, mut take: impl FnMut(&'p [u8])) {
+        for slice in self.head {
+            take(slice);
+        }
+        if let Some(chunk) = &self.chunk {
+            take(chunk.as_bytes());
+        }
+        for span in self.spans {
+            take(span.of(self.input));
+        }
+        if self.chunk.is_some() {
+            take(b"\r\n");
+        }
+        if let Some(trailers) = self.trailers {
+            take(LAST_CHUNK);
+            if !trailers.is_empty() {
+                take(trailers);
+            }
+            take(b"\r\n");
+        }
+    }
+}
+
+/// Hands `slices` to the system in one call, unless `backlog` has to go first. Returns how much it took.
 fn send_now(
     cx: &mut Context<'_>,
     slices: &[IoSlice<'_>],
-    total: usize,
-    gathered: &mut Vec<u8>,
+    backlog: &[u8],
     sink: &mut Stream,
 ) -> Result<usize, PipeError> {
-    let polled = if slices.len() > 1 && total <= GATHER_BYTES_MAX {
-        gathered.clear();
-        for slice in slices {
-            gathered.extend_from_slice(slice);
-        }
-        sink.poll_write(cx, &[IoSlice::new(gathered)])
-    } else {
-        sink.poll_write(cx, slices)
-    };
-    match polled {
+    if !backlog.is_empty() || slices.iter().all(|slice| slice.is_empty()) {
+        return Ok(0);
+    }
+    match sink.poll_write(cx, slices) {
         Poll::Ready(sent) => sent.map_err(|_| PipeError::SinkGone),
         Poll::Pending => Ok(0),
     }
