@@ -9,8 +9,8 @@ use egret_http1::{BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Slices, Span, T
 use crate::upstream::stream::Stream;
 use crate::worker::buffer::{Buffer, BufferPool, STREAM_BYTES};
 
-/// Up to here the pieces of a message are put together here, beyond by the system. A vectored write has a price for each piece
-/// that copying so few bytes does not reach.
+/// Up to here the pieces of a message are put together here, so that the system is handed one; beyond, by the system in a vectored
+/// write, so that nothing large is copied.
 const GATHER_BYTES_MAX: usize = 2048;
 
 /// Pieces of a body between two sockets that memory is kept for; a peer may send far more, of a byte each.
