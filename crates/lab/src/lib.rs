@@ -1,4 +1,5 @@
-//! Proof by measurement: the provider that traffic is sent to, and what the measured figures say.
+//! Proof by measurement: the provider that traffic is sent to, and readers of recorded traffic.
 
+mod base64;
+pub mod har;
 pub mod provider;
-pub mod statistics;
