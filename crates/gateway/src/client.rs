@@ -21,7 +21,7 @@ use crate::worker::buffer::Buffer;
 use crate::worker::timer::Timer;
 
 /// Desks that a worker keeps for later.
-const SPARE_DESKS: usize = 64;
+const SPARE_DESKS: usize = 256;
 /// How long a client may go on sending after an answer that closes the connection: closing at once would make its system throw
 /// the answer away.
 const LINGER: Duration = Duration::from_secs(2);

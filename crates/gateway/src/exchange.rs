@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use egret_http1::{BodyDecoder, BodyError, Progress, RequestFraming, ResponseFraming, Slices, Version};
+use egret_http1::{BodyDecoder, BodyError, Progress, RequestFraming, ResponseFraming, Version};
 use tracing::debug;
 
 use crate::client::{Client, Desk, End};
@@ -248,10 +248,9 @@ impl<'a> Exchange<'a> {
     /// Hands the head, and what is there of the body, to the system in one go.
     fn send_request(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<(), Stop> {
         let Desk { input, request, request_edits, up, .. } = &mut *self.desk;
-        let mut slices = Slices::new();
-        request.render(input.filled(), request_edits, &mut slices);
+        let head = request.render(input.filled(), request_edits);
         let body = &input.filled()[request.len..];
-        match up.send(cx, &slices, body, &self.view.plan.trailers, &mut connection.stream) {
+        match up.send(cx, Some(&head), body, &self.view.plan.trailers, &mut connection.stream) {
             Ok(used) => self.kept_body = used,
             Err(PipeError::Malformed(error)) => return Err(Stop::Failure(Failure::bad_request_body(error))),
             Err(PipeError::SourceGone | PipeError::SinkGone) => self.sink_closed = true,
@@ -454,12 +453,11 @@ impl<'a> Exchange<'a> {
             let reply = Reply { version: request.version, persistent: true, chunked: false };
             response_edits.clear();
             edit_response(response, output.filled(), reply, &self.client.worker.shared.via, response_edits);
-            let mut slices = Slices::new();
-            response.render(output.filled(), response_edits, &mut slices);
+            let head = response.render(output.filled(), response_edits);
             if !down.is_blocked_on_sink() {
                 down.reset(BodyDecoder::none(), false);
             }
-            let sent = down.send(cx, &slices, &[], &self.view.plan.trailers, &mut self.client.stream);
+            let sent = down.send(cx, Some(&head), &[], &self.view.plan.trailers, &mut self.client.stream);
             sent.map_err(|_| Stop::ClientGone)?;
         }
         output.remove(0, response.len);
@@ -560,11 +558,9 @@ impl<'a> Exchange<'a> {
         response_edits.clear();
         edit_response(response, output.filled(), reply, &self.client.worker.shared.via, response_edits);
         down.start(response_decoder(response.framing), reply.chunked);
-        let mut slices = Slices::new();
-        response.render(output.filled(), response_edits, &mut slices);
+        let head = response.render(output.filled(), response_edits);
         let body = &output.filled()[response.len..];
-        let sent = down.send(cx, &slices, body, &self.view.plan.trailers, &mut self.client.stream);
-        drop(slices);
+        let sent = down.send(cx, Some(&head), body, &self.view.plan.trailers, &mut self.client.stream);
         match sent {
             Ok(used) => {
                 output.remove(0, response.len + used);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use egret_http1::{Edits, HeadLimits, RequestHead, Slices};
+use egret_http1::{Edits, HeadLimits, RequestHead};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
@@ -80,11 +80,7 @@ impl Fixture {
 
     /// Parses `request`, a whole head, routes and edits it, and hands what would be sent on to `send` piece by piece. An error is
     /// the slug of the answer that the client would get.
-    pub fn forward(
-        &mut self,
-        request: &[u8],
-        mut send: impl FnMut(&[u8]),
-    ) -> Result<Destination, &'static str> {
+    pub fn forward(&mut self, request: &[u8], send: impl FnMut(&[u8])) -> Result<Destination, &'static str> {
         let slug = |failure: Failure| failure.kind.slug();
         self.request.parse(request, &HeadLimits::default()).map_err(Failure::bad_request).map_err(slug)?;
         self.edits.clear();
@@ -101,9 +97,7 @@ impl Fixture {
             Route::Tunnel(authority) => Ok(Destination(Kind::Tunnel(authority))),
             Route::Forward(forward) => {
                 edit_request(&self.request, request, &forward, &self.via, &mut self.edits);
-                let mut slices = Slices::new();
-                self.request.render(request, &self.edits, &mut slices);
-                slices.iter().for_each(|slice| send(slice));
+                self.request.render(request, &self.edits).for_each_piece(send);
                 Ok(Destination(Kind::Upstream(forward.upstream)))
             }
         }

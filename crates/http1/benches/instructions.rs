@@ -1,8 +1,8 @@
 //! Instructions for the syntax work on one exchange, with the most that each may take: this gate does not move with the
 //! noise of the machine. Needs valgrind and `gungraun-runner` of the version of `gungraun`.
 //!
-//! The limits stand about seven in a hundred above what was measured on a machine with AVX2, which httparse and memchr
-//! make use of. Raise one only with a reason in the commit.
+//! The limits stand about seven in a hundred above what was measured on a machine with AVX2, which memchr makes use
+//! of. Raise one only with a reason in the commit.
 #![expect(
     missing_docs,
     unused_qualifications,
@@ -13,7 +13,7 @@
 use std::hint::black_box;
 
 use egret_http1::{
-    BodyDecoder, Edits, HeadLimits, Method, Progress, RequestHead, ResponseHead, Slices, Span, chunk_head,
+    BodyDecoder, Edits, HeadLimits, Method, Progress, RequestHead, ResponseHead, Span, chunk_head,
 };
 use gungraun::prelude::*;
 use gungraun::{Callgrind, CallgrindMetrics, EventKind};
@@ -44,7 +44,7 @@ const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\n\
 
 const LIMITS: HeadLimits = HeadLimits { start_line: 8 * 1024, head: 32 * 1024, fields: 128 };
 
-/// A head that has parsed before, as on a connection kept open: its table has its size, and httparse knows the machine.
+/// A head that has parsed before, as on a connection kept open: its table has its size, and memchr knows the machine.
 fn warm_request() -> RequestHead {
     let mut head = RequestHead::new();
     assert_eq!(head.parse(REQUEST, &LIMITS), Ok(Progress::Complete));
@@ -106,10 +106,9 @@ fn parse_response(mut head: ResponseHead) -> ResponseHead {
 #[bench::remove_one_insert_one(warm_edits())]
 fn edit_and_render((head, mut edits): (RequestHead, Edits)) -> (RequestHead, Edits) {
     edit(&mut edits, black_box(&head));
-    let mut out = Slices::new();
-    head.render(black_box(REQUEST), &edits, &mut out);
-    black_box(&out);
-    drop(out);
+    head.render(black_box(REQUEST), &edits).for_each_piece(|piece| {
+        black_box(piece);
+    });
     (head, edits)
 }
 

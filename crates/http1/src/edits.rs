@@ -1,17 +1,8 @@
 //! Changes to a head, kept as a list and applied while it is written. What is not named stays as received: order, case,
 //! white space and duplicates.
 
-use std::io::IoSlice;
-
-use smallvec::SmallVec;
-
-use crate::syntax::{is_field_value, is_token};
+use crate::syntax::{CRLF, is_field_value, is_token};
 use crate::{Field, Span};
-
-/// The pieces of a rendered message, for one vectored write.
-pub type Slices<'a> = SmallVec<[IoSlice<'a>; 16]>;
-
-const CRLF: &[u8] = b"\r\n";
 
 /// What is to change in a head. Meant to be kept and cleared between messages, so that nothing is allocated.
 #[derive(Debug, Default)]
@@ -23,7 +14,7 @@ pub struct Edits {
     /// Bytes of replaced values and of the start line.
     arena: Vec<u8>,
     /// Inserted lines, and after them the empty line that ends the head; or nothing. Apart from `arena` so that they
-    /// go out as one slice.
+    /// go out as one piece.
     tail: Vec<u8>,
 }
 
@@ -130,22 +121,31 @@ impl Edits {
     }
 }
 
-/// Where the parts of a head are.
-pub(crate) struct Layout<'a, 'f> {
-    pub buffer: &'a [u8],
+/// A head as it is to be sent: pieces of what was received, and of the edits.
+#[derive(Debug)]
+pub struct Rendering<'a> {
+    pub(crate) buffer: &'a [u8],
     /// The start line without its line end.
-    pub start_line: Span,
-    pub fields: &'f [Field],
+    pub(crate) start_line: Span,
+    pub(crate) fields: &'a [Field],
     /// Where the head ends in `buffer`.
-    pub len: usize,
+    pub(crate) len: usize,
+    pub(crate) edits: &'a Edits,
 }
 
-impl<'a> Layout<'a, '_> {
-    /// Appends the head with `edits` applied to `out`; bytes kept side by side become one slice.
-    pub fn render(&self, edits: &'a Edits, out: &mut Slices<'a>) {
+impl<'a> Rendering<'a> {
+    /// Goes over the pieces in order. None is empty, and bytes kept side by side are one piece.
+    #[inline]
+    pub fn for_each_piece(&self, mut take: impl FnMut(&'a [u8])) {
+        let mut take = |bytes: &'a [u8]| {
+            if !bytes.is_empty() {
+                take(bytes);
+            }
+        };
+        let edits = self.edits;
         let mut kept = self.start_line.start as usize;
         if let Some(line) = edits.start_line {
-            push(out, line.of(&edits.arena));
+            take(line.of(&edits.arena));
             kept = self.start_line.end as usize;
         }
         for change in &edits.changes {
@@ -154,19 +154,25 @@ impl<'a> Layout<'a, '_> {
                 Some(_) => field.value,
                 None => Span { start: field.name.start, end: field.line_end },
             };
-            push(out, &self.buffer[kept..cut.start as usize]);
-            push(out, change.value.unwrap_or_default().of(&edits.arena));
+            take(&self.buffer[kept..cut.start as usize]);
+            take(change.value.unwrap_or_default().of(&edits.arena));
             kept = cut.end as usize;
         }
         let inserts = !edits.tail.is_empty();
-        push(out, &self.buffer[kept..self.len - if inserts { CRLF.len() } else { 0 }]);
-        push(out, &edits.tail);
+        take(&self.buffer[kept..self.len - if inserts { CRLF.len() } else { 0 }]);
+        take(&edits.tail);
     }
-}
 
-fn push<'a>(out: &mut Slices<'a>, bytes: &'a [u8]) {
-    if !bytes.is_empty() {
-        out.push(IoSlice::new(bytes));
+    /// A length that the pieces together do not exceed, known without going over them.
+    pub fn max_len(&self) -> usize {
+        self.len + self.edits.arena.len() + self.edits.tail.len()
+    }
+
+    /// All pieces, joined.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.max_len());
+        self.for_each_piece(|piece| bytes.extend_from_slice(piece));
+        bytes
     }
 }
 
@@ -177,20 +183,21 @@ mod tests {
 
     const TEXT: &[u8] = b"\r\nGET /a HTTP/1.1\r\nHost: a\r\nX-A:  1 \r\nx-a: 2\r\nEmpty:\r\n\r\nrest";
 
-    /// Renders the head of [`TEXT`] with some edits: the bytes, and the number of slices.
+    /// Renders the head of [`TEXT`] with some edits: the bytes, and the number of pieces.
     fn rendered(edit: impl FnOnce(&mut Edits)) -> (String, usize) {
         let mut head = RequestHead::new();
         assert_eq!(head.parse(TEXT, &HeadLimits::default()), Ok(Progress::Complete));
         let mut edits = Edits::new();
         edit(&mut edits);
-        let mut out = Slices::new();
-        head.render(TEXT, &edits, &mut out);
-        let bytes: Vec<u8> = out.iter().flat_map(|slice| slice.to_vec()).collect();
-        (String::from_utf8(bytes).unwrap(), out.len())
+        let rendering = head.render(TEXT, &edits);
+        let (bytes, mut pieces) = (rendering.to_vec(), 0);
+        rendering.for_each_piece(|_| pieces += 1);
+        assert!(bytes.len() <= rendering.max_len());
+        (String::from_utf8(bytes).unwrap(), pieces)
     }
 
     #[test]
-    fn without_edits_the_head_is_one_slice_as_received() {
+    fn without_edits_the_head_is_one_piece_as_received() {
         let expected = "GET /a HTTP/1.1\r\nHost: a\r\nX-A:  1 \r\nx-a: 2\r\nEmpty:\r\n\r\n";
         assert_eq!(rendered(|_| ()), (expected.to_owned(), 1));
     }
@@ -234,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn inserted_fields_and_the_end_are_one_slice() {
+    fn inserted_fields_and_the_end_are_one_piece() {
         let expected =
             "GET /a HTTP/1.1\r\nHost: a\r\nX-A:  1 \r\nx-a: 2\r\nEmpty:\r\nVia: 1.1 egret\r\nB: \r\n\r\n";
         let inserted = rendered(|edits| {
@@ -275,10 +282,7 @@ mod tests {
         let mut edits = Edits::new();
         edits.remove_hop_by_hop(&head.fields);
         edits.start_line(&[b"HTTP/1.1 200 "]);
-        let mut out = Slices::new();
-        head.render(text, &edits, &mut out);
-        let bytes: Vec<u8> = out.iter().flat_map(|slice| slice.to_vec()).collect();
-        assert_eq!(bytes, b"HTTP/1.1 200 \r\nA: b\r\n\r\n");
+        assert_eq!(head.render(text, &edits).to_vec(), b"HTTP/1.1 200 \r\nA: b\r\n\r\n");
     }
 
     #[test]

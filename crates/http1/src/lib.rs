@@ -8,7 +8,7 @@
 //! (RFC 9112 §11.2). Each rule is a variant of [`HeadError`] or [`BodyError`].
 //!
 //! ```
-//! use egret_http1::{BodyDecoder, Edits, HeadLimits, Progress, RequestHead, Slices};
+//! use egret_http1::{BodyDecoder, Edits, HeadLimits, Progress, RequestHead};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let received = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi";
@@ -18,9 +18,7 @@
 //! let mut edits = Edits::new();
 //! edits.remove_hop_by_hop(&head.fields);
 //! edits.insert("via", b"1.1 egret");
-//! let mut slices = Slices::new();
-//! head.render(received, &edits, &mut slices);
-//! let sent: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+//! let sent = head.render(received, &edits).to_vec();
 //! assert_eq!(sent, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nvia: 1.1 egret\r\n\r\n");
 //!
 //! let mut body = BodyDecoder::from(head.framing);
@@ -43,7 +41,7 @@ pub use body::{
     BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, MAX_CHUNK_EXTENSIONS, MAX_TRAILER_BYTES,
     MAX_TRAILER_FIELDS, TrailerNames, chunk_head,
 };
-pub use edits::{Edits, Slices};
+pub use edits::{Edits, Rendering};
 pub use head::{
     Authority, Field, HeadError, HeadLimits, KnownField, MAX_CONNECTION_OPTIONS, MAX_FIELDS, MAX_HEAD,
     MAX_METHOD, Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead, TargetForm,

@@ -1,5 +1,8 @@
 //! Which byte may stand where: one table of classes for the grammar of RFC 9110 §5, RFC 9112 and RFC 3986.
 
+/// The end of a line (RFC 9112 §2.2).
+pub const CRLF: &[u8] = b"\r\n";
+
 /// `tchar` (RFC 9110 §5.6.2): what names of methods, fields and codings are made of.
 const TOKEN: u8 = 1;
 /// Bytes of a field value (RFC 9110 §5.5): visible, space, tab and obs-text.
@@ -59,6 +62,57 @@ pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all(bytes, TOKEN)
 }
 
+/// How many bytes at the start of `bytes` a token may be made of.
+#[inline]
+pub fn token_len(bytes: &[u8]) -> usize {
+    bytes.iter().position(|&byte| CLASSES[usize::from(byte)] & TOKEN == 0).unwrap_or(bytes.len())
+}
+
+/// A byte in each place of a word.
+const fn in_each(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+/// The top bit of the places in `word` that hold a byte below `bound`, which is at most 0x80. Places above the lowest one marked may
+/// be marked wrongly.
+#[inline]
+fn below(word: u64, bound: u8) -> u64 {
+    word.wrapping_sub(in_each(bound)) & !word & in_each(0x80)
+}
+
+/// Where the first byte stands whose place `marks` marks, given a word of eight bytes. Field names and values are short: eight bytes
+/// at a time in a register are done before a vector search has been called.
+#[inline]
+fn find(bytes: &[u8], marks: impl Fn(u64) -> u64) -> Option<usize> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let found = marks(u64::from_le_bytes(*word));
+        if found != 0 {
+            return Some(index * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    rest.iter().position(|&byte| marks(in_each(byte)) != 0).map(|place| words.len() * 8 + place)
+}
+
+/// Where the first colon or control stands.
+#[inline]
+pub fn find_colon(bytes: &[u8]) -> Option<usize> {
+    find(bytes, |word| below(word, b' ') | below(word ^ in_each(b':'), 1))
+}
+
+/// Where the first byte stands that may not stand in a field value: with nothing else wrong, the CR of the line end.
+#[inline]
+pub fn find_control(bytes: &[u8]) -> Option<usize> {
+    let mut start = 0;
+    loop {
+        let found = find(&bytes[start..], |word| below(word, b' ') | below(word ^ in_each(0x7f), 1))?;
+        if bytes[start + found] != b'\t' {
+            return Some(start + found);
+        }
+        start += found + 1;
+    }
+}
+
 /// Whether `bytes` may stand as a field value: no control but tab.
 pub fn is_field_value(bytes: &[u8]) -> bool {
     all(bytes, VALUE)
@@ -85,12 +139,24 @@ pub fn is_white_space(byte: u8) -> bool {
 }
 
 /// `bytes` without optional white space at either end.
-pub fn trim(mut bytes: &[u8]) -> &[u8] {
+pub fn trim(bytes: &[u8]) -> &[u8] {
+    trim_end(trim_start(bytes))
+}
+
+/// `bytes` without optional white space before them.
+#[inline]
+pub fn trim_start(mut bytes: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = bytes
         && is_white_space(*first)
     {
         bytes = rest;
     }
+    bytes
+}
+
+/// `bytes` without optional white space after them.
+#[inline]
+pub fn trim_end(mut bytes: &[u8]) -> &[u8] {
     while let [rest @ .., last] = bytes
         && is_white_space(*last)
     {
@@ -129,6 +195,36 @@ mod tests {
             assert_eq!(is_target(&[byte]), target, "target {byte:#x}");
         }
         assert!(!is_token(b"") && !is_host_name(b""));
+    }
+
+    #[test]
+    fn the_first_control_is_found_wherever_it_stands() {
+        for len in 0..40 {
+            let mut bytes = vec![b'a'; len];
+            assert_eq!((find_control(&bytes), find_colon(&bytes)), (None, None));
+            for at in (0..len).rev() {
+                // Whatever stands behind it does not matter.
+                bytes[at] = 0x7f;
+                assert_eq!(find_control(&bytes), Some(at));
+                bytes[at] = b':';
+                assert_eq!((find_control(&bytes[..=at]), find_colon(&bytes)), (None, Some(at)));
+                bytes[at] = b'\r';
+                assert_eq!((find_control(&bytes), find_colon(&bytes)), (Some(at), Some(at)));
+            }
+        }
+        for byte in 0..=u8::MAX {
+            let bytes = [b'a', byte, b'b', byte ^ 1, byte, 0, b':', b':', b':'];
+            let first = bytes.iter().position(|&byte| !is_value_byte(byte));
+            assert_eq!(find_control(&bytes), first, "{byte:#x}");
+            let first = bytes.iter().position(|&byte| byte == b':' || byte < b' ');
+            assert_eq!(find_colon(&bytes), first, "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn a_token_ends_at_its_first_other_byte() {
+        assert_eq!(token_len(b"Host: a"), 4);
+        assert_eq!((token_len(b"Host"), token_len(b": a"), token_len(b"")), (4, 0, 0));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use std::io::IoSlice;
 use std::task::{Context, Poll, ready};
 
-use egret_http1::{BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Slices, Span, TrailerNames, chunk_head};
+use egret_http1::{BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Rendering, Span, TrailerNames, chunk_head};
+use smallvec::SmallVec;
 
 use crate::upstream::stream::Stream;
 use crate::worker::buffer::{Buffer, BufferPool, STREAM_BYTES};
@@ -12,6 +13,9 @@ use crate::worker::buffer::{Buffer, BufferPool, STREAM_BYTES};
 /// Up to here the pieces of a message are put together here, so that the system is handed one; beyond, by the system in a vectored
 /// write, so that nothing large is copied.
 const GATHER_BYTES_MAX: usize = 2048;
+
+/// The line before a chunk, the line end after it, and the last chunk with the empty line that ends the trailers.
+const CHUNK_FRAMING_BYTES_MAX: usize = 32;
 
 /// Pieces of a body between two sockets that memory is kept for; a peer may send far more, of a byte each.
 const SPARE_SPANS: usize = 256;
@@ -108,12 +112,12 @@ impl Pipe {
         !self.backlog.is_empty() || self.held
     }
 
-    /// Sends the slices of `head` and after them what `input` holds of the body, in one go. What the other side does not take
+    /// Sends `head`, if one goes first, and after it what `input` holds of the body, in one go. What the other side does not take
     /// is kept. Returns how much of `input` was used up.
     pub fn send(
         &mut self,
         cx: &mut Context<'_>,
-        head: &Slices<'_>,
+        head: Option<&Rendering<'_>>,
         input: &[u8],
         names: &TrailerNames,
         sink: &mut Stream,
@@ -128,7 +132,7 @@ impl Pipe {
     fn emit(
         &mut self,
         cx: &mut Context<'_>,
-        head: &Slices<'_>,
+        head: Option<&Rendering<'_>>,
         input: &[u8],
         names: &TrailerNames,
         sink: &mut Stream,
@@ -145,16 +149,14 @@ impl Pipe {
             spans: &self.spans,
             trailers: ends.then_some(&self.trailers),
         };
-        let mut total = 0;
-        message.for_each_piece(|piece| total += piece.len());
-        if total <= GATHER_BYTES_MAX {
+        if message.max_len(data_len) <= GATHER_BYTES_MAX {
             self.gathered.clear();
             message.for_each_piece(|piece| self.gathered.extend_from_slice(piece));
             let sent = send_now(cx, &[IoSlice::new(&self.gathered)], &self.backlog, sink)?;
             self.backlog.extend_from_slice(&self.gathered[sent..]);
             self.moved_bytes += sent as u64;
         } else {
-            let mut slices = Slices::new();
+            let mut slices = SmallVec::<[IoSlice<'_>; 16]>::new();
             message.for_each_piece(|piece| slices.push(IoSlice::new(piece)));
             let sent = send_now(cx, &slices, &self.backlog, sink)?;
             let mut rest = &mut slices[..];
@@ -195,12 +197,12 @@ impl Pipe {
                 if received == 0 {
                     self.decoder.end_of_input().map_err(PipeError::Malformed)?;
                     self.spans.clear();
-                    self.emit(cx, &Slices::new(), &[], names, sink)?;
+                    self.emit(cx, None, &[], names, sink)?;
                     continue;
                 }
             }
             let full = buffer.is_full();
-            let used = self.send(cx, &Slices::new(), &buffer.filled()[keep..], names, sink)?;
+            let used = self.send(cx, None, &buffer.filled()[keep..], names, sink)?;
             buffer.remove(keep, keep + used);
             if full && buffer.filled().len() == keep {
                 // There is more where this came from: fewer, larger pieces.
@@ -230,7 +232,7 @@ impl Pipe {
 
 /// What is sent in one go: a head, if one goes before it, and a part of a body with its framing.
 struct Message<'m, 'h> {
-    head: &'m Slices<'h>,
+    head: Option<&'m Rendering<'h>>,
     /// The line before a chunk.
     chunk: Option<ChunkHead>,
     input: &'m [u8],
@@ -241,10 +243,16 @@ struct Message<'m, 'h> {
 }
 
 impl Message<'_, '_> {
+    /// A length that all pieces together do not exceed, with `data_len` bytes of data.
+    fn max_len(&self, data_len: usize) -> usize {
+        let framing = CHUNK_FRAMING_BYTES_MAX + self.trailers.map_or(0, Vec::len);
+        self.head.map_or(0, Rendering::max_len) + data_len + framing
+    }
+
     /// Goes over all pieces in order; none is empty.
     fn for_each_piece<'p>(&'p self, mut take: impl FnMut(&'p [u8])) {
-        for slice in self.head {
-            take(slice);
+        if let Some(head) = self.head {
+            head.for_each_piece(&mut take);
         }
         if let Some(chunk) = &self.chunk {
             take(chunk.as_bytes());

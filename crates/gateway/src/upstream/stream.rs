@@ -1,11 +1,13 @@
 //! A connection to a provider, plain or over TLS, read and written the same way.
 
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use tokio::io::{AsyncWrite, Interest};
 use tokio::net::TcpStream;
+use tokio::task::coop::consume_budget;
 
 use crate::upstream::tls::{DetachedTlsStream, TlsStream};
 
@@ -104,15 +106,34 @@ impl Detached {
 }
 
 /// Receives into `buffer`; 0 is the peer's orderly end.
+///
+/// Straight to the system call, where tokio would go through its readiness first and through the C library's cancellation points
+/// after that: the two together cost more than what an exchange takes to be parsed.
 pub(crate) fn poll_read(
     tcp: &mut TcpStream,
     cx: &mut Context<'_>,
     buffer: &mut [u8],
 ) -> Poll<io::Result<usize>> {
-    // Unlike `try_read`, this knows after a short read that there is no more, and spares the next call.
-    let mut buffer = ReadBuf::new(buffer);
-    ready!(Pin::new(tcp).poll_read(cx, &mut buffer))?;
-    Poll::Ready(Ok(buffer.filled().len()))
+    // A socket that always has more must not keep the others of this worker waiting.
+    ready!(pin!(consume_budget()).poll(cx));
+    loop {
+        let mut received = None;
+        let attempt = tcp.try_io(Interest::READABLE, || {
+            let (_, count) = recv(&*tcp, &mut *buffer, RecvFlags::empty())?;
+            received = Some(count);
+            // A short read tells that there is no more for now, which spares the call that would only say so.
+            if 0 < count && count < buffer.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        match (received, attempt) {
+            (Some(count), _) => return Poll::Ready(Ok(count)),
+            (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                ready!(tcp.poll_read_ready(cx))?;
+            }
+            (None, Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+            (None, Err(error)) => return Poll::Ready(Err(error)),
+            (None, Ok(())) => return Poll::Ready(Ok(0)),
+        }
+    }
 }
 
 /// Sends what it can of `slices` in one go.
@@ -121,8 +142,12 @@ pub(crate) fn poll_write(
     cx: &mut Context<'_>,
     slices: &[IoSlice<'_>],
 ) -> Poll<io::Result<usize>> {
-    match slices {
-        [slice] => Pin::new(tcp).poll_write(cx, slice),
-        _ => Pin::new(tcp).poll_write_vectored(cx, slices),
+    let [slice] = slices else { return Pin::new(tcp).poll_write_vectored(cx, slices) };
+    loop {
+        match tcp.try_io(Interest::WRITABLE, || Ok(send(&*tcp, slice, SendFlags::NOSIGNAL)?)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(tcp.poll_write_ready(cx))?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            sent => return Poll::Ready(sent),
+        }
     }
 }

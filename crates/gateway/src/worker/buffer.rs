@@ -8,7 +8,7 @@ pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
 /// What a buffer is grown to while a large body streams through it.
 pub(crate) const STREAM_BYTES: usize = 128 * 1024;
 /// Buffers of each size that a worker keeps for later; more are given back to the allocator.
-const SPARE_BUFFERS: usize = 128;
+const SPARE_BUFFERS: usize = 256;
 const SPARE_STREAM_BUFFERS: usize = 8;
 
 /// Bytes received and not yet consumed, at the front of a fixed piece of memory.

@@ -21,11 +21,23 @@ pub(super) struct Connection {
 impl Connection {
     /// Takes in one `Connection` line.
     pub fn read(&mut self, value: &[u8]) -> Result<(), HeadError> {
+        // Nearly always it is one of these and nothing else.
+        match value.len() {
+            5 if value.eq_ignore_ascii_case(b"close") => self.close = true,
+            10 if value.eq_ignore_ascii_case(b"keep-alive") => self.keep_alive = true,
+            _ => return self.read_list(value),
+        }
+        self.count()
+    }
+
+    fn count(&mut self) -> Result<(), HeadError> {
+        self.options += 1;
+        if self.options > MAX_CONNECTION_OPTIONS { Err(HeadError::TooManyConnectionOptions) } else { Ok(()) }
+    }
+
+    fn read_list(&mut self, value: &[u8]) -> Result<(), HeadError> {
         for option in list(value) {
-            self.options += 1;
-            if self.options > MAX_CONNECTION_OPTIONS {
-                return Err(HeadError::TooManyConnectionOptions);
-            }
+            self.count()?;
             if option.eq_ignore_ascii_case(b"keep-alive") {
                 self.keep_alive = true;
             } else if option.eq_ignore_ascii_case(b"close") {

@@ -1,64 +1,57 @@
-//! Which rule a head breaks that httparse refuses: its errors are coarser than ours. Runs on refusal only.
+//! Which rule a head breaks that was refused: reading it fast only shows that there is one. Runs on refusal only.
+
+use memchr::memchr_iter;
 
 use super::HeadError;
-use crate::syntax::{is_field_value, is_token, trim};
+use crate::syntax::{is_field_value, is_target, is_token, token_len, trim};
 
-/// The error for a request head that httparse refused with `error`.
+/// The error for the request line `line`, without its line end, that is not well-formed.
 #[cold]
-pub(super) fn request(head: &[u8], error: httparse::Error) -> HeadError {
-    match error {
-        httparse::Error::Token => request_line(first_line(head)),
-        httparse::Error::Version => request_version(first_line(head)),
-        _ => common(head, error),
+pub(super) fn request_line(line: &[u8]) -> HeadError {
+    if line.contains(&b'\r') {
+        return HeadError::BareCarriageReturn;
     }
-}
-
-/// The error for a response head that httparse refused with `error`.
-#[cold]
-pub(super) fn response(head: &[u8], error: httparse::Error) -> HeadError {
-    match error {
-        httparse::Error::Version => {
-            version(first_line(head).split(|&byte| byte == b' ').next().unwrap_or_default())
+    let mut words = line.split(|&byte| byte == b' ');
+    match (words.next(), words.next(), words.next(), words.next()) {
+        (Some(method), ..) if !is_token(method) => HeadError::Method,
+        // What HTTP/0.9 asked with has no version.
+        (_, Some(target), Some(version), more) if !target.is_empty() && is_target(target) => {
+            if more.is_some() { HeadError::StartLine } else { self::version(version) }
         }
-        httparse::Error::Status | httparse::Error::Token => HeadError::Status,
-        _ => common(head, error),
+        _ => HeadError::Target,
     }
 }
 
-fn common(head: &[u8], error: httparse::Error) -> HeadError {
-    match error {
-        httparse::Error::TooManyHeaders => HeadError::TooManyFields,
-        httparse::Error::HeaderName | httparse::Error::HeaderValue => fields(head),
-        // An end of line was expected and something else came: more text on the start line, or a CR alone.
-        _ if first_line_has_more(head) => HeadError::StartLine,
-        _ => HeadError::BareCarriageReturn,
+/// The error for the status line `line`, without its line end, that is not well-formed.
+#[cold]
+pub(super) fn status_line(line: &[u8]) -> HeadError {
+    match line.split(|&byte| byte == b' ').next() {
+        Some(b"HTTP/1.0" | b"HTTP/1.1") | None => HeadError::Status,
+        Some(word) => version(word),
     }
 }
 
-/// The start line without its end, empty lines before it passed over.
-fn first_line(head: &[u8]) -> &[u8] {
-    let start = head.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(head.len());
-    let line = &head[start..];
-    &line[..line.iter().position(|byte| b"\r\n".contains(byte)).unwrap_or(line.len())]
-}
-
-fn request_line(line: &[u8]) -> HeadError {
-    let method = line.split(|&byte| byte == b' ').next().unwrap_or_default();
-    if is_token(method) { HeadError::Target } else { HeadError::Method }
-}
-
-/// The version is the third of three words.
-fn request_version(line: &[u8]) -> HeadError {
-    let mut words = line.split(|&byte| byte == b' ').skip(2);
-    match (words.next(), words.next()) {
-        (Some(word), None) => version(word),
-        _ => HeadError::StartLine,
+/// What can be said of a request whose start line has no end yet: another protocol shows in its first bytes.
+#[cold]
+pub(super) fn request_start(line: &[u8]) -> Result<(), HeadError> {
+    match line.get(token_len(line)) {
+        None | Some(b' ' | b'\r') => Ok(()),
+        Some(_) => Err(HeadError::Method),
     }
+}
+
+/// What can be said of a response whose status line has no end yet.
+#[cold]
+pub(super) fn response_start(line: &[u8]) -> Result<(), HeadError> {
+    const VERSIONS: &[u8] = b"HTTP/1.";
+    let known = line.len().min(VERSIONS.len());
+    if line[..known] == VERSIONS[..known] { Ok(()) } else { Err(HeadError::Version) }
 }
 
 /// A version of the right shape is one that is not supported (RFC 9112 §2.3), any other text is no version.
 fn version(word: &[u8]) -> HeadError {
     match word {
+        [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0' | b'1', _, ..] => HeadError::StartLine,
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
         {
@@ -68,24 +61,18 @@ fn version(word: &[u8]) -> HeadError {
     }
 }
 
-/// The first field line that breaks a rule says which.
-fn fields(head: &[u8]) -> HeadError {
-    let mut lines =
-        head.split_inclusive(|&byte| byte == b'\n').skip_while(|line| matches!(*line, b"\r\n" | b"\n"));
-    if lines.next().is_some_and(|line| !line.ends_with(b"\r\n")) {
-        return HeadError::BareLineFeed;
-    }
-    for (at, line) in lines.enumerate() {
-        if let Some(error) = field(line, at == 0) {
-            return error;
-        }
-    }
-    HeadError::FieldName
+/// The error for the field line at the start of `rest`, which comes after `before` and is not well-formed.
+#[cold]
+pub(super) fn field_line(before: &[u8], rest: &[u8]) -> HeadError {
+    let line = rest.split_inclusive(|&byte| byte == b'\n').next().unwrap_or_default();
+    let is_first = memchr_iter(b'\n', before).take(2).count() <= 1;
+    field(line, is_first).unwrap_or(HeadError::FieldName)
 }
 
 fn field(line: &[u8], first: bool) -> Option<HeadError> {
     let text = line.strip_suffix(b"\r\n").unwrap_or(line);
     match text {
+        [] => return None,
         [b' ' | b'\t', ..] if first => return Some(HeadError::LeadingSpace),
         [b' ' | b'\t', ..] => return Some(HeadError::FoldedField),
         [b':', ..] => return Some(HeadError::EmptyFieldName),
@@ -104,10 +91,4 @@ fn field(line: &[u8], first: bool) -> Option<HeadError> {
         (false, true) => Some(HeadError::SpaceBeforeColon),
         (false, false) => Some(HeadError::FieldName),
     }
-}
-
-/// Whether the start line goes on after its version.
-fn first_line_has_more(head: &[u8]) -> bool {
-    let version = first_line(head).splitn(3, |&byte| byte == b' ').nth(2);
-    !head.starts_with(b"\r") && version.is_some_and(|version| version.len() > b"HTTP/1.1".len())
 }

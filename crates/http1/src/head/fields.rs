@@ -2,9 +2,11 @@
 
 use super::connection::Connection;
 use super::framing::check_transfer_encoding;
-use super::{HeadError, KnownField, Version};
+use super::{HeadError, HeadLimits, KnownField, Version, diagnose};
 use crate::Span;
-use crate::syntax::{decimal, list};
+use crate::syntax::{
+    CRLF, decimal, find_colon, find_control, is_token, list, token_len, trim_end, trim_start,
+};
 
 /// One field line of a head.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -38,38 +40,35 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Turns parsed `headers` into `fields`; `head` is the whole head. Checks the line ends that httparse lets pass, and
-    /// every rule that concerns fields alone.
+    /// Reads the field lines of `window` from offset `start` on, up to the empty line that ends the head, into `fields`, and checks
+    /// every rule that concerns fields alone. Returns with the facts where the head ends; nothing if it goes on beyond `window`.
     pub fn read(
-        head: &[u8],
-        headers: &[httparse::Header<'_>],
+        window: &[u8],
+        start: usize,
         version: Version,
+        limits: &HeadLimits,
         fields: &mut Vec<Field>,
-    ) -> Result<Self, HeadError> {
+    ) -> Result<Option<(Self, usize)>, HeadError> {
         let mut facts = Self::default();
-        // Every field is set below, so those of the last head need not be cleared.
-        fields.resize(headers.len(), Field::default());
-        check_line_end(head, head.len())?;
-        for (at, (header, field)) in headers.iter().zip(fields.iter_mut()).enumerate() {
-            // A line ends where the next name starts, and the last one before the CRLF that ends the head.
-            let line_end =
-                headers.get(at + 1).map_or(head.len() - 2, |next| offset(head, next.name.as_bytes()));
-            check_line_end(head, line_end)?;
-            let known = KnownField::of(header.name.as_bytes());
-            *field = Field {
-                name: span(head, header.name.as_bytes()),
-                value: span(head, header.value),
-                known,
-                hop_by_hop: known.is_hop_by_hop(),
-                line_end: narrow(line_end),
-            };
-            facts.note(field, header.value, version)?;
+        let mut at = start;
+        fields.clear();
+        loop {
+            match &window[at..] {
+                [b'\r', b'\n', ..] => break,
+                [] | [b'\r'] => return Ok(None),
+                _ if fields.len() == limits.max_fields() => return Err(HeadError::TooManyFields),
+                _ => {}
+            }
+            let Some(field) = Field::read(window, at)? else { return Ok(None) };
+            at = field.line_end as usize;
+            facts.note(&field, field.value.of(window), version)?;
+            fields.push(field);
         }
         if facts.chunked && facts.content_length.is_some() {
             return Err(HeadError::LengthAndTransferEncoding);
         }
-        facts.connection.mark_nominated(head, fields);
-        Ok(facts)
+        facts.connection.mark_nominated(window, fields);
+        Ok(Some((facts, at + CRLF.len())))
     }
 
     fn note(&mut self, field: &Field, value: &[u8], version: Version) -> Result<(), HeadError> {
@@ -126,28 +125,43 @@ fn set_once<T>(place: &mut Option<T>, value: T, error: HeadError) -> Result<(), 
     if place.replace(value).is_some() { Err(error) } else { Ok(()) }
 }
 
-/// Checks that the line that ends at offset `end` ends in CRLF: httparse takes LF alone.
-#[inline]
-pub(super) fn check_line_end(head: &[u8], end: usize) -> Result<(), HeadError> {
-    if head[..end].ends_with(b"\r\n") { Ok(()) } else { Err(HeadError::BareLineFeed) }
+impl Field {
+    /// Reads the field line that starts at `start`; nothing if it goes on beyond `window`.
+    #[inline]
+    fn read(window: &[u8], start: usize) -> Result<Option<Self>, HeadError> {
+        let rest = &window[start..];
+        let malformed = || Err(diagnose::field_line(&window[..start], rest));
+        let Some(name_len) = find_colon(rest) else {
+            return if token_len(rest) == rest.len() { Ok(None) } else { malformed() };
+        };
+        let name = &rest[..name_len];
+        let known = KnownField::of(name);
+        // Without controls in it, a name that is known is one.
+        if rest[name_len] != b':' || (known == KnownField::Other && !is_token(name)) {
+            return malformed();
+        }
+        let text = trim_start(&rest[name_len + 1..]);
+        let Some(text_len) = find_control(text) else { return Ok(None) };
+        match &text[text_len..] {
+            [b'\r', b'\n', ..] => {}
+            [b'\r'] => return Ok(None),
+            _ => return malformed(),
+        }
+        let value_start = start + (rest.len() - text.len());
+        let value_len = trim_end(&text[..text_len]).len();
+        Ok(Some(Self {
+            name: Span { start: narrow(start), end: narrow(start + name_len) },
+            value: Span { start: narrow(value_start), end: narrow(value_start + value_len) },
+            known,
+            hop_by_hop: known.is_hop_by_hop(),
+            line_end: narrow(value_start + text_len + CRLF.len()),
+        }))
+    }
 }
 
 /// An offset into a head.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "a head is at most MAX_HEAD bytes long")]
-fn narrow(offset: usize) -> u32 {
+pub(super) fn narrow(offset: usize) -> u32 {
     offset as u32
-}
-
-/// Where `part`, a slice of `head`, starts in it.
-#[inline]
-fn offset(head: &[u8], part: &[u8]) -> usize {
-    part.as_ptr().addr().wrapping_sub(head.as_ptr().addr())
-}
-
-/// `part`, a slice of `head`, as a span.
-#[inline]
-pub(super) fn span(head: &[u8], part: &[u8]) -> Span {
-    let start = narrow(offset(head, part));
-    Span { start, end: start.wrapping_add(narrow(part.len())) }
 }

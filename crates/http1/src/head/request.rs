@@ -1,15 +1,16 @@
 //! Heads of requests (RFC 9112 §3).
 
-use std::mem::MaybeUninit;
+use memchr::memchr;
 
-use super::fields::{Facts, check_line_end, span};
+use super::fields::{Facts, narrow};
 use super::scan::Scan;
 use super::{
-    Authority, Field, HeadError, HeadLimits, MAX_FIELDS, MAX_METHOD, Method, Progress, RequestFraming,
-    TargetForm, Version, diagnose, target,
+    Authority, Field, HeadError, HeadLimits, MAX_METHOD, Method, Progress, RequestFraming, TargetForm,
+    Version, diagnose, target,
 };
 use crate::Span;
-use crate::edits::{Edits, Layout, Slices};
+use crate::edits::{Edits, Rendering};
+use crate::syntax::{CRLF, token_len};
 
 /// The head of a request, as offsets into the bytes it was parsed from.
 ///
@@ -79,46 +80,53 @@ impl RequestHead {
 
     fn parse_whole(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
         let window = limits.window(buffer);
-        let mut headers = [const { MaybeUninit::uninit() }; MAX_FIELDS];
-        let mut request = httparse::Request::new(&mut []);
-        let parsed = request.parse_with_uninit_headers(window, &mut headers[..limits.max_fields()]);
-        let len = match parsed {
-            Ok(httparse::Status::Complete(len)) => len,
-            Ok(httparse::Status::Partial) => return Ok(Progress::Partial),
-            Err(error) => return Err(diagnose::request(window, error)),
+        let start = if window.starts_with(CRLF) { CRLF.len() } else { 0 };
+        let Some(found) = memchr(b'\n', &window[start..]) else {
+            diagnose::request_start(&window[start..])?;
+            return Ok(Progress::Partial);
         };
-        let (Some(method), Some(path), Some(version)) = (request.method, request.path, request.version)
-        else {
-            return Err(HeadError::StartLine);
-        };
-        let head = &window[..len];
+        let line_feed = start + found;
+        let line = window[start..line_feed].strip_suffix(b"\r").ok_or(HeadError::BareLineFeed)?;
+        self.read_start_line(line, start, limits)?;
+        let facts = Facts::read(window, line_feed + 1, self.version, limits, &mut self.fields)?;
+        let Some((facts, len)) = facts else { return Ok(Progress::Partial) };
         self.len = len;
-        self.version = if version == 0 { Version::Http10 } else { Version::Http11 };
-        self.method_text = span(head, method.as_bytes());
-        self.target = span(head, path.as_bytes());
-        self.read_start_line(head, limits)?;
-        let facts = Facts::read(head, request.headers, self.version, &mut self.fields)?;
-        self.conclude(head, &facts)?;
+        self.conclude(&window[..len], &facts)?;
         Ok(Progress::Complete)
     }
 
-    fn read_start_line(&mut self, head: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
-        match &head[..self.method_text.start as usize] {
-            b"" | b"\r\n" => {}
-            skipped if skipped.starts_with(b"\r\n\r\n") => return Err(HeadError::EmptyLine),
-            _ => return Err(HeadError::BareLineFeed),
+    /// Reads `line`, which starts at `start`: three words with one space between them (RFC 9112 §3).
+    fn read_start_line(&mut self, line: &[u8], start: usize, limits: &HeadLimits) -> Result<(), HeadError> {
+        if line.is_empty() {
+            return Err(HeadError::EmptyLine);
         }
-        // After the target come one space, the version and the line end.
-        self.start_line_end = self.target.end + 9;
-        check_line_end(head, self.start_line_end as usize + 2)?;
-        if (self.start_line_end - self.method_text.start) as usize > limits.start_line {
+        self.version = match line {
+            [.., b' ', b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1'] => Version::Http11,
+            [.., b' ', b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0'] => Version::Http10,
+            _ => return Err(diagnose::request_line(line)),
+        };
+        let method = &line[..token_len(line)];
+        let target_start = method.len() + 1;
+        let target_end = line.len() - " HTTP/1.1".len();
+        let target = line.get(target_start..target_end).unwrap_or_default();
+        if method.is_empty() || line[method.len()] != b' ' || target.is_empty() {
+            return Err(diagnose::request_line(line));
+        }
+        if line.len() > limits.start_line {
             return Err(HeadError::StartLineTooLong);
         }
-        if self.method_text.len() > MAX_METHOD {
+        if method.len() > MAX_METHOD {
             return Err(HeadError::MethodTooLong);
         }
-        self.method = Method::of(self.method_text.of(head));
-        let (form, authority) = target::check(self.method, self.target.of(head))?;
+        self.method = Method::of(method);
+        self.method_text = Span { start: narrow(start), end: narrow(start + method.len()) };
+        self.target = Span { start: narrow(start + target_start), end: narrow(start + target_end) };
+        self.start_line_end = narrow(start + line.len());
+        let (form, authority) = target::check(self.method, target).map_err(|error| match error {
+            // There may be a space or a CR in it.
+            HeadError::Target => diagnose::request_line(line),
+            error => error,
+        })?;
         self.target_form = form;
         self.authority = authority
             .map(|span| Span { start: self.target.start + span.start, end: self.target.start + span.end });
@@ -143,11 +151,11 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Appends the head with `edits` applied to `out`. `buffer` holds the bytes the head was parsed from; without edits
-    /// they come out as they are, but for an empty line before the request line.
-    pub fn render<'a>(&self, buffer: &'a [u8], edits: &'a Edits, out: &mut Slices<'a>) {
+    /// The head with `edits` applied. `buffer` holds the bytes the head was parsed from; without edits they come out as they
+    /// are, but for an empty line before the request line.
+    pub fn render<'a>(&'a self, buffer: &'a [u8], edits: &'a Edits) -> Rendering<'a> {
         let start_line = Span { start: self.method_text.start, end: self.start_line_end };
-        Layout { buffer, start_line, fields: &self.fields, len: self.len }.render(edits, out);
+        Rendering { buffer, start_line, fields: &self.fields, len: self.len, edits }
     }
 }
 
@@ -296,6 +304,11 @@ mod tests {
             ),
             ("space before colon", b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", HeadError::SpaceBeforeColon),
             ("tab before colon", b"GET / HTTP/1.1\r\nHost: a\r\nB\t: c\r\n\r\n", HeadError::SpaceBeforeColon),
+            (
+                "CR in place of a hyphen",
+                b"GET / HTTP/1.1\r\nHost: a\r\nContent\rLength: 1\r\n\r\n",
+                HeadError::BareCarriageReturn,
+            ),
             ("folded", b"GET / HTTP/1.1\r\nHost: a\r\nB: c\r\n d\r\n\r\n", HeadError::FoldedField),
             (
                 "folded, empty first line",

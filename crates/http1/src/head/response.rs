@@ -1,16 +1,16 @@
 //! Heads of responses (RFC 9112 §4).
 
-use std::mem::MaybeUninit;
+use memchr::memchr;
 
-use super::fields::{Facts, check_line_end};
+use super::fields::{Facts, narrow};
 use super::scan::Scan;
-use super::{
-    Field, HeadError, HeadLimits, KnownField, MAX_FIELDS, Method, Progress, ResponseFraming, Version,
-    diagnose,
-};
+use super::{Field, HeadError, HeadLimits, KnownField, Method, Progress, ResponseFraming, Version, diagnose};
 use crate::Span;
-use crate::edits::{Edits, Layout, Slices};
+use crate::edits::{Edits, Rendering};
+use crate::syntax::is_field_value;
 
+/// Bytes of a version: `HTTP/1.1`.
+const VERSION_LEN: usize = 8;
 /// Bytes of a status line up to the status code's end: `HTTP/1.1 200`.
 const STATUS_END: u32 = 12;
 
@@ -85,44 +85,42 @@ impl ResponseHead {
         request_method: Method,
     ) -> Result<Progress, HeadError> {
         let window = limits.window(buffer);
-        let mut headers = [const { MaybeUninit::uninit() }; MAX_FIELDS];
-        let mut response = httparse::Response::new(&mut []);
-        let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
-            &mut response,
-            window,
-            &mut headers[..limits.max_fields()],
-        );
-        let len = match parsed {
-            Ok(httparse::Status::Complete(len)) => len,
-            Ok(httparse::Status::Partial) => return Ok(Progress::Partial),
-            Err(error) => return Err(diagnose::response(window, error)),
+        let Some(line_feed) = memchr(b'\n', window) else {
+            diagnose::response_start(window)?;
+            return Ok(Progress::Partial);
         };
-        let (Some(version), Some(status)) = (response.version, response.code) else {
-            return Err(HeadError::Status);
-        };
-        let head = &window[..len];
+        let line = window[..line_feed].strip_suffix(b"\r").ok_or(HeadError::BareLineFeed)?;
+        self.read_start_line(line, limits)?;
+        let facts = Facts::read(window, line_feed + 1, self.version, limits, &mut self.fields)?;
+        let Some((facts, len)) = facts else { return Ok(Progress::Partial) };
         self.len = len;
-        self.version = if version == 0 { Version::Http10 } else { Version::Http11 };
-        self.status = status;
-        self.read_start_line(head, limits)?;
-        let facts = Facts::read(head, response.headers, self.version, &mut self.fields)?;
         self.conclude(&facts, request_method);
         Ok(Progress::Complete)
     }
 
-    fn read_start_line(&mut self, head: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
-        if self.status < 100 {
-            return Err(HeadError::Status);
+    /// Reads the status line: a version, a status code and perhaps a reason, with one space between them (RFC 9112 §4).
+    fn read_start_line(&mut self, line: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
+        let malformed = || diagnose::status_line(line);
+        let (version, rest) = line.split_at_checked(VERSION_LEN).ok_or_else(malformed)?;
+        self.version = match version {
+            b"HTTP/1.1" => Version::Http11,
+            b"HTTP/1.0" => Version::Http10,
+            _ => return Err(malformed()),
+        };
+        let [b' ', hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9', reason @ ..] = rest else {
+            return Err(malformed());
+        };
+        // One space stands before the reason; both may be missing.
+        if !matches!(reason, [] | [b' ', ..]) || !is_field_value(reason) {
+            return Err(malformed());
         }
-        let line_feed = memchr::memchr(b'\n', head).ok_or(HeadError::StartLine)?;
-        check_line_end(head, line_feed + 1)?;
-        let end = line_feed - 1;
-        if end > limits.start_line {
+        if line.len() > limits.start_line {
             return Err(HeadError::StartLineTooLong);
         }
-        let end = Span::new(0, end).end;
+        let digit = |byte: &u8| u16::from(byte - b'0');
+        self.status = digit(hundreds) * 100 + digit(tens) * 10 + digit(ones);
+        let end = narrow(line.len());
         self.start_line_end = end;
-        // The reason stands after one space; both may be missing.
         self.reason = Span { start: end.min(STATUS_END + 1), end };
         Ok(())
     }
@@ -149,11 +147,11 @@ impl ResponseHead {
         self.keep_alive_max = facts.keep_alive_max;
     }
 
-    /// Appends the head with `edits` applied to `out`. `buffer` holds the bytes the head was parsed from; without edits
-    /// they come out as they are.
-    pub fn render<'a>(&self, buffer: &'a [u8], edits: &'a Edits, out: &mut Slices<'a>) {
+    /// The head with `edits` applied. `buffer` holds the bytes the head was parsed from; without edits they come out as they
+    /// are.
+    pub fn render<'a>(&'a self, buffer: &'a [u8], edits: &'a Edits) -> Rendering<'a> {
         let start_line = Span { start: 0, end: self.start_line_end };
-        Layout { buffer, start_line, fields: &self.fields, len: self.len }.render(edits, out);
+        Rendering { buffer, start_line, fields: &self.fields, len: self.len, edits }
     }
 }
 

@@ -3,8 +3,8 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a check fails by panicking")]
 
 use egret_http1::{
-    BodyDecoder, BodyError, Edits, HeadError, HeadLimits, KnownField, LAST_CHUNK, Method, Progress,
-    RequestFraming, RequestHead, ResponseFraming, ResponseHead, Slices, Span, chunk_head,
+    BodyDecoder, BodyError, Edits, Field, HeadError, HeadLimits, KnownField, LAST_CHUNK, MAX_FIELDS, Method,
+    Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead, Span, chunk_head,
 };
 
 /// Limits on what is received.
@@ -110,13 +110,7 @@ fn forwarded_request(head: &RequestHead, bytes: &[u8]) -> Vec<u8> {
     if head.framing == RequestFraming::Chunked {
         edits.insert("transfer-encoding", b"chunked");
     }
-    let mut out = Slices::new();
-    head.render(bytes, &edits, &mut out);
-    joined(&out)
-}
-
-fn joined(slices: &Slices<'_>) -> Vec<u8> {
-    slices.iter().flat_map(|slice| slice.to_vec()).collect()
+    head.render(bytes, &edits).to_vec()
 }
 
 // === heads ===
@@ -131,14 +125,26 @@ fn request_head(bytes: &[u8], limits: &HeadLimits) -> Option<RequestHead> {
     let lines =
         check_lines(&bytes[..head.len], head.fields.iter().map(|field| (field.name, field.value)), bytes);
     assert_eq!(head.framing, reference_framing(&lines));
+    let mut headers = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut other = httparse::Request::new(&mut headers);
+    assert_eq!(
+        other.parse(bytes),
+        Ok(httparse::Status::Complete(head.len)),
+        "another parser sees the same head"
+    );
+    assert_eq!(other.method.map(str::as_bytes), Some(head.method_text.of(bytes)));
+    assert_eq!(other.path.map(str::as_bytes), Some(head.target.of(bytes)));
+    check_same_fields(other.headers, &head.fields, bytes);
     let hosts = lines.iter().filter(|(name, _)| name == b"host").count();
     assert!(hosts == 1 || (hosts == 0 && head.version == egret_http1::Version::Http10));
 
     let edits = Edits::new();
-    let mut out = Slices::new();
-    head.render(bytes, &edits, &mut out);
     let skipped = if bytes.starts_with(b"\r\n") { 2 } else { 0 };
-    assert_eq!(joined(&out), &bytes[skipped..head.len], "without edits the head is as received");
+    assert_eq!(
+        head.render(bytes, &edits).to_vec(),
+        &bytes[skipped..head.len],
+        "without edits the head is as received"
+    );
 
     let sent = forwarded_request(&head, bytes);
     let mut again = RequestHead::new();
@@ -157,6 +163,15 @@ fn response_head(bytes: &[u8], method: Method) -> Option<ResponseHead> {
     let head = whole.ok().flatten()?;
     let lines =
         check_lines(&bytes[..head.len], head.fields.iter().map(|field| (field.name, field.value)), bytes);
+    let mut headers = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut other = httparse::Response::new(&mut headers);
+    assert_eq!(
+        other.parse(bytes),
+        Ok(httparse::Status::Complete(head.len)),
+        "another parser sees the same head"
+    );
+    assert_eq!(other.code, Some(head.status));
+    check_same_fields(other.headers, &head.fields, bytes);
     assert!((100..1000).contains(&head.status));
     let expected = match reference_framing(&lines) {
         _ if head.status < 200 || matches!(head.status, 204 | 304) || method == Method::Head => {
@@ -170,10 +185,19 @@ fn response_head(bytes: &[u8], method: Method) -> Option<ResponseHead> {
     assert_eq!(head.framing, expected);
 
     let edits = Edits::new();
-    let mut out = Slices::new();
-    head.render(bytes, &edits, &mut out);
-    assert_eq!(joined(&out), &bytes[..head.len], "without edits the head is as received");
+    assert_eq!(
+        head.render(bytes, &edits).to_vec(),
+        &bytes[..head.len],
+        "without edits the head is as received"
+    );
     Some(head)
+}
+
+/// A laxer parser, written by others, must find the same fields in a head that was accepted.
+fn check_same_fields(headers: &[httparse::Header<'_>], fields: &[Field], bytes: &[u8]) {
+    let theirs = headers.iter().map(|header| (header.name.as_bytes(), header.value));
+    let ours = fields.iter().map(|field| (field.name.of(bytes), field.value.of(bytes)));
+    assert!(theirs.eq(ours), "the fields are the same");
 }
 
 /// Gives a parser more and more of `bytes`; the head once it is complete, nothing if it never is.
