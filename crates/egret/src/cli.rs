@@ -55,6 +55,9 @@ pub enum Command {
         #[arg(long, value_name = "ADDRESS", default_value_t = demo::PROVIDER_ADDRESS)]
         listen: SocketAddr,
     },
+    /// Measure what Egret, or any other proxy, adds to the response time.
+    #[command(subcommand)]
+    Lab(crate::lab::Lab),
     /// Print a page of the reference, as Markdown.
     Reference {
         /// Which page.

@@ -6,6 +6,7 @@ mod cli;
 mod config;
 mod demo;
 mod events;
+mod lab;
 mod logging;
 mod reference;
 mod run;
@@ -59,6 +60,7 @@ fn obey(command: Command) -> Result<(), Failure> {
         Command::Provider { listen } => demo::serve(listen),
         Command::Check { file } => cli::print(&config::check(&file)?),
         Command::Schema => cli::print(&reference::schema_text()),
+        Command::Lab(lab) => lab.obey(),
         Command::Reference { page } => cli::print(&reference::page(page)),
         Command::Version => cli::print(concat!("egret ", env!("CARGO_PKG_VERSION"), "\n")),
     }

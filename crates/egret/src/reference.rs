@@ -70,6 +70,9 @@ fn write_command(command: &mut clap::Command, page: &mut String) {
             argument_words(argument)
         );
     }
+    for part in command.get_subcommands_mut() {
+        write_command(part, page);
+    }
 }
 
 fn argument_name(argument: &clap::Arg) -> String {

@@ -1,5 +1,9 @@
-//! Proof by measurement: the provider that traffic is sent to, and readers of recorded traffic.
+//! Proof by measurement: the provider that traffic is sent to, readers of recorded traffic, the experiments that measure what lies
+//! between, and what the measured figures say.
 
 mod base64;
+pub mod experiment;
 pub mod har;
 pub mod provider;
+pub mod report;
+pub mod statistics;

@@ -10,6 +10,7 @@
 mod random;
 
 pub use random::Random;
+use serde::{Deserialize, Serialize};
 
 /// Confidence that intervals are made for.
 pub const CONFIDENCE: f64 = 0.95;
@@ -64,7 +65,7 @@ pub fn standard_deviation(values: &[f64]) -> Option<f64> {
 }
 
 /// A figure, and between which bounds it lies how surely.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 pub struct Estimate {
     /// The figure itself.
     pub value: f64,

@@ -1,0 +1,167 @@
+//! `egret lab`: experiments run, reported, compared and listed.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use egret_lab::experiment::{self, Interrupt, Interrupter, Results, ResultsError, Run, RunError};
+use egret_lab::report::{self, Summary};
+
+use crate::events::{Event, Events, runtime};
+use crate::{Failure, cli};
+
+/// What `egret lab` can be asked to do.
+#[derive(Debug, Subcommand)]
+pub enum Lab {
+    /// Run an experiment: every scenario, round by round, into a results folder.
+    ///
+    /// Each turn starts provider and proxy afresh, waits until they answer, warms up and measures. Stopped by Ctrl-C or by a
+    /// failure, the folder keeps the turns that ended and is called `.partial`; `--resume` goes on with it. Keep the machine
+    /// to itself meanwhile.
+    Run(RunArguments),
+    /// Make a results folder's report: `report.html`, which needs nothing beside it, and its charts as SVG files in `charts/`.
+    ///
+    /// Prints the verdict. A run that was stopped can be reported too; its report says that it is not whole.
+    Report {
+        /// The results folder.
+        directory: PathBuf,
+    },
+    /// Tell whether two runs of an experiment differ, and by how much.
+    ///
+    /// A figure counts as changed where its interval excludes no change and it changed by more than the tolerance. Exit code 1
+    /// where the second run is worse in anything.
+    Compare {
+        /// The results folder of the first run.
+        first: PathBuf,
+        /// The results folder of the second run.
+        second: PathBuf,
+        /// How far a figure may change, in percent.
+        #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=100))]
+        tolerance: u8,
+        /// Exit with code 1 on any change, also for the better.
+        #[arg(long)]
+        any: bool,
+    },
+    /// List the experiments and the results there are.
+    List {
+        /// Where experiments are looked for.
+        #[arg(long, value_name = "DIR", default_value = "experiments")]
+        experiments: PathBuf,
+        /// Where results are looked for.
+        #[arg(long, value_name = "DIR", default_value = "results")]
+        results: PathBuf,
+    },
+}
+
+/// What to run, and into which folder.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// The experiment's file.
+    #[arg(required_unless_present = "resume")]
+    file: Option<PathBuf>,
+    /// Run the quick profile: within a minute, with wider intervals.
+    #[arg(long, conflicts_with = "resume")]
+    quick: bool,
+    /// The results folder, which must not exist. By default one in `./results`, named after experiment, time and version.
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    out: Option<PathBuf>,
+    /// Go on with a run that was stopped, with the experiment and the configs as they were then.
+    #[arg(long, value_name = "DIR", conflicts_with = "file")]
+    resume: Option<PathBuf>,
+}
+
+impl Lab {
+    /// Does what was asked.
+    pub fn obey(self) -> Result<(), Failure> {
+        match self {
+            Self::Run(arguments) => run(&arguments),
+            Self::Report { directory } => report(&directory),
+            Self::Compare { first, second, tolerance, any } => compare(&first, &second, tolerance, any),
+            Self::List { experiments, results } => cli::print(&experiment::list(&experiments, &results)),
+        }
+    }
+}
+
+fn run(arguments: &RunArguments) -> Result<(), Failure> {
+    let egret = std::env::current_exe().map_err(|error| {
+        Failure::Failed(format!("egret cannot find its own program to start it: {error}"))
+    })?;
+    let run = match (&arguments.file, &arguments.resume) {
+        (_, Some(directory)) => Run::resume(directory, egret),
+        (Some(file), None) => {
+            Run::new(file, arguments.quick, arguments.out.as_deref(), egret, env!("CARGO_PKG_VERSION"))
+        }
+        (None, None) => return Err(Failure::Misused("which experiment? Name its file".into())),
+    };
+    let (interrupter, interrupt) = Interrupt::new();
+    watch_signals(interrupter)?;
+    let mut stderr = std::io::stderr();
+    let live = stderr.is_terminal();
+    let results = run.and_then(|run| run.go(&interrupt, &mut stderr, live))?;
+    let summary = report::summarise(&results)?;
+    let results = results.finish()?;
+    let directory = results.directory.display();
+    cli::print(&format!(
+        "\n{}\nResults: {directory}\nCharts:  egret lab report {directory}\n",
+        told(&summary)
+    ))
+}
+
+fn report(directory: &Path) -> Result<(), Failure> {
+    let results = Results::open(directory)?;
+    let (page, summary) = report::report(&results)?;
+    cli::print(&format!("{}\nReport: {}\n", told(&summary), page.display()))
+}
+
+fn compare(first: &Path, second: &Path, tolerance: u8, any: bool) -> Result<(), Failure> {
+    let summary = |directory: &Path| Results::open(directory).map(|results| Summary::of(&results));
+    let comparison = report::compare(&summary(first)?, &summary(second)?, f64::from(tolerance) / 100.0);
+    cli::print(&comparison.to_string())?;
+    if comparison.is_worse() || (any && comparison.differs()) {
+        return Err(Failure::Failed("The runs differ.".into()));
+    }
+    Ok(())
+}
+
+/// The verdict, and what makes it doubtful, a line each.
+fn told(summary: &Summary) -> String {
+    let doubts = summary.doubts.iter().map(|doubt| format!("Doubtful: {doubt}\n"));
+    summary.verdict.iter().map(|sentence| format!("{sentence}\n")).chain(doubts).collect::<Vec<_>>().concat()
+}
+
+/// Has SIGINT and SIGTERM stop the run, on a thread that ends with the process.
+fn watch_signals(interrupter: Interrupter) -> Result<(), Failure> {
+    let runtime = runtime()?;
+    let mut events = runtime.block_on(async { Events::start(None) })?;
+    let watch = move || {
+        runtime.block_on(async {
+            loop {
+                if let Event::Stop(_) = events.next().await {
+                    interrupter.interrupt();
+                }
+            }
+        })
+    };
+    let thread = std::thread::Builder::new().name("egret-signals".into()).spawn(watch);
+    thread
+        .map(drop)
+        .map_err(|error| Failure::Failed(format!("no thread for signals can be started: {error}")))
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        let message = error.to_string();
+        match error {
+            RunError::File(_) | RunError::Results(ResultsError::Exists(_) | ResultsError::NotThere(_)) => {
+                Self::Misused(message)
+            }
+            _ => Self::Failed(message),
+        }
+    }
+}
+
+impl From<ResultsError> for Failure {
+    fn from(error: ResultsError) -> Self {
+        RunError::from(error).into()
+    }
+}

@@ -1,0 +1,31 @@
+//! Experiments: a YAML file that says what is measured through what, and the run that carries it out.
+//!
+//! An experiment sends the same work (a *case*) to one provider in several ways (*scenarios*): straight, through Egret, through
+//! any other proxy. Each *turn* is one case through one scenario, with every part started afresh; a *round* is a turn of
+//! each, in an order that changes from round to round. Figures are compared within rounds, so that a machine that drifts
+//! hits all scenarios alike.
+
+mod client;
+mod clock;
+mod config;
+mod interrupt;
+mod listing;
+mod machine;
+mod parts;
+mod plan;
+mod process;
+mod ready;
+mod results;
+mod run;
+mod template;
+
+pub use client::ClientKind;
+pub use config::{
+    CaseConfig, ClientConfig, Experiment, ProviderConfig, ProviderKind, QuickConfig, ScenarioConfig,
+};
+pub use interrupt::{Interrupt, Interrupter};
+pub use listing::list;
+pub use machine::Machine;
+pub use results::{Metadata, ProcessFigures, Results, ResultsError, Turn};
+pub(crate) use results::{make_directory, write_json, write_whole};
+pub use run::{Run, RunError};

@@ -1,0 +1,48 @@
+//! Apache's ab: percentiles from its CSV, the rest from its report.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use super::{Figures, PERCENTILES_CSV, Task, amount_options, percentiles, words};
+
+/// How it is asked.
+pub fn arguments(task: &Task<'_>) -> Vec<OsString> {
+    // -l: lengths may vary, as the echo of a request does; -r: a reset counts as failed rather than ends it.
+    let mut arguments = words(&["-q", "-l", "-r", "-c", &task.client.concurrency.to_string()]);
+    arguments.extend(amount_options(task.amount));
+    if task.client.keep_alive {
+        arguments.push("-k".into());
+    }
+    arguments.extend(["-e".into(), task.directory.join(PERCENTILES_CSV).into(), task.url.into()]);
+    arguments
+}
+
+/// What it saw.
+pub fn figures(directory: &Path, printed: &str) -> Result<Figures, String> {
+    let line = |label: &str| {
+        let line = printed.lines().find_map(|line| line.strip_prefix(label))?;
+        line.split_ascii_whitespace().next()?.parse::<f64>().ok()
+    };
+    let told = |label: &str| line(label).ok_or_else(|| format!("its report has no `{label}`"));
+    let requests = count(told("Complete requests:")?);
+    let failed =
+        ["Failed requests:", "Non-2xx responses:"].iter().filter_map(|label| line(label)).map(count).sum();
+    let duration_s = told("Time taken for tests:")?;
+    Ok(Figures {
+        requests,
+        failed,
+        duration_s,
+        requests_per_second: told("Requests per second:")?,
+        percentiles_ms: percentiles(directory)?,
+        ..Figures::default()
+    })
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "ab prints whole counts; the cast saturates"
+)]
+fn count(figure: f64) -> u64 {
+    figure as u64
+}

@@ -1,0 +1,74 @@
+//! `egret bench`: percentiles from its CSV, the rest from its JSON, and an HDR log to keep.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::{Amount, Figures, PERCENTILES_CSV, Task, percentiles, words};
+
+const JSON: &str = "bench.json";
+
+/// The file that the HDR histogram is written into.
+const HDR: &str = "latency.hdr";
+
+/// How it is asked.
+pub fn arguments(task: &Task<'_>) -> Vec<OsString> {
+    let mut arguments = words(&["bench", "-q", "-l", "-r", "-c", &task.client.concurrency.to_string()]);
+    arguments.extend(match task.amount {
+        Amount::Requests(requests) => words(&["-n", &requests.to_string()]),
+        Amount::For(duration) => words(&["-t", &duration.as_secs().to_string()]),
+    });
+    if task.client.keep_alive {
+        arguments.push("-k".into());
+    }
+    if let Some(rate) = task.client.requests_per_second {
+        arguments.extend(words(&["--rate", &rate.to_string()]));
+    }
+    for (option, file) in [("-e", PERCENTILES_CSV), ("--json", JSON), ("--hdr", HDR)] {
+        arguments.extend([option.into(), task.directory.join(file).into()]);
+    }
+    arguments.push(task.url.into());
+    arguments
+}
+
+#[derive(Deserialize)]
+struct Printed {
+    requests: u64,
+    duration_s: f64,
+    requests_per_second: f64,
+    latency_us: Latency,
+    statuses: std::collections::BTreeMap<String, u64>,
+    errors: std::collections::BTreeMap<String, u64>,
+    client: Own,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    mean: f64,
+    p99_9: f64,
+}
+
+#[derive(Deserialize)]
+struct Own {
+    saturated: bool,
+}
+
+/// What it saw.
+pub fn figures(directory: &Path) -> Result<Figures, String> {
+    let text = std::fs::read_to_string(directory.join(JSON))
+        .map_err(|error| format!("its JSON cannot be read: {error}"))?;
+    let seen: Printed =
+        serde_json::from_str(&text).map_err(|error| format!("its JSON is not as published: {error}"))?;
+    let refused = seen.statuses.iter().filter(|(status, _)| !status.starts_with('2')).map(|(_, count)| count);
+    Ok(Figures {
+        requests: seen.requests,
+        failed: refused.chain(seen.errors.values()).sum(),
+        duration_s: seen.duration_s,
+        requests_per_second: seen.requests_per_second,
+        mean_ms: Some(seen.latency_us.mean / 1e3),
+        percentiles_ms: percentiles(directory)?,
+        p99_9_ms: Some(seen.latency_us.p99_9 / 1e3),
+        client_saturated: Some(seen.client.saturated),
+    })
+}

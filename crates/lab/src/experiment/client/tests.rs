@@ -1,0 +1,69 @@
+//! What clients print, as their releases print it, and what is read from it.
+
+use super::*;
+
+/// A directory with a percentile CSV of which row `n` is `n` ms.
+fn with_percentiles(name: &str) -> std::path::PathBuf {
+    let directory = std::env::temp_dir().join(format!("egret-lab-client-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let rows: Vec<String> = (0..=100).map(|percent| format!("{percent},{percent}.000\n")).collect();
+    let csv = format!("Percentage served,Time in ms\n{}", rows.concat());
+    std::fs::write(directory.join(PERCENTILES_CSV), csv).unwrap();
+    directory
+}
+
+#[test]
+fn abs_report_is_read() {
+    let directory = with_percentiles("ab");
+    let printed = "Concurrency Level:      100\nTime taken for tests:   1.612 seconds\nComplete requests:      1000\n\
+        Failed requests:        3\n   (Connect: 0, Receive: 0, Length: 3, Exceptions: 0)\nNon-2xx responses:      2\n\
+        Requests per second:    620.35 [#/sec] (mean)\n";
+    let figures = ClientKind::Ab.figures(&directory, printed).unwrap();
+    assert_eq!((figures.requests, figures.failed), (1000, 5));
+    assert_eq!((figures.duration_s, figures.requests_per_second), (1.612, 620.35));
+    assert_eq!((figures.percentiles_ms.len(), figures.percentiles_ms[99]), (101, 99.0));
+    assert_eq!(ClientKind::Ab.figures(&directory, "").unwrap_err(), "its report has no `Complete requests:`");
+    std::fs::write(directory.join(PERCENTILES_CSV), "Percentage served,Time in ms\n0,1\n").unwrap();
+    assert!(ClientKind::Ab.figures(&directory, printed).unwrap_err().contains("101 rows"));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn sieges_json_is_read_behind_its_banner() {
+    let printed = "New configuration template added to /root/.siege\n{\t\"transactions\":\t50,\n\"availability\":100.00,\n\
+        \"elapsed_time\":\t0.04,\n\"response_time\":\t0.01,\n\"transaction_rate\":\t1250.00,\n\"successful_transactions\": 40,\n\
+        \"failed_transactions\":\t2\n}\n";
+    let figures = ClientKind::Siege.figures(Path::new("."), printed).unwrap();
+    assert_eq!((figures.requests, figures.failed, figures.mean_ms), (50, 12, Some(10.0)));
+    assert!(figures.percentiles_ms.is_empty());
+    assert!(ClientKind::Siege.figures(Path::new("."), "[error] no").is_err());
+}
+
+#[test]
+fn wrks_last_line_is_read() {
+    let times: Vec<String> = (0..=100).map(|percent| (percent * 10).to_string()).collect();
+    let printed = format!(
+        "Running 1s test\n{{\"requests\": 2000, \"duration_us\": 1000000, \"failed\": 1, \"mean_us\": 512.5, \"p99_9_us\": 999, \
+         \"percentiles_us\": [{}]}}\n",
+        times.join(", ")
+    );
+    let figures = ClientKind::Wrk.figures(Path::new("."), &printed).unwrap();
+    assert_eq!(
+        (figures.requests_per_second, figures.mean_ms, figures.percentiles_ms[50]),
+        (2000.0, Some(0.5125), 0.5)
+    );
+    assert!(ClientKind::Wrk.figures(Path::new("."), "Segmentation fault").is_err());
+}
+
+#[test]
+fn benchs_json_is_read() {
+    let directory = with_percentiles("bench");
+    let json = r#"{ "version": 1, "url": "http://x/", "requests": 100, "duration_s": 2.0, "requests_per_second": 50.0,
+        "latency_us": { "mean": 1500.0, "p99_9": 9000 }, "statuses": { "200": 97, "503": 3 }, "errors": { "connect": 2 },
+        "client": { "cpu_share": 0.2, "saturated": false } }"#;
+    std::fs::write(directory.join("bench.json"), json).unwrap();
+    let figures = ClientKind::Bench.figures(&directory, "").unwrap();
+    assert_eq!((figures.requests, figures.failed, figures.p99_9_ms), (100, 5, Some(9.0)));
+    assert_eq!(figures.client_saturated, Some(false));
+    std::fs::remove_dir_all(directory).unwrap();
+}

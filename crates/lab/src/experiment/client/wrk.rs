@@ -1,0 +1,56 @@
+//! wrk: a script of ours has it print its figures, percentiles included, as JSON.
+
+use std::ffi::OsString;
+
+use serde::Deserialize;
+
+use super::{Amount, Figures, Task, real, words};
+
+/// The name under which the script is put into the task's directory.
+const SCRIPT: &str = "figures.lua";
+
+/// How long wrk warms up, having no number of requests.
+const WARM_UP_S: u64 = 1;
+
+/// How it is asked.
+pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
+    let script = task.directory.join(SCRIPT);
+    std::fs::write(&script, include_str!("wrk/figures.lua"))?;
+    let seconds = match task.amount {
+        Amount::For(duration) => duration.as_secs(),
+        Amount::Requests(_) => WARM_UP_S,
+    };
+    // A thread: on its core there is no room for another.
+    let mut arguments =
+        words(&["-t1", &format!("-c{}", task.client.concurrency), &format!("-d{seconds}s"), "-s"]);
+    arguments.extend([script.into(), task.url.into()]);
+    Ok(arguments)
+}
+
+#[derive(Deserialize)]
+struct Printed {
+    requests: u64,
+    duration_us: u64,
+    failed: u64,
+    mean_us: f64,
+    percentiles_us: Vec<f64>,
+    p99_9_us: f64,
+}
+
+/// What it saw.
+pub fn figures(printed: &str) -> Result<Figures, String> {
+    let last = printed.lines().last().unwrap_or_default();
+    let seen: Printed = serde_json::from_str(last)
+        .map_err(|error| format!("its last line is not what its script prints: {error}"))?;
+    let duration_s = real(seen.duration_us) / 1e6;
+    Ok(Figures {
+        requests: seen.requests,
+        failed: seen.failed,
+        duration_s,
+        requests_per_second: if duration_s > 0.0 { real(seen.requests) / duration_s } else { 0.0 },
+        mean_ms: Some(seen.mean_us / 1e3),
+        percentiles_ms: seen.percentiles_us.iter().map(|time| time / 1e3).collect(),
+        p99_9_ms: Some(seen.p99_9_us / 1e3),
+        client_saturated: None,
+    })
+}

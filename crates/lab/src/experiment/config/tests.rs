@@ -1,0 +1,91 @@
+//! What an experiment's file may say, and what is said of one that is wrong.
+
+use super::*;
+
+fn report(text: &str) -> String {
+    Experiment::parse("e.yaml", text, Path::new("/no/such")).unwrap_err().to_string()
+}
+
+#[test]
+fn the_smallest_experiment_asks_directly_with_the_published_numbers() {
+    let text = "title: t\nprovider: {}\nscenarios: [{ name: direct }]\n";
+    let experiment = Experiment::parse("e.yaml", text, Path::new(".")).unwrap();
+    let client = experiment.client(&experiment.cases[0]);
+    assert_eq!(
+        (client.amount, client.concurrency, client.warm_up_requests),
+        (Amount::Requests(100_000), 100, 1_000)
+    );
+    assert!(!client.keep_alive && client.kind == ClientKind::Bench);
+    assert_eq!((experiment.baseline(), experiment.rounds), ("direct", 7));
+}
+
+#[test]
+fn quick_changes_what_it_names_and_the_amount_is_one_setting() {
+    let text = "title: t\nprovider: {}\nscenarios: [{ name: a }, { name: b }]\nrounds: 9\n\
+        client: { duration: 10s, concurrency: 7, keep_alive: true }\n\
+        cases: [{ name: one }, { name: two, client: { kind: wrk } }]\n\
+        quick: { rounds: 2, cases: [one], client: { requests: 500 } }\n";
+    let full = Experiment::parse("e.yaml", text, Path::new(".")).unwrap_err().to_string();
+    assert!(full.contains("quick.client.kind: wrk has no number of requests"), "{full}");
+    let text = text.replace("kind: wrk", "requests_per_second: 50");
+    let quick = Experiment::parse("e.yaml", &text, Path::new(".")).unwrap().quick();
+    assert_eq!((quick.rounds, quick.cases.len()), (2, 1));
+    let client = quick.client(&quick.cases[0]);
+    assert_eq!((client.amount, client.concurrency), (Amount::Requests(500), 7));
+}
+
+#[test]
+fn mistakes_are_told_with_their_place_and_what_was_meant() {
+    for (text, expected) in [
+        (
+            "titel: t\nprovider: {}\nscenarios: [{ name: direct }]\n",
+            "e.yaml:1:1: titel: unknown key `titel`, expected one of `title`, `about`, `provider`, `client`, `scenarios`, \
+             `baseline`, `cases`, `rounds`, `quick`; did you mean `title`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nclient: { kind: abb }\n",
+            "e.yaml:4:17: client.kind: expected one of `bench`, `ab`, `siege`, `wrk`, found `abb`; did you mean `ab`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nbaseline: drect\n",
+            "e.yaml:4:11: baseline: there is no scenario `drect`; did you mean `direct`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, command: [nginx, '@{prot}'] }]\n",
+            "e.yaml:3:41: scenarios[0].command[1]: nothing fills in `@{prot}`; did you mean `port`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, egret: no.yaml }]\n",
+            "e.yaml:3:31: scenarios[0].egret: /no/such/no.yaml: there is no such file",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: No Flow }]\n",
+            "e.yaml:3:21: scenarios[0].name: `No Flow` cannot name files",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x }]\nclient: { requests: 10, concurrency: 20 }\n",
+            "e.yaml:4:38: client.concurrency: 20 connections for 10 requests",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x }]\nclient: { kind: ab, requests_per_second: 5 }\n",
+            "client.requests_per_second: ab sends as fast as it is answered: only `bench` holds a rate",
+        ),
+        (
+            "title: t\nprovider: { path: '/delay/@{delay_s}' }\nscenarios: [{ name: x }]\n",
+            "the path has `@{delay_s}`, so the case needs a `delay`",
+        ),
+        ("title: t\nprovider: {}\nscenarios: []\n", "scenarios: at least one is needed"),
+        (
+            "title: t\nprovider: { kind: command }\nscenarios: [{ name: x }]\n",
+            "`command` needs the key `command`",
+        ),
+        ("title: t\nprovider: {}\nscenarios: [{ name: x }, { name: x }]\n", "`x` is there twice"),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x }]\nrounds: 0\n",
+            "expected a number from 1 to 1000, found `0`",
+        ),
+    ] {
+        let report = report(text);
+        assert!(report.contains(expected), "\n{report}\n--- is not\n{expected}\n");
+    }
+}

@@ -1,0 +1,179 @@
+//! What starts the provider and the proxy of a turn: programs found, ports chosen, templates filled in.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::config::{Experiment, ProviderConfig, ProviderKind, ScenarioConfig};
+use super::process::Launch;
+use super::template::{self, Values};
+
+/// Where Debian puts daemons, which a user's PATH may leave out.
+const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
+
+/// Finds a program: a path is relative to the experiment's file, a plain name is looked for as a shell does.
+pub fn locate(program: &str, here: &Path) -> Option<PathBuf> {
+    if program.contains('/') {
+        let file = here.join(program);
+        return file.is_file().then_some(file);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = SYSTEM_DIRECTORIES.map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(system)
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
+}
+
+/// The name under which a part's template is kept in the results.
+pub fn config_name(part: &str, template: &Path) -> String {
+    let ending = template.extension().unwrap_or_default().to_string_lossy();
+    format!("{part}.{ending}")
+}
+
+/// All templates of an experiment, read.
+pub fn read_configs(experiment: &Experiment, here: &Path) -> Result<BTreeMap<String, String>, String> {
+    let provider = experiment.provider.config.as_deref().map(|file| ("provider", file));
+    let scenarios = experiment.scenarios.iter();
+    let scenarios = scenarios.filter_map(|scenario| Some((scenario.name.as_str(), scenario.template()?)));
+    let mut configs = BTreeMap::new();
+    for (part, file) in provider.into_iter().chain(scenarios) {
+        let located = here.join(file);
+        let text =
+            super::config::read_text(&located).map_err(|error| format!("{}: {error}", located.display()))?;
+        configs.insert(config_name(part, file), text);
+    }
+    Ok(configs)
+}
+
+/// The program that a scenario's proxy is, as the file names it; `None` for the straight way and for Egret.
+pub fn proxy_program(scenario: &ScenarioConfig) -> Option<&str> {
+    scenario.command.first().map(String::as_str)
+}
+
+/// The program that the provider is, as the file names it; `None` for Egret's own.
+pub fn provider_program(provider: &ProviderConfig) -> Option<&str> {
+    match provider.kind {
+        ProviderKind::Egret => None,
+        ProviderKind::GoHttpbin => Some("go-httpbin"),
+        ProviderKind::Command => provider.command.first().map(String::as_str),
+    }
+}
+
+/// What prints a program's version. Those that take nothing of the sort say so, which is as good a version as there is.
+pub fn version_option(program: &Path) -> &'static str {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    match name.as_ref() {
+        "nginx" | "haproxy" | "wrk" => "-v",
+        "ab" | "siege" => "-V",
+        "egret" => "version",
+        _ => "--version",
+    }
+}
+
+/// What the parts of a turn are made from.
+#[derive(Debug)]
+pub struct Workshop<'a> {
+    /// The experiment.
+    pub experiment: &'a Experiment,
+    /// The directory of its file.
+    pub here: &'a Path,
+    /// The templates, read.
+    pub configs: &'a BTreeMap<String, String>,
+    /// The turn's folder.
+    pub directory: &'a Path,
+    /// Placeholders that all parts share.
+    pub shared: Values,
+}
+
+/// Why a part cannot be started.
+pub type Trouble = String;
+
+impl Workshop<'_> {
+    /// The provider that listens on `port`.
+    pub fn provider(&self, port: u16, core: Option<usize>) -> Result<Launch, Trouble> {
+        let config = &self.experiment.provider;
+        let listen = format!("127.0.0.1:{port}");
+        let mut words: Vec<String> = match config.kind {
+            ProviderKind::Egret => vec!["@{egret}".into(), "provider".into(), "--listen".into(), listen],
+            ProviderKind::GoHttpbin => {
+                ["go-httpbin", "-host", "127.0.0.1", "-port", &port.to_string(), "-log-level", "ERROR"]
+                    .map(Into::into)
+                    .to_vec()
+            }
+            ProviderKind::Command => config.command.clone(),
+        };
+        words.extend(config.arguments.iter().cloned());
+        let template = config.config.as_deref().map(|file| config_name("provider", file));
+        self.launch("provider", "the provider", &words, template, port, core)
+    }
+
+    /// The scenario's proxy that listens on `port`; `None` for the straight way.
+    pub fn proxy(
+        &self,
+        scenario: &ScenarioConfig,
+        port: u16,
+        core: Option<usize>,
+    ) -> Result<Option<Launch>, Trouble> {
+        if scenario.is_direct() {
+            return Ok(None);
+        }
+        let words = match scenario.egret {
+            Some(_) => ["@{egret}", "run", "--config", "@{config}"].map(String::from).to_vec(),
+            None => scenario.command.clone(),
+        };
+        let template = scenario.template().map(|file| config_name(&scenario.name, file));
+        let name = format!("the proxy of `{}`", scenario.name);
+        self.launch("proxy", &name, &words, template, port, core).map(Some)
+    }
+
+    fn launch(
+        &self,
+        part: &str,
+        name: &str,
+        words: &[String],
+        template: Option<String>,
+        port: u16,
+        core: Option<usize>,
+    ) -> Result<Launch, Trouble> {
+        let directory = self.directory.join(part);
+        std::fs::create_dir(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        let mut values = self.shared.clone();
+        values.insert("port", port.to_string());
+        values.insert("directory", directory.display().to_string());
+        let fill = |text: &str| {
+            template::fill(text, &values)
+                .map_err(|unknown| format!("nothing fills in `@{{{}}}` for {name}", unknown.name))
+        };
+        if let Some(template) = template {
+            let text = self
+                .configs
+                .get(&template)
+                .ok_or_else(|| format!("the config {template} is not in the results"))?;
+            let file = self.directory.join(format!("{part}-{template}"));
+            std::fs::write(&file, fill(text)?).map_err(|error| format!("{}: {error}", file.display()))?;
+            values.insert("config", file.display().to_string());
+        }
+        let fill = |text: &str| {
+            template::fill(text, &values)
+                .map_err(|unknown| format!("nothing fills in `@{{{}}}` for {name}", unknown.name))
+        };
+        let (program, arguments) = words.split_first().ok_or_else(|| format!("{name} has no command"))?;
+        let program = fill(program)?;
+        let located =
+            locate(&program, self.here).ok_or_else(|| format!("{name}: {program} is not installed"))?;
+        let log = self.directory.join(format!("{part}.log"));
+        Ok(Launch {
+            name: name.to_owned(),
+            program: located,
+            arguments: arguments
+                .iter()
+                .map(|word| fill(word).map(OsString::from))
+                .collect::<Result<_, _>>()?,
+            directory,
+            stdout: log.clone(),
+            stderr: log,
+            core,
+        })
+    }
+}

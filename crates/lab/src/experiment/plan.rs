@@ -1,0 +1,121 @@
+//! Which turn comes when, and how long all may take.
+
+use std::time::Duration;
+
+use super::config::{Amount, Client, Experiment};
+
+/// One case through one scenario in one round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// From 1.
+    pub round: u32,
+    /// Index of the case.
+    pub case: usize,
+    /// Index of the scenario.
+    pub scenario: usize,
+}
+
+/// What a turn takes beside the measured requests: starting, stopping, warming up.
+const OVERHEAD: Duration = Duration::from_millis(500);
+
+/// All steps in order. Each round starts with another case and another scenario, and goes backwards every other time, so that
+/// none always follows the same one. The scenarios of a case stand together, since they are compared with one another.
+pub fn steps(experiment: &Experiment) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for round in 1..=experiment.rounds {
+        for case in rotated(experiment.cases.len(), round) {
+            for scenario in rotated(experiment.scenarios.len(), round) {
+                steps.push(Step { round, case, scenario });
+            }
+        }
+    }
+    steps
+}
+
+fn rotated(count: usize, round: u32) -> Vec<usize> {
+    let turn = usize::try_from(round.saturating_sub(1)).unwrap_or(0);
+    let mut order: Vec<usize> = (0..count).map(|index| (index + turn / 2) % count).collect();
+    if turn % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+/// How long these steps may take, where that can be told beforehand: from the times and delays that the file names.
+pub fn estimate(experiment: &Experiment, steps: &[Step]) -> Option<Duration> {
+    steps.iter().map(|step| step_estimate(experiment, *step)).sum()
+}
+
+fn step_estimate(experiment: &Experiment, step: Step) -> Option<Duration> {
+    let case = &experiment.cases[step.case];
+    let client = experiment.client(case);
+    let delay = case.delay.map(egret_config::Duration::get).or_else(|| delay_in(experiment.path_of(case)));
+    let warm_up = if client.warm_up_requests == 0 {
+        Some(Duration::ZERO)
+    } else {
+        of_requests(&client, client.warm_up_requests, delay)
+    };
+    let measured = match client.amount {
+        Amount::For(duration) => Some(duration),
+        Amount::Requests(requests) => of_requests(&client, requests, delay),
+    };
+    Some(warm_up.unwrap_or(OVERHEAD) + measured? + OVERHEAD)
+}
+
+/// In the closed model each connection sends its share one after the other; in the open one the rate says it.
+fn of_requests(client: &Client, requests: u64, delay: Option<Duration>) -> Option<Duration> {
+    let each = |count: u64, time: Duration| time.checked_mul(u32::try_from(count).ok()?);
+    match client.requests_per_second {
+        Some(rate) => each(requests, Duration::from_secs(1)).map(|time| time / rate.max(1)),
+        None => each(requests.div_ceil(u64::from(client.concurrency)), delay?),
+    }
+}
+
+/// The delay of a path like `/delay/0.15`.
+fn delay_in(path: &str) -> Option<Duration> {
+    let seconds: f64 = path.strip_prefix("/delay/")?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment(text: &str) -> Experiment {
+        let text = format!("title: t\nprovider: {{ path: /delay/0.2 }}\n{text}");
+        Experiment::parse("e.yaml", &text, std::path::Path::new(".")).unwrap()
+    }
+
+    #[test]
+    fn every_scenario_has_a_turn_in_every_round_and_none_always_comes_first() {
+        let experiment = experiment("scenarios: [{ name: a }, { name: b }, { name: c }]\nrounds: 6\n");
+        let steps = steps(&experiment);
+        let rounds: Vec<Vec<usize>> = (1..=6)
+            .map(|round| steps.iter().filter(|step| step.round == round).map(|step| step.scenario).collect())
+            .collect();
+        assert_eq!(rounds[..3], [vec![0, 1, 2], vec![2, 1, 0], vec![1, 2, 0]]);
+        for scenario in 0..3 {
+            assert!(rounds.iter().any(|round| round[0] == scenario), "{scenario} is never first");
+            assert!(rounds.iter().all(|round| round.contains(&scenario)));
+        }
+    }
+
+    #[test]
+    fn the_time_is_told_where_the_file_names_it() {
+        let closed = experiment(
+            "scenarios: [{ name: a }]\nrounds: 2\nclient: { requests: 1000, warm_up_requests: 0 }\n",
+        );
+        assert_eq!(estimate(&closed, &steps(&closed)), Some(Duration::from_secs(5)));
+        let timed = experiment(
+            "scenarios: [{ name: a }]\nrounds: 1\nclient: { duration: 3s, warm_up_requests: 100 }\n",
+        );
+        assert_eq!(estimate(&timed, &steps(&timed)), Some(Duration::from_millis(3_700)));
+        let open = experiment(
+            "scenarios: [{ name: a }]\nrounds: 1\ncases: [{ name: c, path: / }]\n\
+             client: { requests: 1000, warm_up_requests: 0, requests_per_second: 500 }\n",
+        );
+        assert_eq!(estimate(&open, &steps(&open)), Some(Duration::from_millis(2_500)));
+        let untold = experiment("scenarios: [{ name: a }]\ncases: [{ name: c, path: / }]\n");
+        assert_eq!(estimate(&untold, &steps(&untold)), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! A program under measurement: pinned to a core, its CPU time and memory read from `/proc`, gone when its turn is over.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// How long a part that was asked to end may take before it is made to.
+const STOP_GRACE: Duration = Duration::from_secs(3);
+
+/// Between two looks at a part that is ending.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Lines of a log that an error repeats.
+const LAST_WORDS: usize = 15;
+
+/// What starts a part.
+#[derive(Debug)]
+pub struct Launch {
+    /// What messages call it: `the provider`, `the proxy of nginx`.
+    pub name: String,
+    /// The program, found.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Its working directory.
+    pub directory: PathBuf,
+    /// Where what it prints goes.
+    pub stdout: PathBuf,
+    /// Where what it prints to standard error goes; may be the same as `stdout`.
+    pub stderr: PathBuf,
+    /// The core it is pinned to, with all that it starts.
+    pub core: Option<usize>,
+}
+
+/// A running program and all that it started, in a process group of its own. Ended when dropped.
+#[derive(Debug)]
+pub struct Part {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+/// What the processes of a part have used so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Usage {
+    /// User and system time of all threads, in seconds.
+    pub cpu_s: f64,
+    /// Proportional set size: what processes share counts once.
+    pub memory_bytes: u64,
+}
+
+impl Part {
+    /// Starts it.
+    pub fn start(launch: &Launch) -> io::Result<Self> {
+        let stdout = File::options().create(true).append(true).open(&launch.stdout)?;
+        let stderr = File::options().create(true).append(true).open(&launch.stderr)?;
+        let mut command = Command::new(&launch.program);
+        command.args(&launch.arguments).current_dir(&launch.directory).process_group(0);
+        for name in ["http_proxy", "https_proxy", "no_proxy", "all_proxy"] {
+            command.env_remove(name).env_remove(name.to_ascii_uppercase());
+        }
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        let child = pinned(launch.core, || command.spawn())?;
+        Ok(Self { name: launch.name.clone(), child, log: launch.stderr.clone() })
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// What its processes have used so far. One that has ended is no longer counted.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for stat in group(self.child.id()) {
+            usage.cpu_s += stat.cpu_s;
+            usage.memory_bytes += memory_bytes(stat.pid);
+        }
+        usage
+    }
+
+    /// The CPU time alone, which costs less to read.
+    pub fn cpu_s(&self) -> f64 {
+        group(self.child.id()).iter().map(|stat| stat.cpu_s).sum()
+    }
+
+    /// The end of what it said on standard error, indented, for a message.
+    pub fn last_words(&self) -> String {
+        last_words(&self.log)
+    }
+
+    /// Asks the group to end, and ends what is left of it.
+    fn stop(&mut self) {
+        let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return };
+        if self.ended().is_none() {
+            // Failing, it ended meanwhile.
+            let _ = kill_process_group(group, Signal::TERM);
+            let start = Instant::now();
+            while self.ended().is_none() && start.elapsed() < STOP_GRACE {
+                std::thread::park_timeout(LOOK_AGAIN);
+            }
+        }
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The end of a log, indented; says so where there is nothing in it.
+pub fn last_words(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(LAST_WORDS)..];
+    if last.is_empty() { "    (it said nothing)".into() } else { format!("    {}", last.join("\n    ")) }
+}
+
+/// The cores that this process may use.
+pub fn cores() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+}
+
+/// Runs `start` with the calling thread on this core, which a child inherits.
+fn pinned<T>(core: Option<usize>, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let Some(core) = core else { return start() };
+    let before = sched_getaffinity(None)?;
+    let mut only = CpuSet::new();
+    only.set(core);
+    sched_setaffinity(None, &only)?;
+    let started = start();
+    sched_setaffinity(None, &before)?;
+    started
+}
+
+struct Stat {
+    pid: u32,
+    cpu_s: f64,
+}
+
+/// The processes of a group, from `/proc/PID/stat`: proc(5) counts the fields from 1, here they start behind the name.
+fn group(leader: u32) -> Vec<Stat> {
+    let ticks_per_second = rustix::param::clock_ticks_per_second();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+        let ticks = number(11)? + number(12)?;
+        (number(2)? == u64::from(leader)).then(|| Stat { pid, cpu_s: seconds(ticks, ticks_per_second) })
+    })
+    .collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^52 ticks are more than a million years")]
+fn seconds(ticks: u64, ticks_per_second: u64) -> f64 {
+    ticks as f64 / ticks_per_second as f64
+}
+
+/// Proportional set size of a process; 0 where it has ended or belongs to somebody else.
+fn memory_bytes(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Pss:")?.split_ascii_whitespace().next()?.parse().ok());
+    kib.unwrap_or(0_u64) << 10
+}
+
+#[cfg(test)]
+mod tests;

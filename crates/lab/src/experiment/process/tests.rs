@@ -1,0 +1,53 @@
+//! A part's group is measured as one and goes as one.
+
+use super::*;
+
+fn shell(script: &str, log: &Path) -> Launch {
+    Launch {
+        name: "the shell".into(),
+        program: "/bin/sh".into(),
+        arguments: vec!["-c".into(), script.into()],
+        directory: std::env::temp_dir(),
+        stdout: log.to_owned(),
+        stderr: log.to_owned(),
+        core: cores().first().copied(),
+    }
+}
+
+fn log(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("egret-lab-{name}-{}", std::process::id()))
+}
+
+fn until(what: &str, mut found: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !found() {
+        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        std::thread::park_timeout(LOOK_AGAIN);
+    }
+}
+
+#[test]
+fn a_group_is_measured_as_one_and_leaves_nobody_behind() {
+    let log = log("group");
+    // Two children that use time; the leader ignores the request to end.
+    let launch = shell("trap '' TERM; (while :; do :; done) & echo $! >&2; while :; do :; done", &log);
+    let part = Part::start(&launch).unwrap();
+    until("two processes run", || group(part.child.id()).len() == 2);
+    until("they have used time", || part.cpu_s() >= 0.1);
+    assert!(part.usage().memory_bytes > 0);
+    let leader = part.child.id();
+    drop(part);
+    // What was killed and not waited for by its parent is gone once init has seen it.
+    until("nobody is left", || group(leader).iter().all(|stat| memory_bytes(stat.pid) == 0));
+    std::fs::remove_file(log).unwrap();
+}
+
+#[test]
+fn a_part_that_ends_leaves_its_last_words() {
+    let log = log("words");
+    let mut part = Part::start(&shell("echo no such option >&2; exit 3", &log)).unwrap();
+    until("it has ended", || part.ended().is_some());
+    assert_eq!(part.ended().unwrap().code(), Some(3));
+    assert_eq!(part.last_words(), "    no such option");
+    std::fs::remove_file(log).unwrap();
+}

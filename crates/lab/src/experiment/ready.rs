@@ -1,0 +1,92 @@
+//! Knowing when a part is ready: it answers a request, rather than that some time has passed.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::time::Duration;
+
+/// How long one probe may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Ports that are given out lie below the range from which the system takes ports for connections, so that nothing else takes
+/// one between the look and its use.
+const PORTS: std::ops::Range<u16> = 12_000..32_000;
+
+/// What a probe found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probe {
+    /// Nobody answers, or not with HTTP.
+    Silent,
+    /// An HTTP answer with this status.
+    Status(u16),
+}
+
+/// Asks for `path` on a loopback port.
+pub fn probe(port: u16, path: &str) -> Probe {
+    status(port, path).map_or(Probe::Silent, Probe::Status)
+}
+
+/// Whether somebody listens on a loopback port: as much as a TLS port tells without a handshake.
+pub fn listens(port: u16) -> bool {
+    TcpStream::connect_timeout(&local(port), PROBE_TIMEOUT).is_ok()
+}
+
+/// A port that is free now, a different one each time.
+pub fn free_port() -> Option<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let count = PORTS.end - PORTS.start;
+    let start = u16::try_from(std::process::id() % u32::from(count)).unwrap_or(0);
+    (0..count)
+        .map(|_| PORTS.start + start.wrapping_add(NEXT.fetch_add(1, Relaxed)) % count)
+        .find(|port| TcpListener::bind(local(*port)).is_ok())
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+fn status(port: u16, path: &str) -> Option<u16> {
+    let mut stream = TcpStream::connect_timeout(&local(port), PROBE_TIMEOUT).ok()?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT)).ok()?;
+    stream.set_write_timeout(Some(PROBE_TIMEOUT)).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n").ok()?;
+    let mut line = [0; "HTTP/1.1 200".len()];
+    stream.read_exact(&mut line).ok()?;
+    let line = std::str::from_utf8(&line).ok()?;
+    let status = line.strip_prefix("HTTP/1.1 ").or_else(|| line.strip_prefix("HTTP/1.0 "))?.parse().ok()?;
+    // Read to the end, so that the part never sees a connection cut off.
+    let _ = std::io::copy(&mut stream.take(1 << 20), &mut std::io::sink());
+    Some(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_tells_a_status_from_silence() {
+        let listener = TcpListener::bind(local(0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(listens(port));
+        let answers = std::thread::spawn(move || {
+            for answer in ["", "HTTP/1.1 503 No\r\n\r\n", "SSH-2.0-OpenSSH_9\r\n"] {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 512];
+                let _ = stream.read(&mut request);
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        // The first connection was the look whether somebody listens.
+        assert_eq!(probe(port, "/"), Probe::Status(503));
+        assert_eq!(probe(port, "/"), Probe::Silent);
+        answers.join().unwrap();
+        assert!(!listens(port));
+    }
+
+    #[test]
+    fn ports_are_free_and_differ() {
+        let (one, two) = (free_port().unwrap(), free_port().unwrap());
+        assert_ne!(one, two);
+        assert!(PORTS.contains(&one) && TcpListener::bind(local(one)).is_ok());
+    }
+}

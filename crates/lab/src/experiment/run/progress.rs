@@ -1,0 +1,158 @@
+//! What a run says while it runs: a line for each turn, and the time left.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use super::super::clock::span;
+use super::super::results::{Results, Turn};
+use super::turn::Setup;
+
+/// Between two updates of the line that tells what is under way.
+const UPDATE_EVERY: Duration = Duration::from_millis(500);
+
+/// Tells how far a run has come.
+pub struct Progress<'a> {
+    told: &'a mut dyn Write,
+    /// Whether a line may be written over.
+    live: bool,
+    started: Instant,
+    /// Turns taken before this run and in it.
+    done: usize,
+    taken: usize,
+    left: usize,
+    total: usize,
+    estimate: Option<Duration>,
+    under_way: String,
+    updated: Instant,
+    names: usize,
+}
+
+impl<'a> Progress<'a> {
+    /// Says what is to come.
+    pub fn start(
+        told: &'a mut dyn Write,
+        live: bool,
+        results: &Results,
+        left: usize,
+        estimate: Option<Duration>,
+    ) -> Self {
+        let metadata = &results.metadata;
+        let experiment = &metadata.experiment;
+        let names = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let rounds = usize::try_from(experiment.rounds).unwrap_or(usize::MAX);
+        let about = estimate.map(|time| format!(", about {}", span(time))).unwrap_or_default();
+        let _ = writeln!(
+            told,
+            "{}\n{}, {}, {}: {left} turns{about}. Into {}",
+            experiment.title,
+            names(experiment.cases.len(), "case"),
+            names(experiment.scenarios.len(), "scenario"),
+            names(rounds, "round"),
+            results.directory.display(),
+        );
+        for (scenario, why) in &metadata.left_out {
+            let _ = writeln!(told, "  left out: {scenario} ({why})");
+        }
+        if metadata.load_average_before > super::LOAD_SHARE_MAX * metadata.machine.cores_f64() {
+            let _ = writeln!(
+                told,
+                "  The machine is busy (load average {}): figures will be doubtful.",
+                metadata.load_average_before
+            );
+        }
+        if metadata.pinned.is_empty() {
+            let _ = writeln!(
+                told,
+                "  Only one core: proxy, provider and client share it, and figures say little."
+            );
+        }
+        let scenario = experiment.scenarios.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
+        let case = experiment.cases.iter().map(|case| case.name.len()).max().unwrap_or(0);
+        Self {
+            told,
+            live,
+            started: Instant::now(),
+            done: results.turns.len(),
+            taken: 0,
+            left,
+            total: results.turns_planned(),
+            estimate,
+            under_way: String::new(),
+            updated: Instant::now(),
+            names: scenario + case + 2,
+        }
+    }
+
+    /// A turn starts.
+    pub fn starts(&mut self, setup: &Setup<'_>) {
+        self.under_way = format!("{}  {}", setup.case.name, setup.scenario.name);
+        self.show("starting");
+    }
+
+    /// Time passes; `doing` says with what.
+    pub fn tick(&mut self, doing: &str) {
+        if self.updated.elapsed() >= UPDATE_EVERY {
+            self.show(doing);
+        }
+    }
+
+    /// A turn has ended.
+    pub fn turn(&mut self, turn: &Turn) {
+        self.done += 1;
+        self.taken += 1;
+        self.left -= 1;
+        let names = format!("{}  {}", turn.case, turn.scenario);
+        let figures = &turn.figures;
+        let times = match (turn.percentile_ms(50), turn.percentile_ms(99), figures.mean_ms) {
+            (Some(p50), Some(p99), _) => format!("p50 {p50:9.3} ms  p99 {p99:9.3} ms"),
+            (_, _, mean) => format!("mean {:8.3} ms", mean.unwrap_or_default()),
+        };
+        let cpu = turn.proxy_cpu_us().map_or_else(|| " ".repeat(15), |cpu| format!("  {cpu:6.1} µs CPU"));
+        let failed = if figures.failed > 0 { format!("  {} FAILED", figures.failed) } else { String::new() };
+        let (done, total, width, rate) = (self.done, self.total, self.names, figures.requests_per_second);
+        let left = self.time_left().filter(|_| self.left > 0).map(|time| format!("  {} left", span(time)));
+        self.clear();
+        let left = left.unwrap_or_default();
+        let _ = writeln!(
+            self.told,
+            "{done:>3}/{total}  {names:<width$}  {times}  {rate:8.0}/s{cpu}{failed}{left}"
+        );
+        let _ = self.told.flush();
+    }
+
+    /// All turns have ended.
+    pub fn end(&mut self) {
+        let _ = writeln!(self.told, "Took {}.", span(self.started.elapsed()));
+    }
+
+    fn show(&mut self, doing: &str) {
+        self.updated = Instant::now();
+        if !self.live {
+            return;
+        }
+        let left = self.time_left().map(|time| format!(", {} left", span(time))).unwrap_or_default();
+        let _ = write!(
+            self.told,
+            "\r\x1b[K{:>3}/{}  {}: {doing}{left}",
+            self.done + 1,
+            self.total,
+            self.under_way
+        );
+        let _ = self.told.flush();
+    }
+
+    fn clear(&mut self) {
+        if self.live {
+            let _ = write!(self.told, "\r\x1b[K");
+        }
+    }
+
+    /// From the turns of this run, or from what the file says as long as there are none.
+    fn time_left(&self) -> Option<Duration> {
+        let (taken, left) = (u32::try_from(self.taken).ok()?, u32::try_from(self.left).ok()?);
+        if taken == 0 {
+            return Some(self.estimate?.saturating_sub(self.started.elapsed()));
+        }
+        (self.started.elapsed() / taken).checked_mul(left)
+    }
+}

@@ -1,0 +1,422 @@
+//! One turn: provider and proxy started afresh, warmed up, measured and stopped.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::super::client::{Figures, Task};
+use super::super::config::{Amount, CaseConfig, Client, Experiment, ScenarioConfig};
+use super::super::interrupt::{Interrupt, Interrupted};
+use super::super::parts::{self, Workshop};
+use super::super::process::{Launch, Part, Usage, last_words};
+use super::super::ready::{self, Probe};
+use super::super::results::{ProcessFigures, ResultsError, Turn, make_directory, write_whole};
+use super::super::template::Values;
+use super::super::{ClientKind, clock, machine};
+use super::progress::Progress;
+
+/// How long a part may take to be ready.
+const READY_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Between two looks whether a part is ready or has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Between two samples of CPU and memory: reading memory maps costs the part some microseconds.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+
+/// A client that runs for a time may take this much longer to come to its end.
+const END_GRACE: Duration = Duration::from_secs(30);
+
+/// Runs of a client that never ends before it is given up: siege 4.0.7 hangs now and then.
+const TRIES_MAX: u32 = 3;
+
+/// What a turn is made from.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// The experiment.
+    pub experiment: &'a Experiment,
+    /// The kind of work.
+    pub case: &'a CaseConfig,
+    /// The way to the provider.
+    pub scenario: &'a ScenarioConfig,
+    /// From 1.
+    pub round: u32,
+    /// The directory of the experiment's file.
+    pub here: &'a Path,
+    /// Egret's own program.
+    pub egret: &'a Path,
+    /// The templates.
+    pub configs: &'a BTreeMap<String, String>,
+    /// The turn's folder.
+    pub directory: &'a Path,
+    /// The core of each part.
+    pub pinned: &'a BTreeMap<String, usize>,
+}
+
+/// Why a turn did not come to its end.
+#[derive(Debug)]
+pub enum TurnError {
+    /// A part failed; the text says which, how, and what it said.
+    Failed(String),
+    /// The results cannot be written.
+    Results(ResultsError),
+    /// Somebody wanted it to stop.
+    Interrupted,
+}
+
+impl From<Interrupted> for TurnError {
+    fn from(_: Interrupted) -> Self {
+        Self::Interrupted
+    }
+}
+
+impl From<String> for TurnError {
+    fn from(message: String) -> Self {
+        Self::Failed(message)
+    }
+}
+
+/// Takes the turn; its folder then has everything but `turn.json`.
+pub fn take(
+    setup: &Setup<'_>,
+    interrupt: &Interrupt,
+    progress: &mut Progress<'_>,
+) -> Result<Turn, TurnError> {
+    let client = setup.experiment.client(setup.case);
+    let mut stage = Stage::set(setup, interrupt)?;
+    if client.warm_up_requests > 0 {
+        let amount = Amount::Requests(client.warm_up_requests.max(client.concurrency.into()));
+        let figures = stage.run(&client, amount, "warm-up", progress)?.figures;
+        if figures.failed * 2 > figures.requests {
+            let Figures { failed, requests, .. } = figures;
+            return Err(format!(
+                "{failed} failures in a warm-up of {requests} requests to {}: is the path right?",
+                stage.url
+            )
+            .into());
+        }
+    }
+    let started = clock::iso(SystemTime::now());
+    let measured = stage.run(&client, client.amount, "measured", progress)?;
+    let Figures { failed, requests, .. } = measured.figures;
+    if requests == 0 || failed > requests.saturating_mul(2) {
+        return Err(format!("{} answered {requests} requests, and {failed} failed", stage.url).into());
+    }
+    write_whole(&setup.directory.join("samples.csv"), &measured.samples).map_err(TurnError::Results)?;
+    let load_average = machine::load_average();
+    drop(stage);
+    tidy(setup.directory)?;
+    Ok(Turn {
+        round: setup.round,
+        case: setup.case.name.clone(),
+        scenario: setup.scenario.name.clone(),
+        started,
+        figures: measured.figures,
+        processes: measured.processes,
+        load_average,
+    })
+}
+
+/// Keeps what tells something: figures, logs, filled-in configs. Working directories go.
+fn tidy(directory: &Path) -> Result<(), TurnError> {
+    let failed = |path: &Path, error| TurnError::Results(ResultsError::Io { path: path.to_owned(), error });
+    let measured = directory.join("measured");
+    for entry in std::fs::read_dir(&measured).map_err(|error| failed(&measured, error))?.flatten() {
+        let kept = directory.join(entry.file_name());
+        std::fs::rename(entry.path(), &kept).map_err(|error| failed(&kept, error))?;
+    }
+    for name in ["provider", "proxy", "warm-up", "measured"] {
+        let path = directory.join(name);
+        if path.exists() {
+            std::fs::remove_dir_all(&path).map_err(|error| failed(&path, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Provider and proxy, ready.
+struct Stage<'a> {
+    setup: &'a Setup<'a>,
+    interrupt: &'a Interrupt,
+    /// The proxy before the provider: dropped in this order.
+    proxy: Option<Part>,
+    provider: Part,
+    url: String,
+}
+
+/// What a run of the client brought.
+struct Measured {
+    figures: Figures,
+    processes: BTreeMap<String, ProcessFigures>,
+    samples: String,
+}
+
+impl<'a> Stage<'a> {
+    fn set(setup: &'a Setup<'a>, interrupt: &'a Interrupt) -> Result<Self, TurnError> {
+        let [provider_port, proxy_port, control_port] = [free_port()?, free_port()?, free_port()?];
+        let config = &setup.experiment.provider;
+        let scheme = if config.tls { "https" } else { "http" };
+        let delay_s = setup.case.delay.map(|delay| delay.get().as_secs_f64().to_string());
+        let mut shared = Values::from([
+            ("provider_port", provider_port.to_string()),
+            ("provider_ca", setup.directory.join("provider-ca.pem").display().to_string()),
+            ("control_port", control_port.to_string()),
+            ("scheme", scheme.to_owned()),
+            ("here", setup.here.display().to_string()),
+            ("egret", setup.egret.display().to_string()),
+            ("user", user()),
+        ]);
+        shared.extend(delay_s.map(|delay| ("delay_s", delay)));
+        let path = super::super::template::fill(setup.experiment.path_of(setup.case), &shared)
+            .map_err(|unknown| format!("nothing fills in `@{{{}}}` in the path", unknown.name))?;
+        let (experiment, here, configs) = (setup.experiment, setup.here, setup.configs);
+        let workshop = Workshop { experiment, here, configs, directory: setup.directory, shared };
+        let core = |part: &str| setup.pinned.get(part).copied();
+        let mut provider = start(&workshop.provider(provider_port, core("provider"))?)?;
+        let ready = &config.ready;
+        let answers = |port: u16| matches!(ready::probe(port, ready), Probe::Status(200..=299));
+        let is_there = || if config.tls { ready::listens(provider_port) } else { answers(provider_port) };
+        until_ready(&mut provider, interrupt, ready, is_there)?;
+        let (mut port, mut scheme) = (provider_port, scheme);
+        let mut proxy = None;
+        if let Some(launch) = workshop.proxy(setup.scenario, proxy_port, core("proxy"))? {
+            let mut part = start(&launch)?;
+            until_ready(&mut part, interrupt, ready, || answers(proxy_port))?;
+            (port, scheme, proxy) = (proxy_port, "http", Some(part));
+        }
+        Ok(Self { setup, interrupt, proxy, provider, url: format!("{scheme}://127.0.0.1:{port}{path}") })
+    }
+
+    /// Runs the client to its end; one that hangs is tried again.
+    fn run(
+        &mut self,
+        client: &Client,
+        amount: Amount,
+        name: &str,
+        progress: &mut Progress<'_>,
+    ) -> Result<Measured, TurnError> {
+        let mut tries = 1;
+        loop {
+            match self.try_run(client, amount, name, progress)? {
+                Some(measured) => return Ok(measured),
+                None if client.kind == ClientKind::Siege && tries < TRIES_MAX => tries += 1,
+                None => {
+                    return Err(format!(
+                        "{} had not ended after {} s",
+                        client.kind,
+                        deadline(client, amount).as_secs()
+                    )
+                    .into());
+                }
+            }
+        }
+    }
+
+    /// `None` where the client had not ended in time.
+    fn try_run(
+        &mut self,
+        client: &Client,
+        amount: Amount,
+        name: &str,
+        progress: &mut Progress<'_>,
+    ) -> Result<Option<Measured>, TurnError> {
+        let directory = self.setup.directory.join(name);
+        if directory.exists() {
+            // Failing, the next line says so.
+            let _ = std::fs::remove_dir_all(&directory);
+        }
+        make_directory(&directory).map_err(TurnError::Results)?;
+        let launch = self.client(client, amount, &directory)?;
+        let mut watch = Watch::start(self);
+        let mut part = start(&launch)?;
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = part.ended() {
+                break status;
+            }
+            self.check()?;
+            if start.elapsed() > deadline(client, amount) {
+                return Ok(None);
+            }
+            watch.sample(self, &part);
+            progress.tick(&format!("{name}, {} s", start.elapsed().as_secs()));
+            self.interrupt.wait(LOOK_AGAIN)?;
+        };
+        let used = watch.end(self);
+        self.check()?;
+        let printed = std::fs::read(&launch.stdout).unwrap_or_default();
+        let printed = String::from_utf8_lossy(&printed);
+        let figures = client.kind.figures(&directory, &printed);
+        let figures = figures.map_err(|why| {
+            format!("{}: {why} ({status}); it said:\n{}", client.kind, last_words(&launch.stderr))
+        })?;
+        let processes = used.into_iter().map(|(part, used)| (part, used.figures(figures.requests))).collect();
+        Ok(Some(Measured { figures, processes, samples: watch.samples }))
+    }
+
+    fn client(&self, client: &Client, amount: Amount, directory: &Path) -> Result<Launch, TurnError> {
+        let task = Task { client, amount, url: &self.url, directory };
+        let path = directory.join("client.err");
+        let unwritten = |error| TurnError::Results(ResultsError::Io { path: directory.to_owned(), error });
+        let program = match client.kind.program() {
+            Some(name) => {
+                parts::locate(name, self.setup.here).ok_or_else(|| format!("{name} is not installed"))?
+            }
+            None => self.setup.egret.to_owned(),
+        };
+        Ok(Launch {
+            name: format!("the client {}", client.kind),
+            program,
+            arguments: client.kind.arguments(&task).map_err(unwritten)?,
+            directory: directory.to_owned(),
+            stdout: directory.join("client.out"),
+            stderr: path,
+            core: self.setup.pinned.get("client").copied(),
+        })
+    }
+
+    /// Whether provider and proxy still run.
+    fn check(&mut self) -> Result<(), TurnError> {
+        for part in [Some(&mut self.provider), self.proxy.as_mut()].into_iter().flatten() {
+            if let Some(status) = part.ended() {
+                let message = format!(
+                    "{} ended while it was measured ({status}); it said:\n{}",
+                    part.name(),
+                    part.last_words()
+                );
+                return Err(message.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn parts(&self) -> impl Iterator<Item = (&'static str, &Part)> {
+        [Some(("provider", &self.provider)), self.proxy.as_ref().map(|proxy| ("proxy", proxy))]
+            .into_iter()
+            .flatten()
+    }
+}
+
+/// Looks at what the parts use while the client runs.
+struct Watch {
+    started: Instant,
+    sampled: Instant,
+    before: BTreeMap<&'static str, f64>,
+    used: BTreeMap<String, Used>,
+    /// A row for each part and sample.
+    samples: String,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Used {
+    cpu_s: f64,
+    memory_bytes_max: u64,
+    memory_bytes_end: u64,
+}
+
+impl Used {
+    fn figures(self, requests: u64) -> ProcessFigures {
+        let Self { cpu_s, memory_bytes_max, memory_bytes_end } = self;
+        #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
+        let cpu_us_per_request = cpu_s * 1e6 / requests.max(1) as f64;
+        ProcessFigures { cpu_s, cpu_us_per_request, memory_bytes_max, memory_bytes_end }
+    }
+}
+
+impl Watch {
+    fn start(stage: &Stage<'_>) -> Self {
+        let now = Instant::now();
+        Self {
+            started: now,
+            sampled: now,
+            before: stage.parts().map(|(name, part)| (name, part.cpu_s())).collect(),
+            used: BTreeMap::new(),
+            samples: "seconds,part,cpu_s,memory_bytes\n".into(),
+        }
+    }
+
+    fn sample(&mut self, stage: &Stage<'_>, client: &Part) {
+        if self.sampled.elapsed() < SAMPLE_EVERY {
+            return;
+        }
+        self.sampled = Instant::now();
+        for (name, part) in stage.parts().chain([("client", client)]) {
+            self.note(name, part.usage());
+        }
+    }
+
+    fn note(&mut self, name: &'static str, usage: Usage) {
+        let cpu_s = usage.cpu_s - self.before.get(name).copied().unwrap_or(0.0);
+        let seconds = self.started.elapsed().as_secs_f64();
+        let _ = writeln!(self.samples, "{seconds:.3},{name},{cpu_s:.2},{}", usage.memory_bytes);
+        let used = self.used.entry(name.to_owned()).or_default();
+        used.cpu_s = cpu_s.max(used.cpu_s);
+        used.memory_bytes_max = used.memory_bytes_max.max(usage.memory_bytes);
+        used.memory_bytes_end = usage.memory_bytes;
+    }
+
+    /// The last sample of provider and proxy comes after the client's end: nothing of their work is missed.
+    fn end(&mut self, stage: &Stage<'_>) -> BTreeMap<String, Used> {
+        for (name, part) in stage.parts() {
+            self.note(name, part.usage());
+        }
+        self.used.clone()
+    }
+}
+
+fn deadline(client: &Client, amount: Amount) -> Duration {
+    match amount {
+        Amount::For(duration) => duration.saturating_add(END_GRACE).min(client.deadline),
+        Amount::Requests(_) => client.deadline,
+    }
+}
+
+fn start(launch: &Launch) -> Result<Part, TurnError> {
+    Part::start(launch).map_err(|error| {
+        format!("{} cannot be started: {}: {error}", launch.name, launch.program.display()).into()
+    })
+}
+
+fn until_ready(
+    part: &mut Part,
+    interrupt: &Interrupt,
+    path: &str,
+    is_there: impl Fn() -> bool,
+) -> Result<(), TurnError> {
+    let start = Instant::now();
+    while !is_there() {
+        if let Some(status) = part.ended() {
+            let message =
+                format!("{} did not start ({status}); it said:\n{}", part.name(), part.last_words());
+            return Err(message.into());
+        }
+        if start.elapsed() > READY_DEADLINE {
+            let seconds = READY_DEADLINE.as_secs();
+            let message = format!(
+                "{} has not answered {path} with 2xx after {seconds} s; it said:\n{}",
+                part.name(),
+                part.last_words()
+            );
+            return Err(message.into());
+        }
+        interrupt.wait(LOOK_AGAIN)?;
+    }
+    Ok(())
+}
+
+fn free_port() -> Result<u16, TurnError> {
+    ready::free_port().ok_or_else(|| "no port is free".to_owned().into())
+}
+
+/// Who runs the experiment: an nginx started by root gives its workers to somebody who may not read the results otherwise.
+fn user() -> String {
+    let id = rustix::process::geteuid().as_raw().to_string();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == id).then(|| name.to_owned())
+    });
+    named.unwrap_or_else(|| "root".into())
+}

@@ -1,0 +1,176 @@
+//! Two runs of an experiment held against each other: do they differ, and by how much?
+
+use std::fmt;
+
+use super::summary::{CaseSummary, ScenarioSummary, Summary};
+use super::verdict::places;
+use crate::statistics::{Estimate, difference_of_runs, ratio_of_runs};
+
+/// Two runs, figure by figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// Every figure that both runs have.
+    pub differences: Vec<Difference>,
+    /// The share that a figure has to differ by, beside doing so for sure.
+    pub tolerance: f64,
+    /// Cases and scenarios that only one of the runs has.
+    pub unmatched: Vec<String>,
+}
+
+/// One figure in both runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Difference {
+    /// Case and scenario.
+    pub place: String,
+    /// What is measured, with its unit.
+    pub figure: &'static str,
+    /// The median in the first run.
+    pub a: f64,
+    /// The median in the second run.
+    pub b: f64,
+    /// How far it differs, as a share: +0.05 is 5 % more. What is added to the baseline is held against the response time.
+    pub change: Estimate,
+    /// Whether more is better.
+    pub more_is_better: bool,
+}
+
+impl Difference {
+    /// Whether the second run differs for sure, and by more than this share.
+    pub fn is_clear(&self, tolerance: f64) -> bool {
+        self.change.is_firm() && self.change.excludes(0.0) && self.change.value.abs() > tolerance
+    }
+
+    /// Whether the second run is clearly worse.
+    pub fn is_worse(&self, tolerance: f64) -> bool {
+        self.is_clear(tolerance) && (self.change.value > 0.0) != self.more_is_better
+    }
+}
+
+impl Comparison {
+    /// Whether the second run is clearly worse in anything.
+    pub fn is_worse(&self) -> bool {
+        self.differences.iter().any(|difference| difference.is_worse(self.tolerance))
+    }
+
+    /// Whether the runs clearly differ in anything, for better or worse.
+    pub fn differs(&self) -> bool {
+        self.differences.iter().any(|difference| difference.is_clear(self.tolerance))
+    }
+}
+
+/// Holds two runs against each other. Figures are medians over each run's rounds; nothing pairs the rounds of two runs, so that
+/// a machine that was slower for all of one run shows as a difference: what is added to the baseline is the figure to trust.
+pub fn compare(a: &Summary, b: &Summary, tolerance: f64) -> Comparison {
+    let mut comparison = Comparison { differences: Vec::new(), tolerance, unmatched: Vec::new() };
+    for case in &a.cases {
+        let Some(other) = b.cases.iter().find(|other| other.case == case.case) else {
+            comparison.unmatched.push(format!("{}: only in the first", case.case));
+            continue;
+        };
+        for scenario in &case.scenarios {
+            match other.scenario(&scenario.scenario) {
+                Some(same) => {
+                    comparison.differences.extend(figures((case, scenario), (other, same), &a.baseline));
+                }
+                None => comparison
+                    .unmatched
+                    .push(format!("{} {}: only in the first", case.case, scenario.scenario)),
+            }
+        }
+        let only_second =
+            other.scenarios.iter().filter(|scenario| case.scenario(&scenario.scenario).is_none());
+        comparison.unmatched.extend(
+            only_second.map(|scenario| format!("{} {}: only in the second", case.case, scenario.scenario)),
+        );
+    }
+    let only_second = b.cases.iter().filter(|case| a.cases.iter().all(|own| own.case != case.case));
+    comparison.unmatched.extend(only_second.map(|case| format!("{}: only in the second", case.case)));
+    comparison
+}
+
+type Place<'a> = (&'a CaseSummary, &'a ScenarioSummary);
+
+fn figures(a: Place<'_>, b: Place<'_>, baseline: &str) -> Vec<Difference> {
+    let place = format!("{} {}", a.0.case, a.1.scenario);
+    let rounds = |of: &ScenarioSummary,
+                  figure: fn(&super::summary::RoundFigures) -> Option<f64>|
+     -> Vec<f64> { of.by_round.iter().filter_map(figure).collect() };
+    let by_ratio = |name: &'static str,
+                    more_is_better: bool,
+                    figure: fn(&super::summary::RoundFigures) -> Option<f64>| {
+        let (first, second) = (rounds(a.1, figure), rounds(b.1, figure));
+        let ratio = ratio_of_runs(&first, &second)?;
+        let change =
+            Estimate { value: ratio.value - 1.0, low: ratio.low - 1.0, high: ratio.high - 1.0, ..ratio };
+        let [a, b] = [first, second].map(|rounds| crate::statistics::median(&rounds).unwrap_or_default());
+        Some(Difference { place: place.clone(), figure: name, a, b, change, more_is_better })
+    };
+    let added = |name: &'static str, figure: fn(&super::summary::RoundFigures) -> Option<f64>| {
+        let over = |place: Place<'_>| -> Option<Vec<f64>> {
+            let (own, theirs) = place.1.paired(place.0.scenario(baseline)?, figure);
+            Some(own.iter().zip(&theirs).map(|(own, theirs)| own - theirs).collect())
+        };
+        let (first, second) = (over(a)?, over(b)?);
+        let difference = difference_of_runs(&first, &second)?;
+        let whole = crate::statistics::median(&rounds(a.1, figure)).filter(|whole| *whole > 0.0)?;
+        let change = Estimate {
+            value: difference.value / whole,
+            low: difference.low / whole,
+            high: difference.high / whole,
+            ..difference
+        };
+        let [a, b] = [first, second].map(|rounds| crate::statistics::median(&rounds).unwrap_or_default());
+        Some(Difference { place: place.clone(), figure: name, a, b, change, more_is_better: false })
+    };
+    let mut found = Vec::new();
+    if a.1.scenario != baseline {
+        found.extend(added("added p50 ms", |round| round.p50_ms));
+        found.extend(added("added p99 ms", |round| round.p99_ms));
+    }
+    found.extend(by_ratio("p50 ms", false, |round| round.p50_ms));
+    found.extend(by_ratio("p99 ms", false, |round| round.p99_ms));
+    found.extend(by_ratio("requests/s", true, |round| Some(round.requests_per_second)));
+    found.extend(by_ratio("CPU µs/request", false, |round| round.cpu_us_per_request));
+    found.extend(by_ratio("memory MiB", false, |round| round.memory_mib));
+    found
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width =
+            self.differences.iter().map(|difference| difference.place.chars().count()).max().unwrap_or(0);
+        writeln!(f, "{:width$}  {:14}  {:>10}  {:>10}  change", "", "", "first", "second")?;
+        for difference in &self.differences {
+            let Difference { place, figure, a, b, change, .. } = difference;
+            let word = match (difference.is_clear(self.tolerance), difference.is_worse(self.tolerance)) {
+                (_, true) => "  WORSE",
+                (true, false) => "  better",
+                (false, false) => "",
+            };
+            let [a, b] = [a, b].map(|value| places(*value, value.abs()).replace('-', "−"));
+            let (value, margin) = (change.value * 100.0, change.margin() * 100.0);
+            writeln!(f, "{place:width$}  {figure:14}  {a:>10}  {b:>10}  {value:+.1} % ± {margin:.1}{word}")?;
+        }
+        for place in &self.unmatched {
+            writeln!(f, "{place}")?;
+        }
+        let tolerance = self.tolerance * 100.0;
+        if self.differences.is_empty() {
+            writeln!(f, "The runs have nothing in common.")
+        } else if !self.differences.iter().any(|difference| difference.change.is_firm()) {
+            writeln!(f, "Too few rounds to tell whether the runs differ.")
+        } else if !self.differs() {
+            writeln!(f, "The runs do not differ: nothing changed surely and by more than {tolerance:.0} %.")
+        } else if self.is_worse() {
+            writeln!(
+                f,
+                "The second run is worse, surely and by more than {tolerance:.0} %, where it says so."
+            )
+        } else {
+            writeln!(
+                f,
+                "The second run is better, surely and by more than {tolerance:.0} %, where it says so."
+            )
+        }
+    }
+}

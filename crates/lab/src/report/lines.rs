@@ -1,0 +1,195 @@
+//! Line charts: a line for each series, with a band or whiskers for its confidence, axes with units, and a legend.
+
+use std::fmt::Write;
+
+use super::svg::{Chart, Drawing, Scale, WIDTH, tick_text};
+
+const HEIGHT: f64 = 400.0;
+const LEFT: f64 = 72.0;
+const RIGHT: f64 = 20.0;
+const BOTTOM: f64 = 56.0;
+
+/// Height of the title and its note; the legend's rows come below.
+const HEADER: f64 = 60.0;
+const LEGEND_ROW: f64 = 20.0;
+
+/// What a letter of the legend takes, about: there is nothing to measure text with.
+const LETTER: f64 = 7.2;
+
+/// A series.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// What the legend calls it.
+    pub name: String,
+    /// Its colour's class: `base` or `s0` to `s7`, and `dashed`.
+    pub class: String,
+    /// Its points, by `x`.
+    pub points: Vec<Point>,
+}
+
+/// A value and its bounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// Where.
+    pub x: f64,
+    /// The value.
+    pub y: f64,
+    /// The lower bound.
+    pub low: f64,
+    /// The upper bound.
+    pub high: f64,
+}
+
+/// An axis.
+#[derive(Debug, Clone)]
+pub struct Axis {
+    /// What it measures, with its unit.
+    pub label: String,
+    /// How values lie along it.
+    pub scale: Scale,
+}
+
+/// A line chart.
+#[derive(Debug, Clone)]
+pub struct LineChart {
+    /// What its file is called.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// How to read it.
+    pub note: String,
+    /// From left to right.
+    pub x: Axis,
+    /// From bottom to top.
+    pub y: Axis,
+    /// The series.
+    pub lines: Vec<Line>,
+    /// Whether points are marked, each with a whisker, rather than joined by a band: for few points.
+    pub marked: bool,
+    /// What the line at zero is called, where there is one: a baseline.
+    pub zero: Option<String>,
+}
+
+impl LineChart {
+    /// Draws it.
+    pub fn draw(&self) -> Chart {
+        let mut drawing = Drawing::new(&self.title, &self.note, HEIGHT);
+        let top = HEADER + self.legend(&mut drawing);
+        let frame = Frame { chart: self, top };
+        frame.axes(&mut drawing);
+        for line in &self.lines {
+            frame.line(line, &mut drawing);
+        }
+        drawing.finish(&self.name, &self.title, HEIGHT)
+    }
+
+    /// Draws the legend and tells its height.
+    fn legend(&self, drawing: &mut Drawing) -> f64 {
+        let zero = self.zero.iter().map(|name| (name.as_str(), "base"));
+        let lines = self.lines.iter().map(|line| (line.name.as_str(), line.class.as_str()));
+        let (mut x, mut y) = (LEFT, HEADER + 8.0);
+        drawing.open("legend", "legend");
+        for (name, class) in zero.chain(lines) {
+            let width = 44.0 + LETTER * f64::from(u16::try_from(name.chars().count()).unwrap_or(u16::MAX));
+            if x + width > WIDTH - RIGHT && x > LEFT {
+                (x, y) = (LEFT, y + LEGEND_ROW);
+            }
+            drawing.open(&format!("entry {class}"), name);
+            drawing.line("swatch", (x, y - 4.0), (x + 22.0, y - 4.0));
+            drawing.text("label", (x + 28.0, y), "start", name);
+            drawing.close();
+            x += width;
+        }
+        drawing.close();
+        y - HEADER + LEGEND_ROW / 2.0
+    }
+}
+
+/// Where the chart's values are drawn.
+struct Frame<'a> {
+    chart: &'a LineChart,
+    top: f64,
+}
+
+impl Frame<'_> {
+    fn x(&self, value: f64) -> f64 {
+        LEFT + self.chart.x.scale.place(value) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let bottom = HEIGHT - BOTTOM;
+        bottom - self.chart.y.scale.place(value) * (bottom - self.top)
+    }
+
+    fn axes(&self, drawing: &mut Drawing) {
+        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        let ticks = self.chart.y.scale.ticks();
+        drawing.open("axis y", &self.chart.y.label);
+        for tick in &ticks {
+            let y = self.y(*tick);
+            drawing.open("tick", "");
+            drawing.line("rule", (LEFT, y), (right, y));
+            drawing.text("", (LEFT - 8.0, y + 4.0), "end", &tick_text(*tick, &ticks));
+            drawing.close();
+        }
+        drawing.add(format_args!(
+            "<text class=\"name\" transform=\"translate(18 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            f64::midpoint(self.top, bottom),
+            super::svg::escape(&self.chart.y.label)
+        ));
+        drawing.close();
+        let ticks = self.chart.x.scale.ticks();
+        drawing.open("axis x", &self.chart.x.label);
+        drawing.line("edge", (LEFT, bottom), (right, bottom));
+        for tick in &ticks {
+            let x = self.x(*tick);
+            drawing.open("tick", "");
+            drawing.line("edge", (x, bottom), (x, bottom + 5.0));
+            drawing.text("", (x, bottom + 19.0), "middle", &tick_text(*tick, &ticks));
+            drawing.close();
+        }
+        drawing.text("name", (f64::midpoint(LEFT, right), HEIGHT - 16.0), "middle", &self.chart.x.label);
+        drawing.close();
+        if let Some(name) = &self.chart.zero {
+            let y = self.y(0.0);
+            drawing.open("baseline", name);
+            drawing.line("zero", (LEFT, y), (right, y));
+            drawing.close();
+        }
+    }
+
+    fn line(&self, line: &Line, drawing: &mut Drawing) {
+        let inside: Vec<Point> = line.points.iter().copied().filter(|point| self.holds(point)).collect();
+        drawing.open(&format!("line {}", line.class), &line.name);
+        if !self.chart.marked {
+            let upper = inside.iter().map(|point| (point.x, point.high));
+            let lower = inside.iter().rev().map(|point| (point.x, point.low));
+            let around = self.joined(upper.chain(lower), " ");
+            drawing.add(format_args!("<polygon points=\"{around}\"/>"));
+        }
+        let path = self.joined(inside.iter().map(|point| (point.x, point.y)), " L");
+        drawing.add(format_args!("<path d=\"M{path}\"/>"));
+        if self.chart.marked {
+            for point in &inside {
+                let x = self.x(point.x);
+                drawing.line("whisker", (x, self.y(point.low)), (x, self.y(point.high)));
+                drawing.add(format_args!("<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"3.5\"/>", self.y(point.y)));
+            }
+        }
+        drawing.close();
+    }
+
+    fn holds(&self, point: &Point) -> bool {
+        let place = self.chart.x.scale.place(point.x);
+        (-1e-9..=1.0 + 1e-9).contains(&place)
+    }
+
+    fn joined(&self, points: impl Iterator<Item = (f64, f64)>, separator: &str) -> String {
+        let mut text = String::new();
+        for (x, y) in points {
+            let separator = if text.is_empty() { "" } else { separator };
+            let _ = write!(text, "{separator}{:.1},{:.1}", self.x(x), self.y(y));
+        }
+        text
+    }
+}

@@ -1,0 +1,405 @@
+//! The report's page: verdict, charts, table, and what was under test. No script, nothing loaded from elsewhere.
+
+use std::fmt::Write;
+
+use super::bars::{Bar, BarChart};
+use super::lines::{Axis, Line, LineChart, Point};
+use super::summary::{CaseSummary, Kind, SLOPE_PERCENTILES, ScenarioSummary, Summary};
+use super::svg::{Chart, SERIES, STYLE, Scale, escape, thousands};
+use super::verdict::plus_minus;
+use crate::experiment::Results;
+use crate::statistics::Estimate;
+
+/// Percentiles are drawn up to here: beyond it a turn has too few samples.
+const PERCENTILE_MAX: f64 = 99.0;
+
+/// All charts of a summary, in the order in which they are shown.
+pub fn charts(summary: &Summary) -> Vec<Chart> {
+    let mut charts = Vec::new();
+    charts.extend(against_provider_time(summary));
+    charts.extend(against_rate(summary));
+    for case in &summary.cases {
+        charts.extend(response(summary, case));
+        charts.extend(added(summary, case));
+    }
+    for case in &summary.cases {
+        charts.extend(costs(summary, case));
+    }
+    charts
+}
+
+/// A scenario's colour: grey for the baseline, Egret's first.
+fn class(summary: &Summary, name: &str) -> String {
+    if name == summary.baseline {
+        return "base".into();
+    }
+    let first = summary.cases.iter().max_by_key(|case| case.scenarios.len());
+    let mut scenarios: Vec<&ScenarioSummary> = first.iter().flat_map(|case| &case.scenarios).collect();
+    scenarios.retain(|scenario| scenario.scenario != summary.baseline);
+    scenarios.sort_by_key(|scenario| scenario.kind != Kind::Egret);
+    let index = scenarios.iter().position(|scenario| scenario.scenario == name).unwrap_or(0);
+    let dashed = if index >= SERIES { " dashed" } else { "" };
+    format!("s{}{dashed}", index % SERIES)
+}
+
+/// A case's name in titles; nothing where there is only one.
+fn of_case(summary: &Summary, case: &CaseSummary) -> String {
+    if summary.cases.len() > 1 { format!(", {}", case.case) } else { String::new() }
+}
+
+/// What the bands are.
+fn note(estimates: Option<&Estimate>, rounds: usize, what: &str) -> String {
+    match estimates {
+        Some(estimate) if rounds > 1 => {
+            format!("median of {rounds} rounds; {what}: {:.0} % confidence", estimate.confidence * 100.0)
+        }
+        _ => "one round".into(),
+    }
+}
+
+fn percentile_points(estimates: &[Estimate]) -> Vec<Point> {
+    let percents = (0..=99_u8).map(f64::from);
+    percents.zip(estimates).map(|(x, estimate)| point(x, estimate)).collect()
+}
+
+fn point(x: f64, estimate: &Estimate) -> Point {
+    Point { x, y: estimate.value, low: estimate.low, high: estimate.high }
+}
+
+fn percentile_axis() -> Axis {
+    Axis { label: "share of requests answered within, %".into(), scale: Scale::Tail(PERCENTILE_MAX) }
+}
+
+/// An axis that holds all lines with their bounds, and these values.
+fn fitted(label: &str, lines: &[Line], with: &[f64]) -> Axis {
+    let points = lines.iter().flat_map(|line| &line.points);
+    let values = points.flat_map(|point| [point.y, point.low, point.high]).chain(with.iter().copied());
+    Axis { label: label.into(), scale: Scale::around(values) }
+}
+
+/// Response time per percentile.
+fn response(summary: &Summary, case: &CaseSummary) -> Option<Chart> {
+    let told = case.scenarios.iter().filter(|scenario| !scenario.response_ms.is_empty());
+    let lines: Vec<Line> = told
+        .clone()
+        .map(|scenario| Line {
+            name: scenario.scenario.clone(),
+            class: class(summary, &scenario.scenario),
+            points: percentile_points(&scenario.response_ms),
+        })
+        .collect();
+    let first = told.clone().next()?;
+    let chart = LineChart {
+        name: format!("{}-response", case.case),
+        title: format!("Response time{}", of_case(summary, case)),
+        note: note(first.response_ms.first(), first.rounds, "band"),
+        x: percentile_axis(),
+        y: fitted("response time, ms", &lines, &[]),
+        lines,
+        marked: false,
+        zero: None,
+    };
+    Some(chart.draw())
+}
+
+/// What each scenario adds to the baseline, per percentile.
+fn added(summary: &Summary, case: &CaseSummary) -> Option<Chart> {
+    let told = case.scenarios.iter().filter(|scenario| !scenario.added_ms.is_empty());
+    let lines: Vec<Line> = told
+        .clone()
+        .map(|scenario| Line {
+            name: scenario.scenario.clone(),
+            class: class(summary, &scenario.scenario),
+            points: percentile_points(&scenario.added_ms),
+        })
+        .collect();
+    let first = told.clone().next()?;
+    let chart = LineChart {
+        name: format!("{}-added", case.case),
+        title: format!("Added to {}{}", summary.baseline, of_case(summary, case)),
+        note: note(first.added_ms.first(), first.rounds, "band"),
+        x: percentile_axis(),
+        y: fitted(&format!("added to {}, ms", summary.baseline), &lines, &[0.0]),
+        lines,
+        marked: false,
+        zero: Some(summary.baseline.clone()),
+    };
+    Some(chart.draw())
+}
+
+/// Footprint against provider time: for each scenario, a line for each percentile.
+fn against_provider_time(summary: &Summary) -> Vec<Chart> {
+    let mut timed: Vec<(f64, &CaseSummary)> =
+        summary.cases.iter().filter_map(|case| Some((case.delay_ms?, case))).collect();
+    timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if timed.len() < 2 {
+        return Vec::new();
+    }
+    let scenarios = timed[0].1.scenarios.iter().filter(|scenario| !scenario.added_ms.is_empty());
+    scenarios
+        .map(|scenario| {
+            let name = &scenario.scenario;
+            let of = |case: &CaseSummary, percent: usize| Some(*case.scenario(name)?.added_ms.get(percent)?);
+            let lines: Vec<Line> = (0..)
+                .zip(SLOPE_PERCENTILES)
+                .map(|(index, percent)| Line {
+                    name: format!("p{percent}"),
+                    class: format!("s{}", index % SERIES),
+                    points: timed
+                        .iter()
+                        .filter_map(|(x, case)| Some(point(*x, &of(case, percent)?)))
+                        .collect(),
+                })
+                .collect();
+            let longest = timed.last().map_or(0.0, |(delay, _)| *delay);
+            LineChart {
+                name: format!("provider-time-{name}"),
+                title: format!("What {name} adds, against provider time"),
+                note: note(scenario.added_ms.first(), scenario.rounds, "whiskers"),
+                x: Axis {
+                    label: "provider time, ms".into(),
+                    scale: Scale::around([0.0, longest].into_iter()),
+                },
+                y: fitted(&format!("added to {}, ms", summary.baseline), &lines, &[0.0]),
+                lines,
+                marked: true,
+                zero: Some(summary.baseline.clone()),
+            }
+            .draw()
+        })
+        .collect()
+}
+
+/// Response time against the offered rate, for each scenario, at p50 and p99.
+fn against_rate(summary: &Summary) -> Vec<Chart> {
+    let mut rated: Vec<(f64, &CaseSummary)> =
+        summary.cases.iter().filter_map(|case| Some((f64::from(case.offered_per_second?), case))).collect();
+    rated.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if rated.len() < 2 {
+        return Vec::new();
+    }
+    let chart = |percent: usize| {
+        let lines: Vec<Line> = rated[0]
+            .1
+            .scenarios
+            .iter()
+            .filter(|scenario| !scenario.response_ms.is_empty())
+            .map(|scenario| {
+                let at =
+                    |case: &CaseSummary| Some(*case.scenario(&scenario.scenario)?.response_ms.get(percent)?);
+                Line {
+                    name: scenario.scenario.clone(),
+                    class: class(summary, &scenario.scenario),
+                    points: rated.iter().filter_map(|(x, case)| Some(point(*x, &at(case)?))).collect(),
+                }
+            })
+            .collect();
+        let values = lines.iter().flat_map(|line| &line.points).flat_map(|point| [point.low, point.high]);
+        let least = values.clone().reduce(f64::min).filter(|least| *least > 0.0)?;
+        let most = values.reduce(f64::max)?.max(least * 2.0);
+        let fastest = rated.last().map_or(1.0, |(rate, _)| *rate);
+        let first = rated[0].1.scenarios.first()?;
+        let chart = LineChart {
+            name: format!("rate-p{percent}"),
+            title: format!("Response time against offered rate, p{percent}"),
+            note: note(first.response_ms.first(), first.rounds, "whiskers"),
+            x: Axis {
+                label: "offered rate, requests/s".into(),
+                scale: Scale::around([0.0, fastest].into_iter()),
+            },
+            y: Axis {
+                label: format!("p{percent} response time, ms"),
+                scale: Scale::Logarithmic(least * 0.8, most * 1.25),
+            },
+            lines,
+            marked: true,
+            zero: None,
+        };
+        Some(chart.draw())
+    };
+    [50, 99].into_iter().filter_map(chart).collect()
+}
+
+/// Requests per second, CPU per request, and memory.
+fn costs(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
+    type Figure = fn(&ScenarioSummary) -> Option<Estimate>;
+    let wanted: [(&str, &str, &str, Figure); 3] = [
+        ("throughput", "Requests per second", "requests/s", |scenario| Some(scenario.requests_per_second)),
+        ("cpu", "CPU time of the proxy for each request", "CPU time per request, µs", |scenario| {
+            scenario.cpu_us_per_request
+        }),
+        ("memory", "Memory of the proxy", "most proportional set size, MiB", |scenario| scenario.memory_mib),
+    ];
+    let drawn = wanted.into_iter().filter_map(|(name, title, label, figure)| {
+        let bars: Vec<Bar> = case
+            .scenarios
+            .iter()
+            .filter_map(|scenario| {
+                let class = class(summary, &scenario.scenario);
+                Some(Bar { name: scenario.scenario.clone(), class, value: figure(scenario)? })
+            })
+            .collect();
+        let rounds = case.scenarios.first()?.rounds;
+        let chart = BarChart {
+            name: format!("{}-{name}", case.case),
+            title: format!("{title}{}", of_case(summary, case)),
+            note: note(bars.first().map(|bar| &bar.value), rounds, "whiskers"),
+            label: label.into(),
+            bars,
+        };
+        (!chart.bars.is_empty()).then(|| chart.draw())
+    });
+    drawn.collect()
+}
+
+const PAGE_STYLE: &str = "\
+:root { color-scheme: light dark; --page: #f3f4f6; --card: #ffffff; --text: #1f2937; --dim: #6b7280; --rule: #e5e7eb;
+  --warn: #fef3c7; --warn-text: #78350f; --accent: #0e7490 }
+@media (prefers-color-scheme: dark) { :root { --page: #0b1120; --card: #111827; --text: #e5e7eb; --dim: #9ca3af; --rule: #374151;
+  --warn: #422006; --warn-text: #fde68a; --accent: #22d3ee } }
+* { box-sizing: border-box }
+body { margin: 0; background: var(--page); color: var(--text); font: 15px/1.55 system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif }
+main { max-width: 1360px; margin: 0 auto; padding: 32px 24px 64px }
+h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px } h2 { font-size: 18px; margin: 36px 0 12px }
+.about, .dim { color: var(--dim) } .about { max-width: 110ch }
+.card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 16px 20px; margin: 16px 0 }
+.verdict { border-left: 5px solid var(--accent); font-size: 16px } .verdict ul, .doubts ul { margin: 0; padding-left: 20px }
+.doubts { background: var(--warn); color: var(--warn-text); border-color: transparent }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 560px), 1fr)); gap: 16px }
+figure { margin: 0; background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 10px; align-self: start }
+figure svg { width: 100%; height: auto; display: block }
+.scroll { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
+th, td { padding: 6px 12px; text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap }
+th { color: var(--dim); font-weight: 600; font-size: 13px } th:first-child, td:first-child { text-align: left }
+td small { color: var(--dim) } dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 20px; margin: 0 }
+dt { color: var(--dim) } dd { margin: 0; overflow-wrap: anywhere } code { font-size: .93em }
+";
+
+/// The page.
+pub fn page(results: &Results, summary: &Summary, charts: &[Chart]) -> String {
+    let metadata = &results.metadata;
+    let title = escape(&summary.title);
+    let profile = if summary.quick { "quick profile" } else { "full profile" };
+    let started = metadata.started.first().map(String::as_str).unwrap_or_default();
+    let version = metadata.versions.get("egret").map(String::as_str).unwrap_or_default();
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
+         <style>\n{STYLE}{PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n\
+         <p class=\"dim\">{} · {profile} · {} · {}, {} cores · {}</p>\n",
+        escape(&summary.name),
+        escape(started),
+        escape(&metadata.machine.processor),
+        metadata.machine.cores,
+        escape(version),
+    );
+    list(&mut html, "verdict", &summary.verdict);
+    list(&mut html, "doubts", &summary.doubts);
+    for paragraph in metadata.experiment.about.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty())
+    {
+        let _ = writeln!(html, "<p class=\"about\">{}</p>", coded(paragraph.trim()));
+    }
+    html += "<div class=\"charts\">\n";
+    for chart in charts {
+        let _ = writeln!(html, "<figure>{}</figure>", chart.inline());
+    }
+    html += "</div>\n";
+    for case in &summary.cases {
+        table(&mut html, summary, case);
+    }
+    under_test(&mut html, results);
+    html += READING;
+    html += "</main>\n</body>\n</html>\n";
+    html
+}
+
+const READING: &str = "\
+<h2>How to read this</h2>
+<div class=\"card\"><p>A round gives every scenario a turn, in an order that changes. A figure is the median over the rounds. What a scenario
+adds is taken within each round and then the median of that, so that a machine that drifts hits all alike. Bands, whiskers and ± come
+from drawing rounds anew with replacement (bootstrap): between them the true median lies with the confidence that is told.</p>
+<p>CPU time is user and system time of all the proxy's processes over the answered requests. Memory is their proportional set size, so
+that what processes share counts once. The percentile axis gives each further nine the same room, since the tail is what hurts.</p></div>
+";
+
+fn list(html: &mut String, class: &str, sentences: &[String]) {
+    if sentences.is_empty() {
+        return;
+    }
+    let _ = writeln!(html, "<div class=\"card {class}\"><ul>");
+    for sentence in sentences {
+        let _ = writeln!(html, "<li>{}</li>", coded(sentence));
+    }
+    *html += "</ul></div>\n";
+}
+
+/// A sentence whose backticks become code.
+fn coded(sentence: &str) -> String {
+    let parts = sentence.split('`').enumerate();
+    parts
+        .map(
+            |(index, part)| {
+                if index % 2 == 1 { format!("<code>{}</code>", escape(part)) } else { escape(part) }
+            },
+        )
+        .collect()
+}
+
+fn table(html: &mut String, summary: &Summary, case: &CaseSummary) {
+    let heading = if summary.cases.len() > 1 { format!("Figures: {}", case.case) } else { "Figures".into() };
+    let _ =
+        writeln!(html, "<h2>{}</h2>\n<div class=\"card scroll\"><table class=\"figures\">", escape(&heading));
+    let baseline = escape(&summary.baseline);
+    let _ = writeln!(
+        html,
+        "<thead><tr><th>scenario</th><th>p50, ms</th><th>p90, ms</th><th>p99, ms</th><th>added to {baseline} at p50, ms</th>\
+         <th>at p99, ms</th><th>requests/s</th><th>CPU, µs/request</th><th>memory, MiB</th><th>failed</th></tr></thead>\n<tbody>"
+    );
+    for scenario in &case.scenarios {
+        let _ = write!(html, "<tr><td>{}</td>", escape(&scenario.scenario));
+        let percentiles = [50, 90, 99].map(|percent| scenario.response_ms.get(percent));
+        let added = [50, 99].map(|percent| scenario.added_ms.get(percent));
+        let costs = [
+            Some(&scenario.requests_per_second),
+            scenario.cpu_us_per_request.as_ref(),
+            scenario.memory_mib.as_ref(),
+        ];
+        for cell in percentiles.into_iter().chain(added).chain(costs) {
+            html.push_str(&cell_of(cell));
+        }
+        let _ = writeln!(html, "<td>{}</td></tr>", scenario.failed);
+    }
+    *html += "</tbody></table></div>\n";
+}
+
+fn cell_of(estimate: Option<&Estimate>) -> String {
+    let Some(estimate) = estimate else { return "<td>–</td>".into() };
+    let (value, margin) = plus_minus(estimate);
+    let value = if estimate.value >= 10_000.0 { thousands(estimate.value) } else { value };
+    format!("<td>{value} <small>± {margin}</small></td>")
+}
+
+fn under_test(html: &mut String, results: &Results) {
+    let metadata = &results.metadata;
+    let machine = &metadata.machine;
+    let gib = f64::from(u32::try_from(machine.memory_bytes >> 20).unwrap_or(u32::MAX)) / 1024.0;
+    let pinned: Vec<String> =
+        metadata.pinned.iter().map(|(part, core)| format!("{part} on core {core}")).collect();
+    let mut rows = vec![
+        ("machine", format!("{}, {} cores, {gib:.0} GiB", machine.processor, machine.cores)),
+        ("system", format!("{}, {}", machine.system, machine.kernel)),
+        ("pinned", if pinned.is_empty() { "nothing".into() } else { pinned.join(", ") }),
+        ("load average before", metadata.load_average_before.to_string()),
+        ("started", metadata.started.join(", resumed ")),
+        ("ended", metadata.ended.clone().unwrap_or_else(|| "not yet".into())),
+        ("command", metadata.command.clone()),
+        ("Egret's program", metadata.egret.clone()),
+    ];
+    rows.extend(metadata.commit.clone().map(|commit| ("commit", commit)));
+    *html += "<h2>What was under test</h2>\n<div class=\"card\"><dl>\n";
+    let versions = metadata.versions.iter().map(|(program, version)| (program.as_str(), version.clone()));
+    for (name, value) in rows.into_iter().chain(versions) {
+        let _ = writeln!(html, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(&value));
+    }
+    *html += "</dl></div>\n";
+}

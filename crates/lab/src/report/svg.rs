@@ -1,0 +1,247 @@
+//! A small SVG writer: elements, scales with round ticks, and one style that suits light and dark.
+
+use std::fmt::{Display, Write};
+
+/// Drawn width and height of every chart, in the units of its view box.
+pub const WIDTH: f64 = 640.0;
+
+/// Colours of series: teal, orange, violet, green, pink, ochre, blue, slate; the first is the one that matters.
+pub const SERIES: usize = 8;
+
+/// The style of charts, alone or in a page. Colours are variables, so that a dark background changes them in one place.
+pub const STYLE: &str = "\
+.chart { --ink: #1f2937; --soft: #6b7280; --grid: #e5e7eb; --paper: #ffffff; --base: #6b7280;
+  --s0: #0e7490; --s1: #c2410c; --s2: #6d28d9; --s3: #15803d; --s4: #be185d; --s5: #a16207; --s6: #1d4ed8; --s7: #475569;
+  font: 13px system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif }
+@media (prefers-color-scheme: dark) { .chart { --ink: #e5e7eb; --soft: #9ca3af; --grid: #374151; --paper: #111827; --base: #9ca3af;
+  --s0: #22d3ee; --s1: #fb923c; --s2: #a78bfa; --s3: #4ade80; --s4: #f472b6; --s5: #facc15; --s6: #60a5fa; --s7: #cbd5e1 } }
+.chart .paper { fill: var(--paper) } .chart text { fill: var(--ink) }
+.chart .title { font-size: 15px; font-weight: 600 } .chart .note, .chart .tick text { fill: var(--soft); font-size: 12px }
+.chart .tick line { stroke: var(--grid) } .chart .edge { stroke: var(--soft) } .chart .zero { stroke: var(--base); stroke-width: 1.5 }
+.chart .line path { fill: none; stroke: var(--own); stroke-width: 2; stroke-linejoin: round }
+.chart .line polygon { fill: var(--own); fill-opacity: .16 } .chart .line circle { fill: var(--own) }
+.chart .line .whisker { stroke: var(--own) } .chart .swatch { stroke: var(--own); stroke-width: 3 }
+.chart .dashed path, .chart .dashed .swatch { stroke-dasharray: 6 4 }
+.chart .bar rect { fill: var(--own) } .chart .bar .whisker { stroke: var(--ink); stroke-width: 1.2 }
+.chart .base { --own: var(--base) } .chart .s0 { --own: var(--s0) } .chart .s1 { --own: var(--s1) } .chart .s2 { --own: var(--s2) }
+.chart .s3 { --own: var(--s3) } .chart .s4 { --own: var(--s4) } .chart .s5 { --own: var(--s5) } .chart .s6 { --own: var(--s6) }
+.chart .s7 { --own: var(--s7) }
+";
+
+/// A chart, drawn.
+#[derive(Debug, Clone)]
+pub struct Chart {
+    /// What its file is called, without the ending.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// Its elements.
+    body: String,
+    height: f64,
+}
+
+impl Chart {
+    /// The element as it stands in a page that has the style.
+    pub fn inline(&self) -> String {
+        self.element("")
+    }
+
+    /// The whole of a file of its own.
+    pub fn file(&self) -> String {
+        self.element(&format!("<style>{STYLE}</style>\n")) + "\n"
+    }
+
+    fn element(&self, style: &str) -> String {
+        let Self { name, title, body, height } = self;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" data-name=\"{}\" role=\"img\" aria-label=\"{}\" \
+             viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\">\n{style}{body}</svg>",
+            escape(name),
+            escape(title),
+        )
+    }
+}
+
+/// A chart under way.
+#[derive(Debug, Default)]
+pub struct Drawing(String);
+
+impl Drawing {
+    /// With a background, a title, and a note below it.
+    pub fn new(title: &str, note: &str, height: f64) -> Self {
+        let mut drawing = Self::default();
+        drawing.add(format_args!("<rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\"/>"));
+        drawing.text("title", (16.0, 26.0), "start", title);
+        drawing.text("note", (16.0, 45.0), "start", note);
+        drawing
+    }
+
+    /// Adds an element as it is.
+    pub fn add(&mut self, element: impl Display) {
+        let _ = writeln!(self.0, "{element}");
+    }
+
+    /// Adds a text; `anchor` is `start`, `middle` or `end`.
+    pub fn text(&mut self, class: &str, at: (f64, f64), anchor: &str, text: &str) {
+        let (x, y) = at;
+        self.add(format_args!(
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            escape(text)
+        ));
+    }
+
+    /// Adds a straight line.
+    pub fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+        let ((x1, y1), (x2, y2)) = (from, to);
+        self.add(format_args!(
+            "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
+        ));
+    }
+
+    /// Opens a group.
+    pub fn open(&mut self, class: &str, name: &str) {
+        self.add(format_args!("<g class=\"{class}\" data-name=\"{}\">", escape(name)));
+    }
+
+    /// Closes the group that was opened last.
+    pub fn close(&mut self) {
+        self.add("</g>");
+    }
+
+    /// The drawn chart.
+    pub fn finish(self, name: impl Into<String>, title: impl Into<String>, height: f64) -> Chart {
+        Chart { name: name.into(), title: title.into(), body: self.0, height }
+    }
+}
+
+/// Text as it may stand in SVG and HTML.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// How values lie along an axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Scale {
+    /// Evenly, from one to the other.
+    Linear(f64, f64),
+    /// Equal ratios take equal room.
+    Logarithmic(f64, f64),
+    /// Percentiles up to this one: each further nine takes as much room as all before the first, so that the tail can be seen.
+    Tail(f64),
+}
+
+/// Marks that an axis has about.
+const TICKS: f64 = 6.0;
+
+impl Scale {
+    /// An even scale from a little below the least to a little above the most, at round values.
+    pub fn around(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let least = values.clone().reduce(f64::min).unwrap_or(0.0);
+        let most = values.reduce(f64::max).unwrap_or(1.0);
+        let room = if most > least { most - least } else { most.abs().max(1.0) };
+        let step = round_step(room / TICKS);
+        Self::Linear((least / step).floor() * step, (most / step).ceil() * step)
+    }
+
+    /// Where a value lies, from 0 to 1.
+    pub fn place(&self, value: f64) -> f64 {
+        match *self {
+            Self::Linear(least, most) => (value - least) / (most - least),
+            Self::Logarithmic(least, most) => (value / least).ln() / (most / least).ln(),
+            Self::Tail(most) => nines(value) / nines(most),
+        }
+    }
+
+    /// The values that are marked.
+    pub fn ticks(&self) -> Vec<f64> {
+        match *self {
+            Self::Linear(least, most) => {
+                let step = round_step((most - least) / TICKS);
+                let first = (least / step - 1e-9).ceil();
+                let ticks = std::iter::successors(Some(first), |mark| Some(mark + 1.0));
+                ticks.map(|mark| mark * step).take_while(|tick| *tick <= most + step * 1e-9).collect()
+            }
+            Self::Logarithmic(least, most) => {
+                let first = least.log10().floor();
+                let decades = std::iter::successors(Some(first), |decade| Some(decade + 1.0))
+                    .map(|decade| 10_f64.powf(decade));
+                let ticks = decades
+                    .take_while(|decade| *decade <= most)
+                    .flat_map(|decade| [decade, 2.0 * decade, 5.0 * decade]);
+                ticks.filter(|tick| (least * 0.999..=most * 1.001).contains(tick)).collect()
+            }
+            Self::Tail(most) => [0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9]
+                .into_iter()
+                .filter(|tick| *tick <= most)
+                .collect(),
+        }
+    }
+}
+
+/// How many nines a percentile has: 1 for 90, 2 for 99.
+fn nines(percentile: f64) -> f64 {
+    -(1.0 - percentile / 100.0).log10()
+}
+
+/// The next of 1, 2, 5 and their tenfolds that is not below.
+fn round_step(step: f64) -> f64 {
+    let decade = 10_f64.powf(step.log10().floor());
+    let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * decade >= step * 0.999);
+    factor.unwrap_or(10.0) * decade
+}
+
+/// A tick's value with no more digits than its distance to the next needs.
+pub fn tick_text(value: f64, ticks: &[f64]) -> String {
+    let step = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs()).reduce(f64::min).unwrap_or(1.0);
+    let digits = (0..6).find(|digits| {
+        let scaled = step * 10_f64.powi(*digits);
+        (scaled - scaled.round()).abs() < 1e-6 * scaled.max(1.0)
+    });
+    let digits = usize::try_from(digits.unwrap_or(6)).unwrap_or(0);
+    let value = if value.abs() < step * 1e-6 { 0.0 } else { value };
+    if value >= 10_000.0 { thousands(value) } else { format!("{value:.digits$}").replace('-', "−") }
+}
+
+/// `12,500`
+pub fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        assert_eq!(Scale::around([151.2, 168.9].into_iter()), Scale::Linear(150.0, 170.0));
+        assert_eq!(Scale::Linear(150.0, 170.0).ticks(), [150.0, 155.0, 160.0, 165.0, 170.0]);
+        assert_eq!(Scale::Logarithmic(1.0, 30.0).ticks(), [1.0, 2.0, 5.0, 10.0, 20.0]);
+        assert_eq!(Scale::Tail(99.0).ticks(), [0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0]);
+        let flat = Scale::around([3.0, 3.0].into_iter());
+        assert!(flat.ticks().iter().all(|tick| flat.place(*tick).is_finite()));
+    }
+
+    #[test]
+    fn the_tail_has_as_much_room_for_each_nine() {
+        let scale = Scale::Tail(99.0);
+        assert_eq!((scale.place(0.0), scale.place(99.0)), (0.0, 1.0));
+        assert!((scale.place(90.0) - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn texts_have_the_digits_they_need() {
+        assert_eq!(tick_text(0.25, &[0.0, 0.25, 0.5]), "0.25");
+        assert_eq!(tick_text(-5.0, &[-5.0, 0.0]), "−5");
+        assert_eq!(tick_text(150.0, &[150.0, 155.0]), "150");
+        assert_eq!(thousands(1_234_567.0), "1,234,567");
+        assert_eq!(escape("a<b> & \"c\""), "a&lt;b&gt; &amp; &quot;c&quot;");
+    }
+}

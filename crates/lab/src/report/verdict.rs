@@ -1,0 +1,247 @@
+//! The outcome in words, with no more certainty than the rounds carry.
+
+use super::summary::{CaseSummary, Kind, RoundFigures, ScenarioSummary, SlopeSummary, Summary};
+use crate::experiment::Results;
+use crate::statistics::{Estimate, ROUNDS_FOR_VERDICT, ratio};
+
+/// Up to this multiple of the response time at the lowest rate, a higher rate counts as carried.
+const KNEE_FACTOR: f64 = 3.0;
+
+/// Below this share of the offered rate, it was not carried.
+const CARRIED_SHARE: f64 = 0.98;
+
+/// Above this share of the cores in use beforehand, figures are doubtful.
+const LOAD_SHARE_MAX: f64 = 0.5;
+
+/// All sentences.
+pub fn verdict(summary: &Summary) -> Vec<String> {
+    let mut sentences = Vec::new();
+    sentences.extend(correlation(&summary.slopes));
+    sentences.extend(knees(summary));
+    for case in &summary.cases {
+        let name = if summary.cases.len() > 1 { format!("{}: ", case.case) } else { String::new() };
+        for scenario in case.scenarios.iter().filter(|scenario| scenario.scenario != summary.baseline) {
+            sentences.extend(
+                footprint(&summary.baseline, case, scenario).map(|sentence| name.clone() + &sentence),
+            );
+        }
+        sentences.extend(against_peers(case).map(|sentence| name.clone() + &sentence));
+    }
+    sentences
+}
+
+/// A signed figure with its bounds: `+0.11 ms ± 0.03`, or `−2.60 ms (−7.07 to −0.52)` where they are lopsided.
+pub fn signed_ms(estimate: &Estimate) -> String {
+    let value = signed(estimate.value, estimate.margin());
+    if is_lopsided(estimate) {
+        format!("{value} ms {}", bounds(estimate))
+    } else {
+        format!("{value} ms ± {}", margin(estimate))
+    }
+}
+
+/// A figure and its margin with the same number of decimals: `155.90 ± 3.91`.
+pub fn plus_minus(estimate: &Estimate) -> (String, String) {
+    (places(estimate.value, estimate.margin()).replace('-', "−"), margin(estimate))
+}
+
+fn margin(estimate: &Estimate) -> String {
+    places(estimate.margin(), estimate.margin())
+}
+
+/// Whether `±` would say something false of the nearer bound.
+fn is_lopsided(estimate: &Estimate) -> bool {
+    let (below, above) = (estimate.value - estimate.low, estimate.high - estimate.value);
+    below.max(above) > 2.0 * below.min(above)
+}
+
+fn bounds(estimate: &Estimate) -> String {
+    let [low, high] = [estimate.low, estimate.high].map(|bound| signed(bound, estimate.margin()));
+    format!("({low} to {high})")
+}
+
+/// With a sign, and as many decimals as suit the scale.
+fn signed(value: f64, scale: f64) -> String {
+    let sign = if value < 0.0 { "−" } else { "+" };
+    format!("{sign}{}", places(value.abs(), scale))
+}
+
+/// As many decimals as show three digits of `scale`, at most three: times below a microsecond are noise.
+pub fn places(value: f64, scale: f64) -> String {
+    match scale {
+        scale if scale >= 100.0 => format!("{value:.0}"),
+        scale if scale >= 10.0 => format!("{value:.1}"),
+        scale if scale >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// What a scenario adds at p50 and p99, or what it makes of the requests per second where the client tells no times.
+fn footprint(baseline: &str, case: &CaseSummary, scenario: &ScenarioSummary) -> Option<String> {
+    let name = &scenario.scenario;
+    let (Some(p50), Some(p99)) = (scenario.added_ms.get(50), scenario.added_ms.get(99)) else {
+        let (own, theirs) =
+            scenario.paired(case.scenario(baseline)?, |round| Some(round.requests_per_second));
+        let ratio = ratio(&own, &theirs)?;
+        return Some(format!("`{name}` answers {} {baseline}'s requests per second.", times(&ratio)));
+    };
+    let rounds = scenario.rounds;
+    let tail = if p99.is_firm() {
+        format!("({} confidence, {rounds} rounds)", percent(p99.confidence))
+    } else {
+        format!("({rounds} round{}: too few to be sure)", if rounds == 1 { "" } else { "s" })
+    };
+    Some(format!("`{name}` {}; {} {tail}.", added(p99, "p99", baseline), added(p50, "p50", baseline)))
+}
+
+/// `adds 0.11 ms ± 0.03 at p99`
+fn added(estimate: &Estimate, at: &str, baseline: &str) -> String {
+    if !estimate.is_firm() {
+        return format!("differs from {baseline} by about {} at {at}", signed_ms(estimate));
+    }
+    if !estimate.excludes(0.0) {
+        return format!("cannot be told from {baseline} at {at}: {}", signed_ms(estimate));
+    }
+    let word = if estimate.value > 0.0 { "adds" } else { "takes off" };
+    let size = places(estimate.value.abs(), estimate.margin());
+    let bounds = if is_lopsided(estimate) { bounds(estimate) } else { format!("± {}", margin(estimate)) };
+    format!("{word} {size} ms {bounds} at {at}")
+}
+
+fn times(ratio: &Estimate) -> String {
+    format!("{:.2} × (± {:.2})", ratio.value, ratio.margin())
+}
+
+/// Each Egret scenario's cost beside each peer's.
+fn against_peers(case: &CaseSummary) -> impl Iterator<Item = String> + '_ {
+    let of = |kind: Kind| case.scenarios.iter().filter(move |scenario| scenario.kind == kind);
+    of(Kind::Egret).flat_map(move |own| of(Kind::Peer).filter_map(move |peer| beside(own, peer)))
+}
+
+fn beside(own: &ScenarioSummary, peer: &ScenarioSummary) -> Option<String> {
+    let compared = |figure: fn(&RoundFigures) -> Option<f64>| {
+        let (own, theirs) = own.paired(peer, figure);
+        ratio(&own, &theirs)
+    };
+    let mut parts = Vec::new();
+    parts.extend(
+        compared(|round| round.cpu_us_per_request)
+            .map(|ratio| format!("{} its CPU per request", times(&ratio))),
+    );
+    parts.extend(compared(|round| round.memory_mib).map(|ratio| format!("{} its memory", times(&ratio))));
+    parts.extend(compared(|round| round.p99_ms).map(|ratio| format!("{} its p99", times(&ratio))));
+    (!parts.is_empty())
+        .then(|| format!("`{}` beside `{}`: {}.", own.scenario, peer.scenario, parts.join(", ")))
+}
+
+/// Whether what is added grows with provider time: one sentence for each scenario, about its clearest percentile.
+fn correlation(slopes: &[SlopeSummary]) -> Vec<String> {
+    let mut scenarios: Vec<&str> = slopes.iter().map(|slope| slope.scenario.as_str()).collect();
+    scenarios.dedup();
+    scenarios
+        .into_iter()
+        .filter_map(|scenario| {
+            let own: Vec<&SlopeSummary> = slopes.iter().filter(|slope| slope.scenario == scenario).collect();
+            let growing: Vec<&&SlopeSummary> =
+                own.iter().filter(|slope| slope.ms_per_s.is_firm() && slope.ms_per_s.excludes(0.0)).collect();
+            let spread = own.iter().map(|slope| slope.spread_ms).reduce(f64::max)?;
+            let told = |slope: &SlopeSummary| {
+                format!("p{} {} for each second", slope.percentile, signed_ms(&slope.ms_per_s))
+            };
+            let list = |slopes: &[&SlopeSummary]| {
+                slopes.iter().map(|slope| told(slope)).collect::<Vec<_>>().join(", ")
+            };
+            let spread = format!("the cases lie within {} ms of each other", places(spread, spread));
+            let firm = own.iter().all(|slope| slope.ms_per_s.is_firm());
+            Some(if growing.is_empty() && firm {
+                format!("`{scenario}`: no correlation with provider time ({}); {spread}.", list(&own))
+            } else if growing.is_empty() {
+                format!(
+                    "`{scenario}`: too few rounds to tell a correlation with provider time ({}); {spread}.",
+                    list(&own)
+                )
+            } else {
+                let growing: Vec<&SlopeSummary> = growing.into_iter().copied().collect();
+                format!("`{scenario}` is correlated with provider time: {}; {spread}.", list(&growing))
+            })
+        })
+        .collect()
+}
+
+/// Up to which offered rate each scenario's p99 stays near what it is at the lowest.
+fn knees(summary: &Summary) -> Vec<String> {
+    let mut cases: Vec<&CaseSummary> =
+        summary.cases.iter().filter(|case| case.offered_per_second.is_some()).collect();
+    cases.sort_by_key(|case| case.offered_per_second);
+    if cases.len() < 3 {
+        return Vec::new();
+    }
+    let names = cases[0].scenarios.iter().map(|scenario| scenario.scenario.as_str());
+    names.filter_map(|name| knee(&cases, name)).collect()
+}
+
+fn knee(cases: &[&CaseSummary], name: &str) -> Option<String> {
+    let least = cases.first()?.scenario(name)?.response_ms.get(99)?.value;
+    let carried = cases.iter().take_while(|case| {
+        let (Some(scenario), Some(offered)) = (case.scenario(name), case.offered_per_second) else {
+            return false;
+        };
+        let near = scenario.response_ms.get(99).is_some_and(|p99| p99.value <= KNEE_FACTOR * least);
+        near && scenario.requests_per_second.value >= CARRIED_SHARE * f64::from(offered)
+    });
+    let rate = carried.last()?.offered_per_second?;
+    let end = cases.last()?.offered_per_second? == rate;
+    let word = if end { "and no knee was reached" } else { "and the next rate is beyond its knee" };
+    Some(format!(
+        "`{name}` carries {rate} requests/s with p99 within {KNEE_FACTOR} × that of the lowest rate, {word}."
+    ))
+}
+
+/// What makes figures doubtful.
+pub fn doubts(summary: &Summary, results: &Results) -> Vec<String> {
+    let metadata = &results.metadata;
+    let mut doubts = Vec::new();
+    if !summary.whole {
+        doubts.push(format!(
+            "Not whole: {} of {} turns were taken.",
+            results.turns.len(),
+            results.turns_planned()
+        ));
+    }
+    let rounds = usize::try_from(metadata.experiment.rounds).unwrap_or(usize::MAX);
+    if rounds < ROUNDS_FOR_VERDICT {
+        doubts.push(format!("Fewer than {ROUNDS_FOR_VERDICT} rounds: no interval reaches 90 % confidence."));
+    }
+    if metadata.quick {
+        doubts.push("The quick profile: good for a look, not for a claim.".into());
+    }
+    let load = metadata.load_average_before;
+    if load > LOAD_SHARE_MAX * metadata.machine.cores_f64() {
+        doubts.push(format!(
+            "The machine was busy beforehand: load average {load} on {} cores.",
+            metadata.machine.cores
+        ));
+    }
+    if metadata.pinned.is_empty() {
+        doubts.push("Only one core: proxy, provider and client shared it.".into());
+    }
+    for case in &summary.cases {
+        for scenario in case.scenarios.iter().filter(|scenario| scenario.failed > 0) {
+            let (failed, requests) = (scenario.failed, scenario.requests);
+            doubts.push(format!(
+                "{}, `{}`: {failed} of {requests} requests failed.",
+                case.case, scenario.scenario
+            ));
+        }
+    }
+    if results.turns.iter().any(|turn| turn.figures.client_saturated == Some(true)) {
+        doubts.push("The client was itself the bottleneck in some turns.".into());
+    }
+    doubts
+        .extend(metadata.left_out.iter().map(|(scenario, why)| format!("`{scenario}` was left out: {why}.")));
+    doubts
+}
