@@ -16,7 +16,7 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use egret_http1::{BodyDecoder, BodyError, Progress, RequestFraming, ResponseFraming, Version};
 use tracing::debug;
@@ -28,16 +28,16 @@ use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::{Reply, edit_request, edit_response, survey};
 use crate::exchange::pipe::PipeError;
 use crate::exchange::route::{Forward, Question, Route};
+use crate::moment::Moment;
 use crate::plan::UpstreamTimeouts;
 use crate::upstream::{Connection, Upstream};
 use crate::worker::View;
 
 /// Serves the request whose head has just been parsed into `desk`.
 pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
-    let begun = Instant::now();
+    let begun = Moment::now();
     client.requests = client.requests.saturating_add(1);
     let view = client.worker.view();
-    desk.request_edits.clear();
     desk.reset_up();
     // Nothing of an exchange that ended badly may reach this client.
     desk.down.reset(BodyDecoder::none(), false);
@@ -54,9 +54,9 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
 }
 
 fn route(client: &Client, desk: &mut Desk, view: &View) -> Result<Route, Failure> {
-    let Desk { input, request, request_edits, .. } = desk;
+    let Desk { input, request, .. } = desk;
     let bytes = input.filled();
-    let fields = survey(request, bytes, &client.worker.shared.via, request_edits)?;
+    let fields = survey(request, bytes, &client.worker.shared.via)?;
     Question { view, client, request, bytes, fields: &fields }.route()
 }
 
@@ -66,7 +66,7 @@ pub(crate) async fn refuse(
     desk: &mut Desk,
     view: &Rc<View>,
     failure: &Failure,
-    begun: Instant,
+    begun: Moment,
 ) -> End {
     let nowhere = Rc::clone(&view.nowhere);
     Exchange::new(client, desk, Rc::clone(view), nowhere, begun).answer(failure).await
@@ -135,7 +135,7 @@ impl<'a> Exchange<'a> {
         desk: &'a mut Desk,
         view: Rc<View>,
         upstream: Rc<Upstream>,
-        begun: Instant,
+        begun: Moment,
     ) -> Self {
         let total = upstream.plan.timeouts.total.map(|total| begun + total);
         Self {
@@ -156,15 +156,7 @@ impl<'a> Exchange<'a> {
     }
 
     async fn run(&mut self, forward: &Forward) -> End {
-        let via = &self.client.worker.shared.via;
-        edit_request(
-            &self.desk.request,
-            self.desk.input.filled(),
-            forward,
-            via,
-            &mut self.desk.request_edits,
-        );
-        match self.obtain_response().await {
+        match self.obtain_response(forward).await {
             Ok(connection) if self.desk.response.status == 101 => Box::pin(self.upgrade(connection)).await,
             Ok(connection) => self.reply(connection).await,
             Err(Stop::Failure(failure)) => Box::pin(self.answer(&failure)).await,
@@ -180,7 +172,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Sends the request until a provider's connection brings the head of a final response.
-    async fn obtain_response(&mut self) -> Result<Connection, Stop> {
+    async fn obtain_response(&mut self, forward: &Forward) -> Result<Connection, Stop> {
         let mut connection = match self.upstream.take_idle(self.clock.begun) {
             Some(connection) => {
                 self.upstream.counters().pool_hits.add(1);
@@ -189,7 +181,7 @@ impl<'a> Exchange<'a> {
             None => self.connect(false).await?,
         };
         loop {
-            match self.attempt(&mut connection).await {
+            match self.attempt(forward, &mut connection).await {
                 Ok(()) => return Ok(connection),
                 Err(Stop::Stale) => {
                     debug!(
@@ -236,9 +228,9 @@ impl<'a> Exchange<'a> {
         Ok(connection)
     }
 
-    async fn attempt(&mut self, connection: &mut Connection) -> Result<(), Stop> {
-        poll_fn(|cx| Poll::Ready(self.send_request(cx, connection))).await?;
-        self.clock.sent = Instant::now();
+    async fn attempt(&mut self, forward: &Forward, connection: &mut Connection) -> Result<(), Stop> {
+        poll_fn(|cx| Poll::Ready(self.send_request(cx, forward, connection))).await?;
+        self.clock.sent = Moment::now();
         self.client.worker.buffers.take_back(&mut self.desk.output);
         self.desk.response.reset();
         self.start_waiting(self.clock.sent);
@@ -246,11 +238,20 @@ impl<'a> Exchange<'a> {
     }
 
     /// Hands the head, and what is there of the body, to the system in one go.
-    fn send_request(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<(), Stop> {
-        let Desk { input, request, request_edits, up, .. } = &mut *self.desk;
-        let head = request.render(input.filled(), request_edits);
+    fn send_request(
+        &mut self,
+        cx: &mut Context<'_>,
+        forward: &Forward,
+        connection: &mut Connection,
+    ) -> Result<(), Stop> {
+        let Desk { input, request, up, .. } = &mut *self.desk;
+        let worker = &self.client.worker;
+        let mut edits = worker.edits.borrow_mut();
+        edit_request(request, input.filled(), forward, &worker.shared.via, &mut edits);
+        let head = request.render(input.filled(), &edits);
         let body = &input.filled()[request.len..];
-        match up.send(cx, Some(&head), body, &self.view.plan.trailers, &mut connection.stream) {
+        let shared = (&worker.buffers, &self.view.plan.trailers);
+        match up.send(cx, Some(&head), body, &mut connection.stream, shared) {
             Ok(used) => self.kept_body = used,
             Err(PipeError::Malformed(error)) => return Err(Stop::Failure(Failure::bad_request_body(error))),
             Err(PipeError::SourceGone | PipeError::SinkGone) => self.sink_closed = true,
@@ -259,7 +260,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Sets the deadline for what is waited for from `now` on.
-    fn start_waiting(&mut self, now: Instant) {
+    fn start_waiting(&mut self, now: Moment) {
         let timeouts = self.timeouts();
         let sends = self.is_sending();
         self.deadlines.phase =
@@ -316,7 +317,7 @@ impl<'a> Exchange<'a> {
     fn poll_request(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<(), Stop> {
         let before = self.desk.up.moved_bytes;
         match self.poll_up(cx, connection) {
-            Poll::Ready(Ok(())) => self.start_waiting(Instant::now()),
+            Poll::Ready(Ok(())) => self.start_waiting(Moment::now()),
             Poll::Ready(Err(PipeError::Malformed(BodyError::Incomplete) | PipeError::SourceGone)) => {
                 return Err(Stop::ClientGone);
             }
@@ -326,7 +327,7 @@ impl<'a> Exchange<'a> {
             Poll::Ready(Err(PipeError::SinkGone)) => {
                 // It may have answered before it stopped listening.
                 self.sink_closed = true;
-                self.start_waiting(Instant::now());
+                self.start_waiting(Moment::now());
             }
             Poll::Pending if self.desk.up.moved_bytes != before => self.note_progress(self.timeouts().idle),
             Poll::Pending => {}
@@ -353,7 +354,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn note_progress(&mut self, idle: Option<Duration>) {
-        let now = Instant::now();
+        let now = Moment::now();
         self.deadlines.phase = idle.map(|idle| now + idle);
         self.deadlines.arm(self.client);
     }
@@ -364,7 +365,7 @@ impl<'a> Exchange<'a> {
             match self.client.stream.poll_read(cx, self.desk.input.spare()) {
                 Poll::Ready(Ok(0)) => {
                     self.client.half_closed = true;
-                    self.give_half_closed_client_time(Instant::now());
+                    self.give_half_closed_client_time(Moment::now());
                     self.deadlines.arm(self.client);
                 }
                 Poll::Ready(Ok(count)) => {
@@ -378,7 +379,7 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    fn give_half_closed_client_time(&mut self, now: Instant) {
+    fn give_half_closed_client_time(&mut self, now: Moment) {
         self.deadlines.half_close = self.view.plan.timeouts.half_close.map(|grace| now + grace);
         self.deadlines.half_close_moved_bytes = self.desk.down.moved_bytes;
     }
@@ -402,7 +403,7 @@ impl<'a> Exchange<'a> {
         match connection.stream.poll_read(cx, self.desk.output.spare()) {
             Poll::Ready(Ok(count)) if count > 0 => {
                 if self.received_bytes == 0 {
-                    self.clock.first_byte = Instant::now();
+                    self.clock.first_byte = Moment::now();
                 }
                 self.received_bytes += count as u64;
                 self.desk.output.advance(count);
@@ -448,20 +449,22 @@ impl<'a> Exchange<'a> {
             let detail = "the provider sends informational responses without end (`limits.informational`)";
             return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
         }
-        let Desk { output, request, response, response_edits, down, .. } = &mut *self.desk;
+        let Desk { output, request, response, down, .. } = &mut *self.desk;
         if request.version == Version::Http11 {
             let reply = Reply { version: request.version, persistent: true, chunked: false };
-            response_edits.clear();
-            edit_response(response, output.filled(), reply, &self.client.worker.shared.via, response_edits);
-            let head = response.render(output.filled(), response_edits);
+            let worker = &self.client.worker;
+            let mut edits = worker.edits.borrow_mut();
+            edit_response(response, output.filled(), reply, &worker.shared.via, &mut edits);
+            let head = response.render(output.filled(), &edits);
             if !down.is_blocked_on_sink() {
                 down.reset(BodyDecoder::none(), false);
             }
-            let sent = down.send(cx, Some(&head), &[], &self.view.plan.trailers, &mut self.client.stream);
+            let shared = (&worker.buffers, &self.view.plan.trailers);
+            let sent = down.send(cx, Some(&head), &[], &mut self.client.stream, shared);
             sent.map_err(|_| Stop::ClientGone)?;
         }
         output.remove(0, response.len);
-        self.start_waiting(Instant::now());
+        self.start_waiting(Moment::now());
         Ok(())
     }
 
@@ -483,8 +486,8 @@ impl<'a> Exchange<'a> {
 
     /// The timer has gone off: what that means, or nothing if it is to go on.
     fn expired_while_waiting(&mut self, cx: &Context<'_>) -> Option<Stop> {
-        let now = Instant::now();
-        let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+        let now = Moment::now();
+        let due = |deadline: Option<Moment>| deadline.is_some_and(|deadline| deadline <= now);
         let failure = |kind, detail| Some(Stop::Failure(Failure::new(kind, detail)));
         let up = &self.desk.up;
         let waits_for_client = self.is_sending() && !up.is_blocked_on_sink();
@@ -529,13 +532,13 @@ impl<'a> Exchange<'a> {
             Ok(finish) => finish,
             Err(failure) => return Box::pin(self.answer(&failure)).await,
         };
-        self.clock.forwarded = Instant::now();
+        self.clock.forwarded = Moment::now();
         let mut ended = self.clock.forwarded;
         if finish == Finish::Complete && !self.desk.down.is_complete() {
             self.deadlines.rate = RateWindow::default();
             self.note_progress(self.timeouts().idle);
             finish = poll_fn(|cx| self.poll_bodies(cx, &mut connection)).await;
-            ended = Instant::now();
+            ended = Moment::now();
         }
         self.finish(connection, finish, reply, ended)
     }
@@ -554,13 +557,15 @@ impl<'a> Exchange<'a> {
     /// Hands the head, and what is there of the body, to the system in one go. A body that is malformed from the start can still
     /// be answered with an error.
     fn send_response(&mut self, cx: &mut Context<'_>, reply: Reply) -> Result<Finish, Failure> {
-        let Desk { output, response, response_edits, down, .. } = &mut *self.desk;
-        response_edits.clear();
-        edit_response(response, output.filled(), reply, &self.client.worker.shared.via, response_edits);
+        let Desk { output, response, down, .. } = &mut *self.desk;
+        let worker = &self.client.worker;
+        let mut edits = worker.edits.borrow_mut();
+        edit_response(response, output.filled(), reply, &worker.shared.via, &mut edits);
         down.start(response_decoder(response.framing), reply.chunked);
-        let head = response.render(output.filled(), response_edits);
+        let head = response.render(output.filled(), &edits);
         let body = &output.filled()[response.len..];
-        let sent = down.send(cx, Some(&head), body, &self.view.plan.trailers, &mut self.client.stream);
+        let shared = (&worker.buffers, &self.view.plan.trailers);
+        let sent = down.send(cx, Some(&head), body, &mut self.client.stream, shared);
         match sent {
             Ok(used) => {
                 output.remove(0, response.len + used);
@@ -609,8 +614,8 @@ impl<'a> Exchange<'a> {
     }
 
     fn expired_while_streaming(&mut self, cx: &Context<'_>) -> Option<Finish> {
-        let now = Instant::now();
-        let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+        let now = Moment::now();
+        let due = |deadline: Option<Moment>| deadline.is_some_and(|deadline| deadline <= now);
         if due(self.deadlines.half_close) {
             // It may be taking the response as it comes; if nothing of it moves, there is probably nobody left to take it.
             if self.desk.down.moved_bytes == self.deadlines.half_close_moved_bytes {
@@ -626,7 +631,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Keeps what can be kept of both connections, and counts.
-    fn finish(&mut self, connection: Connection, finish: Finish, reply: Reply, ended: Instant) -> End {
+    fn finish(&mut self, connection: Connection, finish: Finish, reply: Reply, ended: Moment) -> End {
         let response = &self.desk.response;
         let reusable = finish == Finish::Complete
             && response.persistent
@@ -670,12 +675,12 @@ impl<'a> Exchange<'a> {
     /// Answers in the provider's place.
     async fn answer(&mut self, failure: &Failure) -> End {
         // What was waited for until now is not the gateway's own time.
-        self.clock.first_byte = Instant::now();
+        self.clock.first_byte = Moment::now();
         self.client.worker.counters().generated(failure.kind);
         self.failed = Some(failure.kind);
         if self.desk.down.is_blocked_on_sink() {
             // Half an informational response is out; nothing sensible can follow it.
-            self.record(0, Instant::now());
+            self.record(0, Moment::now());
             return End::Close;
         }
         let persistent = self.can_persist_without_provider();
@@ -683,7 +688,7 @@ impl<'a> Exchange<'a> {
         let answer = failure.answer(with_body, persistent);
         let sent = self.client.send_all(&answer).await;
         self.desk.down.moved_bytes += answer.len() as u64;
-        self.clock.forwarded = Instant::now();
+        self.clock.forwarded = Moment::now();
         self.record(failure.kind.status(), self.clock.forwarded);
         if !sent {
             return End::Close;
@@ -717,7 +722,7 @@ impl<'a> Exchange<'a> {
     async fn upgrade(&mut self, mut connection: Connection) -> End {
         let reply = Reply { version: Version::Http11, persistent: true, chunked: false };
         let sent = poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await;
-        self.clock.forwarded = Instant::now();
+        self.clock.forwarded = Moment::now();
         self.record(101, self.clock.forwarded);
         if !matches!(sent, Ok(Finish::Complete)) {
             return End::Close;
@@ -727,7 +732,7 @@ impl<'a> Exchange<'a> {
         End::Close
     }
 
-    fn log(&self, status: u16, ended: Instant) {
+    fn log(&self, status: u16, ended: Moment) {
         let Desk { input, request, down, .. } = &*self.desk;
         self.client.worker.shared.access_log.write_if_on(self.client.worker.counters(), || Record {
             client: self.client.peer_address(),
@@ -742,7 +747,7 @@ impl<'a> Exchange<'a> {
         });
     }
 
-    fn record(&self, status: u16, ended: Instant) {
+    fn record(&self, status: u16, ended: Moment) {
         let counters = self.upstream.counters();
         counters.exchange(self.desk.request.method, status);
         if status != 0 {

@@ -83,8 +83,7 @@ impl Fixture {
     pub fn forward(&mut self, request: &[u8], send: impl FnMut(&[u8])) -> Result<Destination, &'static str> {
         let slug = |failure: Failure| failure.kind.slug();
         self.request.parse(request, &HeadLimits::default()).map_err(Failure::bad_request).map_err(slug)?;
-        self.edits.clear();
-        let fields = survey(&self.request, request, &self.via, &mut self.edits).map_err(slug)?;
+        let fields = survey(&mut self.request, request, &self.via).map_err(slug)?;
         let view = self.client.worker.view();
         let question = Question {
             view: &view,

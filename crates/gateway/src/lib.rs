@@ -12,6 +12,7 @@ pub mod fixture;
 mod client;
 mod exchange;
 mod gateway;
+mod moment;
 mod plan;
 mod upstream;
 mod worker;

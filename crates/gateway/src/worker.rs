@@ -15,8 +15,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use egret_http1::Edits;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::spawn_local;
@@ -26,6 +27,7 @@ use crate::client;
 use crate::exchange::access_log::AccessLog;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::Via;
+use crate::moment::Moment;
 use crate::plan::{Origin, Plan, UpstreamPlan};
 use crate::upstream::authority::Authority;
 use crate::upstream::dial::DialError;
@@ -125,6 +127,8 @@ pub(crate) struct Worker {
     /// Spare parts for exchanges, see [`client::Desk`].
     #[expect(clippy::vec_box, reason = "a desk is large, and is handed around more often than it is made")]
     pub desks: RefCell<Vec<Box<client::Desk>>>,
+    /// The changes to the head that is being sent. One list for all, which the processor then keeps at hand.
+    pub edits: RefCell<Edits>,
     pub draining: Cell<bool>,
     view: RefCell<Rc<View>>,
     others: RefCell<Others>,
@@ -160,9 +164,10 @@ impl Worker {
         Rc::new(Self {
             number,
             shared,
-            timers: Rc::new(Timers::new(Instant::now())),
+            timers: Rc::new(Timers::new(Moment::now())),
             buffers: BufferPool::default(),
             desks: RefCell::default(),
+            edits: RefCell::default(),
             draining: Cell::new(false),
             view: RefCell::new(Rc::new(View::new(plan, number, None))),
             others: RefCell::default(),
@@ -326,7 +331,7 @@ impl Worker {
     }
 
     fn lend(&self, plan: &Arc<UpstreamPlan>) -> Option<Lent> {
-        let now = Instant::now();
+        let now = Moment::now();
         if !plan.configured {
             let others = self.others.borrow();
             let upstream = others.by_origin.get(&plan.origin)?;
@@ -341,7 +346,7 @@ impl Worker {
         loop {
             self.kept.notified().await;
             tokio::time::sleep(SWEEP_INTERVAL).await;
-            let now = Instant::now();
+            let now = Moment::now();
             let view = self.view();
             let others = self.others.borrow();
             let mut remain = false;

@@ -32,35 +32,30 @@ impl Via {
     }
 }
 
-/// Looks at every field of a request once: takes out what must not be forwarded, notes what names the provider, and refuses a
-/// request that has been here before.
-pub(crate) fn survey(
-    request: &RequestHead,
-    bytes: &[u8],
-    via: &Via,
-    edits: &mut Edits,
-) -> Result<RoutingFields, Failure> {
+/// Looks at every field of a request once: notes what names the provider, marks what must not be forwarded, and refuses a request
+/// that has been here before.
+pub(crate) fn survey(request: &mut RequestHead, bytes: &[u8], via: &Via) -> Result<RoutingFields, Failure> {
     let mut routing = RoutingFields::default();
-    for (index, field) in request.fields.iter().enumerate() {
+    for field in &mut request.fields {
         match field.known {
+            KnownField::Other => field.hop_by_hop |= routing.note(field, bytes),
             KnownField::Via if via.is_in(field.value.of(bytes)) => {
                 let detail =
                     "the request has come through this gateway before: what it is forwarded to sends it back";
                 return Err(Failure::new(ErrorKind::LoopDetected, detail));
             }
-            // Only these two methods count the intermediaries (RFC 9110 §7.6.2).
-            KnownField::MaxForwards if matches!(request.method, Method::Options | Method::Trace) => {
-                let left = forwards_left(field.value.of(bytes))?;
-                edits.replace_value(index, left.to_string().as_bytes());
+            KnownField::MaxForwards if counts_forwards(request.method) => {
+                forwards_left(field.value.of(bytes))?;
             }
-            // Sent on as they are, since what they say holds for the next connection too.
-            KnownField::TransferEncoding => {}
-            KnownField::Upgrade if request.upgrade => {}
-            _ if field.hop_by_hop || routing.note(field, bytes) => edits.remove(index),
             _ => {}
         }
     }
     Ok(routing)
+}
+
+/// Only these two methods count the intermediaries (RFC 9110 §7.6.2).
+fn counts_forwards(method: Method) -> bool {
+    matches!(method, Method::Options | Method::Trace)
 }
 
 /// What is left of `Max-Forwards` after this intermediary; none if it has to answer itself.
@@ -74,7 +69,7 @@ fn forwards_left(value: &[u8]) -> Result<u32, Failure> {
     })
 }
 
-/// The changes to a request that goes to `forward.upstream`, besides those of [`survey`].
+/// The changes to a request that [`survey`] has seen and that goes to `forward.upstream`.
 pub(crate) fn edit_request(
     request: &RequestHead,
     bytes: &[u8],
@@ -82,7 +77,32 @@ pub(crate) fn edit_request(
     via: &Via,
     edits: &mut Edits,
 ) {
+    edits.clear();
     let plan = &forward.upstream.plan;
+    let mut has_host = false;
+    for (index, field) in request.fields.iter().enumerate() {
+        match field.known {
+            KnownField::Host => {
+                has_host = true;
+                if forward.new_host {
+                    edits.replace_value(index, &plan.host_field);
+                }
+            }
+            KnownField::MaxForwards if counts_forwards(request.method) => {
+                // The survey has refused what has no number.
+                let left = forwards_left(field.value.of(bytes)).unwrap_or_default();
+                edits.replace_value(index, left.to_string().as_bytes());
+            }
+            // Sent on as they are, since what they say holds for the next connection too.
+            KnownField::TransferEncoding => {}
+            KnownField::Upgrade if request.upgrade => {}
+            _ if field.hop_by_hop => edits.remove(index),
+            _ => {}
+        }
+    }
+    if !has_host {
+        edits.insert("Host", &plan.host_field);
+    }
     if forward.new_target || request.version == Version::Http10 {
         let path = forward.target.of(bytes);
         // `OPTIONS http://host` asks about the server as a whole (RFC 9112 §3.2.4).
@@ -92,11 +112,6 @@ pub(crate) fn edit_request(
         let prefix: &[u8] = if is_asterisk || !forward.path_prefix { b"" } else { &plan.path_prefix };
         let slash: &[u8] = if is_asterisk || path.first() == Some(&b'/') { b"" } else { b"/" };
         edits.start_line(&[request.method_text.of(bytes), b" ", prefix, slash, path, b" HTTP/1.1"]);
-    }
-    match request.fields.iter().position(|field| field.known == KnownField::Host) {
-        Some(index) if forward.new_host => edits.replace_value(index, &plan.host_field),
-        Some(_) => {}
-        None => edits.insert("Host", &plan.host_field),
     }
     if request.upgrade {
         edits.insert("Connection", b"upgrade");
@@ -136,6 +151,7 @@ pub(crate) fn edit_response(
     via: &Via,
     edits: &mut Edits,
 ) {
+    edits.clear();
     let mut dated = response.status < 200;
     for (index, field) in response.fields.iter().enumerate() {
         dated |= field.known == KnownField::Date;

@@ -31,6 +31,9 @@ pub(crate) enum PipeError {
     SinkGone,
 }
 
+/// What all pipes of a worker use: its buffers, and the trailers that may pass.
+pub(crate) type Shared<'a> = (&'a BufferPool, &'a TrailerNames);
+
 /// One direction of a body. Reused from exchange to exchange.
 #[derive(Debug)]
 pub(crate) struct Pipe {
@@ -38,8 +41,6 @@ pub(crate) struct Pipe {
     chunked: bool,
     spans: Vec<Span>,
     trailers: Vec<u8>,
-    /// Where small messages are put together.
-    gathered: Vec<u8>,
     /// Framed bytes that the other side did not take at once.
     backlog: Vec<u8>,
     backlog_sent: usize,
@@ -58,7 +59,6 @@ impl Default for Pipe {
             chunked: false,
             spans: Vec::new(),
             trailers: Vec::new(),
-            gathered: Vec::new(),
             backlog: Vec::new(),
             backlog_sent: 0,
             held: false,
@@ -119,12 +119,12 @@ impl Pipe {
         cx: &mut Context<'_>,
         head: Option<&Rendering<'_>>,
         input: &[u8],
-        names: &TrailerNames,
         sink: &mut Stream,
+        shared: Shared<'_>,
     ) -> Result<usize, PipeError> {
         self.spans.clear();
         let used = self.decoder.decode(input, &mut self.spans).map_err(PipeError::Malformed)?;
-        self.emit(cx, head, input, names, sink)?;
+        self.emit(cx, head, input, sink, shared)?;
         Ok(used)
     }
 
@@ -134,8 +134,8 @@ impl Pipe {
         cx: &mut Context<'_>,
         head: Option<&Rendering<'_>>,
         input: &[u8],
-        names: &TrailerNames,
         sink: &mut Stream,
+        (buffers, names): Shared<'_>,
     ) -> Result<(), PipeError> {
         let data_len: usize = self.spans.iter().map(|span| span.len()).sum();
         let ends = self.chunked && self.decoder.is_done();
@@ -150,10 +150,11 @@ impl Pipe {
             trailers: ends.then_some(&self.trailers),
         };
         if message.max_len(data_len) <= GATHER_BYTES_MAX {
-            self.gathered.clear();
-            message.for_each_piece(|piece| self.gathered.extend_from_slice(piece));
-            let sent = send_now(cx, &[IoSlice::new(&self.gathered)], &self.backlog, sink)?;
-            self.backlog.extend_from_slice(&self.gathered[sent..]);
+            let mut gathered = buffers.gathered.borrow_mut();
+            gathered.clear();
+            message.for_each_piece(|piece| gathered.extend_from_slice(piece));
+            let sent = send_now(cx, &[IoSlice::new(&gathered)], &self.backlog, sink)?;
+            self.backlog.extend_from_slice(&gathered[sent..]);
             self.moved_bytes += sent as u64;
         } else {
             let mut slices = SmallVec::<[IoSlice<'_>; 16]>::new();
@@ -178,7 +179,7 @@ impl Pipe {
         source: &mut Stream,
         (buffer, keep): (&mut Buffer, usize),
         sink: &mut Stream,
-        (buffers, names): (&BufferPool, &TrailerNames),
+        shared: Shared<'_>,
     ) -> Poll<Result<(), PipeError>> {
         loop {
             ready!(self.poll_backlog(cx, sink))?;
@@ -187,7 +188,7 @@ impl Pipe {
             }
             if buffer.is_full() {
                 // A head that fills the buffer leaves no place for the body. There is more where this came from, too.
-                buffers.grow(buffer, 2 * STREAM_BYTES);
+                shared.0.grow(buffer, 2 * STREAM_BYTES);
             }
             if buffer.filled().len() == keep {
                 let received =
@@ -197,16 +198,16 @@ impl Pipe {
                 if received == 0 {
                     self.decoder.end_of_input().map_err(PipeError::Malformed)?;
                     self.spans.clear();
-                    self.emit(cx, None, &[], names, sink)?;
+                    self.emit(cx, None, &[], sink, shared)?;
                     continue;
                 }
             }
             let full = buffer.is_full();
-            let used = self.send(cx, None, &buffer.filled()[keep..], names, sink)?;
+            let used = self.send(cx, None, &buffer.filled()[keep..], sink, shared)?;
             buffer.remove(keep, keep + used);
             if full && buffer.filled().len() == keep {
                 // There is more where this came from: fewer, larger pieces.
-                buffers.grow(buffer, STREAM_BYTES);
+                shared.0.grow(buffer, STREAM_BYTES);
             }
         }
     }

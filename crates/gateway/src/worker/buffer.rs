@@ -65,6 +65,8 @@ impl Buffer {
 pub(crate) struct BufferPool {
     spare: RefCell<Vec<Box<[u8]>>>,
     spare_stream: RefCell<Vec<Box<[u8]>>>,
+    /// Where small messages are put together: one place for all of a worker's, which the processor then keeps at hand.
+    pub gathered: RefCell<Vec<u8>>,
 }
 
 impl BufferPool {
