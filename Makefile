@@ -26,7 +26,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run build test lint doc check instructions fuzz deny footprint clean
+.PHONY: help run build test lint doc check instructions fuzz deny lab footprint clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,11 +45,11 @@ build: ## Build the release binary
 test: lint doc check instructions ## Install what the tests need, then run everything that a change must pass
 	@$(say) "All passed"
 
-lint: $(PEERS)/python ## Format, clippy, the experiments' Python, and the list of dependencies
+lint: $(PEERS)/python ## Format, clippy, the Python of experiments and notebooks, and the list of dependencies
 	@$(say) "Format"
 	@cargo fmt --all --check
-	@.venv/bin/ruff format --quiet --check experiments
-	@.venv/bin/ruff check --quiet experiments
+	@.venv/bin/ruff format --quiet --check experiments notebooks
+	@.venv/bin/ruff check --quiet experiments notebooks
 	@scripts/check-dependencies
 	@scripts/need cc=gcc
 	@$(say) "Clippy"
@@ -61,8 +61,8 @@ doc: ## Build the code's documentation, without warnings
 
 # Binaries and tests are built in one go, so that both see one set of features and nothing is compiled twice.
 check: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/python $(PEERS)/node ## Unit, property and end-to-end tests
-	@$(say) "Checking for the end-to-end tests' peers: curl, ab, nginx, openssl"
-	@scripts/need curl ab=apache2-utils nginx openssl
+	@$(say) "Checking for the end-to-end tests' peers: curl, ab, wrk, siege, nginx, openssl, chromium"
+	@scripts/need curl ab=apache2-utils wrk siege nginx openssl chromium
 	@$(say) "Building Egret and its tests"
 	@cargo build --locked --workspace --bins --tests
 	@$(say) "Unit, property and end-to-end tests"
@@ -95,6 +95,14 @@ deny: $(PEERS)/cargo-deny-$(CARGO_DENY) ## Licences, duplicates, sources and adv
 		echo 'The advisory database cannot be reached from here: not checked.'; \
 	fi
 
+EXPERIMENT ?= modes
+lab: export PATH := $(CURDIR)/$(PEERS)/bin:$(CURDIR)/$(PEERS)/envoy/envoy/_bin:$(abspath $(TARGET))/footprint:$(PATH)
+lab: build ## Run an experiment and leave a report in results/ (EXPERIMENT=modes; FULL=1 for more than a quick look)
+	@$(say) "Checking for ab, wrk and nginx"
+	@scripts/need ab=apache2-utils wrk nginx
+	@$(say) "Running $(EXPERIMENT): keep the machine to itself"
+	@$(TARGET)/release/egret lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick)
+
 footprint: build $(PEERS)/envoy ## Measure Egret beside a byte relay, nginx, HAProxy and Envoy (CASE, ROUNDS, SECONDS, QUICK=1)
 	@$(say) "Checking for nginx, HAProxy, wrk and ab"
 	@scripts/need cc=gcc nginx haproxy wrk ab=apache2-utils openssl taskset=util-linux
@@ -116,11 +124,11 @@ $(PEERS)/go-httpbin-$(GO_HTTPBIN):
 	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/mccutchen/go-httpbin/v2/cmd/go-httpbin@v$(GO_HTTPBIN)
 	@touch $@
 
-$(PEERS)/python: tests/peers/requirements.txt
-	@$(say) "Installing Python clients and ruff into .venv"
+$(PEERS)/python: tests/peers/requirements.txt notebooks/requirements.txt
+	@$(say) "Installing Python clients, the notebook's libraries and ruff into .venv"
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || scripts/need +python3-venv
 	@$(PYTHON) -m venv .venv
-	@.venv/bin/pip install --quiet --root-user-action=ignore --disable-pip-version-check --requirement $<
+	@.venv/bin/pip install --quiet --root-user-action=ignore --disable-pip-version-check $(addprefix --requirement ,$^)
 	@mkdir -p $(PEERS) && touch $@
 
 $(PEERS)/node: tests/peers/node/package-lock.json

@@ -13,6 +13,8 @@ mod scenarios {
     mod control;
     mod dns;
     mod egress;
+    mod lab_report;
+    mod lab_run;
     mod limits;
     mod loops;
     mod reload;

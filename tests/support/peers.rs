@@ -206,3 +206,32 @@ pub fn node(script: &str, proxy: &str, arguments: &[&str]) -> String {
             .args(arguments),
     )
 }
+
+/// Shows a page in headless Chromium with these switches and takes what it printed.
+pub fn chromium<const N: usize>(switches: [&str; N], page: &Path) -> String {
+    let profile = Directory::default();
+    let mut command = client(located("chromium", ".peers/bin/chromium"));
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+    ]);
+    command.arg(format!("--user-data-dir={}", profile.path().display()));
+    run_well(command.args(switches).arg(format!("file://{}", page.display())))
+}
+
+/// Executes a notebook of `notebooks/` with these variables; what it makes goes into `out`.
+pub fn notebook(name: &str, variables: &[(&str, &Path)], out: &Path) {
+    let python = root().join(".venv/bin/python");
+    assert!(python.exists(), "the notebook's Python is not installed: run `make check`, which installs it");
+    let mut command = client(python);
+    command.args(["-m", "nbconvert", "--execute", "--to", "notebook", "--output-dir"]).arg(out);
+    command.envs(variables.iter().copied()).env("MPLBACKEND", "Agg");
+    // Each kernel's connection file and each tool's cache in a place of its own: tests run side by side.
+    for variable in ["JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "MPLCONFIGDIR"] {
+        command.env(variable, out);
+    }
+    run_well(command.arg(root().join("notebooks").join(name)));
+}

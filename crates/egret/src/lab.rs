@@ -13,15 +13,15 @@ use crate::{Failure, cli};
 /// What `egret lab` can be asked to do.
 #[derive(Debug, Subcommand)]
 pub enum Lab {
-    /// Run an experiment: every scenario, round by round, into a results folder.
+    /// Run an experiment: every scenario, round by round, into a results folder with a report.
     ///
     /// Each turn starts provider and proxy afresh, waits until they answer, warms up and measures. Stopped by Ctrl-C or by a
     /// failure, the folder keeps the turns that ended and is called `.partial`; `--resume` goes on with it. Keep the machine
     /// to itself meanwhile.
     Run(RunArguments),
-    /// Make a results folder's report: `report.html`, which needs nothing beside it, and its charts as SVG files in `charts/`.
+    /// Make a results folder's report anew: `report.html`, which needs nothing beside it, and its charts as SVG files in `charts/`.
     ///
-    /// Prints the verdict. A run that was stopped can be reported too; its report says that it is not whole.
+    /// Prints the verdict. A run that was stopped has no report yet; made by this, it says that it is not whole.
     Report {
         /// The results folder.
         directory: PathBuf,
@@ -98,19 +98,16 @@ fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let mut stderr = std::io::stderr();
     let live = stderr.is_terminal();
     let results = run.and_then(|run| run.go(&interrupt, &mut stderr, live))?;
-    let summary = report::summarise(&results)?;
+    let summary = report::report(&results)?;
     let results = results.finish()?;
     let directory = results.directory.display();
-    cli::print(&format!(
-        "\n{}\nResults: {directory}\nCharts:  egret lab report {directory}\n",
-        told(&summary)
-    ))
+    cli::print(&format!("\n{}\nReport: {directory}/report.html\n", told(&summary)))
 }
 
 fn report(directory: &Path) -> Result<(), Failure> {
     let results = Results::open(directory)?;
-    let (page, summary) = report::report(&results)?;
-    cli::print(&format!("{}\nReport: {}\n", told(&summary), page.display()))
+    let summary = report::report(&results)?;
+    cli::print(&format!("{}\nReport: {}/report.html\n", told(&summary), results.directory.display()))
 }
 
 fn compare(first: &Path, second: &Path, tolerance: u8, any: bool) -> Result<(), Failure> {

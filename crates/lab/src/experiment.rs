@@ -19,7 +19,7 @@ mod results;
 mod run;
 mod template;
 
-pub use client::ClientKind;
+pub use client::{ClientKind, Figures};
 pub use config::{
     CaseConfig, ClientConfig, Experiment, ProviderConfig, ProviderKind, QuickConfig, ScenarioConfig,
 };

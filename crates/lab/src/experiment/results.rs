@@ -8,6 +8,7 @@
 //!   turns/01-CASE-SCENARIO/  a turn: turn.json, percentiles.csv, samples.csv, what every part printed
 //!   percentiles/           the median of the rounds, for each scenario, as ab writes it
 //!   summary.json           what all of it says
+//!   report.html, charts/   the same to look at
 //! ```
 
 use std::collections::BTreeMap;

@@ -90,19 +90,20 @@ fn footprint(baseline: &str, case: &CaseSummary, scenario: &ScenarioSummary) -> 
         return Some(format!("`{name}` answers {} {baseline}'s requests per second.", times(&ratio)));
     };
     let rounds = scenario.rounds;
-    let tail = if p99.is_firm() {
-        format!("({} confidence, {rounds} rounds)", percent(p99.confidence))
-    } else {
-        format!("({rounds} round{}: too few to be sure)", if rounds == 1 { "" } else { "s" })
-    };
-    Some(format!("`{name}` {}; {} {tail}.", added(p99, "p99", baseline), added(p50, "p50", baseline)))
+    if !p99.is_firm() {
+        let (p99, p50) = (signed_ms(p99), signed_ms(p50));
+        let rounds = if rounds == 1 { "1 round".into() } else { format!("{rounds} rounds") };
+        return Some(format!(
+            "`{name}`: about {p99} at p99 and {p50} at p50 from {baseline} ({rounds}: too few to be sure)."
+        ));
+    }
+    let confidence = percent(p99.confidence);
+    let (p99, p50) = (added(p99, "p99", baseline), added(p50, "p50", baseline));
+    Some(format!("`{name}` {p99}; {p50} ({confidence} confidence, {rounds} rounds)."))
 }
 
 /// `adds 0.11 ms ± 0.03 at p99`
 fn added(estimate: &Estimate, at: &str, baseline: &str) -> String {
-    if !estimate.is_firm() {
-        return format!("differs from {baseline} by about {} at {at}", signed_ms(estimate));
-    }
     if !estimate.excludes(0.0) {
         return format!("cannot be told from {baseline} at {at}: {}", signed_ms(estimate));
     }

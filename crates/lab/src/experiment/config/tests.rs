@@ -89,3 +89,20 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         assert!(report.contains(expected), "\n{report}\n--- is not\n{expected}\n");
     }
 }
+
+#[test]
+fn every_experiment_that_ships_is_good_and_quick_within_a_minute() {
+    let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments"));
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|ending| ending == "yaml")).collect();
+    assert!(files.len() >= 6, "{files:?}");
+    for file in files {
+        let (experiment, _) = Experiment::read(&file).unwrap_or_else(|report| panic!("{report}"));
+        let quick = experiment.quick();
+        let steps = crate::experiment::plan::steps(&quick);
+        let time = crate::experiment::plan::estimate(&quick, &steps)
+            .expect("what a quick run takes is known beforehand");
+        assert!(time <= std::time::Duration::from_mins(1), "{}: {time:?}", file.display());
+    }
+}

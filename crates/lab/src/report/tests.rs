@@ -1,0 +1,220 @@
+//! Reports of made-up runs: the figures are known, so the words and the charts can be held against them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::*;
+use crate::experiment::{Experiment, Figures, Machine, Metadata, ProcessFigures, Turn};
+
+/// A run whose turns answer in `time(case, scenario, round, percentile)` ms; proxies use `cpu_us` for each request.
+fn run(text: &str, cpu_us: f64, time: impl Fn(usize, usize, u32, usize) -> f64) -> Results {
+    let experiment = Experiment::parse("e.yaml", text, Path::new(".")).unwrap();
+    let mut turns = Vec::new();
+    for round in 1..=experiment.rounds {
+        for (case_index, case) in experiment.cases.iter().enumerate() {
+            for (index, scenario) in experiment.scenarios.iter().enumerate() {
+                let cpu_us_per_request = cpu_us * f64::from(u32::try_from(index).unwrap());
+                let proxy = ProcessFigures {
+                    cpu_s: 1.0,
+                    cpu_us_per_request,
+                    memory_bytes_max: 8 << 20,
+                    memory_bytes_end: 8 << 20,
+                };
+                let percentiles_ms =
+                    (0..=100).map(|percent| time(case_index, index, round, percent)).collect();
+                let rate = experiment.client(case).requests_per_second.map_or(500.0, f64::from);
+                let figures = Figures {
+                    requests: 1000,
+                    requests_per_second: rate,
+                    duration_s: 2.0,
+                    percentiles_ms,
+                    ..Figures::default()
+                };
+                let processes =
+                    if index == 0 { BTreeMap::new() } else { BTreeMap::from([("proxy".to_owned(), proxy)]) };
+                turns.push(Turn {
+                    round,
+                    case: case.name.clone(),
+                    scenario: scenario.name.clone(),
+                    started: format!("2026-11-22T00:00:{round:02}Z"),
+                    figures,
+                    processes,
+                    load_average: 0.0,
+                });
+            }
+        }
+    }
+    let metadata = Metadata {
+        version: Metadata::VERSION,
+        name: "e".into(),
+        quick: false,
+        started: vec!["2026-11-22T00:00:00Z".into()],
+        ended: None,
+        command: "egret lab run e.yaml".into(),
+        here: PathBuf::new(),
+        commit: None,
+        versions: BTreeMap::new(),
+        egret: String::new(),
+        left_out: BTreeMap::new(),
+        machine: Machine { cores: 2, ..Machine::default() },
+        pinned: BTreeMap::from([("proxy".to_owned(), 1)]),
+        load_average_before: 0.0,
+        experiment,
+    };
+    Results { directory: PathBuf::new(), metadata, turns }
+}
+
+fn percent_f64(percent: usize) -> f64 {
+    f64::from(u32::try_from(percent).unwrap())
+}
+
+fn scenario_f64(scenario: usize) -> f64 {
+    percent_f64(scenario)
+}
+
+/// The machine drifts by 10 ms a round; the second scenario adds 0.1 ms, and as much noise again in hundredths.
+fn drifting(_: usize, scenario: usize, round: u32, percent: usize) -> f64 {
+    let round = f64::from(round);
+    150.0 + 10.0 * round + percent_f64(percent) / 10.0 + scenario_f64(scenario) * (0.1 + round / 100.0)
+}
+
+const TWO: &str =
+    "title: t\nprovider: {}\nscenarios: [{ name: direct }, { name: proxy, command: [x] }]\nrounds: 5\n";
+
+#[test]
+fn what_is_added_is_told_though_the_machine_drifts() {
+    let summary = Summary::of(&run(TWO, 20.0, drifting));
+    let proxy = summary.cases[0].scenario("proxy").unwrap();
+    assert_eq!((proxy.response_ms.len(), proxy.added_ms.len()), (101, 101));
+    assert!((proxy.added_ms[99].value - 0.13).abs() < 1e-9);
+    assert_eq!(
+        summary.verdict,
+        ["`proxy` adds 0.130 ms ± 0.020 at p99; adds 0.130 ms ± 0.020 at p50 (94 % confidence, 5 rounds)."]
+    );
+    assert_eq!(summary.doubts, Vec::<String>::new());
+    assert!(proxy.percentiles_csv().starts_with("Percentage served,Time in ms\n0,180.130\n"));
+    assert_eq!(proxy.percentiles_csv().lines().count(), 102);
+}
+
+#[test]
+fn no_difference_and_too_few_rounds_are_called_so() {
+    let same = Summary::of(&run(TWO, 20.0, |_, scenario, round, _| {
+        150.0 + scenario_f64(scenario) * (f64::from(round) - 3.0) / 10.0
+    }));
+    assert!(
+        same.verdict[0].starts_with("`proxy` cannot be told from direct at p99: +0.00 ms ± 0.20;"),
+        "{:?}",
+        same.verdict
+    );
+    let few = Summary::of(&run(&TWO.replace("rounds: 5", "rounds: 3"), 20.0, drifting));
+    assert!(few.verdict[0].ends_with("(3 rounds: too few to be sure)."), "{:?}", few.verdict);
+    assert!(few.doubts[0].contains("Fewer than 5 rounds"), "{:?}", few.doubts);
+}
+
+const DELAYS: &str = "title: t\nprovider: { path: '/delay/@{delay_s}' }\n\
+    scenarios: [{ name: direct }, { name: proxy, command: [x] }]\nrounds: 5\n\
+    cases: [{ name: a, delay: 200ms }, { name: b, delay: 300ms }, { name: c, delay: 1s }]\n";
+
+#[test]
+fn growth_with_provider_time_is_told_from_none() {
+    let delays = [0.2, 0.3, 1.0];
+    let grows = Summary::of(&run(DELAYS, 20.0, |case, scenario, _, _| {
+        delays[case] * 1e3 + scenario_f64(scenario) * (1.0 + 2.0 * delays[case])
+    }));
+    let p99 = grows.slopes.iter().find(|slope| slope.percentile == 99).unwrap();
+    assert!((p99.ms_per_s.value - 2.0).abs() < 1e-9 && (p99.spread_ms - 1.6).abs() < 1e-9, "{p99:?}");
+    assert!(
+        grows.verdict[0].starts_with("`proxy` is correlated with provider time: p50 +2.000 ms ± 0.000"),
+        "{:?}",
+        grows.verdict
+    );
+    let level = Summary::of(&run(DELAYS, 20.0, |case, scenario, round, _| {
+        let noise = if (case + usize::try_from(round).unwrap()).is_multiple_of(2) { 0.1 } else { -0.1 };
+        delays[case] * 1e3 + scenario_f64(scenario) * (1.0 + noise)
+    }));
+    assert!(
+        level.verdict[0].starts_with("`proxy`: no correlation with provider time (p50 "),
+        "{:?}",
+        level.verdict
+    );
+}
+
+const RATES: &str = "title: t\nprovider: {}\nscenarios: [{ name: direct }, { name: proxy, command: [x] }]\nrounds: 5\n\
+    cases: [{ name: a, client: { requests_per_second: 1000 } }, { name: b, client: { requests_per_second: 2000 } },\n\
+    { name: c, client: { requests_per_second: 4000 } }]\n";
+
+#[test]
+fn the_knee_is_the_last_rate_that_is_carried() {
+    let summary = Summary::of(&run(
+        RATES,
+        20.0,
+        |case, scenario, _, _| if case == 2 && scenario == 1 { 80.0 } else { 2.0 },
+    ));
+    assert_eq!(
+        summary.verdict[..2],
+        [
+            "`direct` carries 4000 requests/s with p99 within 3 × that of the lowest rate, and no knee was reached.",
+            "`proxy` carries 2000 requests/s with p99 within 3 × that of the lowest rate, and the next rate is beyond its knee.",
+        ]
+    );
+}
+
+#[test]
+fn every_chart_has_its_lines_axes_and_units() {
+    let results = run(DELAYS, 20.0, drifting);
+    let summary = Summary::of(&results);
+    let charts = page::charts(&summary);
+    let named = |name: &str| charts.iter().find(|chart| chart.name == name).unwrap().file();
+    let count = |text: &str, what: &str| text.matches(what).count();
+    for (name, lines, units) in [
+        ("provider-time-proxy", 4, ["provider time, ms", "added to direct, ms"]),
+        ("a-response", 2, ["share of requests answered within, %", "response time, ms"]),
+        ("a-added", 1, ["share of requests answered within, %", "added to direct, ms"]),
+    ] {
+        let svg = named(name);
+        assert_eq!(count(&svg, "<g class=\"line "), lines, "{name}");
+        let entries = lines + usize::from(units[1].starts_with("added"));
+        assert_eq!(count(&svg, "<g class=\"entry "), entries, "{name}");
+        assert!(units.iter().all(|unit| svg.contains(&format!(">{unit}</text>"))), "{name}");
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
+        assert_eq!(count(&svg, "<g "), count(&svg, "</g>"), "{name}");
+    }
+    assert_eq!(count(&named("c-throughput"), "<g class=\"bar "), 2);
+    assert_eq!(count(&named("c-cpu"), "<g class=\"bar "), 1);
+    let page = page::page(&results, &summary, &charts);
+    assert_eq!(count(&page, "<svg "), charts.len());
+    assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("<link"));
+}
+
+#[test]
+fn two_runs_differ_where_they_surely_do_and_by_more_than_the_tolerance() {
+    let noisy = |offset: f64| {
+        move |_: usize, scenario: usize, round: u32, _: usize| {
+            10.0 + f64::from(round) / 100.0 + scenario_f64(scenario) * offset
+        }
+    };
+    let a = Summary::of(&run(TWO, 20.0, noisy(1.0)));
+    let same = compare(&a, &a, 0.05);
+    assert!(
+        !same.differs()
+            && same.to_string().ends_with("do not differ: nothing changed surely and by more than 5 %.\n")
+    );
+    let b = Summary::of(&run(TWO, 25.0, noisy(2.0)));
+    let worse = compare(&a, &b, 0.05);
+    assert!(worse.is_worse(), "{worse}");
+    let figures: Vec<&str> =
+        worse.differences.iter().filter(|found| found.is_worse(0.05)).map(|found| found.figure).collect();
+    assert_eq!(figures, ["added p50 ms", "added p99 ms", "p50 ms", "p99 ms", "CPU µs/request"]);
+    let better = compare(&b, &a, 0.05);
+    assert!(better.differs() && !better.is_worse(), "{better}");
+    assert!(!compare(&a, &b, 0.5).differs());
+}
+
+#[test]
+fn what_only_one_run_has_is_named() {
+    let a = Summary::of(&run(TWO, 20.0, drifting));
+    let mut b = a.clone();
+    b.cases[0].scenarios.pop();
+    assert_eq!(compare(&a, &b, 0.05).unmatched, ["default proxy: only in the first"]);
+    assert_eq!(compare(&b, &a, 0.05).unmatched, ["default proxy: only in the second"]);
+}

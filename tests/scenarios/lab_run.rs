@@ -1,0 +1,275 @@
+//! `egret lab run`: experiments from file to folder, stopped and resumed, and what is said when something fails.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use egret_tests::egret::egret;
+use egret_tests::process::{Directory, Process, run};
+use egret_tests::wait;
+use serde_json::Value;
+
+/// An Egret that passes traffic on to the provider.
+const NO_FLOW: &str = "gateway:\n  listen: [{ address: \"127.0.0.1:@{port}\", provider: api }]\n  workers: 1\n\
+    control: { listen: \"127.0.0.1:@{control_port}\" }\n\
+    providers: { api: { url: \"http://127.0.0.1:@{provider_port}\" } }\n";
+
+/// Few enough requests for a test.
+const SMALL: &str = "client: { kind: ab, requests: 60, concurrency: 5, warm_up_requests: 5 }\n";
+
+/// An experiment's file, beside the config that its scenarios may name.
+fn experiment(directory: &Directory, text: &str) -> PathBuf {
+    directory.write("no-flow.yaml", NO_FLOW);
+    directory.write("small.yaml", format!("title: A small run\n{text}"))
+}
+
+fn lab(arguments: &[&Path]) -> Command {
+    let mut command = egret(["lab", "run"]);
+    command.args(arguments);
+    command
+}
+
+/// Runs it: exit code, and what it said.
+fn outcome(mut command: Command) -> (i32, String) {
+    let output = run(&mut command);
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn json(file: impl AsRef<Path>) -> Value {
+    let text = std::fs::read_to_string(file.as_ref())
+        .unwrap_or_else(|error| panic!("{}: {error}", file.as_ref().display()));
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The turns that a folder keeps, by name.
+fn turns(results: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(results.join("turns")).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| !name.ends_with(".partial"));
+    names.sort();
+    names
+}
+
+#[test]
+fn a_run_leaves_a_folder_that_says_what_was_under_test() {
+    let directory = Directory::default();
+    let file = experiment(
+        &directory,
+        &format!(
+            "provider: {{ path: /get }}\n{SMALL}rounds: 2\nscenarios: [{{ name: direct }}, {{ name: no-flow, egret: no-flow.yaml }}]\n"
+        ),
+    );
+    let out = directory.join("out");
+    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &out]));
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("2 scenarios, 2 rounds: 4 turns") && said.contains(" left"), "{said}");
+    assert_eq!(
+        turns(&out),
+        ["01-default-direct", "01-default-no-flow", "02-default-direct", "02-default-no-flow"]
+    );
+    assert!(!directory.join("out.partial").exists());
+
+    let metadata = json(out.join("metadata.json"));
+    assert_eq!(metadata["experiment"]["title"], "A small run");
+    assert!(metadata["versions"]["ab"].as_str().unwrap().contains("ApacheBench"), "{metadata}");
+    assert!(metadata["machine"]["kernel"].as_str().unwrap().starts_with("Linux "));
+    assert!(metadata["ended"].is_string() && metadata["load_average_before"].is_number());
+
+    let turn = json(out.join("turns/02-default-no-flow/turn.json"));
+    assert_eq!((&turn["requests"], &turn["failed"]), (&60.into(), &0.into()));
+    assert_eq!(turn["percentiles_ms"].as_array().unwrap().len(), 101);
+    for part in ["client", "provider", "proxy"] {
+        let cpu = &turn["processes"][part]["cpu_us_per_request"];
+        assert!(part == "client" || cpu.is_number(), "{part}: {turn}");
+    }
+    assert!(turn["processes"]["proxy"]["memory_bytes_max"].as_u64().unwrap() > 1 << 20);
+    let log = std::fs::read_to_string(out.join("turns/02-default-no-flow/proxy.log")).unwrap();
+    assert!(log.contains("gateway listening"), "{log}");
+    let csv = std::fs::read_to_string(out.join("percentiles/default-no-flow.csv")).unwrap();
+    assert!(csv.starts_with("Percentage served,Time in ms\n0,") && csv.lines().count() == 102, "{csv}");
+    assert_eq!(json(out.join("summary.json"))["cases"][0]["scenarios"][1]["rounds"], 2);
+    assert_eq!(std::fs::read_to_string(out.join("configs/no-flow.yaml")).unwrap(), NO_FLOW);
+}
+
+#[test]
+fn other_proxies_providers_and_clients_take_part() {
+    let directory = Directory::default();
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments");
+    let nginx = "[nginx, -e, stderr, -p, \"@{directory}\", -c, \"@{config}\"]";
+    let file = experiment(
+        &directory,
+        &format!(
+            "provider: {{ kind: command, command: {nginx}, config: {shipped}/configs/file-provider.conf }}\n\
+             client: {{ duration: 1s, concurrency: 5, warm_up_requests: 10 }}\nrounds: 1\n\
+             cases: [{{ name: wrk, client: {{ kind: wrk, keep_alive: true }} }}, {{ name: siege, client: {{ kind: siege }} }}]\n\
+             scenarios:\n  - {{ name: nginx, command: {nginx}, config: {shipped}/configs/nginx.conf }}\n\
+             \x20 - {{ name: nobody, command: [no-such-proxy], optional: true }}\n"
+        ),
+    );
+    std::fs::create_dir(directory.join("www")).unwrap();
+    std::fs::copy(format!("{shipped}/www/110.txt"), directory.join("www/110.txt")).unwrap();
+    let out = directory.join("out");
+    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &out]));
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("left out: nobody (`no-such-proxy` is not installed)"), "{said}");
+    let wrk = json(out.join("turns/01-wrk-nginx/turn.json"));
+    assert!(wrk["requests_per_second"].as_f64().unwrap() > 100.0 && wrk["failed"] == 0, "{wrk}");
+    assert_eq!(wrk["percentiles_ms"].as_array().unwrap().len(), 101);
+    let siege = json(out.join("turns/01-siege-nginx/turn.json"));
+    assert!(siege["requests"].as_u64().unwrap() > 50 && siege["failed"] == 0, "{siege}");
+    assert_eq!(siege["percentiles_ms"].as_array().unwrap().len(), 0);
+    assert!(wrk["processes"]["proxy"]["cpu_s"].as_f64().unwrap() > 0.0, "{wrk}");
+}
+
+#[test]
+fn a_wrong_file_is_refused_with_its_place_before_anything_starts() {
+    let directory = Directory::default();
+    let out = directory.join("out");
+    let file = experiment(&directory, "provider: {}\nscenarois: [{ name: direct }]\nrounds: many\n");
+    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &out]));
+    assert_eq!(code, 2, "{said}");
+    for told in [
+        "small.yaml:3:1: scenarois: unknown key",
+        "did you mean `scenarios`?",
+        "small.yaml:4:9: rounds: expected",
+    ] {
+        assert!(said.contains(told), "{told:?} is not in\n{said}");
+    }
+    assert_eq!(outcome(lab(&[Path::new("/no/such.yaml")])).0, 2);
+    assert_eq!(outcome(lab(&[])).0, 2);
+    assert!(!out.exists() && !directory.join("out.partial").exists());
+}
+
+#[test]
+fn what_is_there_is_not_overwritten() {
+    let directory = Directory::default();
+    let file = experiment(&directory, &format!("provider: {{}}\n{SMALL}scenarios: [{{ name: direct }}]\n"));
+    let kept = directory.write("kept", "mine");
+    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), kept.parent().unwrap()]));
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("is there already"), "{said}");
+    assert_eq!(std::fs::read_to_string(kept).unwrap(), "mine");
+}
+
+#[test]
+fn a_proxy_that_does_not_start_is_quoted() {
+    let directory = Directory::default();
+    let file = experiment(
+        &directory,
+        &format!(
+            "provider: {{}}\n{SMALL}rounds: 1\nscenarios:\n  - {{ name: direct }}\n\
+             \x20 - {{ name: broken, command: [sh, -c, \"echo no such option: --fast >&2; exit 3\"] }}\n"
+        ),
+    );
+    let out = directory.join("out");
+    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &out]));
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("the proxy of `broken` did not start (exit status: 3)"), "{said}");
+    assert!(said.contains("no such option: --fast") && said.contains("1 of 2 turns are kept"), "{said}");
+    assert!(!out.exists(), "it looks whole");
+    assert_eq!(turns(&directory.join("out.partial")), ["01-default-direct"]);
+    let missing =
+        experiment(&directory, "provider: {}\nscenarios: [{ name: x, command: [no-such-proxy] }]\n");
+    let (code, said) = outcome(lab(&[&missing, "--out".as_ref(), &directory.join("never")]));
+    assert_eq!(code, 1);
+    assert!(said.contains("the scenario `x` needs `no-such-proxy`, which is not installed"), "{said}");
+    assert!(!directory.join("never.partial").exists());
+}
+
+#[test]
+fn a_provider_that_answers_with_errors_is_told_before_it_is_measured() {
+    let directory = Directory::default();
+    let file = experiment(
+        &directory,
+        &format!("provider: {{ path: /status/503 }}\n{SMALL}scenarios: [{{ name: direct }}]\n"),
+    );
+    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &directory.join("out")]));
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains("failures in a warm-up of") && said.contains("/status/503: is the path right?"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_provider_that_dies_while_it_is_measured_ends_the_run() {
+    let directory = Directory::default();
+    let file = experiment(
+        &directory,
+        "provider:\n  kind: command\n  path: /delay/0.2\n\
+         \x20 command: [sh, -c, 'echo $$ > \"@{here}/pid\"; exec \"@{egret}\" provider --listen 127.0.0.1:@{port}']\n\
+         client: { kind: ab, requests: 2000, concurrency: 5, warm_up_requests: 0 }\nrounds: 1\nscenarios: [{ name: direct }]\n",
+    );
+    let out = directory.join("out");
+    let mut lab = Process::start(&mut lab(&[&file, "--out".as_ref(), &out]));
+    let partial = directory.join("out.partial");
+    wait::until_true("it is measured", || {
+        partial.join("turns/01-default-direct.partial/measured/client.out").exists()
+    });
+    let pid = std::fs::read_to_string(directory.join("pid")).unwrap();
+    assert!(run(Command::new("sh").args(["-c", &format!("kill -9 {pid}")])).status.success());
+    assert_eq!(lab.until_ended().code(), Some(1));
+    let said = lab.said();
+    assert!(said.contains("the provider ended while it was measured (signal: 9"), "{said}");
+    assert!(said.contains("0 of 1 turns are kept") && !out.exists(), "{said}");
+    assert_eq!(turns(&partial), Vec::<String>::new());
+}
+
+#[test]
+fn a_run_that_is_interrupted_keeps_whole_turns_and_goes_on() {
+    let directory = Directory::default();
+    let file = experiment(
+        &directory,
+        "provider: { path: /delay/0.05 }\nclient: { kind: ab, requests: 100, concurrency: 5, warm_up_requests: 5 }\n\
+         rounds: 3\nscenarios: [{ name: direct }]\n",
+    );
+    let (out, partial) = (directory.join("out"), directory.join("out.partial"));
+    let mut stopped = Process::start(&mut lab(&[&file, "--out".as_ref(), &out]));
+    wait::until_true("a turn is kept", || partial.join("turns/01-default-direct").exists());
+    stopped.signal("INT");
+    assert_eq!(stopped.until_ended().code(), Some(1));
+    let said = stopped.said();
+    let kept = turns(&partial).len();
+    assert!(
+        said.contains(&format!("Stopped: {kept} of 3 turns are kept; go on with: egret lab run --resume ")),
+        "{said}"
+    );
+    assert!(kept < 3 && !out.exists());
+    let first = json(partial.join("turns/01-default-direct/turn.json"));
+
+    let (code, said) = outcome(lab(&["--resume".as_ref(), &partial]));
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(turns(&out).len(), 3);
+    assert_eq!(json(out.join("turns/01-default-direct/turn.json")), first);
+    assert_eq!(json(out.join("metadata.json"))["started"].as_array().unwrap().len(), 2);
+    assert!(!partial.exists());
+    let whole = run(egret(["lab", "list", "--experiments"])
+        .arg(directory.path())
+        .arg("--results")
+        .arg(directory.path()));
+    let listed = String::from_utf8(whole.stdout).unwrap();
+    assert!(listed.contains("A small run (3 turns)") && listed.contains("small.yaml"), "{listed}");
+}
+
+#[test]
+fn a_full_disk_is_told_and_nothing_looks_whole() {
+    let directory = Directory::default();
+    let file = experiment(
+        &directory,
+        &format!("provider: {{}}\n{SMALL}rounds: 1\nscenarios: [{{ name: direct }}]\n"),
+    );
+    let (out, partial) = (directory.join("out"), directory.join("out.partial"));
+    let (code, _) = outcome(lab(&[&file, "--out".as_ref(), &out]));
+    assert_eq!(code, 0);
+    // The device takes no byte, as a full disk does not; the last thing that a run writes goes there.
+    std::fs::rename(&out, &partial).unwrap();
+    std::fs::remove_dir_all(partial.join("turns/01-default-direct")).unwrap();
+    let before = std::fs::read(partial.join("metadata.json")).unwrap();
+    std::os::unix::fs::symlink("/dev/full", partial.join("metadata.json.partial")).unwrap();
+    let (code, said) = outcome(lab(&["--resume".as_ref(), &partial]));
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("metadata.json: the disk is full"), "{said}");
+    assert!(!out.exists() && std::fs::read(partial.join("metadata.json")).unwrap() == before);
+    assert_eq!(outcome(lab(&["--resume".as_ref(), &partial])).0, 0);
+    assert!(out.exists());
+}
