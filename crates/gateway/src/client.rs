@@ -48,7 +48,7 @@ impl Desk {
     /// Makes ready to send the request that has just been parsed.
     pub fn reset_up(&mut self) {
         let framing = self.request.framing;
-        self.up.reset(exchange::request_decoder(framing), framing == RequestFraming::Chunked);
+        self.up.reset(framing, framing == RequestFraming::Chunked);
     }
 }
 

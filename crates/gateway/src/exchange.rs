@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use egret_http1::{BodyDecoder, BodyError, Progress, RequestFraming, ResponseFraming, Version};
+use egret_http1::{BodyError, Progress, ResponseFraming, Version};
 use tracing::debug;
 
 use crate::client::{Client, Desk, End};
@@ -40,7 +40,7 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
     let view = client.worker.view();
     desk.reset_up();
     // Nothing of an exchange that ended badly may reach this client.
-    desk.down.reset(BodyDecoder::none(), false);
+    desk.down.reset(ResponseFraming::None, false);
     match route(client, desk, &view) {
         Ok(Route::Forward(forward)) => {
             let upstream = Rc::clone(&forward.upstream);
@@ -70,23 +70,6 @@ pub(crate) async fn refuse(
 ) -> End {
     let nowhere = Rc::clone(&view.nowhere);
     Exchange::new(client, desk, Rc::clone(view), nowhere, begun).answer(failure).await
-}
-
-pub(crate) fn request_decoder(framing: RequestFraming) -> BodyDecoder {
-    match framing {
-        RequestFraming::None => BodyDecoder::none(),
-        RequestFraming::Length(length) => BodyDecoder::length(length),
-        RequestFraming::Chunked => BodyDecoder::chunked(),
-    }
-}
-
-fn response_decoder(framing: ResponseFraming) -> BodyDecoder {
-    match framing {
-        ResponseFraming::None => BodyDecoder::none(),
-        ResponseFraming::Length(length) => BodyDecoder::length(length),
-        ResponseFraming::Chunked => BodyDecoder::chunked(),
-        ResponseFraming::UntilClose => BodyDecoder::until_close(),
-    }
 }
 
 /// Why there is no response to pass on.
@@ -457,7 +440,7 @@ impl<'a> Exchange<'a> {
             edit_response(response, output.filled(), reply, &worker.shared.via, &mut edits);
             let head = response.render(output.filled(), &edits);
             if !down.is_blocked_on_sink() {
-                down.reset(BodyDecoder::none(), false);
+                down.reset(ResponseFraming::None, false);
             }
             let shared = (&worker.buffers, &self.view.plan.trailers);
             let sent = down.send(cx, Some(&head), &[], &mut self.client.stream, shared);
@@ -561,7 +544,7 @@ impl<'a> Exchange<'a> {
         let worker = &self.client.worker;
         let mut edits = worker.edits.borrow_mut();
         edit_response(response, output.filled(), reply, &worker.shared.via, &mut edits);
-        down.start(response_decoder(response.framing), reply.chunked);
+        down.start(response.framing, reply.chunked);
         let head = response.render(output.filled(), &edits);
         let body = &output.filled()[response.len..];
         let shared = (&worker.buffers, &self.view.plan.trailers);
@@ -709,7 +692,7 @@ impl<'a> Exchange<'a> {
             return false;
         }
         self.sent_bytes += up.moved_bytes;
-        up.reset(request_decoder(request.framing), false);
+        up.reset(request.framing, false);
         match up.skip(&input.filled()[request.len..]) {
             Some(used) => self.kept_body = used,
             None => return false,

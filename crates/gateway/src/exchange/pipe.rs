@@ -4,7 +4,9 @@
 use std::io::IoSlice;
 use std::task::{Context, Poll, ready};
 
-use egret_http1::{BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Rendering, Span, TrailerNames, chunk_head};
+use egret_http1::{
+    BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Rendering, ResponseFraming, Span, TrailerNames, chunk_head,
+};
 use smallvec::SmallVec;
 
 use crate::upstream::stream::Stream;
@@ -69,16 +71,16 @@ impl Default for Pipe {
 }
 
 impl Pipe {
-    /// Makes ready for a body that `decoder` walks. What is still on its way out stays and goes first.
-    pub fn start(&mut self, decoder: BodyDecoder, chunked: bool) {
-        self.decoder = decoder;
+    /// Makes ready for a body that is delimited by `framing`. What is still on its way out stays and goes first.
+    pub fn start(&mut self, framing: impl Into<ResponseFraming>, chunked: bool) {
+        self.decoder.restart(framing);
         self.chunked = chunked;
         self.trailers.clear();
     }
 
-    /// Makes ready for a body that `decoder` walks and that goes out in chunks or as it is.
-    pub fn reset(&mut self, decoder: BodyDecoder, chunked: bool) {
-        self.start(decoder, chunked);
+    /// Makes ready for a body that is delimited by `framing` and that goes out in chunks or as it is.
+    pub fn reset(&mut self, framing: impl Into<ResponseFraming>, chunked: bool) {
+        self.start(framing, chunked);
         self.backlog.clear();
         // A slow reader may have left a large one; the next exchange need not carry it.
         self.backlog.shrink_to(STREAM_BYTES);
@@ -308,7 +310,11 @@ mod tests {
     }
 
     /// What arrives on the other side when `pieces` are received one after the other, and how it ended.
-    fn piped(decoder: BodyDecoder, chunked: bool, pieces: Vec<Vec<u8>>) -> (Vec<u8>, Result<(), PipeError>) {
+    fn piped(
+        framing: ResponseFraming,
+        chunked: bool,
+        pieces: Vec<Vec<u8>>,
+    ) -> (Vec<u8>, Result<(), PipeError>) {
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
         runtime.block_on(async {
@@ -333,7 +339,7 @@ mod tests {
             let mut buffer = Buffer::default();
             buffers.lend(&mut buffer);
             let mut pipe = Pipe::default();
-            pipe.reset(decoder, chunked);
+            pipe.reset(framing, chunked);
             let shared = (&buffers, &names);
             let ended = poll_fn(|cx| pipe.poll(cx, &mut source, (&mut buffer, 0), &mut sink, shared)).await;
             drop(sink);
@@ -344,14 +350,14 @@ mod tests {
     #[test]
     fn a_body_with_a_length_arrives_as_it_is_however_large() {
         let body: Vec<u8> = (0..3_000_000_u32).map(|number| number.to_le_bytes()[0]).collect();
-        let (arrived, ended) = piped(BodyDecoder::length(3_000_000), false, vec![body.clone()]);
+        let (arrived, ended) = piped(ResponseFraming::Length(3_000_000), false, vec![body.clone()]);
         assert!(ended.is_ok());
         assert!(arrived == body);
     }
 
     #[test]
     fn what_follows_the_body_is_not_sent_on() {
-        let (arrived, ended) = piped(BodyDecoder::length(4), false, vec![b"bodyGET / HTTP/1.1".to_vec()]);
+        let (arrived, ended) = piped(ResponseFraming::Length(4), false, vec![b"bodyGET / HTTP/1.1".to_vec()]);
         assert!(ended.is_ok());
         assert_eq!(arrived, b"body");
     }
@@ -360,29 +366,30 @@ mod tests {
     fn chunks_are_framed_anew_without_extensions_and_unlisted_trailers() {
         let pieces =
             vec![b"3;ext=1\r\nabc\r\n2\r\nde\r\n0\r\nX-Sum: 1\r\nAuthorization: no\r\n\r\n".to_vec()];
-        let (arrived, ended) = piped(BodyDecoder::chunked(), true, pieces);
+        let (arrived, ended) = piped(ResponseFraming::Chunked, true, pieces);
         assert!(ended.is_ok());
         assert_eq!(arrived, b"5\r\nabcde\r\n0\r\nX-Sum: 1\r\n\r\n");
     }
 
     #[test]
     fn a_body_until_close_goes_out_in_chunks_and_ends() {
-        let (arrived, ended) = piped(BodyDecoder::until_close(), true, vec![b"abc".to_vec()]);
+        let (arrived, ended) = piped(ResponseFraming::UntilClose, true, vec![b"abc".to_vec()]);
         assert!(ended.is_ok());
         assert_eq!(arrived, b"3\r\nabc\r\n0\r\n\r\n");
     }
 
     #[test]
     fn chunks_for_an_http_1_0_client_go_out_bare() {
-        let (arrived, ended) = piped(BodyDecoder::chunked(), false, vec![b"3\r\nabc\r\n0\r\n\r\n".to_vec()]);
+        let (arrived, ended) =
+            piped(ResponseFraming::Chunked, false, vec![b"3\r\nabc\r\n0\r\n\r\n".to_vec()]);
         assert!(ended.is_ok());
         assert_eq!(arrived, b"abc");
     }
 
     #[test]
     fn a_body_cut_short_is_an_error_and_gets_no_end() {
-        for (decoder, piece) in [(BodyDecoder::chunked(), "3\r\nab"), (BodyDecoder::length(3), "ab")] {
-            let (arrived, ended) = piped(decoder, true, vec![piece.into()]);
+        for (framing, piece) in [(ResponseFraming::Chunked, "3\r\nab"), (ResponseFraming::Length(3), "ab")] {
+            let (arrived, ended) = piped(framing, true, vec![piece.into()]);
             assert!(matches!(ended, Err(PipeError::Malformed(BodyError::Incomplete))), "{ended:?}");
             assert_eq!(arrived, b"2\r\nab\r\n");
         }
@@ -390,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_malformed_chunk_is_an_error_and_nothing_of_its_read_is_sent() {
-        let (arrived, ended) = piped(BodyDecoder::chunked(), true, vec![b"3\r\nabc\r\nzz\r\n".to_vec()]);
+        let (arrived, ended) = piped(ResponseFraming::Chunked, true, vec![b"3\r\nabc\r\nzz\r\n".to_vec()]);
         assert!(matches!(ended, Err(PipeError::Malformed(BodyError::ChunkSize))), "{ended:?}");
         assert_eq!(arrived, b"");
     }

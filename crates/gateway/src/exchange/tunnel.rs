@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use egret_http1::BodyDecoder;
+use egret_http1::ResponseFraming;
 
 use crate::client::{Client, Desk, End};
 use crate::exchange;
@@ -62,8 +62,8 @@ pub(crate) async fn relay(client: &mut Client, desk: &mut Desk, provider: &mut S
     let counters = upstream.counters();
     counters.tunnels.add(1);
     worker.counters().tunnels.add(1);
-    desk.up.reset(BodyDecoder::until_close(), false);
-    desk.down.start(BodyDecoder::until_close(), false);
+    desk.up.reset(ResponseFraming::UntilClose, false);
+    desk.down.start(ResponseFraming::UntilClose, false);
     worker.buffers.lend(&mut desk.output);
     let (sent_before, idle) = (desk.down.moved_bytes, upstream.plan.timeouts.idle);
     client.timer.set(Moment::now(), idle);

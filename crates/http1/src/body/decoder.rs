@@ -3,7 +3,7 @@
 use super::BodyError;
 use super::chunk::ChunkLine;
 use super::trailers::TrailerSection;
-use crate::{RequestFraming, ResponseFraming, Span};
+use crate::{ResponseFraming, Span};
 
 /// Finds the data of one body in the bytes received, in whatever pieces they come. Data is never copied.
 ///
@@ -43,18 +43,35 @@ impl BodyDecoder {
 
     /// For a body of `length` bytes.
     pub fn length(length: u64) -> Self {
-        let state = if length == 0 { State::Done } else { State::Length };
-        Self { state, remaining: length, ..Self::default() }
+        Self::from(ResponseFraming::Length(length))
     }
 
     /// For a body in chunks.
     pub fn chunked() -> Self {
-        Self { state: State::ChunkLine, chunked: true, ..Self::default() }
+        Self::from(ResponseFraming::Chunked)
     }
 
     /// For a body that ends with the connection.
     pub fn until_close() -> Self {
-        Self { state: State::UntilClose, ..Self::default() }
+        Self::from(ResponseFraming::UntilClose)
+    }
+
+    /// Starts anew with a body that is delimited by `framing`, in place: a decoder is larger than what tells one body from another.
+    #[inline]
+    pub fn restart(&mut self, framing: impl Into<ResponseFraming>) {
+        let framing = framing.into();
+        (self.state, self.remaining) = match framing {
+            ResponseFraming::None | ResponseFraming::Length(0) => (State::Done, 0),
+            ResponseFraming::Length(length) => (State::Length, length),
+            ResponseFraming::Chunked => (State::ChunkLine, 0),
+            ResponseFraming::UntilClose => (State::UntilClose, 0),
+        };
+        self.chunked = framing == ResponseFraming::Chunked;
+        if self.chunked {
+            self.line = ChunkLine::default();
+            self.extensions = 0;
+        }
+        self.trailers.clear();
     }
 
     /// Finds the body data in `input`, the bytes that follow those consumed before.
@@ -166,24 +183,11 @@ impl BodyDecoder {
     }
 }
 
-impl From<RequestFraming> for BodyDecoder {
-    fn from(framing: RequestFraming) -> Self {
-        match framing {
-            RequestFraming::None => Self::none(),
-            RequestFraming::Length(length) => Self::length(length),
-            RequestFraming::Chunked => Self::chunked(),
-        }
-    }
-}
-
-impl From<ResponseFraming> for BodyDecoder {
-    fn from(framing: ResponseFraming) -> Self {
-        match framing {
-            ResponseFraming::None => Self::none(),
-            ResponseFraming::Length(length) => Self::length(length),
-            ResponseFraming::Chunked => Self::chunked(),
-            ResponseFraming::UntilClose => Self::until_close(),
-        }
+impl<Framing: Into<ResponseFraming>> From<Framing> for BodyDecoder {
+    fn from(framing: Framing) -> Self {
+        let mut decoder = Self::default();
+        decoder.restart(framing);
+        decoder
     }
 }
 

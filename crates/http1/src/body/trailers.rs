@@ -19,6 +19,14 @@ pub(super) struct TrailerSection {
 }
 
 impl TrailerSection {
+    /// Makes ready for another section and keeps the memory.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.line_start = 0;
+        self.fields = 0;
+    }
+
     /// Takes in bytes of `input` up to the empty line that ends the section: how many, and whether it ended.
     pub fn take(&mut self, input: &[u8]) -> Result<(usize, bool), BodyError> {
         if self.bytes.is_empty() && input.starts_with(b"\r\n") {

@@ -29,6 +29,18 @@ pub enum ResponseFraming {
     UntilClose,
 }
 
+/// A response may be delimited in every way that a request may.
+impl From<RequestFraming> for ResponseFraming {
+    #[inline]
+    fn from(framing: RequestFraming) -> Self {
+        match framing {
+            RequestFraming::None => Self::None,
+            RequestFraming::Length(length) => Self::Length(length),
+            RequestFraming::Chunked => Self::Chunked,
+        }
+    }
+}
+
 /// Checks the value of the only `Transfer-Encoding` line: it must be `chunked` and nothing else.
 pub(super) fn check_transfer_encoding(value: &[u8]) -> Result<(), HeadError> {
     if value.eq_ignore_ascii_case(b"chunked") { Ok(()) } else { Err(refuse_transfer_encoding(value)) }
