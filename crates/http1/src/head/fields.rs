@@ -1,5 +1,7 @@
 //! Field lines: classified once, in the pass that turns them into offsets.
 
+use std::ops::Range;
+
 use super::connection::Connection;
 use super::framing::check_transfer_encoding;
 use super::{HeadError, HeadLimits, KnownField, Version, diagnose};
@@ -59,10 +61,17 @@ impl Facts {
                 _ if fields.len() == limits.max_fields() => return Err(HeadError::TooManyFields),
                 _ => {}
             }
-            let Some(field) = Field::read(window, at)? else { return Ok(None) };
-            at = field.line_end as usize;
-            facts.note(&field, field.value.of(window), version)?;
-            fields.push(field);
+            let Some(line) = Line::read(window, at)? else { return Ok(None) };
+            facts.note(line.known, &window[line.value.clone()], line.value.start, version)?;
+            // Made where it stays: to move something so small about costs more than to make it.
+            fields.push(Field {
+                name: Span { start: narrow(at), end: narrow(line.name_end) },
+                value: Span { start: narrow(line.value.start), end: narrow(line.value.end) },
+                known: line.known,
+                hop_by_hop: line.known.is_hop_by_hop(),
+                line_end: narrow(line.end),
+            });
+            at = line.end;
         }
         if facts.chunked && facts.content_length.is_some() {
             return Err(HeadError::LengthAndTransferEncoding);
@@ -71,9 +80,19 @@ impl Facts {
         Ok(Some((facts, at + CRLF.len())))
     }
 
-    fn note(&mut self, field: &Field, value: &[u8], version: Version) -> Result<(), HeadError> {
-        match field.known {
-            KnownField::Host => set_once(&mut self.host, field.value, HeadError::RepeatedHost)?,
+    /// Takes note of what a field with this `value`, which starts at offset `start`, says.
+    fn note(
+        &mut self,
+        known: KnownField,
+        value: &[u8],
+        start: usize,
+        version: Version,
+    ) -> Result<(), HeadError> {
+        match known {
+            KnownField::Host => {
+                let span = Span { start: narrow(start), end: narrow(start + value.len()) };
+                set_once(&mut self.host, span, HeadError::RepeatedHost)?;
+            }
             KnownField::ContentLength => {
                 let length = decimal(value).ok_or(HeadError::ContentLength)?;
                 set_once(&mut self.content_length, length, HeadError::RepeatedContentLength)?;
@@ -125,7 +144,17 @@ fn set_once<T>(place: &mut Option<T>, value: T, error: HeadError) -> Result<(), 
     if place.replace(value).is_some() { Err(error) } else { Ok(()) }
 }
 
-impl Field {
+/// Where the parts of a field line are.
+struct Line {
+    known: KnownField,
+    name_end: usize,
+    /// Without the white space around it.
+    value: Range<usize>,
+    /// After its CRLF.
+    end: usize,
+}
+
+impl Line {
     /// Reads the field line that starts at `start`; nothing if it goes on beyond `window`.
     #[inline]
     fn read(window: &[u8], start: usize) -> Result<Option<Self>, HeadError> {
@@ -147,14 +176,12 @@ impl Field {
             [b'\r'] => return Ok(None),
             _ => return malformed(),
         }
-        let value_start = start + (rest.len() - text.len());
-        let value_len = trim_end(&text[..text_len]).len();
+        let value_start = window.len() - text.len();
         Ok(Some(Self {
-            name: Span { start: narrow(start), end: narrow(start + name_len) },
-            value: Span { start: narrow(value_start), end: narrow(value_start + value_len) },
             known,
-            hop_by_hop: known.is_hop_by_hop(),
-            line_end: narrow(value_start + text_len + CRLF.len()),
+            name_end: start + name_len,
+            value: value_start..value_start + trim_end(&text[..text_len]).len(),
+            end: value_start + text_len + CRLF.len(),
         }))
     }
 }
