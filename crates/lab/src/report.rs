@@ -19,15 +19,15 @@ use crate::experiment::{Results, ResultsError, make_directory, write_json, write
 /// percentiles of each scenario in `percentiles/` as ab writes them, and the figures in `summary.json`.
 pub fn report(results: &Results) -> Result<Summary, ResultsError> {
     let summary = Summary::of(results);
-    let charts = page::charts(&summary);
+    let sections = page::sections(&summary);
     write_percentiles(&summary, &results.directory.join("percentiles"))?;
     let directory = results.directory.join("charts");
     make_directory(&directory)?;
-    for chart in &charts {
+    for chart in sections.iter().flat_map(|section| &section.charts) {
         write_whole(&directory.join(format!("{}.svg", chart.name)), &chart.file())?;
     }
     write_json(&results.directory.join("summary.json"), &summary)?;
-    write_whole(&results.directory.join("report.html"), &page::page(results, &summary, &charts))?;
+    write_whole(&results.directory.join("report.html"), &page::page(results, &summary, &sections))?;
     Ok(summary)
 }
 

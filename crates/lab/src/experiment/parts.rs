@@ -170,6 +170,7 @@ impl Workshop<'_> {
                 .iter()
                 .map(|word| fill(word).map(OsString::from))
                 .collect::<Result<_, _>>()?,
+            home: directory.clone(),
             directory,
             stdout: log.clone(),
             stderr: log,

@@ -37,6 +37,8 @@ pub struct Launch {
     pub stderr: PathBuf,
     /// The core it is pinned to, with all that it starts.
     pub core: Option<usize>,
+    /// Where it takes its user to live, so that nobody's settings change what is measured.
+    pub home: PathBuf,
 }
 
 /// A running program and all that it started, in a process group of its own. Ended when dropped.
@@ -66,7 +68,7 @@ impl Part {
         for name in ["http_proxy", "https_proxy", "no_proxy", "all_proxy"] {
             command.env_remove(name).env_remove(name.to_ascii_uppercase());
         }
-        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        command.env("HOME", &launch.home).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         let child = pinned(launch.core, || command.spawn())?;
         Ok(Self { name: launch.name.clone(), child, log: launch.stderr.clone() })
     }
@@ -155,7 +157,7 @@ struct Stat {
     cpu_s: f64,
 }
 
-/// The processes of a group, from `/proc/PID/stat`: proc(5) counts the fields from 1, here they start behind the name.
+/// The processes of a group, from `/proc/PID/stat`, of which proc(5) counts the fields from 1, here they start behind the name.
 fn group(leader: u32) -> Vec<Stat> {
     let ticks_per_second = rustix::param::clock_ticks_per_second();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -165,12 +167,27 @@ fn group(leader: u32) -> Vec<Stat> {
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
         let ticks = number(11)? + number(12)?;
-        (number(2)? == u64::from(leader)).then(|| Stat { pid, cpu_s: seconds(ticks, ticks_per_second) })
+        // Ticks are rounded down, so they say more only where threads have ended, whose time no thread shows any more.
+        let cpu_s = || seconds(ticks, ticks_per_second).max(seconds(scheduled_ns(pid), 1_000_000_000));
+        (number(2)? == u64::from(leader)).then(|| Stat { pid, cpu_s: cpu_s() })
     })
     .collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "2^52 ticks are more than a million years")]
+/// The time that a process's threads were on a core, to the nanosecond; 0 where the kernel does not tell.
+fn scheduled_ns(pid: u32) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let times = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    });
+    times.sum()
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "2^52 ns are 52 days, and later ones still right to the microsecond"
+)]
 fn seconds(ticks: u64, ticks_per_second: u64) -> f64 {
     ticks as f64 / ticks_per_second as f64
 }

@@ -24,6 +24,9 @@ use turn::{Setup, TurnError};
 /// Above this share of the cores in use beforehand, figures are doubtful.
 pub const LOAD_SHARE_MAX: f64 = 0.5;
 
+/// What is kept of what a program says of its version.
+const VERSION_CHARS_MAX: usize = 200;
+
 /// An experiment that is about to run, or to go on.
 #[derive(Debug)]
 pub struct Run {
@@ -307,14 +310,23 @@ fn commit(here: &Path) -> Option<String> {
         .filter(|line| !line.starts_with("fatal"))
 }
 
-/// The first line that a program prints, wherever it prints it.
+/// The first line with a number that a program prints, wherever it prints it: what it says of its version.
 fn said(program: &Path, arguments: &[&str], directory: &Path) -> Option<String> {
+    // siege would leave its settings with whoever asks.
+    let home = std::env::temp_dir().join(format!("egret-lab-home-{}", std::process::id()));
+    std::fs::create_dir_all(&home).ok()?;
+    let mut command = Command::new(program);
     let output =
-        Command::new(program).args(arguments).current_dir(directory).stdin(Stdio::null()).output().ok()?;
+        command.args(arguments).env("HOME", &home).current_dir(directory).stdin(Stdio::null()).output();
+    // Failing, a few files stay in the system's place for such.
+    let _ = std::fs::remove_dir_all(&home);
+    let output = output.ok()?;
     let text = [output.stdout, output.stderr].concat();
-    let line =
-        String::from_utf8_lossy(&text).lines().map(str::trim).find(|line| !line.is_empty())?.to_owned();
-    Some(line.chars().take(200).collect())
+    let text = String::from_utf8_lossy(&text);
+    let of_home = home.display().to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.contains(&of_home));
+    let line = lines.find(|line| line.contains(|c: char| c.is_ascii_digit()))?;
+    Some(line.chars().take(VERSION_CHARS_MAX).collect())
 }
 
 fn describe(program: &Path) -> String {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::svg::{Chart, Drawing, Scale, WIDTH, tick_text};
+use super::svg::{Chart, Drawing, Scale, WIDTH, escape, tick_text};
 
 const HEIGHT: f64 = 400.0;
 const LEFT: f64 = 72.0;
@@ -15,6 +15,9 @@ const LEGEND_ROW: f64 = 20.0;
 
 /// What a letter of the legend takes, about: there is nothing to measure text with.
 const LETTER: f64 = 7.2;
+
+/// Between whiskers at the same place.
+const DODGE: f64 = 5.0;
 
 /// A series.
 #[derive(Debug, Clone)]
@@ -77,10 +80,17 @@ impl LineChart {
         let top = HEADER + self.legend(&mut drawing);
         let frame = Frame { chart: self, top };
         frame.axes(&mut drawing);
-        for line in &self.lines {
-            frame.line(line, &mut drawing);
+        for (index, line) in self.lines.iter().enumerate() {
+            frame.line(line, self.dodge(index), &mut drawing);
         }
         drawing.finish(&self.name, &self.title, HEIGHT)
+    }
+
+    /// How far a line is moved to the right, so that whiskers at the same place stand beside one another.
+    fn dodge(&self, index: usize) -> f64 {
+        let place = |index: usize| f64::from(u8::try_from(index).unwrap_or(u8::MAX));
+        let middle = place(self.lines.len().saturating_sub(1)) / 2.0;
+        if self.marked { (place(index) - middle) * DODGE } else { 0.0 }
     }
 
     /// Draws the legend and tells its height.
@@ -135,7 +145,7 @@ impl Frame<'_> {
         drawing.add(format_args!(
             "<text class=\"name\" transform=\"translate(18 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
             f64::midpoint(self.top, bottom),
-            super::svg::escape(&self.chart.y.label)
+            escape(&self.chart.y.label)
         ));
         drawing.close();
         let ticks = self.chart.x.scale.ticks();
@@ -158,9 +168,13 @@ impl Frame<'_> {
         }
     }
 
-    fn line(&self, line: &Line, drawing: &mut Drawing) {
+    fn line(&self, line: &Line, dodge: f64, drawing: &mut Drawing) {
         let inside: Vec<Point> = line.points.iter().copied().filter(|point| self.holds(point)).collect();
-        drawing.open(&format!("line {}", line.class), &line.name);
+        drawing.add(format_args!(
+            "<g class=\"line {}\" data-name=\"{}\" transform=\"translate({dodge:.1} 0)\">",
+            line.class,
+            escape(&line.name)
+        ));
         if !self.chart.marked {
             let upper = inside.iter().map(|point| (point.x, point.high));
             let lower = inside.iter().rev().map(|point| (point.x, point.low));

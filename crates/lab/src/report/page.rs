@@ -13,19 +13,32 @@ use crate::statistics::Estimate;
 /// Percentiles are drawn up to here: beyond it a turn has too few samples.
 const PERCENTILE_MAX: f64 = 99.0;
 
-/// All charts of a summary, in the order in which they are shown.
-pub fn charts(summary: &Summary) -> Vec<Chart> {
-    let mut charts = Vec::new();
-    charts.extend(against_provider_time(summary));
-    charts.extend(against_rate(summary));
-    for case in &summary.cases {
-        charts.extend(response(summary, case));
-        charts.extend(added(summary, case));
-    }
-    for case in &summary.cases {
-        charts.extend(costs(summary, case));
-    }
-    charts
+/// Charts that are shown together.
+#[derive(Debug)]
+pub struct Section {
+    /// What stands above them; nothing where there is only one case.
+    pub heading: String,
+    /// The charts.
+    pub charts: Vec<Chart>,
+}
+
+/// All charts of a summary, in the order in which they are shown: what goes across the cases, then each case.
+pub fn sections(summary: &Summary) -> Vec<Section> {
+    let across: Vec<Chart> =
+        [against_provider_time(summary), against_rate(summary)].into_iter().flatten().collect();
+    let mut sections = vec![Section { heading: "Across the cases".into(), charts: across }];
+    let times = summary
+        .cases
+        .iter()
+        .map(|case| (case, [response(summary, case), added(summary, case)].into_iter().flatten().collect()));
+    let costs = summary.cases.iter().map(|case| (case, costs(summary, case)));
+    let named = |what: &str, case: &CaseSummary| {
+        if summary.cases.len() > 1 { format!("{what}: {}", case.case) } else { what.into() }
+    };
+    sections.extend(times.map(|(case, charts)| Section { heading: named("Response time", case), charts }));
+    sections.extend(costs.map(|(case, charts)| Section { heading: named("Cost", case), charts }));
+    sections.retain(|section| !section.charts.is_empty());
+    sections
 }
 
 /// A scenario's colour: grey for the baseline, Egret's first.
@@ -265,7 +278,7 @@ h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px } h2 { font-size: 18px;
 .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 16px 20px; margin: 16px 0 }
 .verdict { border-left: 5px solid var(--accent); font-size: 16px } .verdict ul, .doubts ul { margin: 0; padding-left: 20px }
 .doubts { background: var(--warn); color: var(--warn-text); border-color: transparent }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 560px), 1fr)); gap: 16px }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 560px), 1fr)); gap: 16px }
 figure { margin: 0; background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 10px; align-self: start }
 figure svg { width: 100%; height: auto; display: block }
 .scroll { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
@@ -276,7 +289,7 @@ dt { color: var(--dim) } dd { margin: 0; overflow-wrap: anywhere } code { font-s
 ";
 
 /// The page.
-pub fn page(results: &Results, summary: &Summary, charts: &[Chart]) -> String {
+pub fn page(results: &Results, summary: &Summary, sections: &[Section]) -> String {
     let metadata = &results.metadata;
     let title = escape(&summary.title);
     let profile = if summary.quick { "quick profile" } else { "full profile" };
@@ -299,11 +312,13 @@ pub fn page(results: &Results, summary: &Summary, charts: &[Chart]) -> String {
     {
         let _ = writeln!(html, "<p class=\"about\">{}</p>", coded(paragraph.trim()));
     }
-    html += "<div class=\"charts\">\n";
-    for chart in charts {
-        let _ = writeln!(html, "<figure>{}</figure>", chart.inline());
+    for section in sections {
+        let _ = writeln!(html, "<h2>{}</h2>\n<div class=\"charts\">", escape(&section.heading));
+        for chart in &section.charts {
+            let _ = writeln!(html, "<figure>{}</figure>", chart.inline());
+        }
+        html += "</div>\n";
     }
-    html += "</div>\n";
     for case in &summary.cases {
         table(&mut html, summary, case);
     }
@@ -318,7 +333,7 @@ const READING: &str = "\
 <div class=\"card\"><p>A round gives every scenario a turn, in an order that changes. A figure is the median over the rounds. What a scenario
 adds is taken within each round and then the median of that, so that a machine that drifts hits all alike. Bands, whiskers and ± come
 from drawing rounds anew with replacement (bootstrap): between them the true median lies with the confidence that is told.</p>
-<p>CPU time is user and system time of all the proxy's processes over the answered requests. Memory is their proportional set size, so
+<p>CPU time is what all threads of the proxy were on a core, over the answered requests. Memory is their proportional set size, so
 that what processes share counts once. The percentile axis gives each further nine the same room, since the tail is what hurts.</p></div>
 ";
 

@@ -124,7 +124,9 @@ fn growth_with_provider_time_is_told_from_none() {
     let p99 = grows.slopes.iter().find(|slope| slope.percentile == 99).unwrap();
     assert!((p99.ms_per_s.value - 2.0).abs() < 1e-9 && (p99.spread_ms - 1.6).abs() < 1e-9, "{p99:?}");
     assert!(
-        grows.verdict[0].starts_with("`proxy` is correlated with provider time: p50 +2.000 ms ± 0.000"),
+        grows.verdict[0].starts_with(
+            "`proxy` is correlated with provider time: for each second of it p50 +2.000 ms ± 0.000"
+        ),
         "{:?}",
         grows.verdict
     );
@@ -133,7 +135,8 @@ fn growth_with_provider_time_is_told_from_none() {
         delays[case] * 1e3 + scenario_f64(scenario) * (1.0 + noise)
     }));
     assert!(
-        level.verdict[0].starts_with("`proxy`: no correlation with provider time (p50 "),
+        level.verdict[0]
+            .starts_with("`proxy`: no correlation with provider time (for each second of it p50 "),
         "{:?}",
         level.verdict
     );
@@ -163,7 +166,8 @@ fn the_knee_is_the_last_rate_that_is_carried() {
 fn every_chart_has_its_lines_axes_and_units() {
     let results = run(DELAYS, 20.0, drifting);
     let summary = Summary::of(&results);
-    let charts = page::charts(&summary);
+    let sections = page::sections(&summary);
+    let charts: Vec<_> = sections.iter().flat_map(|section| &section.charts).collect();
     let named = |name: &str| charts.iter().find(|chart| chart.name == name).unwrap().file();
     let count = |text: &str, what: &str| text.matches(what).count();
     for (name, lines, units) in [
@@ -181,7 +185,7 @@ fn every_chart_has_its_lines_axes_and_units() {
     }
     assert_eq!(count(&named("c-throughput"), "<g class=\"bar "), 2);
     assert_eq!(count(&named("c-cpu"), "<g class=\"bar "), 1);
-    let page = page::page(&results, &summary, &charts);
+    let page = page::page(&results, &summary, &sections);
     assert_eq!(count(&page, "<svg "), charts.len());
     assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("<link"));
 }

@@ -150,24 +150,22 @@ fn correlation(slopes: &[SlopeSummary]) -> Vec<String> {
             let growing: Vec<&&SlopeSummary> =
                 own.iter().filter(|slope| slope.ms_per_s.is_firm() && slope.ms_per_s.excludes(0.0)).collect();
             let spread = own.iter().map(|slope| slope.spread_ms).reduce(f64::max)?;
-            let told = |slope: &SlopeSummary| {
-                format!("p{} {} for each second", slope.percentile, signed_ms(&slope.ms_per_s))
-            };
+            let told = |slope: &SlopeSummary| format!("p{} {}", slope.percentile, signed_ms(&slope.ms_per_s));
             let list = |slopes: &[&SlopeSummary]| {
                 slopes.iter().map(|slope| told(slope)).collect::<Vec<_>>().join(", ")
             };
             let spread = format!("the cases lie within {} ms of each other", places(spread, spread));
             let firm = own.iter().all(|slope| slope.ms_per_s.is_firm());
             Some(if growing.is_empty() && firm {
-                format!("`{scenario}`: no correlation with provider time ({}); {spread}.", list(&own))
+                format!("`{scenario}`: no correlation with provider time (for each second of it {}); {spread}.", list(&own))
             } else if growing.is_empty() {
                 format!(
-                    "`{scenario}`: too few rounds to tell a correlation with provider time ({}); {spread}.",
+                    "`{scenario}`: too few rounds to tell a correlation with provider time (for each second of it {}); {spread}.",
                     list(&own)
                 )
             } else {
                 let growing: Vec<&SlopeSummary> = growing.into_iter().copied().collect();
-                format!("`{scenario}` is correlated with provider time: {}; {spread}.", list(&growing))
+                format!("`{scenario}` is correlated with provider time: for each second of it {}; {spread}.", list(&growing))
             })
         })
         .collect()

@@ -10,6 +10,7 @@ fn shell(script: &str, log: &Path) -> Launch {
         directory: std::env::temp_dir(),
         stdout: log.to_owned(),
         stderr: log.to_owned(),
+        home: std::env::temp_dir(),
         core: cores().first().copied(),
     }
 }

@@ -43,11 +43,12 @@ impl<'a> Progress<'a> {
         let about = estimate.map(|time| format!(", about {}", span(time))).unwrap_or_default();
         let _ = writeln!(
             told,
-            "{}\n{}, {}, {}: {left} turns{about}. Into {}",
+            "{}\n{}, {}, {}: {}{about}. Into {}",
             experiment.title,
             names(experiment.cases.len(), "case"),
             names(experiment.scenarios.len(), "scenario"),
             names(rounds, "round"),
+            names(left, "turn"),
             results.directory.display(),
         );
         for (scenario, why) in &metadata.left_out {

@@ -123,6 +123,9 @@ fn tidy(directory: &Path) -> Result<(), TurnError> {
     let failed = |path: &Path, error| TurnError::Results(ResultsError::Io { path: path.to_owned(), error });
     let measured = directory.join("measured");
     for entry in std::fs::read_dir(&measured).map_err(|error| failed(&measured, error))?.flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue; // a client's own settings, like siege's
+        }
         let kept = directory.join(entry.file_name());
         std::fs::rename(entry.path(), &kept).map_err(|error| failed(&kept, error))?;
     }
@@ -270,6 +273,7 @@ impl<'a> Stage<'a> {
             program,
             arguments: client.kind.arguments(&task).map_err(unwritten)?,
             directory: directory.to_owned(),
+            home: directory.to_owned(),
             stdout: directory.join("client.out"),
             stderr: path,
             core: self.setup.pinned.get("client").copied(),
