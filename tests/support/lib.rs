@@ -17,4 +17,5 @@ pub mod peers;
 pub mod pki;
 pub mod process;
 pub mod provider;
+pub mod twins;
 pub mod wait;

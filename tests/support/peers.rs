@@ -37,19 +37,15 @@ pub struct Httpbin {
 }
 
 impl Httpbin {
-    /// Starts it.
+    /// Starts it, ready for large bodies.
     pub fn start() -> Self {
+        Self::start_with(&["-max-body-size", "16777216"])
+    }
+
+    /// Starts it with these arguments besides its address.
+    pub fn start_with(arguments: &[&str]) -> Self {
         let mut command = Command::new(located("go-httpbin", ".peers/bin/go-httpbin"));
-        command.args([
-            "-host",
-            "127.0.0.1",
-            "-port",
-            "0",
-            "-log-level",
-            "ERROR",
-            "-max-body-size",
-            "16777216",
-        ]);
+        command.args(["-host", "127.0.0.1", "-port", "0", "-log-level", "ERROR"]).args(arguments);
         let process = Process::start(command.stdout(Stdio::null()));
         let port = wait::until("go-httpbin listens", || process.listening_ports().first().copied());
         Self { _process: process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) }

@@ -1,12 +1,11 @@
 //! The command line: every command and option, with the help that users read.
 
 use std::io::Write;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::{Failure, demo};
+use crate::Failure;
 
 /// Egret carries an application's calls to third-party APIs.
 ///
@@ -47,14 +46,10 @@ pub enum Command {
     ///
     /// Save it and name it in the first line of a config: `# yaml-language-server: $schema=egret.schema.json`
     Schema,
-    /// Run the built-in provider alone: an API to call, with statuses, delays and streams on demand.
+    /// Run the built-in provider alone: an API to call that answers as httpbin does, as slowly and as badly as it is asked to.
     ///
     /// Its own page, `/`, lists what it answers.
-    Provider {
-        /// The address to listen on; port 0 takes a free one.
-        #[arg(long, value_name = "ADDRESS", default_value_t = demo::PROVIDER_ADDRESS)]
-        listen: SocketAddr,
-    },
+    Provider(Box<crate::provider::Arguments>),
     /// Measure what Egret, or any other proxy, adds to the response time.
     #[command(subcommand)]
     Lab(crate::lab::Lab),
@@ -75,6 +70,8 @@ pub enum Page {
     Config,
     /// Every command and option.
     Cli,
+    /// What the built-in provider answers.
+    Provider,
 }
 
 /// Prints to standard output; a reader that has left, as `head` does, is no failure.

@@ -3,12 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use egret_gateway::config::{PoolConfig, ProviderConfig, ProviderTimeoutsConfig, ProviderTlsConfig};
-use egret_lab::provider::Provider;
+use egret_lab::provider::{Options, Provider};
 
-use crate::config::LogConfig;
-use crate::events::{Event, Events, runtime};
-use crate::logging::Logging;
-use crate::{Failure, cli};
+use crate::Failure;
 
 /// What the built-in provider is called in the config.
 pub const NAME: &str = "demo";
@@ -18,27 +15,9 @@ pub const PROVIDER_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ip
 
 /// Starts the built-in provider, on a free port where its own is taken: nothing depends on the number.
 pub fn start() -> Result<Provider, Failure> {
-    Provider::start(PROVIDER_ADDRESS)
-        .or_else(|_| Provider::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
+    Provider::start(PROVIDER_ADDRESS, Options::default())
+        .or_else(|_| Provider::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Options::default()))
         .map_err(|error| Failure::Failed(format!("the built-in provider cannot listen on loopback: {error}")))
-}
-
-/// `egret provider`: serves until told to stop.
-pub fn serve(listen: SocketAddr) -> Result<(), Failure> {
-    let _logging = Logging::start(LogConfig::default())?;
-    let runtime = runtime()?;
-    let provider = Provider::start(listen).map_err(|error| {
-        Failure::Failed(format!(
-            "the provider cannot listen on {listen}: {error}; name another address with --listen"
-        ))
-    })?;
-    cli::print(&format!("The provider runs on http://{}\n", provider.address()))?;
-    runtime.block_on(async {
-        let mut events = Events::start(None)?;
-        while !matches!(events.next().await, Event::Stop(_)) {}
-        provider.stop();
-        Ok(())
-    })
 }
 
 /// The built-in provider as a config gives it.

@@ -8,6 +8,7 @@ mod demo;
 mod events;
 mod lab;
 mod logging;
+mod provider;
 mod reference;
 mod run;
 mod watch;
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
 fn obey(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run { config, demo } => run::Run { file: config, demo }.run(),
-        Command::Provider { listen } => demo::serve(listen),
+        Command::Provider(arguments) => provider::run(*arguments),
         Command::Check { file } => cli::print(&config::check(&file)?),
         Command::Schema => cli::print(&reference::schema_text()),
         Command::Lab(lab) => lab.obey(),

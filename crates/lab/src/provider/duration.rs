@@ -1,31 +1,62 @@
 //! Durations in the two ways that httpbin takes them: as Go writes them (`150ms`, `1m30s`) and as a number of seconds (`0.15`).
 
+use std::fmt;
 use std::time::Duration;
 
-use super::DURATION_MAX;
-use super::error::ProviderError;
-
 /// Go's units, in seconds. A unit that begins another stands behind it.
-const UNITS: [(&str, f64); 7] =
-    [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("h", 3_600.0), ("m", 60.0), ("s", 1.0)];
+const UNITS: [(&str, f64); 8] = [
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("µs", 1e-6),
+    ("μs", 1e-6),
+    ("ms", 1e-3),
+    ("h", 3_600.0),
+    ("m", 60.0),
+    ("s", 1.0),
+];
 
-/// A duration of at most [`DURATION_MAX`].
-pub fn parse(text: &str) -> Result<Duration, ProviderError> {
-    let refuse = |why: String| ProviderError::bad_request(format!("invalid duration: {why}"));
-    let seconds = go_seconds(text)
-        .or_else(|| text.parse().ok())
-        .filter(|seconds: &f64| seconds.is_finite())
-        .ok_or_else(|| refuse("write seconds like 0.15 or a duration like 150ms".into()))?;
-    if seconds < 0.0 {
-        return Err(refuse("shorter than 0s".into()));
-    }
-    if seconds > DURATION_MAX.as_secs_f64() {
-        return Err(refuse(format!("longer than {}s", DURATION_MAX.as_secs())));
-    }
-    Duration::try_from_secs_f64(seconds).map_err(|error| refuse(error.to_string()))
+/// Why a text is no duration that may be asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DurationError {
+    /// It is neither seconds nor a duration as Go writes it.
+    Unreadable,
+    /// It is below zero, or not above it where that is asked for.
+    TooShort,
+    /// It is longer than this.
+    TooLong(Duration),
 }
 
-/// One or more of number and unit; `None` where the text is anything else.
+impl fmt::Display for DurationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable => f.write_str("write seconds like 0.15 or a duration like 150ms"),
+            Self::TooShort => f.write_str("too short"),
+            Self::TooLong(max) => write!(f, "longer than {max:?}"),
+        }
+    }
+}
+
+/// A duration of at most `max`. Seconds without a unit are cut to whole milliseconds, as httpbin does.
+pub(super) fn parse(text: &str, max: Duration) -> Result<Duration, DurationError> {
+    let seconds = match go_seconds(text) {
+        Some(seconds) => seconds,
+        None => (plain_seconds(text).ok_or(DurationError::Unreadable)? * 1e3).trunc() / 1e3,
+    };
+    if seconds < 0.0 {
+        return Err(DurationError::TooShort);
+    }
+    let duration = Duration::try_from_secs_f64(seconds).map_err(|_| DurationError::TooLong(max))?;
+    if duration > max { Err(DurationError::TooLong(max)) } else { Ok(duration) }
+}
+
+/// A finite number, whose digits may be parted by underscores as Go's may.
+fn plain_seconds(text: &str) -> Option<f64> {
+    let parted = text.split('_').all(|part| part.starts_with(|first: char| first.is_ascii_digit()));
+    let number = if parted { text.replace('_', "") } else { text.to_owned() };
+    number.parse().ok().filter(|seconds: &f64| seconds.is_finite())
+}
+
+/// One or more of number and unit, or `0`; `None` where the text is anything else.
 fn go_seconds(text: &str) -> Option<f64> {
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
@@ -49,35 +80,44 @@ fn go_seconds(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
+    const MAX: Duration = Duration::from_secs(10);
+
     #[test]
     fn seconds_and_go_durations_are_read_alike() {
-        for (text, millis) in [
-            ("0.15", 150),
-            ("150ms", 150),
-            ("1.5", 1_500),
-            ("1500ms", 1_500),
-            (".5", 500),
-            ("1e-1", 100),
+        for (text, micros) in [
+            ("0.15", 150_000),
+            ("150ms", 150_000),
+            ("1.5", 1_500_000),
+            ("1500ms", 1_500_000),
+            (".5", 500_000),
+            ("1e-1", 100_000),
             ("0", 0),
-            ("10", 10_000),
-            ("10s", 10_000),
-            ("1s500ms", 1_500),
-            ("1.5s", 1_500),
-            ("2000us", 2),
-            ("2000µs", 2),
-            ("3000000ns", 3),
+            ("0.0005", 0),
+            ("10", 10_000_000),
+            ("10.0009", 10_000_000),
+            ("10s", 10_000_000),
+            ("1s500ms", 1_500_000),
+            ("1.5s", 1_500_000),
+            ("2000us", 2_000),
+            ("2000µs", 2_000),
+            ("3000000ns", 3_000),
+            ("250us", 250),
+            ("1_0", 10_000_000),
         ] {
-            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+            assert_eq!(parse(text, MAX), Ok(Duration::from_micros(micros)), "{text}");
         }
     }
 
     #[test]
     fn what_is_no_duration_or_beyond_the_limit_is_refused() {
-        for text in [
-            "", "-", "ms", "1x", "1 s", "1_0", "NaN", "inf", "-1", "-1s", "10.001", "11", "1m", "1h",
-            "1e300", "1.2.3s",
-        ] {
-            assert!(parse(text).is_err(), "{text}");
+        for text in ["", "-", "ms", "1x", "1 s", "_1", "1_", "NaN", "inf", "1.2.3s"] {
+            assert_eq!(parse(text, MAX), Err(DurationError::Unreadable), "{text}");
+        }
+        for text in ["-1", "-1s"] {
+            assert_eq!(parse(text, MAX), Err(DurationError::TooShort), "{text}");
+        }
+        for text in ["10.001", "11", "1m", "1h", "1e300", "99999999999999999999h"] {
+            assert_eq!(parse(text, MAX), Err(DurationError::TooLong(MAX)), "{text}");
         }
     }
 }

@@ -1,168 +1,204 @@
-//! Endpoints that say what was asked: `/get`, `/anything`, `/headers`, `/delay/{duration}`.
+//! Endpoints that say what was asked.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-
-use axum::body::{Bytes, HttpBody as _};
-use axum::extract::{ConnectInfo, FromRequest, Path, Query, Request};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
-use axum::{Json, Router};
+use axum::http::{Method, StatusCode, header};
+use axum::response::Response;
+use axum::routing::{MethodFilter, any, delete, get, on, patch, post, put};
 use serde::Serialize;
+use serde_json::Value;
 
+use super::answer::{self, Answer};
+use super::call::Call;
+use super::endpoint::Endpoint;
 use super::error::ProviderError;
-use super::{BODY_BYTES_MAX, duration};
+use super::multipart;
+use super::query::{Query, Values};
 use crate::base64;
 
-/// Values by name, in lists since a name may come more than once.
-type Values = BTreeMap<String, Vec<String>>;
+pub(super) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        methods: "GET",
+        path: "/get",
+        parameters: "",
+        about: "Arguments, header fields, method, origin and URL as JSON; every value in a list, since a name may come more than once.",
+        example: "/get?a=1&a=2",
+        route: || get(asked),
+    },
+    Endpoint {
+        methods: "HEAD",
+        path: "/head",
+        parameters: "",
+        about: "The head of what `/get` answers.",
+        example: "/head",
+        route: || on(MethodFilter::HEAD, asked),
+    },
+    Endpoint {
+        methods: "POST",
+        path: "/post",
+        parameters: "",
+        about: "The same with the content: `data`, and by its type `form`, `files` or `json`. Content of an unknown type is a `data:` URL in base64. 400 where it cannot be parsed or is too long.",
+        example: "/post",
+        route: || post(anything),
+    },
+    Endpoint {
+        methods: "PUT",
+        path: "/put",
+        parameters: "",
+        about: "As `/post`.",
+        example: "/put",
+        route: || put(anything),
+    },
+    Endpoint {
+        methods: "PATCH",
+        path: "/patch",
+        parameters: "",
+        about: "As `/post`.",
+        example: "/patch",
+        route: || patch(anything),
+    },
+    Endpoint {
+        methods: "DELETE",
+        path: "/delete",
+        parameters: "",
+        about: "As `/post`.",
+        example: "/delete",
+        route: || delete(anything),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/anything",
+        parameters: "",
+        about: "As `/post`; for HEAD as `/get`.",
+        example: "/anything?a=1",
+        route: || any(anything),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/anything/",
+        parameters: "",
+        about: "As `/anything`.",
+        example: "/anything/",
+        route: || any(anything),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/anything/{*rest}",
+        parameters: "",
+        about: "As `/anything`.",
+        example: "/anything/of/this",
+        route: || any(anything),
+    },
+    Endpoint {
+        methods: "POST, PUT, PATCH",
+        path: "/upload",
+        parameters: "",
+        about: "Reads the content, forgets it, and tells its length as `bytes_received`. 500 where it is too long.",
+        example: "/upload",
+        route: || post(upload).put(upload).patch(upload),
+    },
+];
 
-pub(super) fn routes() -> Router {
-    Router::new()
-        .route("/get", get(|echo: Echo| async { Json(echo) }))
-        .route("/anything", any(|echo: Echo| async { Json(echo) }))
-        .route("/anything/{*rest}", any(|echo: Echo| async { Json(echo) }))
-        .route("/headers", get(headers))
-        .route("/delay/{duration}", any(delay))
+/// A request without its content.
+#[derive(Serialize)]
+pub(super) struct Asked {
+    pub args: Values,
+    pub headers: Values,
+    pub method: String,
+    pub origin: String,
+    pub url: String,
 }
 
-/// A request as the provider saw it.
-#[derive(Debug, Serialize)]
-pub(super) struct Echo {
-    args: Values,
-    headers: Values,
-    method: String,
-    origin: String,
-    url: String,
+/// A request with its content.
+#[derive(Serialize)]
+struct AskedWithContent {
+    #[serde(flatten)]
+    asked: Asked,
     data: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    json: Option<serde_json::Value>,
+    files: Values,
+    form: Values,
+    json: Value,
 }
 
-impl<S: Send + Sync> FromRequest<S> for Echo {
-    type Rejection = ProviderError;
+#[derive(Serialize)]
+struct Uploaded {
+    #[serde(flatten)]
+    asked: Asked,
+    bytes_received: u64,
+}
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ProviderError> {
-        let ConnectInfo(peer) = request
-            .extensions()
-            .get::<ConnectInfo<SocketAddr>>()
-            .copied()
-            .ok_or_else(|| ProviderError::bad_request("the peer's address is not known"))?;
-        let args = values(
-            Query::<Vec<(String, String)>>::try_from_uri(request.uri())
-                .map_err(|error| ProviderError::bad_request(error.body_text()))?
-                .0,
-        );
-        let headers = fields(request.headers());
-        let method = request.method().to_string();
-        let url = url(&request);
-        let is_json = request.headers().get(header::CONTENT_TYPE).is_some_and(is_json);
-        let content = content(request, state).await?;
-        let json = if is_json && !content.is_empty() {
-            Some(
-                serde_json::from_slice(&content)
-                    .map_err(|error| ProviderError::bad_request(format!("invalid JSON: {error}")))?,
-            )
-        } else {
-            None
-        };
-        Ok(Self { args, headers, method, origin: peer.ip().to_string(), url, data: data(&content), json })
+impl Asked {
+    /// What was asked.
+    pub fn of(call: &Call) -> Self {
+        Self {
+            args: call.query.values(),
+            headers: call.shown_fields(),
+            method: call.method().to_string(),
+            origin: call.origin(),
+            url: call.url(),
+        }
     }
 }
 
-/// All of the content, where it is not larger than the limit.
-async fn content<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ProviderError> {
-    let refuse = || ProviderError::content_too_large(BODY_BYTES_MAX);
-    // Said before anything of it is read where the length is known.
-    if request.body().size_hint().lower() > u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX) {
-        return Err(refuse());
+/// What `/get` answers.
+pub(super) async fn asked(call: Call) -> Response {
+    answer::json(StatusCode::OK, &Asked::of(&call))
+}
+
+/// What `/anything` answers.
+pub(super) async fn anything(mut call: Call) -> Answer {
+    if call.method() == Method::HEAD {
+        return Ok(asked(call).await);
     }
-    Bytes::from_request(request, state).await.map_err(|rejection| match rejection.into_response().status() {
-        StatusCode::PAYLOAD_TOO_LARGE => refuse(),
-        _ => ProviderError::bad_request("the content could not be read"),
-    })
-}
-
-fn is_json(value: &HeaderValue) -> bool {
-    value.to_str().is_ok_and(|value| {
-        value
-            .split(';')
-            .next()
-            .is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json"))
-    })
-}
-
-fn url(request: &Request) -> String {
-    let uri = request.uri();
-    match (uri.authority(), request.headers().get(header::HOST).and_then(|host| host.to_str().ok())) {
-        (None, Some(host)) => format!("http://{host}{uri}"),
-        _ => uri.to_string(),
-    }
-}
-
-/// Text as it is, anything else as a data URL.
-fn data(content: &[u8]) -> String {
-    match std::str::from_utf8(content) {
-        Ok(text) => text.to_owned(),
-        Err(_) => format!("data:application/octet-stream;base64,{}", base64::encode_url_safe(content)),
-    }
-}
-
-fn values(pairs: Vec<(String, String)>) -> Values {
-    let mut values = Values::new();
-    for (name, value) in pairs {
-        values.entry(name).or_default().push(value);
-    }
-    values
-}
-
-fn fields(headers: &HeaderMap) -> Values {
-    values(
-        headers
-            .iter()
-            .map(|(name, value)| (canonical(name), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-            .collect(),
-    )
-}
-
-/// A field name as httpbin shows it: `x-request-id` as `X-Request-Id`.
-fn canonical(name: &HeaderName) -> String {
-    let mut starts = true;
-    let letter = |character: char| {
-        let shown = if starts { character.to_ascii_uppercase() } else { character };
-        starts = character == '-';
-        shown
+    let content = call.content_or_refusal().await?;
+    let mut answer = AskedWithContent {
+        asked: Asked::of(&call),
+        data: String::from_utf8_lossy(&content).into_owned(),
+        files: Values::new(),
+        form: Values::new(),
+        json: Value::Null,
     };
-    name.as_str().chars().map(letter).collect()
-}
-
-async fn headers(headers: HeaderMap) -> Json<serde_json::Value> {
-    Json(serde_json::json!({ "headers": fields(&headers) }))
-}
-
-async fn delay(
-    Path(text): Path<String>,
-    echo: Result<Echo, ProviderError>,
-) -> Result<Response, ProviderError> {
-    let delay = duration::parse(&text)?;
-    let echo = echo?;
-    tokio::time::sleep(delay).await;
-    let timing = format!("initial_delay;dur={:.2};desc=\"initial delay\"", delay.as_secs_f64() * 1e3);
-    Ok(([("server-timing", timing)], Json(echo)).into_response())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn content_that_is_not_text_is_shown_as_base64() {
-        assert_eq!(data(&[0xff, 0xfe]), "data:application/octet-stream;base64,__4=");
+    if !content.is_empty() {
+        let content_type = call.field(header::CONTENT_TYPE);
+        answer.parse(content_type, &content).map_err(|problem| {
+            ProviderError::bad_request(format!("error parsing request body: {problem}"))
+        })?;
     }
+    Ok(answer::json(StatusCode::OK, &answer))
+}
 
-    #[test]
-    fn field_names_are_shown_with_capitals() {
-        assert_eq!(canonical(&HeaderName::from_static("x-request-id")), "X-Request-Id");
+impl AskedWithContent {
+    fn parse(&mut self, content_type: &str, content: &[u8]) -> Result<(), String> {
+        match content_type.split(';').next().unwrap_or_default().trim() {
+            "text/html" | "text/plain" => {}
+            "application/x-www-form-urlencoded" => {
+                let form = Query::strict(&self.data).ok_or("the form is not well encoded")?;
+                self.form = form.values();
+            }
+            "multipart/form-data" => {
+                let form = multipart::parse(content_type, content).map_err(|error| error.to_string())?;
+                (self.form, self.files) = (form.fields, form.files);
+            }
+            "application/json" => {
+                // The first document counts, whatever stands behind it.
+                let mut documents = serde_json::Deserializer::from_slice(content).into_iter();
+                self.json =
+                    documents.next().transpose().map_err(|error| error.to_string())?.unwrap_or_default();
+            }
+            other => {
+                let shown = if other.is_empty() { "application/octet-stream" } else { other };
+                self.data = format!("data:{shown};base64,{}", base64::encode_url_safe(content));
+            }
+        }
+        Ok(())
     }
+}
+
+async fn upload(mut call: Call) -> Answer {
+    let content = call
+        .content()
+        .await
+        .map_err(|error| ProviderError::with_detail(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok(answer::json(
+        StatusCode::OK,
+        &Uploaded { asked: Asked::of(&call), bytes_received: content.len() as u64 },
+    ))
 }

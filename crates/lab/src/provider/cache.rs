@@ -1,0 +1,309 @@
+//! Endpoints for caches: validators, freshness, and parts of content.
+
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+use axum::body::{Body, Bytes};
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::any;
+
+use super::answer::{self, Answer, field_value, json_bytes};
+use super::call::Call;
+use super::date::http_date;
+use super::digest::hex;
+use super::echo::{self, Asked};
+use super::endpoint::Endpoint;
+use super::error::ProviderError;
+use super::pace::slowed;
+use super::parameters::Parameters;
+
+pub(super) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        methods: "any",
+        path: "/cache",
+        parameters: "",
+        about: "304 where `If-Modified-Since` or `If-None-Match` is given; else what `/get` answers, with `Last-Modified` and `ETag`.",
+        example: "/cache",
+        route: || any(cache),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/cache/{seconds}",
+        parameters: "`seconds`, a whole number",
+        about: "What `/get` answers, with `Cache-Control: public, max-age=` so many seconds.",
+        example: "/cache/60",
+        route: || any(cache_for),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/etag/{etag}",
+        parameters: "",
+        about: "A resource with that entity tag, and now as its date: `If-None-Match`, `If-Match`, `If-Range` and `Range` are obeyed.",
+        example: "/etag/abc",
+        route: || any(etag),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/range/{n}",
+        parameters: "`n` 1 to 1048576; `duration` that all of it takes (0)",
+        about: "The alphabet, again and again, of which `Range` asks for one part or several.",
+        example: "/range/26",
+        route: || any(range),
+    },
+];
+
+async fn cache(call: Call) -> Response {
+    let conditions = [header::IF_MODIFIED_SINCE, header::IF_NONE_MATCH];
+    if conditions.into_iter().any(|name| !call.field(name).is_empty()) {
+        return answer::empty(StatusCode::NOT_MODIFIED);
+    }
+    let now = http_date(SystemTime::now());
+    let tag = hex(now.as_bytes());
+    let response = answer::with(echo::asked(call).await, header::LAST_MODIFIED, field_value(&now));
+    answer::with(response, header::ETAG, field_value(&format!("\"{tag}\"")))
+}
+
+async fn cache_for(Path(seconds): Path<String>, call: Call) -> Answer {
+    let seconds: i64 =
+        seconds.parse().map_err(|_| ProviderError::parameter("seconds", "not a whole number"))?;
+    let fresh = field_value(&format!("public, max-age={seconds}"));
+    Ok(answer::with(echo::asked(call).await, header::CACHE_CONTROL, fresh))
+}
+
+async fn etag(Path(tag): Path<String>, call: Call) -> Response {
+    let resource = Resource {
+        content: json_bytes(&Asked::of(&call)),
+        etag: field_value(&format!("\"{tag}\"")),
+        modified: Some(SystemTime::now()),
+        per_byte: Duration::ZERO,
+        always: HeaderMap::new(),
+    };
+    resource.answer(&call)
+}
+
+async fn range(Path(n): Path<String>, call: Call) -> Answer {
+    let max = call.lab.options().body_bytes_max;
+    let count: i64 = n.parse().map_err(|_| ProviderError::parameter("count", "not a whole number"))?;
+    let duration = Parameters::of(&call).duration("duration", Duration::ZERO)?;
+    let etag = field_value(&format!("range{count}"));
+    let always = HeaderMap::from_iter([(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"))]);
+    let Some(count) = usize::try_from(count).ok().filter(|count| (1..=max).contains(count)) else {
+        let refused = ProviderError::parameter("count", format!("{count} not in range [1, {max}]"));
+        let mut response = answer::with(refused.into_response(), header::ETAG, etag);
+        response.headers_mut().extend(always);
+        return Ok(response);
+    };
+    let content: Vec<u8> = (b'a'..=b'z').cycle().take(count).collect();
+    let per_byte = duration / u32::try_from(count).unwrap_or(u32::MAX);
+    Ok(Resource { content: content.into(), etag, modified: None, per_byte, always }.answer(&call))
+}
+
+/// Content with validators, of which parts can be asked for (RFC 9110 §13 and §14).
+struct Resource {
+    content: Bytes,
+    etag: HeaderValue,
+    modified: Option<SystemTime>,
+    /// How long each byte takes.
+    per_byte: Duration,
+    /// Fields that refusals have as well.
+    always: HeaderMap,
+}
+
+/// Ranges in a request at most; more are not worth a multipart answer.
+const RANGES_MAX: usize = 1_000;
+
+/// What a Range field asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    /// All of it: there is no such field, or it asks for more than there is.
+    All,
+    /// These parts.
+    Parts(Vec<Range<usize>>),
+    /// Parts that there are not.
+    Beyond,
+    /// What is no list of ranges.
+    Invalid,
+}
+
+impl Resource {
+    fn answer(mut self, call: &Call) -> Response {
+        if let Some(status) = self.failed_condition(call) {
+            return self.without_content(status);
+        }
+        self.always.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        let range = if self.range_applies(call) { call.field(header::RANGE) } else { "" };
+        match wanted(range, self.content.len()) {
+            Wanted::All => {
+                let content = self.content.clone();
+                self.found(StatusCode::OK, answer::TEXT, content)
+            }
+            Wanted::Invalid => self.refused("invalid range"),
+            Wanted::Beyond => {
+                let size = field_value(&format!("bytes */{}", self.content.len()));
+                answer::with(self.refused("invalid range: failed to overlap"), header::CONTENT_RANGE, size)
+            }
+            Wanted::Parts(parts) => match &parts[..] {
+                [part] => {
+                    let content = self.content.slice(part.clone());
+                    let response = self.found(StatusCode::PARTIAL_CONTENT, answer::TEXT, content);
+                    answer::with(response, header::CONTENT_RANGE, field_value(&self.content_range(part)))
+                }
+                parts => {
+                    let boundary = format!("{:032x}", call.lab.sequences.next().next());
+                    let content_type = field_value(&format!("multipart/byteranges; boundary={boundary}"));
+                    let content = self.multipart(parts, &boundary);
+                    self.found(StatusCode::PARTIAL_CONTENT, content_type, content)
+                }
+            },
+        }
+    }
+
+    /// The status that a condition asks for instead of the content.
+    fn failed_condition(&self, call: &Call) -> Option<StatusCode> {
+        let read = matches!(*call.method(), Method::GET | Method::HEAD);
+        let if_match = call.field(header::IF_MATCH);
+        if !if_match.is_empty() && !self.is_listed(if_match, false) {
+            return Some(StatusCode::PRECONDITION_FAILED);
+        }
+        let if_none_match = call.field(header::IF_NONE_MATCH);
+        if !if_none_match.is_empty() && self.is_listed(if_none_match, true) {
+            return Some(if read { StatusCode::NOT_MODIFIED } else { StatusCode::PRECONDITION_FAILED });
+        }
+        None
+    }
+
+    /// Whether a list of entity tags has this one. Compared weakly, `W/` does not count; compared strongly, it never matches.
+    fn is_listed(&self, list: &str, weakly: bool) -> bool {
+        let own = String::from_utf8_lossy(self.etag.as_bytes());
+        list.split(',').map(str::trim).any(|tag| {
+            let tag = if weakly { tag.strip_prefix("W/").unwrap_or(tag) } else { tag };
+            tag == "*" || (tag.starts_with('"') && tag == own)
+        })
+    }
+
+    /// If-Range asks for a part only of what the client has parts of already.
+    fn range_applies(&self, call: &Call) -> bool {
+        let condition = call.field(header::IF_RANGE);
+        condition.is_empty() || self.is_listed(condition, false)
+    }
+
+    fn without_content(self, status: StatusCode) -> Response {
+        let mut response = answer::with(answer::empty(status), header::ETAG, self.etag);
+        let fields = response.headers_mut();
+        fields.extend(self.always);
+        if status != StatusCode::NOT_MODIFIED {
+            fields.insert(header::CONTENT_TYPE, answer::TEXT);
+            fields
+                .extend(self.modified.map(|moment| (header::LAST_MODIFIED, field_value(&http_date(moment)))));
+        }
+        response
+    }
+
+    fn refused(self, reason: &str) -> Response {
+        let mut response = ProviderError::text(StatusCode::RANGE_NOT_SATISFIABLE, reason).into_response();
+        response.headers_mut().extend(self.always);
+        response
+    }
+
+    fn found(&self, status: StatusCode, content_type: HeaderValue, content: Bytes) -> Response {
+        let length = content.len();
+        let body = if self.per_byte.is_zero() { Body::from(content) } else { slowed(content, self.per_byte) };
+        let response = answer::of(status, content_type, body);
+        let mut response = answer::with(response, header::ETAG, self.etag.clone());
+        let fields = response.headers_mut();
+        fields.extend(self.always.clone());
+        fields.insert(header::CONTENT_LENGTH, length.into());
+        fields.extend(self.modified.map(|moment| (header::LAST_MODIFIED, field_value(&http_date(moment)))));
+        response
+    }
+
+    fn content_range(&self, part: &Range<usize>) -> String {
+        format!("bytes {}-{}/{}", part.start, part.end - 1, self.content.len())
+    }
+
+    fn multipart(&self, parts: &[Range<usize>], boundary: &str) -> Bytes {
+        let mut bytes = Vec::new();
+        for (index, part) in parts.iter().enumerate() {
+            let line_end = if index == 0 { "" } else { "\r\n" };
+            let range = self.content_range(part);
+            let head = format!(
+                "{line_end}--{boundary}\r\nContent-Range: {range}\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n"
+            );
+            bytes.extend_from_slice(head.as_bytes());
+            bytes.extend_from_slice(&self.content[part.clone()]);
+        }
+        bytes.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+        bytes.into()
+    }
+}
+
+/// Reads a Range field.
+fn wanted(field: &str, length: usize) -> Wanted {
+    if field.is_empty() {
+        return Wanted::All;
+    }
+    let Some(list) = field.strip_prefix("bytes=") else { return Wanted::Invalid };
+    let mut parts = Vec::new();
+    let mut beyond = false;
+    for range in list.split(',').map(str::trim).filter(|range| !range.is_empty()) {
+        let Some((first, last)) = range.split_once('-') else { return Wanted::Invalid };
+        let part = match (number(first.trim()), number(last.trim())) {
+            (Ok(None), Ok(Some(suffix))) => length.saturating_sub(suffix)..length,
+            (Ok(Some(first)), Ok(None)) => first..length,
+            (Ok(Some(first)), Ok(Some(last))) if first <= last => first..last.saturating_add(1).min(length),
+            _ => return Wanted::Invalid,
+        };
+        if part.start < length && parts.len() < RANGES_MAX {
+            parts.push(part);
+        } else {
+            beyond = true;
+        }
+    }
+    let total: usize = parts.iter().map(Range::len).sum();
+    match (parts.is_empty(), beyond) {
+        (true, true) => Wanted::Beyond,
+        // Asking for more than there is, in overlapping parts, is an attack or an error.
+        (true, false) => Wanted::All,
+        (false, _) if total > length => Wanted::All,
+        (false, _) => Wanted::Parts(parts),
+    }
+}
+
+/// `None` for no digits at all.
+fn number(digits: &str) -> Result<Option<usize>, ()> {
+    match digits {
+        "" => Ok(None),
+        digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            digits.parse().map(Some).map_err(|_| ())
+        }
+        _ => Err(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_parts_of_what_there_is() {
+        let parts = |field| match wanted(field, 10) {
+            Wanted::Parts(parts) => parts.iter().map(|part| (part.start, part.end)).collect::<Vec<_>>(),
+            other => panic!("{field}: {other:?}"),
+        };
+        assert_eq!(parts("bytes=0-3"), [(0, 4)]);
+        assert_eq!(parts("bytes=8-"), [(8, 10)]);
+        assert_eq!(parts("bytes=-3"), [(7, 10)]);
+        assert_eq!(parts("bytes=-30"), [(0, 10)]);
+        assert_eq!(parts("bytes=5-99"), [(5, 10)]);
+        assert_eq!(parts("bytes=0-0, 2-3,99-"), [(0, 1), (2, 4)]);
+        for field in ["", "bytes=0-9,0-9", "bytes="] {
+            assert_eq!(wanted(field, 10), Wanted::All, "{field}");
+        }
+        for field in ["chars=0-1", "bytes=3", "bytes=3-1", "bytes=x-", "bytes=-", "bytes=+1-2"] {
+            assert_eq!(wanted(field, 10), Wanted::Invalid, "{field}");
+        }
+        assert_eq!(wanted("bytes=10-,99-100", 10), Wanted::Beyond);
+    }
+}

@@ -1,0 +1,235 @@
+//! A call as its endpoint sees it: what was asked, by whom, on which connection.
+
+use std::future::{Ready, ready};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes, HttpBody as _};
+use axum::extract::{FromRequest, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, Method, Uri, Version, header};
+
+use super::error::ProviderError;
+use super::lab::Lab;
+use super::query::{Query, Values};
+
+/// What is known of the connection that a request came on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer {
+    /// The client's address.
+    pub address: IpAddr,
+    /// Whether it speaks TLS.
+    pub secure: bool,
+}
+
+/// A request, and what the provider keeps.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// What all calls share.
+    pub lab: Arc<Lab>,
+    /// The parameters behind the question mark.
+    pub query: Query,
+    parts: Parts,
+    body: Body,
+}
+
+/// The content could not be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ContentError {
+    /// It is longer than this many bytes.
+    TooLarge(usize),
+    /// The connection ended first, or the framing is broken.
+    Broken,
+}
+
+impl std::fmt::Display for ContentError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooLarge(max) => write!(f, "request body too large: at most {max} bytes"),
+            Self::Broken => f.write_str("the content ended early or is badly framed"),
+        }
+    }
+}
+
+impl FromRequest<Arc<Lab>> for Call {
+    type Rejection = ProviderError;
+
+    fn from_request(
+        request: Request,
+        lab: &Arc<Lab>,
+    ) -> impl Future<Output = Result<Self, ProviderError>> + Send {
+        let made: Ready<_> = ready(Ok(Self::new(request, Arc::clone(lab))));
+        made
+    }
+}
+
+impl Call {
+    /// A request to this provider.
+    pub fn new(request: Request, lab: Arc<Lab>) -> Self {
+        let (parts, body) = request.into_parts();
+        let query = Query::lenient(parts.uri.query().unwrap_or_default());
+        Self { lab, query, parts, body }
+    }
+
+    /// The method.
+    pub fn method(&self) -> &Method {
+        &self.parts.method
+    }
+
+    /// The target.
+    pub fn uri(&self) -> &Uri {
+        &self.parts.uri
+    }
+
+    /// The version of HTTP.
+    pub fn version(&self) -> Version {
+        self.parts.version
+    }
+
+    /// The header fields, as hyper has them.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
+    }
+
+    /// The first value of a field; empty where there is none.
+    pub fn field(&self, name: HeaderName) -> &str {
+        self.parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The first value of a field that no library has a constant for.
+    fn named(&self, name: &str) -> Option<&str> {
+        let value = self.parts.headers.get(name)?.to_str().ok()?;
+        (!value.is_empty()).then_some(value)
+    }
+
+    fn peer(&self) -> Option<&Peer> {
+        self.parts.extensions.get()
+    }
+
+    /// The header fields as endpoints show them: with capitals, and without those that the provider was told to hide.
+    pub fn shown_fields(&self) -> Values {
+        let mut values = Values::new();
+        for (name, value) in &self.parts.headers {
+            let shown = canonical(name);
+            if !self.lab.options().hides(&shown) {
+                values.entry(shown).or_default().push(String::from_utf8_lossy(value.as_bytes()).into_owned());
+            }
+        }
+        if let Some(authority) = self.parts.uri.authority()
+            && !self.lab.options().hides("Host")
+        {
+            // RFC 9112 §3.2.2: the target's authority stands above Host.
+            values.insert("Host".to_owned(), vec![authority.to_string()]);
+        }
+        values
+    }
+
+    /// The client's address: what a proxy in front says, else the peer's.
+    pub fn origin(&self) -> String {
+        let told = ["fly-client-ip", "cf-connecting-ip", "fastly-client-ip", "true-client-ip"];
+        if let Some(address) = told.into_iter().find_map(|name| self.named(name)) {
+            return address.to_owned();
+        }
+        if let Some(list) = self.named("x-forwarded-for") {
+            return list.split(',').next().unwrap_or_default().trim().to_owned();
+        }
+        self.peer().map(|peer| peer.address.to_string()).unwrap_or_default()
+    }
+
+    /// `https` where the client or a proxy in front says so.
+    pub fn scheme(&self) -> &str {
+        if let Some(scheme) = self.named("x-forwarded-proto").or_else(|| self.named("x-forwarded-protocol")) {
+            return scheme;
+        }
+        let secure = self.peer().is_some_and(|peer| peer.secure);
+        if secure || self.named("x-forwarded-ssl") == Some("on") { "https" } else { "http" }
+    }
+
+    /// Scheme and authority that were asked.
+    pub fn site(&self) -> String {
+        let authority = self.parts.uri.authority().map(ToString::to_string);
+        let authority = authority.unwrap_or_else(|| self.field(header::HOST).to_owned());
+        format!("{}://{authority}", self.scheme())
+    }
+
+    /// The whole URL that was asked.
+    pub fn url(&self) -> String {
+        let target = self.parts.uri.path_and_query().map_or("", |target| target.as_str());
+        let mut url = self.site();
+        url.push_str(target);
+        url
+    }
+
+    /// All of the content, where it is not larger than the provider's limit. A second time it is empty.
+    pub async fn content(&mut self) -> Result<Bytes, ContentError> {
+        let max = self.lab.options().body_bytes_max;
+        let body = std::mem::take(&mut self.body);
+        if body.is_end_stream() {
+            return Ok(Bytes::new());
+        }
+        // Said before anything of it is read where the length is known.
+        if body.size_hint().lower() > max as u64 {
+            return Err(ContentError::TooLarge(max));
+        }
+        axum::body::to_bytes(body, max).await.map_err(|error| {
+            let limited =
+                std::error::Error::source(&error).is_some_and(|source| source.to_string().contains("limit"));
+            if limited { ContentError::TooLarge(max) } else { ContentError::Broken }
+        })
+    }
+
+    /// The content, whose lack is the client's fault.
+    pub async fn content_or_refusal(&mut self) -> Result<Bytes, ProviderError> {
+        self.content()
+            .await
+            .map_err(|error| ProviderError::bad_request(format!("error parsing request body: {error}")))
+    }
+}
+
+/// A field name as httpbin shows it: `x-request-id` as `X-Request-Id`.
+pub(super) fn canonical(name: &HeaderName) -> String {
+    let mut starts = true;
+    let letter = |character: char| {
+        let shown = if starts { character.to_ascii_uppercase() } else { character };
+        starts = character == '-';
+        shown
+    };
+    name.as_str().chars().map(letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(target: &str, fields: &[(&'static str, &'static str)]) -> Call {
+        let mut request = Request::builder().uri(target);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let peer = Peer { address: IpAddr::from([10, 0, 0, 1]), secure: false };
+        Call::new(request.extension(peer).body(Body::empty()).unwrap(), Arc::default())
+    }
+
+    #[test]
+    fn field_names_are_shown_with_capitals() {
+        assert_eq!(canonical(&HeaderName::from_static("x-request-id")), "X-Request-Id");
+        assert_eq!(canonical(&HeaderName::from_static("etag")), "Etag");
+    }
+
+    #[test]
+    fn the_origin_is_what_a_proxy_in_front_says_else_the_peer() {
+        assert_eq!(call("/get", &[]).origin(), "10.0.0.1");
+        assert_eq!(call("/get", &[("x-forwarded-for", " 1.1.1.1 , 2.2.2.2")]).origin(), "1.1.1.1");
+        let both = [("x-forwarded-for", "1.1.1.1"), ("true-client-ip", "3.3.3.3")];
+        assert_eq!(call("/get", &both).origin(), "3.3.3.3");
+    }
+
+    #[test]
+    fn the_url_is_what_was_asked_as_the_client_wrote_it() {
+        let host = ("host", "a.test:1");
+        assert_eq!(call("/get?a=%20b", &[host]).url(), "http://a.test:1/get?a=%20b");
+        assert_eq!(call("/get", &[host, ("x-forwarded-proto", "https")]).url(), "https://a.test:1/get");
+        assert_eq!(call("http://b.test/get", &[host]).url(), "http://b.test/get");
+        assert_eq!(call("http://b.test/get", &[host]).shown_fields()["Host"], ["b.test"]);
+    }
+}

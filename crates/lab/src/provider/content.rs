@@ -1,0 +1,259 @@
+//! Endpoints for content: bytes, encodings, and fields before and behind it.
+
+use std::io::Write as _;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use axum::routing::any;
+use flate2::Compression;
+use flate2::write::{GzEncoder, ZlibEncoder};
+use futures_util::stream;
+use serde::Serialize;
+
+use super::answer::{self, Answer, field_value, html_escaped, is_dangerous, json_bytes};
+use super::call::Call;
+use super::echo::{self, Asked};
+use super::endpoint::Endpoint;
+use super::error::ProviderError;
+use super::pace::trailing;
+use super::parameters::{Parameters, number};
+use super::query::Values;
+use crate::base64;
+
+pub(super) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        methods: "any",
+        path: "/bytes/{n}",
+        parameters: "`n` 0 to 1048576; `seed`",
+        about: "So many random bytes, the same for the same seed.",
+        example: "/bytes/1024",
+        route: || any(bytes),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/stream-bytes/{n}",
+        parameters: "`n` 0 to 1048576; `chunk_size` (10240); `seed`",
+        about: "The same in chunks of that size.",
+        example: "/stream-bytes/30000",
+        route: || any(stream_bytes),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/base64/{data}",
+        parameters: "`content-type` (`text/plain; charset=utf-8`)",
+        about: "The data decoded from base64, in either alphabet. Escaped where a browser might run it.",
+        example: "/base64/ZWdyZXQ=",
+        route: || any(decoded),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/base64/{operation}/{data}",
+        parameters: "`operation` `encode` or `decode`; `content-type`",
+        about: "The data encoded (for URLs) or decoded.",
+        example: "/base64/encode/egret",
+        route: || any(transcoded),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/gzip",
+        parameters: "",
+        about: "What was asked, compressed with gzip whatever the client accepts.",
+        example: "/gzip",
+        route: || any(gzip),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/deflate",
+        parameters: "",
+        about: "The same with deflate (zlib).",
+        example: "/deflate",
+        route: || any(deflate),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/brotli",
+        parameters: "",
+        about: "501, as httpbin for Go answers.",
+        example: "/brotli",
+        route: || any(brotli),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/response-headers",
+        parameters: "any: each becomes a header field",
+        about: "Those fields, and again as JSON. Fields that frame a message are left out.",
+        example: "/response-headers?X-A=1&X-A=2",
+        route: || any(response_headers),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/trailers",
+        parameters: "any: each becomes a trailer; 400 for a name that must not be one",
+        about: "What `/anything` answers, chunked, with those trailers, whether the client asks for trailers or not.",
+        example: "/trailers?X-Checksum=abc",
+        route: || any(trailers),
+    },
+];
+
+/// How large a chunk of `/stream-bytes` is unless told otherwise.
+const CHUNK_BYTES: usize = 10 << 10;
+
+async fn bytes(Path(n): Path<String>, call: Call) -> Answer {
+    let bytes = random_bytes(&n, &call)?;
+    if bytes.is_empty() {
+        return Ok(answer::empty(StatusCode::OK));
+    }
+    Ok(answer::of(StatusCode::OK, answer::BYTES, bytes))
+}
+
+fn random_bytes(n: &str, call: &Call) -> Result<Vec<u8>, ProviderError> {
+    let count = number(n, 0..=call.lab.options().body_bytes_max)
+        .map_err(|error| ProviderError::parameter("byte count", error))?;
+    Ok(Parameters::of(call).random()?.bytes(count))
+}
+
+async fn stream_bytes(Path(n): Path<String>, call: Call) -> Answer {
+    let mut rest = Bytes::from(random_bytes(&n, &call)?);
+    if rest.is_empty() {
+        return Ok(answer::empty(StatusCode::OK));
+    }
+    // A size that is no size means one chunk, as in httpbin for Go.
+    let size: Option<i64> = Parameters::of(&call).parsed("chunk_size")?;
+    let size = size.map_or(CHUNK_BYTES, |size| usize::try_from(size).unwrap_or(0));
+    let size = if size == 0 { rest.len() } else { size };
+    let chunks = std::iter::from_fn(move || {
+        (!rest.is_empty()).then(|| Ok::<_, std::convert::Infallible>(rest.split_to(size.min(rest.len()))))
+    });
+    Ok(answer::of(StatusCode::OK, answer::BYTES, Body::from_stream(stream::iter(chunks))))
+}
+
+async fn decoded(Path(data): Path<String>, call: Call) -> Answer {
+    transcode("decode", &data, &call)
+}
+
+async fn transcoded(Path((operation, data)): Path<(String, String)>, call: Call) -> Answer {
+    transcode(&operation, &data, &call)
+}
+
+fn transcode(operation: &str, data: &str, call: &Call) -> Answer {
+    let content = match operation {
+        "encode" => base64::encode_url_safe(data.as_bytes()).into_bytes(),
+        "decode" => base64::decode(data)
+            .ok_or_else(|| ProviderError::bad_request("base64 decode failed: illegal base64 data"))?,
+        other => return Err(ProviderError::bad_request(format!("invalid operation: {other}"))),
+    };
+    let content_type = call.query.get("content-type").map_or(answer::TEXT, field_value);
+    if is_dangerous(&String::from_utf8_lossy(content_type.as_bytes())) {
+        let escaped = html_escaped(&String::from_utf8_lossy(&content));
+        return Ok(answer::of(StatusCode::OK, content_type, escaped));
+    }
+    Ok(answer::of(StatusCode::OK, content_type, content))
+}
+
+#[derive(Serialize)]
+struct Compressed {
+    #[serde(flatten)]
+    asked: Asked,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    deflated: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    gzipped: bool,
+}
+
+impl Compressed {
+    fn of(call: &Call, gzipped: bool) -> Bytes {
+        // httpbin for Go leaves the URL empty here.
+        let asked = Asked { url: String::new(), ..Asked::of(call) };
+        json_bytes(&Self { asked, deflated: !gzipped, gzipped })
+    }
+}
+
+async fn gzip(call: Call) -> Answer {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    let compressed = encoder.write_all(&Compressed::of(&call, true)).and_then(|()| encoder.finish());
+    encoded(compressed, "gzip")
+}
+
+async fn deflate(call: Call) -> Answer {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    let compressed = encoder.write_all(&Compressed::of(&call, false)).and_then(|()| encoder.finish());
+    encoded(compressed, "deflate")
+}
+
+fn encoded(compressed: std::io::Result<Vec<u8>>, coding: &'static str) -> Answer {
+    let content = compressed
+        .map_err(|error| ProviderError::with_detail(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    let response = answer::of(StatusCode::OK, answer::JSON, content);
+    Ok(answer::with(response, header::CONTENT_ENCODING, HeaderValue::from_static(coding)))
+}
+
+async fn brotli(_: Call) -> ProviderError {
+    ProviderError::of(StatusCode::NOT_IMPLEMENTED)
+}
+
+async fn response_headers(call: Call) -> Response {
+    let mut values = call.query.values();
+    let content_type = call.query.get("Content-Type").unwrap_or("application/json; charset=utf-8").to_owned();
+    let dangerous = is_dangerous(&content_type);
+    if call.query.get("Content-Type").is_none() {
+        values.insert("Content-Type".to_owned(), vec![content_type]);
+    }
+    let mut fields = HeaderMap::new();
+    for (name, values) in &values {
+        // What is no field name cannot be sent; httpbin for Go drops it as well.
+        let Ok(name) = name.parse::<HeaderName>() else { continue };
+        if !matches!(name, header::CONTENT_LENGTH | header::TRANSFER_ENCODING | header::CONNECTION) {
+            for value in values {
+                fields.append(name.clone(), field_value(value));
+            }
+        }
+    }
+    let shown = if dangerous { escaped(&values) } else { values };
+    let mut response = Response::new(Body::from(json_bytes(&shown)));
+    *response.headers_mut() = fields;
+    response
+}
+
+fn escaped(values: &Values) -> Values {
+    let escaped = |values: &Vec<String>| values.iter().map(|value| html_escaped(value)).collect();
+    values.iter().map(|(name, values)| (html_escaped(name), escaped(values))).collect()
+}
+
+/// Fields that must not be trailers: they frame or route a message, or hold what has to be known before its content.
+const NEVER_TRAILERS: [HeaderName; 12] = [
+    header::AUTHORIZATION,
+    header::CACHE_CONTROL,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::CONTENT_RANGE,
+    header::CONTENT_TYPE,
+    header::HOST,
+    header::MAX_FORWARDS,
+    header::SET_COOKIE,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+];
+
+async fn trailers(call: Call) -> Answer {
+    let mut trailers = HeaderMap::new();
+    let mut names = Vec::new();
+    for (name, value) in call.query.pairs() {
+        let parsed: Result<HeaderName, _> = name.parse();
+        if parsed.as_ref().is_ok_and(|name| NEVER_TRAILERS.contains(name)) {
+            return Err(ProviderError::bad_request(format!("forbidden trailer: {name}")));
+        }
+        if let Ok(parsed) = parsed
+            && trailers.insert(parsed, field_value(value)).is_none()
+        {
+            names.push(field_value(name));
+        }
+    }
+    let (mut parts, body) = echo::anything(call).await?.into_parts();
+    for name in names {
+        parts.headers.append(header::TRAILER, name);
+    }
+    Ok(Response::from_parts(parts, trailing(body, move || trailers)))
+}

@@ -1,0 +1,144 @@
+//! The one definition of what the provider answers: routes, the page at `/` and the table in the handbook come from it.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::MethodRouter;
+
+use super::answer::html_escaped;
+use super::error::ProviderError;
+use super::lab::Lab;
+use super::{
+    auth, cache, content, cookies, echo, fault, inspect, pace, page, redirect, scene, status, websocket,
+};
+
+/// One endpoint.
+pub(super) struct Endpoint {
+    /// The methods it takes, as the handbook shows them.
+    pub methods: &'static str,
+    /// Its path, with parts in braces.
+    pub path: &'static str,
+    /// Its parameters with their limits and defaults, in Markdown; empty where there are none.
+    pub parameters: &'static str,
+    /// What it answers, in Markdown.
+    pub about: &'static str,
+    /// A target that shows it.
+    pub example: &'static str,
+    /// How it is served.
+    pub route: fn() -> MethodRouter<Arc<Lab>>,
+}
+
+/// Endpoints that belong together.
+struct Group {
+    name: &'static str,
+    endpoints: &'static [Endpoint],
+}
+
+const GROUPS: &[Group] = &[
+    Group { name: "What was asked", endpoints: echo::ENDPOINTS },
+    Group { name: "Parts of what was asked, and of the provider", endpoints: inspect::ENDPOINTS },
+    Group { name: "Statuses", endpoints: status::ENDPOINTS },
+    Group { name: "Redirects", endpoints: redirect::ENDPOINTS },
+    Group { name: "Time and pace", endpoints: pace::ENDPOINTS },
+    Group { name: "Content", endpoints: content::ENDPOINTS },
+    Group { name: "Caching and ranges", endpoints: cache::ENDPOINTS },
+    Group { name: "Cookies", endpoints: cookies::ENDPOINTS },
+    Group { name: "Authentication", endpoints: auth::ENDPOINTS },
+    Group { name: "Pages and images", endpoints: page::ENDPOINTS },
+    Group { name: "WebSocket", endpoints: websocket::ENDPOINTS },
+    Group { name: "Faults of the connection", endpoints: fault::ENDPOINTS },
+    Group { name: "Scenes that remember", endpoints: scene::ENDPOINTS },
+];
+
+/// All of them, routed.
+pub(super) fn router(lab: Arc<Lab>) -> Router {
+    let mut router = Router::new();
+    for endpoint in GROUPS.iter().flat_map(|group| group.endpoints) {
+        router = router.route(endpoint.path, (endpoint.route)());
+    }
+    router
+        .method_not_allowed_fallback(|| async { ProviderError::method_not_allowed() })
+        .fallback(|| async { ProviderError::not_found() })
+        .with_state(lab)
+}
+
+/// The table of the handbook, in Markdown.
+pub(super) fn table() -> String {
+    let mut text = String::new();
+    for (index, group) in GROUPS.iter().enumerate() {
+        let parted = if index == 0 { "" } else { "\n" };
+        let _ = write!(
+            text,
+            "{parted}### {}\n\n| method | path | parameters | answer |\n| --- | --- | --- | --- |\n",
+            group.name
+        );
+        for Endpoint { methods, path, parameters, about, .. } in group.endpoints {
+            let _ = writeln!(text, "| {methods} | `{}` | {parameters} | {about} |", shown(path));
+        }
+    }
+    text
+}
+
+/// The same as rows of a page, each with an example to follow.
+pub(super) fn rows(prefix: &str) -> String {
+    let mut text = String::new();
+    for group in GROUPS {
+        let _ = write!(text, "<h2>{}</h2>\n<table>\n", html_escaped(group.name));
+        for Endpoint { methods, path, parameters, about, example, .. } in group.endpoints {
+            let _ = writeln!(
+                text,
+                "<tr><td>{}<td><a href=\"{}\"><code>{}</code></a><td>{}<td>{}",
+                html_escaped(methods),
+                html_escaped(&format!("{prefix}{example}")),
+                html_escaped(&shown(path)),
+                code(parameters),
+                code(about)
+            );
+        }
+        text.push_str("</table>\n");
+    }
+    text
+}
+
+/// A path as people write it.
+fn shown(path: &str) -> String {
+    path.replace("{*rest}", "...")
+}
+
+/// Markdown's code spans as those of a page.
+fn code(markdown: &str) -> String {
+    let parts = html_escaped(markdown);
+    let tags = ["<code>", "</code>"].into_iter().cycle();
+    let mut parts = parts.split('`');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.zip(tags).fold(first, |text, (part, tag)| text + tag + part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_endpoint_says_what_it_is_and_shows_an_example() {
+        let mut paths = std::collections::BTreeSet::new();
+        for endpoint in GROUPS.iter().flat_map(|group| group.endpoints) {
+            assert!(!endpoint.about.is_empty() && !endpoint.methods.is_empty(), "{}", endpoint.path);
+            let fixed = endpoint.path.split('{').next().unwrap_or_default();
+            assert!(endpoint.example.starts_with(fixed), "{}", endpoint.path);
+            assert!(paths.insert(endpoint.path), "{} stands twice", endpoint.path);
+            assert!(!format!("{}{}", endpoint.parameters, endpoint.about).contains('|'), "{}", endpoint.path);
+        }
+    }
+
+    #[test]
+    fn the_handbook_has_the_table_as_it_is() {
+        let handbook = include_str!("../../../../docs/provider.md");
+        assert!(handbook.contains(&table()), "stale: put in what `egret reference provider` prints");
+    }
+
+    #[test]
+    fn code_spans_become_tags() {
+        assert_eq!(code("`a` < `b`, c"), "<code>a</code> &lt; <code>b</code>, c");
+    }
+}

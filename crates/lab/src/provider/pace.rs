@@ -1,0 +1,383 @@
+//! Endpoints that take their time, or send their content piece by piece.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant, SystemTime};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::any;
+use egret_config::Size;
+use futures_util::stream;
+use hyper::body::{Frame, SizeHint};
+use serde::Serialize;
+
+use super::answer::{self, Answer, field_value};
+use super::call::Call;
+use super::delay::Delay;
+use super::echo::{self, Asked};
+use super::endpoint::Endpoint;
+use super::error::ProviderError;
+use super::parameters::{Parameters, clamped};
+use super::query::Values;
+use super::random::Random;
+use super::{duration, status};
+
+pub(super) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        methods: "any",
+        path: "/delay/{duration}",
+        parameters: "`duration` as `0.15`, `150ms` or a distribution: `normal:150ms,20ms`, `lognormal:150ms,0.5`, `percentiles:50=100ms,99=1s`; `seed`",
+        about: "What `/anything` answers, that much later; `Server-Timing` says how much. 400 above the maximum (10s); what a distribution draws is cut to it.",
+        example: "/delay/0.15",
+        route: || any(delay),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/drip",
+        parameters: "`duration` (2s), `delay` (2s), together at most the maximum; `numbytes` 1 to 1048576 (10); `code` 100 to 599 (200)",
+        about: "So many bytes, one by one over the duration, with their number in `Content-Length`.",
+        example: "/drip?numbytes=5&duration=1s&delay=0",
+        route: || any(drip),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/stream/{n}",
+        parameters: "`n` brought within 1 to 100",
+        about: "So many lines of JSON, each a chunk.",
+        example: "/stream/5",
+        route: || any(lines),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/jsonl",
+        parameters: "`count` (10), brought within its bounds; `duration` (0), `delay` (0), together at most the maximum; `jitter` 0 to 1 (0)",
+        about: "The same as `application/x-ndjson`, spread over the duration.",
+        example: "/jsonl?count=5",
+        route: || any(json_lines),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/sse",
+        parameters: "`count` (10); `duration` (5s), `delay` (0), together at most the maximum; `jitter` 0 to 1 (0)",
+        about: "Server-sent events over the duration; the trailer `Server-Timing` says how long they took.",
+        example: "/sse?count=5&duration=1s",
+        route: || any(events),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/bandwidth/{rate}/{n}",
+        parameters: "`rate` per second, as `64KiB` or `65536`; `n` bytes, 0 to 1048576; together at most the maximum of time",
+        about: "So many bytes at that rate, with their number in `Content-Length`.",
+        example: "/bandwidth/64KiB/65536",
+        route: || any(bandwidth),
+    },
+];
+
+/// Lines that `/stream` sends at most.
+const LINES_MAX: usize = 100;
+
+/// About how long a line of `/jsonl` is, in bytes: so many as are as long as the largest content may be asked for.
+const LINE_BYTES: usize = 172;
+
+/// The same for an event of `/sse`.
+const EVENT_BYTES: usize = 56;
+
+/// The pause between pieces that are sent at a rate: long enough for the timer, short enough to look steady.
+const RATE_PAUSE: Duration = Duration::from_millis(10);
+
+async fn delay(Path(text): Path<String>, call: Call) -> Answer {
+    let max = call.lab.options().duration_max;
+    let refuse = |error: &dyn std::fmt::Display| ProviderError::parameter("duration", error);
+    let delay = if text.contains(':') {
+        let delay: Delay = text.parse().map_err(|error| refuse(&error))?;
+        delay.draw(&mut Parameters::of(&call).random()?, max)
+    } else {
+        duration::parse(&text, max).map_err(|error| refuse(&error))?
+    };
+    pause(delay).await;
+    let timing = server_timing(&[("initial_delay", delay, "initial delay")]);
+    let response = echo::anything(call).await.unwrap_or_else(IntoResponse::into_response);
+    Ok(answer::with(response, SERVER_TIMING, timing))
+}
+
+/// Waits, where there is anything to wait for.
+pub(super) async fn pause(duration: Duration) {
+    if !duration.is_zero() {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// Names, durations and what they mean as the value of Server-Timing.
+fn server_timing(entries: &[(&str, Duration, &str)]) -> HeaderValue {
+    let entries = entries.iter().map(|(name, duration, about)| {
+        format!("{name};dur={:.2};desc=\"{about}\"", duration.as_secs_f64() * 1e3)
+    });
+    field_value(&entries.collect::<Vec<_>>().join(", "))
+}
+
+/// Pieces with a pause between them.
+#[derive(Clone, Copy)]
+struct Pace {
+    count: usize,
+    pause: Duration,
+    jitter: f64,
+}
+
+impl Pace {
+    /// So many pieces over a duration: there are pauses between them only.
+    fn over(count: usize, duration: Duration, jitter: f64) -> Self {
+        let pauses = u128::try_from(count.saturating_sub(1).max(1)).unwrap_or(1);
+        let pause = u64::try_from(duration.as_nanos().div_ceil(pauses)).unwrap_or(u64::MAX);
+        Self { count, pause: Duration::from_nanos(pause), jitter }
+    }
+
+    /// A body of such pieces, each sent by itself.
+    fn body<P: FnMut(usize) -> Bytes + Send + 'static>(self, random: Random, piece: P) -> Body {
+        let next = move |(index, mut piece, mut random): (usize, P, Random)| async move {
+            if index == self.count {
+                return None;
+            }
+            if index > 0 {
+                self.wait(&mut random).await;
+            }
+            let bytes = piece(index);
+            Some((Ok::<_, Infallible>(bytes), (index + 1, piece, random)))
+        };
+        Body::from_stream(stream::unfold((0, piece, random), next))
+    }
+
+    async fn wait(self, random: &mut Random) {
+        if self.pause.is_zero() {
+            // Every piece is flushed before the next is made.
+            tokio::task::yield_now().await;
+        } else if self.jitter > 0.0 {
+            let scale = 1.0 + self.jitter * (2.0 * random.unit() - 1.0);
+            tokio::time::sleep(self.pause.mul_f64(scale.max(0.0))).await;
+        } else {
+            tokio::time::sleep(self.pause).await;
+        }
+    }
+}
+
+/// Refused: together they take longer than anything may.
+fn check_together(call: &Call, duration: Duration, delay: Duration) -> Result<(), ProviderError> {
+    let max = call.lab.options().duration_max;
+    if duration + delay > max {
+        return Err(ProviderError::bad_request(format!("too much time: {duration:?}+{delay:?} > {max:?}")));
+    }
+    Ok(())
+}
+
+async fn drip(call: Call) -> Answer {
+    let parameters = Parameters::of(&call);
+    let duration = parameters.duration("duration", Duration::from_secs(2))?;
+    let delay = parameters.duration("delay", Duration::from_secs(2))?;
+    let count = parameters.count("numbytes", 10, 1..=call.lab.options().body_bytes_max)?;
+    let code = call.query.get("code").map_or(Ok(StatusCode::OK), status::parse)?;
+    check_together(&call, duration, delay)?;
+    pause(delay).await;
+    let pace = Pace::over(count, duration, 0.0);
+    let timing = server_timing(&[
+        ("total_duration", delay + duration, "total request duration"),
+        ("initial_delay", delay, "initial delay"),
+        ("write_duration", duration, "duration of writes after initial delay"),
+        ("pause_per_write", pace.pause, "computed pause between writes"),
+    ]);
+    let body = if pace.pause.is_zero() {
+        Body::from(vec![b'*'; count])
+    } else {
+        pace.body(call.lab.sequences.next(), |_| Bytes::from_static(b"*"))
+    };
+    let response = answer::with(answer::text(code, body), SERVER_TIMING, timing);
+    Ok(answer::with(response, header::CONTENT_LENGTH, count.into()))
+}
+
+/// A line of `/stream` and `/jsonl`.
+#[derive(Serialize)]
+struct Line {
+    id: usize,
+    args: Values,
+    headers: Values,
+    origin: String,
+    url: String,
+}
+
+impl Line {
+    fn of(call: &Call) -> Self {
+        let Asked { args, headers, origin, url, .. } = Asked::of(call);
+        Self { id: 0, args, headers, origin, url }
+    }
+
+    fn numbered(&mut self, id: usize) -> Bytes {
+        self.id = id;
+        let mut line = Vec::new();
+        let written = serde_json::to_writer(&mut line, self);
+        debug_assert!(written.is_ok(), "{written:?}");
+        line.push(b'\n');
+        line.into()
+    }
+}
+
+async fn lines(Path(n): Path<String>, call: Call) -> Answer {
+    let count = clamped(&n, 1..=LINES_MAX).map_err(|error| ProviderError::parameter("count", error))?;
+    let mut line = Line::of(&call);
+    let pace = Pace::over(count, Duration::ZERO, 0.0);
+    let body = pace.body(call.lab.sequences.next(), move |index| line.numbered(index));
+    Ok(answer::text(StatusCode::OK, body))
+}
+
+async fn json_lines(call: Call) -> Answer {
+    let parameters = Parameters::of(&call);
+    let most = call.lab.options().body_bytes_max / LINE_BYTES;
+    let count = parameters.clamped("count", 10, 1..=most.max(1))?;
+    let (pace, delay, random) = streamed(&call, count, Duration::ZERO)?;
+    pause(delay).await;
+    let mut line = Line::of(&call);
+    let body = pace.body(random, move |index| line.numbered(index));
+    Ok(answer::of(StatusCode::OK, answer::JSON_LINES, body))
+}
+
+/// What `/jsonl` and `/sse` have in common.
+fn streamed(
+    call: &Call,
+    count: usize,
+    duration: Duration,
+) -> Result<(Pace, Duration, Random), ProviderError> {
+    let parameters = Parameters::of(call);
+    let duration = parameters.duration_above_zero("duration", duration)?;
+    let delay = parameters.duration("delay", Duration::ZERO)?;
+    let jitter = parameters.share("jitter", 0.0)?;
+    if duration + delay > call.lab.options().duration_max {
+        return Err(ProviderError::text(StatusCode::BAD_REQUEST, "Too much time"));
+    }
+    Ok((Pace::over(count, duration, jitter), delay, parameters.random()?))
+}
+
+async fn events(call: Call) -> Answer {
+    let started = Instant::now();
+    let most = (call.lab.options().body_bytes_max / EVENT_BYTES).max(1);
+    let count = Parameters::of(&call).count("count", 10, 1..=most)?;
+    let (pace, delay, random) = streamed(&call, count, Duration::from_secs(5))?;
+    pause(delay).await;
+    let body = pace.body(random, |index| {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        format!("event: ping\ndata: {{\"id\":{index},\"timestamp\":{}}}\n\n", since.as_millis()).into()
+    });
+    let writes = pace.pause * u32::try_from(count - 1).unwrap_or(u32::MAX);
+    let trailers = move || {
+        let timing = server_timing(&[
+            ("total_duration", started.elapsed(), "total request duration"),
+            ("initial_delay", delay, "initial delay"),
+            ("write_duration", writes, "duration of writes after initial delay"),
+            ("pause_per_write", pace.pause, "computed pause between writes"),
+        ]);
+        HeaderMap::from_iter([(SERVER_TIMING, timing)])
+    };
+    let response = answer::of(StatusCode::OK, answer::EVENTS, trailing(body, trailers));
+    Ok(answer::with(response, header::TRAILER, HeaderValue::from_static("Server-Timing")))
+}
+
+async fn bandwidth(Path((rate, n)): Path<(String, String)>, call: Call) -> Answer {
+    let options = call.lab.options();
+    let count = super::parameters::number(&n, 0..=options.body_bytes_max)
+        .map_err(|error| ProviderError::parameter("byte count", error))?;
+    let rate = rate.parse().ok().or_else(|| Some(rate.parse::<Size>().ok()?.bytes()));
+    let rate = rate
+        .filter(|rate: &u64| *rate > 0)
+        .ok_or_else(|| ProviderError::parameter("rate", "write bytes per second like 65536 or 64KiB"))?;
+    let per_piece = u64::try_from(RATE_PAUSE.as_millis()).unwrap_or(1) * rate / 1_000;
+    let piece = usize::try_from(per_piece.max(1)).unwrap_or(usize::MAX).min(64 << 10);
+    #[expect(clippy::cast_precision_loss, reason = "a duration's last nanoseconds do not count")]
+    let duration = Duration::try_from_secs_f64(count as f64 / rate as f64).unwrap_or(Duration::MAX);
+    if duration > options.duration_max {
+        return Err(ProviderError::bad_request(format!(
+            "too much time: {duration:?} > {:?}",
+            options.duration_max
+        )));
+    }
+    let content = Bytes::from(call.lab.sequences.next().bytes(count));
+    let pieces = count.div_ceil(piece);
+    let mut pace = Pace::over(pieces, duration, 0.0);
+    if pieces > 0 {
+        // The last piece takes its time as well: what is sent at a rate has not arrived before the whole duration is over.
+        pace.pause = duration / u32::try_from(pieces).unwrap_or(u32::MAX);
+    }
+    pause(pace.pause).await;
+    let body = pace.body(call.lab.sequences.next(), move |index| {
+        content.slice(index * piece..content.len().min((index + 1) * piece))
+    });
+    let response = answer::of(StatusCode::OK, answer::BYTES, body);
+    Ok(answer::with(response, header::CONTENT_LENGTH, count.into()))
+}
+
+/// A body with trailers that are made when it has ended.
+pub(super) fn trailing(body: Body, trailers: impl FnOnce() -> HeaderMap + Send + Unpin + 'static) -> Body {
+    Body::new(Trailing { body, trailers: Some(trailers) })
+}
+
+struct Trailing<F> {
+    body: Body,
+    trailers: Option<F>,
+}
+
+impl<F: FnOnce() -> HeaderMap + Unpin> HttpBody for Trailing<F> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.trailers.is_none() {
+            return Poll::Ready(None);
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        Poll::Ready(frame.or_else(|| self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers())))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // Not the inner body's: with an exact length it could be taken for one without trailers.
+        SizeHint::new()
+    }
+}
+
+/// A body sent in pieces, each after a pause as long as its bytes take.
+pub(super) fn slowed(content: Bytes, per_byte: Duration) -> Body {
+    const PIECE: usize = 32 << 10;
+    let next = move |rest: Bytes| async move {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut rest = rest;
+        let piece = rest.split_to(rest.len().min(PIECE));
+        tokio::time::sleep(per_byte * u32::try_from(piece.len()).unwrap_or(u32::MAX)).await;
+        Some((Ok::<_, Infallible>(piece), rest))
+    };
+    Body::from_stream(stream::unfold(content, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_lie_between_pieces_and_fill_the_duration() {
+        let pause = |count, millis| Pace::over(count, Duration::from_millis(millis), 0.0).pause.as_micros();
+        assert_eq!((pause(1, 90), pause(2, 90), pause(10, 90), pause(4, 0)), (90_000, 90_000, 10_000, 0));
+    }
+
+    #[test]
+    fn timings_are_written_as_browsers_read_them() {
+        let timing = server_timing(&[
+            ("a", Duration::from_micros(1_500), "first"),
+            ("b", Duration::from_secs(2), "second"),
+        ]);
+        assert_eq!(timing, "a;dur=1.50;desc=\"first\", b;dur=2000.00;desc=\"second\"");
+    }
+}

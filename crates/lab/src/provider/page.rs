@@ -1,0 +1,211 @@
+//! Pages, documents and images that are always the same, and the provider's own page.
+
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use axum::routing::{any, get};
+
+use super::answer::{self, Answer, field_value};
+use super::call::Call;
+use super::endpoint::{self, Endpoint};
+use super::error::ProviderError;
+use super::parameters::number;
+use super::redirect;
+
+pub(super) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        methods: "GET",
+        path: "/",
+        parameters: "",
+        about: "A page that lists all of this.",
+        example: "/",
+        route: || get(index),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/html",
+        parameters: "",
+        about: "A page with some Melville.",
+        example: "/html",
+        route: || {
+            any(|| async { answer::of(StatusCode::OK, answer::HTML, include_str!("assets/moby.html")) })
+        },
+    },
+    Endpoint {
+        methods: "any",
+        path: "/json",
+        parameters: "",
+        about: "A document in JSON.",
+        example: "/json",
+        route: || {
+            any(|| async { answer::of(StatusCode::OK, answer::JSON, include_str!("assets/sample.json")) })
+        },
+    },
+    Endpoint {
+        methods: "any",
+        path: "/xml",
+        parameters: "",
+        about: "The same in XML.",
+        example: "/xml",
+        route: || {
+            const XML: HeaderValue = HeaderValue::from_static("application/xml");
+            any(|| async { answer::of(StatusCode::OK, XML, include_str!("assets/sample.xml")) })
+        },
+    },
+    Endpoint {
+        methods: "any",
+        path: "/robots.txt",
+        parameters: "",
+        about: "Asks robots to keep away from `/deny`.",
+        example: "/robots.txt",
+        route: || any(|| async { answer::text(StatusCode::OK, "User-agent: *\nDisallow: /deny\n") }),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/deny",
+        parameters: "",
+        about: "What robots should not ask for.",
+        example: "/deny",
+        route: || any(|| async { answer::text(StatusCode::OK, "No robots in here, please.\n") }),
+    },
+    Endpoint {
+        methods: "GET",
+        path: "/encoding/utf8",
+        parameters: "",
+        about: "A page with text beyond ASCII.",
+        example: "/encoding/utf8",
+        route: || {
+            get(|| async { answer::of(StatusCode::OK, answer::HTML, include_str!("assets/utf8.html")) })
+        },
+    },
+    Endpoint {
+        methods: "GET",
+        path: "/forms/post",
+        parameters: "",
+        about: "A form that is sent to `/post`.",
+        example: "/forms/post",
+        route: || get(form),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/links/{n}",
+        parameters: "`n` 0 to 256",
+        about: "302 to the first page of so many that link to each other.",
+        example: "/links/5",
+        route: || any(links),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/links/{n}/{offset}",
+        parameters: "`offset`, the page",
+        about: "One of those pages.",
+        example: "/links/5/2",
+        route: || any(links_page),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/image",
+        parameters: "",
+        about: "An image of a kind in `Accept`, PNG by default. 415 where there is none.",
+        example: "/image",
+        route: || any(accepted_image),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/image/{kind}",
+        parameters: "`kind` `png`, `jpeg`, `webp` or `svg`",
+        about: "That image.",
+        example: "/image/svg",
+        route: || any(image_of),
+    },
+];
+
+/// Links that a page has at most.
+const LINKS_MAX: usize = 256;
+
+async fn index(call: Call) -> Response {
+    let rows = endpoint::rows(&call.lab.options().prefix);
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>Egret's provider</title>\n\
+         <style>\n{}</style></head>\n<body>\n<h1>Egret's provider</h1>\n\
+         <p>An API to call: it answers as httpbin does, as slowly and as badly as it is asked to.\n{rows}</body>\n</html>\n",
+        include_str!("assets/page.css")
+    );
+    let policy =
+        HeaderValue::from_static("default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self'");
+    answer::with(answer::of(StatusCode::OK, answer::HTML, page), header::CONTENT_SECURITY_POLICY, policy)
+}
+
+async fn form(call: Call) -> Response {
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>A form</title></head>\n<body>\n\
+         <form method=\"post\" action=\"{}/post\">\n\
+         <p><label>Name <input name=\"name\"></label>\n\
+         <p><label>E-mail <input type=\"email\" name=\"email\"></label>\n\
+         <p><label>Catch <select name=\"catch\"><option>carp<option>frog<option>shrimp</select></label>\n\
+         <p><label><input type=\"checkbox\" name=\"dry\" value=\"yes\"> with dry feet</label>\n\
+         <p><label>Remarks <textarea name=\"remarks\"></textarea></label>\n\
+         <p><button>Send</button>\n</form>\n</body>\n</html>\n",
+        call.lab.options().prefix
+    );
+    answer::of(StatusCode::OK, answer::HTML, page)
+}
+
+fn link_count(n: &str) -> Result<usize, ProviderError> {
+    number(n, 0..=LINKS_MAX).map_err(|error| ProviderError::parameter("link count", error))
+}
+
+async fn links(Path(n): Path<String>, call: Call) -> Answer {
+    link_count(&n)?;
+    let query = call.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+    Ok(redirect::to(StatusCode::FOUND, &format!("{}/links/{n}/0{query}", call.lab.options().prefix)))
+}
+
+async fn links_page(Path((n, offset)): Path<(String, String)>, call: Call) -> Answer {
+    let count = link_count(&n)?;
+    let offset: i64 = offset.parse().map_err(|_| ProviderError::parameter("offset", "not a whole number"))?;
+    let prefix = &call.lab.options().prefix;
+    let link = |index: usize| {
+        if usize::try_from(offset) == Ok(index) {
+            format!("{index} ")
+        } else {
+            format!("<a href=\"{prefix}/links/{count}/{index}\">{index}</a> ")
+        }
+    };
+    let links: String = (0..count).map(link).collect();
+    let page = format!("<!doctype html>\n<title>Links</title>\n<p>{links}\n");
+    Ok(answer::of(StatusCode::OK, answer::HTML, page))
+}
+
+async fn accepted_image(call: Call) -> Answer {
+    let accept = call.field(header::ACCEPT);
+    let accepts = |kind: &str| accept.contains(kind);
+    let kind = if accept.is_empty() || accepts("image/*") || accepts("image/png") {
+        "png"
+    } else if accepts("image/webp") {
+        "webp"
+    } else if accepts("image/svg+xml") {
+        "svg"
+    } else if accepts("image/jpeg") {
+        "jpeg"
+    } else {
+        return Err(ProviderError::of(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    };
+    image(kind)
+}
+
+async fn image_of(Path(kind): Path<String>) -> Answer {
+    image(&kind)
+}
+
+fn image(kind: &str) -> Answer {
+    let (media_type, content): (_, &'static [u8]) = match kind {
+        "png" => ("image/png", include_bytes!("assets/image.png")),
+        "jpeg" => ("image/jpeg", include_bytes!("assets/image.jpeg")),
+        "webp" => ("image/webp", include_bytes!("assets/image.webp")),
+        "svg" => ("image/svg+xml", include_bytes!("assets/image.svg")),
+        _ => return Err(ProviderError::of(StatusCode::NOT_FOUND)),
+    };
+    Ok(answer::of(StatusCode::OK, field_value(media_type), Bytes::from_static(content)))
+}

@@ -1,0 +1,150 @@
+//! Plays back a HAR file: the recorded answers, by method, path and query.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
+use axum::response::Response;
+
+use super::StartError;
+use super::answer::{self, field_value};
+use super::options::Playback;
+use crate::har;
+
+/// A recording, ready to answer.
+#[derive(Debug, Default)]
+pub(super) struct Recording {
+    paced: bool,
+    /// By method, and path with query.
+    calls: HashMap<(String, String), Recorded>,
+}
+
+/// The answers to one call, given in turn and then from the first again.
+#[derive(Debug, Default)]
+struct Recorded {
+    next: AtomicUsize,
+    answers: Vec<Recalled>,
+}
+
+#[derive(Debug)]
+struct Recalled {
+    status: StatusCode,
+    fields: HeaderMap,
+    content: Bytes,
+    duration: Duration,
+}
+
+impl Recording {
+    /// Reads the file.
+    pub fn read(playback: &Playback) -> Result<Self, StartError> {
+        let entries = har::read(&playback.file)
+            .map_err(|error| StartError::Recording { file: playback.file.clone(), error })?;
+        let mut recording = Self { paced: playback.paced, ..Self::default() };
+        for entry in entries {
+            recording.add(entry);
+        }
+        Ok(recording)
+    }
+
+    fn add(&mut self, entry: har::Entry) {
+        // Without a final status nothing was answered that could be given again.
+        let status = StatusCode::from_u16(entry.status).ok().filter(|status| !status.is_informational());
+        let (Some(status), Ok(uri)) = (status, entry.url.parse::<Uri>()) else { return };
+        let recalled = Recalled {
+            status,
+            fields: fields(&entry.response_fields),
+            content: entry.response_body.into(),
+            duration: entry.times.wait.unwrap_or_default() + entry.times.receive.unwrap_or_default(),
+        };
+        self.calls.entry((entry.method, target(&uri).to_owned())).or_default().answers.push(recalled);
+    }
+
+    /// What was recorded for such a call, and how long to wait before it is given.
+    pub fn answer(&self, method: &Method, uri: &Uri) -> Option<(Duration, Response)> {
+        let recorded = self.calls.get(&(method.to_string(), target(uri).to_owned()))?;
+        let turn = recorded.next.fetch_add(1, Relaxed) % recorded.answers.len();
+        let recalled = recorded.answers.get(turn)?;
+        let mut response = answer::empty(recalled.status);
+        *response.headers_mut() = recalled.fields.clone();
+        *response.body_mut() = recalled.content.clone().into();
+        Some((if self.paced { recalled.duration } else { Duration::ZERO }, response))
+    }
+}
+
+fn target(uri: &Uri) -> &str {
+    uri.path_and_query().map_or("/", |target| target.as_str())
+}
+
+/// The recorded fields without those that belong to the recorded connection, or to a compression that HAR has taken off.
+fn fields(recorded: &[(String, String)]) -> HeaderMap {
+    const LEFT_OUT: [HeaderName; 8] = [
+        header::CONNECTION,
+        header::CONTENT_ENCODING,
+        header::CONTENT_LENGTH,
+        header::DATE,
+        header::TE,
+        header::TRAILER,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+    ];
+    let named = recorded.iter().filter_map(|(name, value)| Some((name.parse::<HeaderName>().ok()?, value)));
+    let kept = named.filter(|(name, _)| !LEFT_OUT.contains(name) && name != "keep-alive");
+    let mut fields = HeaderMap::new();
+    for (name, value) in kept {
+        fields.append(name, field_value(value));
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn entry(method: &str, url: &str, status: u16, content: &str) -> har::Entry {
+        har::Entry {
+            method: method.into(),
+            url: url.into(),
+            request_fields: Vec::new(),
+            request_body: Vec::new(),
+            status,
+            response_fields: vec![
+                ("Content-Encoding".into(), "gzip".into()),
+                ("Content-Length".into(), "1".into()),
+                ("Set-Cookie".into(), "a=1".into()),
+                ("Set-Cookie".into(), "b=2".into()),
+                ("bad name".into(), "x".into()),
+            ],
+            response_body: content.into(),
+            started: SystemTime::UNIX_EPOCH,
+            times: har::Times {
+                wait: Some(Duration::from_millis(20)),
+                receive: Some(Duration::from_millis(5)),
+                ..har::Times::default()
+            },
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_are_given_in_turn_to_the_calls_they_were_recorded_for() {
+        let mut recording = Recording { paced: true, ..Recording::default() };
+        recording.add(entry("GET", "https://a.test/x?y=1", 200, "first"));
+        recording.add(entry("GET", "https://a.test/x?y=1", 404, "second"));
+        recording.add(entry("GET", "https://a.test/aborted", 0, ""));
+        let uri: Uri = "/x?y=1".parse().unwrap();
+        for (status, content) in [(200, "first"), (404, "second"), (200, "first")] {
+            let (duration, response) = recording.answer(&Method::GET, &uri).unwrap();
+            assert_eq!((response.status().as_u16(), duration.as_millis()), (status, 25));
+            assert_eq!(response.headers().get_all("set-cookie").iter().count(), 2);
+            assert_eq!(response.headers().len(), 2, "{:?}", response.headers());
+            assert_eq!(axum::body::to_bytes(response.into_body(), 100).await.unwrap(), content);
+        }
+        let unknown = |method, uri: &str| recording.answer(&method, &uri.parse().unwrap()).is_none();
+        assert!(
+            unknown(Method::POST, "/x?y=1") && unknown(Method::GET, "/x") && unknown(Method::GET, "/aborted")
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! Endpoints that remember: failures that end, rate limits, and the counters of both.
+
+use std::time::Duration;
+
+use axum::extract::Path;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{any, get};
+
+use super::answer::{self, Answer, field_value};
+use super::call::Call;
+use super::echo;
+use super::endpoint::Endpoint;
+use super::error::ProviderError;
+use super::fault::{Fault, Spoiled};
+use super::lab::Admission;
+use super::options::RateLimit;
+use super::parameters::Parameters;
+use super::status;
+
+pub(super) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        methods: "any",
+        path: "/fail/{count}",
+        parameters: "`key` (the count); `status` 100 to 599 (503); `fault`, one of `/fault`'s, instead of a status; `retry_after` in seconds (none)",
+        about: "Fails the first so many calls of a key, then answers as `/anything` does.",
+        example: "/fail/2?key=mine",
+        route: || any(fail),
+    },
+    Endpoint {
+        methods: "any",
+        path: "/rate-limit/{limit}/{window}",
+        parameters: "`limit` calls per `window`, as `1s` or `0.5`; `key` (limit and window)",
+        about: "What `/anything` answers, so many times in a window; then 429 with `Retry-After`. `RateLimit` and `RateLimit-Policy` say what is left.",
+        example: "/rate-limit/5/10s",
+        route: || any(rate_limit),
+    },
+    Endpoint {
+        methods: "GET, DELETE",
+        path: COUNTERS,
+        parameters: "",
+        about: "Calls, faults, what rate limits admitted and refused, failures by key; DELETE starts anew. Never delayed, limited or spoiled, and not counted.",
+        example: "/counters",
+        route: || get(counters).delete(forget),
+    },
+];
+
+/// The endpoint that is about the others.
+pub(super) const COUNTERS: &str = "/counters";
+
+/// The longest time that a failure may ask the client to wait, in seconds.
+const RETRY_AFTER_SECS_MAX: usize = 24 * 3_600;
+
+async fn fail(Path(count): Path<String>, call: Call) -> Answer {
+    let failing: u64 = count.parse().map_err(|_| ProviderError::parameter("count", "not a whole number"))?;
+    let parameters = Parameters::of(&call);
+    let code = call.query.get("status").map_or(Ok(StatusCode::SERVICE_UNAVAILABLE), status::parse)?;
+    let fault: Option<Fault> = parameters.parsed("fault")?;
+    let retry_after = parameters.count("retry_after", 0, 0..=RETRY_AFTER_SECS_MAX)?;
+    let key = call.query.get("key").unwrap_or(&count);
+    if !call.lab.fails(key, failing).map_err(|error| ProviderError::bad_request(error.to_string()))? {
+        return echo::anything(call).await;
+    }
+    if let Some(fault) = fault {
+        let mut response = echo::anything(call).await?;
+        response.extensions_mut().insert(Spoiled::by(fault));
+        return Ok(response);
+    }
+    let detail = format!("one of the first {failing} calls of {key:?}");
+    let response = ProviderError::with_detail(code, detail).into_response();
+    if retry_after == 0 {
+        return Ok(response);
+    }
+    Ok(answer::with(response, header::RETRY_AFTER, retry_after.into()))
+}
+
+async fn rate_limit(Path((limit, window)): Path<(String, String)>, call: Call) -> Answer {
+    let rule =
+        RateLimit::parse(&limit, &window).map_err(|error| ProviderError::parameter("rate limit", error))?;
+    let of_path = format!("{limit}/{window}");
+    let key = call.query.get("key").unwrap_or(&of_path);
+    let admission =
+        call.lab.admit_key(key, rule).map_err(|error| ProviderError::bad_request(error.to_string()))?;
+    let response = if admission.admitted { echo::anything(call).await? } else { refusal(rule) };
+    Ok(limited(response, rule, admission))
+}
+
+/// 429.
+pub(super) fn refusal(rule: RateLimit) -> Response {
+    let detail = format!("more than {} calls in {:?}", rule.limit, rule.window);
+    ProviderError::with_detail(StatusCode::TOO_MANY_REQUESTS, detail).into_response()
+}
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// An answer with what is left of the window, as draft-ietf-httpapi-ratelimit-headers has it; a refusal also with Retry-After.
+pub(super) fn limited(mut response: Response, rule: RateLimit, admission: Admission) -> Response {
+    let reset = seconds(admission.reset);
+    let fields = response.headers_mut();
+    fields.insert(
+        RATE_LIMIT_POLICY,
+        field_value(&format!("\"default\";q={};w={}", rule.limit, seconds(rule.window))),
+    );
+    fields.insert(RATE_LIMIT, field_value(&format!("\"default\";r={};t={reset}", admission.remaining)));
+    if !admission.admitted {
+        fields.insert(header::RETRY_AFTER, HeaderValue::from(reset));
+    }
+    response
+}
+
+/// In whole seconds, rounded up: sooner would be in vain.
+fn seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
+async fn counters(call: Call) -> Response {
+    call.lab.counted()
+}
+
+async fn forget(call: Call) -> Response {
+    call.lab.forget();
+    answer::empty(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_told_to_wait_until_the_window_is_surely_over() {
+        assert_eq!(seconds(Duration::from_millis(1_001)), 2);
+        assert_eq!(seconds(Duration::from_secs(1)), 1);
+        assert_eq!(seconds(Duration::ZERO), 0);
+    }
+}

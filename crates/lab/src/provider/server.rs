@@ -1,0 +1,276 @@
+//! Threads, connections, and hyper on each of them.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+
+use super::call::Peer;
+use super::front::{Front, Outcome};
+use super::network::Network;
+use super::stream::Stream;
+use super::takeover::Takeover;
+
+/// How long answers under way may take once the provider is told to stop: every answer can end in it.
+const STOP_GRACE: Duration = Duration::from_secs(1);
+
+/// Connections at a time; more are closed as soon as they are accepted.
+const CONNECTIONS_MAX: usize = 65_536;
+
+/// How long nothing is accepted where the system has run out of something, such as open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A connection that has not shaken hands by then is closed.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
+
+/// What every thread needs.
+#[derive(Clone)]
+pub(super) struct Service {
+    pub front: Front,
+    pub network: Network,
+    pub tls: Option<TlsAcceptor>,
+}
+
+/// A thread that serves, as the accepting one knows it.
+struct Worker {
+    inbox: mpsc::UnboundedSender<(std::net::TcpStream, SocketAddr)>,
+    open: Arc<AtomicUsize>,
+}
+
+/// Starts so many threads on the listener. They end once `stop` is dropped or says so.
+pub(super) fn start(
+    listener: std::net::TcpListener,
+    threads: usize,
+    service: &Service,
+    stop: &watch::Receiver<()>,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    let mut workers = Vec::new();
+    let mut handles = Vec::new();
+    for number in 1..threads.max(1) {
+        let (inbox, given) = mpsc::unbounded_channel();
+        let open = Arc::new(AtomicUsize::new(0));
+        workers.push(Worker { inbox, open: Arc::clone(&open) });
+        let server = (service.clone(), stop.clone());
+        handles.push(thread(number, move || async move {
+            let (service, stop) = server;
+            Server::new(service, open, stop).serve_given(given).await;
+        })?);
+    }
+    let server = (service.clone(), stop.clone());
+    handles.push(thread(0, move || async move {
+        let (service, stop) = server;
+        match TcpListener::from_std(listener) {
+            Ok(listener) => {
+                Server::new(service, Arc::default(), stop).serve_accepted(listener, workers).await;
+            }
+            Err(error) => tracing::error!(%error, "the provider cannot accept"),
+        }
+    })?);
+    Ok(handles)
+}
+
+/// A thread with an event loop of its own.
+fn thread<F: Future<Output = ()>>(
+    number: usize,
+    run: impl FnOnce() -> F + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let (told, ready) = std::sync::mpsc::channel();
+    let handle = std::thread::Builder::new().name(format!("egret-provider-{number}")).spawn(move || {
+        match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+            Ok(runtime) => {
+                drop(told);
+                runtime.block_on(run());
+                runtime.shutdown_background();
+            }
+            // Whoever started the thread has given up where this is not heard.
+            Err(error) => drop(told.send(error)),
+        }
+    })?;
+    ready.recv().map_or(Ok(handle), Err)
+}
+
+/// What one thread serves with.
+struct Server {
+    service: Rc<Service>,
+    open: Arc<AtomicUsize>,
+    stop: watch::Receiver<()>,
+}
+
+impl Server {
+    fn new(service: Service, open: Arc<AtomicUsize>, stop: watch::Receiver<()>) -> Self {
+        Self { service: Rc::new(service), open, stop }
+    }
+
+    /// Accepts for all threads: each connection goes to the one with the fewest.
+    async fn serve_accepted(mut self, listener: TcpListener, workers: Vec<Worker>) {
+        let (alive, ended) = mpsc::channel::<()>(1);
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = self.stop.changed() => break,
+            };
+            match accepted {
+                Ok((socket, peer)) => self.hand_over(socket, peer, &workers, &alive),
+                Err(error) => {
+                    tracing::warn!(%error, "the provider cannot accept");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop((listener, workers));
+        drained(alive, ended).await;
+    }
+
+    fn hand_over(&self, socket: TcpStream, peer: SocketAddr, workers: &[Worker], alive: &mpsc::Sender<()>) {
+        let own = self.open.load(Relaxed);
+        let others = workers.iter().map(|worker| (worker.open.load(Relaxed), worker));
+        let total = own + others.clone().map(|(open, _)| open).sum::<usize>();
+        if total >= CONNECTIONS_MAX {
+            return;
+        }
+        match others.min_by_key(|(open, _)| *open) {
+            Some((open, worker)) if open < own => {
+                // A socket that cannot be taken from one loop to another, or a thread that is gone: a closed connection.
+                if let Ok(socket) = socket.into_std() {
+                    worker.open.fetch_add(1, Relaxed);
+                    let _ = worker.inbox.send((socket, peer));
+                }
+            }
+            _ => {
+                self.open.fetch_add(1, Relaxed);
+                self.spawn(socket, peer, alive.clone());
+            }
+        }
+    }
+
+    /// Serves what it is given.
+    async fn serve_given(mut self, mut given: mpsc::UnboundedReceiver<(std::net::TcpStream, SocketAddr)>) {
+        let (alive, ended) = mpsc::channel::<()>(1);
+        loop {
+            let (socket, peer) = tokio::select! {
+                Some(connection) = given.recv() => connection,
+                _ = self.stop.changed() => break,
+            };
+            match TcpStream::from_std(socket) {
+                Ok(socket) => self.spawn(socket, peer, alive.clone()),
+                Err(error) => {
+                    self.open.fetch_sub(1, Relaxed);
+                    tracing::warn!(%error, "the provider cannot serve a connection");
+                }
+            }
+        }
+        drained(alive, ended).await;
+    }
+
+    fn spawn(&self, socket: TcpStream, peer: SocketAddr, alive: mpsc::Sender<()>) {
+        let (service, stop, open) =
+            (Rc::clone(&self.service), self.stop.clone(), Open(Arc::clone(&self.open)));
+        tokio::task::spawn_local(async move {
+            if let Err(error) = service.serve(socket, peer, stop).await {
+                tracing::debug!(%error, %peer, "a connection to the provider failed");
+            }
+            drop((open, alive));
+        });
+    }
+}
+
+/// A connection that counts until it is dropped.
+struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Waits until every connection has ended, or the grace is over.
+async fn drained(alive: mpsc::Sender<()>, mut ended: mpsc::Receiver<()>) {
+    drop(alive);
+    // Late ones are cut off.
+    let _ = tokio::time::timeout(STOP_GRACE, ended.recv()).await;
+}
+
+/// hyper was stopped on purpose: what it would answer is done without it.
+#[derive(Debug)]
+struct TakenOver;
+
+impl fmt::Display for TakenOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("taken over")
+    }
+}
+
+impl std::error::Error for TakenOver {}
+
+impl Service {
+    /// Serves a connection to its end.
+    async fn serve(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+        mut stop: watch::Receiver<()>,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        let accepting = Stream::accept(socket, self.network, self.tls.clone());
+        let mut stream = tokio::time::timeout(HANDSHAKE_MAX, accepting).await??;
+        let peer = Peer { address: peer.ip(), secure: self.tls.is_some() };
+        let is_stopping = Cell::new(false);
+        loop {
+            let taken_over = RefCell::new(None);
+            let (back, result) = self.with_hyper(stream, peer, &taken_over, &is_stopping, &mut stop).await;
+            stream = back;
+            let Some(takeover) = taken_over.into_inner() else { return Ok(result?) };
+            if !takeover.perform(&mut stream).await? || is_stopping.get() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Has hyper serve the connection until it ends or is taken over, and gives it back.
+    async fn with_hyper(
+        &self,
+        stream: Stream,
+        peer: Peer,
+        taken_over: &RefCell<Option<Takeover>>,
+        is_stopping: &Cell<bool>,
+        stop: &mut watch::Receiver<()>,
+    ) -> (Stream, hyper::Result<()>) {
+        // hyper gives a connection back only where the service's futures can be moved.
+        let service = service_fn(|request| {
+            Box::pin(async move {
+                match self.front.call(request, peer).await {
+                    Outcome::Answer(response) => Ok(response),
+                    Outcome::Takeover(takeover) => {
+                        taken_over.replace(Some(takeover));
+                        Err(TakenOver)
+                    }
+                }
+            })
+        });
+        let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+        let result = loop {
+            tokio::select! {
+                biased;
+                served = std::future::poll_fn(|context| connection.poll_without_shutdown(context)) => break served,
+                _ = stop.changed(), if !is_stopping.get() => {
+                    is_stopping.set(true);
+                    std::pin::Pin::new(&mut connection).graceful_shutdown();
+                }
+            }
+        };
+        let parts = connection.into_parts();
+        (parts.io.into_inner().with_unread(parts.read_buf), result)
+    }
+}

@@ -1,0 +1,165 @@
+//! A client's connection as the provider serves it: over a socket or a simulated network, plain or TLS.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::network::{Link, Network};
+
+/// See the file's first line.
+#[derive(Debug)]
+pub(super) struct Stream {
+    /// Received already, by hyper, and to be read first.
+    unread: Bytes,
+    wire: Wire,
+}
+
+#[derive(Debug)]
+enum Wire {
+    Plain(Line),
+    Tls(Box<TlsStream<Line>>),
+}
+
+/// What carries the bytes.
+#[derive(Debug)]
+enum Line {
+    Socket(TcpStream),
+    Simulated(Link),
+}
+
+impl Stream {
+    /// Over an accepted socket; shakes hands where there is TLS.
+    pub async fn accept(socket: TcpStream, network: Network, tls: Option<TlsAcceptor>) -> io::Result<Self> {
+        // Costs latency only where it fails.
+        let _ = socket.set_nodelay(true);
+        let line =
+            if network.is_felt() { Line::Simulated(network.between(socket)) } else { Line::Socket(socket) };
+        let wire = match tls {
+            Some(acceptor) => Wire::Tls(Box::new(acceptor.accept(line).await?)),
+            None => Wire::Plain(line),
+        };
+        Ok(Self { unread: Bytes::new(), wire })
+    }
+
+    /// With bytes that were received and are to be read again.
+    #[must_use]
+    pub fn with_unread(mut self, bytes: Bytes) -> Self {
+        // What hyper got from here it read before anything newer.
+        self.unread = if self.unread.is_empty() { bytes } else { [bytes, self.unread].concat().into() };
+        self
+    }
+
+    /// Has the connection reset when it is dropped.
+    pub fn reset(&self) -> io::Result<()> {
+        let line = match &self.wire {
+            Wire::Plain(line) => line,
+            Wire::Tls(tls) => tls.get_ref().0,
+        };
+        match line {
+            Line::Socket(socket) => socket.set_zero_linger(),
+            Line::Simulated(link) => {
+                link.reset();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Passes a call on to whichever it is.
+macro_rules! each {
+    ($value:expr, $($variant:path)|+, $inner:ident => $call:expr) => {
+        match $value {
+            $($variant($inner) => {
+                let $inner = Pin::new($inner);
+                $call
+            })+
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.unread.is_empty() {
+            let bytes = this.unread.split_to(this.unread.len().min(buffer.remaining()));
+            buffer.put_slice(&bytes);
+            return Poll::Ready(Ok(()));
+        }
+        each!(&mut this.wire, Wire::Plain | Wire::Tls, wire => wire.poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        each!(&mut self.get_mut().wire, Wire::Plain | Wire::Tls, wire => wire.poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(&mut self.get_mut().wire, Wire::Plain | Wire::Tls, wire => wire.poll_write_vectored(context, pieces))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.wire {
+            Wire::Plain(line) => line.is_write_vectored(),
+            Wire::Tls(tls) => tls.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(&mut self.get_mut().wire, Wire::Plain | Wire::Tls, wire => wire.poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(&mut self.get_mut().wire, Wire::Plain | Wire::Tls, wire => wire.poll_shutdown(context))
+    }
+}
+
+impl AsyncRead for Line {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), Line::Socket | Line::Simulated, line => line.poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        each!(self.get_mut(), Line::Socket | Line::Simulated, line => line.poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(self.get_mut(), Line::Socket | Line::Simulated, line => line.poll_write_vectored(context, pieces))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        matches!(self, Self::Socket(_))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), Line::Socket | Line::Simulated, line => line.poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), Line::Socket | Line::Simulated, line => line.poll_shutdown(context))
+    }
+}
