@@ -2,13 +2,14 @@
 
 use std::future::poll_fn;
 use std::io::IoSlice;
+use std::mem;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
-use egret_http1::{Method, Progress, RequestFraming, RequestHead, ResponseHead};
+use egret_http1::{Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use tokio::net::TcpStream;
 
 use crate::exchange;
@@ -34,17 +35,51 @@ const DRAIN_LINGER: Duration = Duration::from_secs(1);
 pub(crate) struct Desk {
     /// Received from the client: the head of the request, then its body or what follows it.
     pub input: Buffer,
-    /// Received from the provider.
-    pub output: Buffer,
     pub request: RequestHead,
-    pub response: ResponseHead,
     /// The request's body.
     pub up: Pipe,
+    /// What the response is worked on with, as new until [`take_tray`](Self::take_tray).
+    pub tray: Box<Tray>,
+    has_tray: bool,
+}
+
+/// What a response is worked on with.
+#[derive(Debug, Default)]
+pub(crate) struct Tray {
+    /// Received from the provider.
+    pub output: Buffer,
+    pub response: ResponseHead,
     /// The response's body.
     pub down: Pipe,
 }
 
 impl Desk {
+    /// Gets ready for a response. Most responses come and go in one turn: by taking over the tray that the worker used last, and
+    /// leaving the one that has lain here, a hundred exchanges under way touch the memory of one.
+    pub fn take_tray(&mut self, worker: &Worker) {
+        if !self.has_tray {
+            self.has_tray = true;
+            mem::swap(&mut self.tray, &mut worker.tray.borrow_mut());
+            worker.buffers.lend(&mut self.tray.output);
+        }
+    }
+
+    /// Whether there is, or has been, something of a response.
+    pub fn has_tray(&self) -> bool {
+        self.has_tray
+    }
+
+    /// Forgets the response.
+    pub fn give_tray_back(&mut self, worker: &Worker) {
+        if self.has_tray {
+            self.has_tray = false;
+            worker.buffers.take_back(&mut self.tray.output);
+            self.tray.response.reset();
+            self.tray.down.reset(ResponseFraming::None, false);
+            mem::swap(&mut self.tray, &mut worker.tray.borrow_mut());
+        }
+    }
+
     /// Makes ready to send the request that has just been parsed.
     pub fn reset_up(&mut self) {
         let framing = self.request.framing;
@@ -150,7 +185,6 @@ impl Client {
     async fn serve_requests(&mut self) -> bool {
         let mut desk = self.worker.desks.borrow_mut().pop().unwrap_or_default();
         let end = self.serve_with(&mut desk).await;
-        self.worker.buffers.take_back(&mut desk.output);
         if end == End::Linger {
             self.linger(&mut desk.input).await;
         }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use egret_http1::{BodyError, Progress, ResponseFraming, Version};
 use tracing::debug;
 
-use crate::client::{Client, Desk, End};
+use crate::client::{Client, Desk, End, Tray};
 use crate::exchange::access_log::Record;
 use crate::exchange::clock::{Clock, Deadlines, RateWindow, micros};
 use crate::exchange::failure::{ErrorKind, Failure};
@@ -39,9 +39,7 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
     client.requests = client.requests.saturating_add(1);
     let view = client.worker.view();
     desk.reset_up();
-    // Nothing of an exchange that ended badly may reach this client.
-    desk.down.reset(ResponseFraming::None, false);
-    match route(client, desk, &view) {
+    let end = match route(client, desk, &view) {
         Ok(Route::Forward(forward)) => {
             let upstream = Rc::clone(&forward.upstream);
             Exchange::new(client, desk, view, upstream, begun).run(&forward).await
@@ -50,7 +48,10 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
             Box::pin(tunnel::connect(client, desk, &view, authority, begun)).await
         }
         Err(failure) => Box::pin(refuse(client, desk, &view, &failure, begun)).await,
-    }
+    };
+    // Nothing of an exchange that ended badly may reach this client.
+    desk.give_tray_back(&client.worker);
+    end
 }
 
 fn route(client: &Client, desk: &mut Desk, view: &View) -> Result<Route, Failure> {
@@ -140,7 +141,9 @@ impl<'a> Exchange<'a> {
 
     async fn run(&mut self, forward: &Forward) -> End {
         match self.obtain_response(forward).await {
-            Ok(connection) if self.desk.response.status == 101 => Box::pin(self.upgrade(connection)).await,
+            Ok(connection) if self.desk.tray.response.status == 101 => {
+                Box::pin(self.upgrade(connection)).await
+            }
             Ok(connection) => self.reply(connection).await,
             Err(Stop::Failure(failure)) => Box::pin(self.answer(&failure)).await,
             Err(Stop::ClientGone | Stop::Stale) => {
@@ -214,8 +217,7 @@ impl<'a> Exchange<'a> {
     async fn attempt(&mut self, forward: &Forward, connection: &mut Connection) -> Result<(), Stop> {
         poll_fn(|cx| Poll::Ready(self.send_request(cx, forward, connection))).await?;
         self.clock.sent = Moment::now();
-        self.client.worker.buffers.take_back(&mut self.desk.output);
-        self.desk.response.reset();
+        self.desk.give_tray_back(&self.client.worker);
         self.start_waiting(self.clock.sent);
         poll_fn(|cx| self.poll_response(cx, connection)).await
     }
@@ -261,7 +263,9 @@ impl<'a> Exchange<'a> {
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Result<(), Stop>> {
-        if let Poll::Ready(Err(_)) = self.desk.down.poll_backlog(cx, &mut self.client.stream) {
+        if self.desk.has_tray()
+            && let Poll::Ready(Err(_)) = self.desk.tray.down.poll_backlog(cx, &mut self.client.stream)
+        {
             return Poll::Ready(Err(Stop::ClientGone));
         }
         if self.is_uploading()
@@ -364,7 +368,7 @@ impl<'a> Exchange<'a> {
 
     fn give_half_closed_client_time(&mut self, now: Moment) {
         self.deadlines.half_close = self.view.plan.timeouts.half_close.map(|grace| now + grace);
-        self.deadlines.half_close_moved_bytes = self.desk.down.moved_bytes;
+        self.deadlines.half_close_moved_bytes = self.desk.tray.down.moved_bytes;
     }
 
     /// Receives some of the response; true when the head of a final response is there.
@@ -373,23 +377,23 @@ impl<'a> Exchange<'a> {
         cx: &mut Context<'_>,
         connection: &mut Connection,
     ) -> Poll<Result<bool, Stop>> {
-        // A connection that waits for its provider needs no second buffer yet.
-        if !self.desk.output.is_lent() {
+        // A connection that waits for its provider needs nothing for a response yet.
+        if !self.desk.has_tray() {
             match connection.stream.poll_readable(cx) {
-                Poll::Ready(_) => self.client.worker.buffers.lend(&mut self.desk.output),
+                Poll::Ready(_) => self.desk.take_tray(&self.client.worker),
                 Poll::Pending => return Poll::Pending,
             }
         }
-        if self.desk.output.is_full() {
-            self.client.worker.buffers.grow(&mut self.desk.output, self.view.plan.head_limits.head + 1);
+        if self.desk.tray.output.is_full() {
+            self.client.worker.buffers.grow(&mut self.desk.tray.output, self.view.plan.head_limits.head + 1);
         }
-        match connection.stream.poll_read(cx, self.desk.output.spare()) {
+        match connection.stream.poll_read(cx, self.desk.tray.output.spare()) {
             Poll::Ready(Ok(count)) if count > 0 => {
                 if self.received_bytes == 0 {
                     self.clock.first_byte = Moment::now();
                 }
                 self.received_bytes += count as u64;
-                self.desk.output.advance(count);
+                self.desk.tray.output.advance(count);
                 Poll::Ready(self.parse_response(cx))
             }
             Poll::Ready(ended) => Poll::Ready(Err(self.provider_closed(connection, ended.err()))),
@@ -400,8 +404,9 @@ impl<'a> Exchange<'a> {
     /// Parses what has been received; passes on informational responses.
     fn parse_response(&mut self, cx: &mut Context<'_>) -> Result<bool, Stop> {
         let bad = |error| Stop::Failure(Failure::bad_response(error));
-        while !self.desk.output.filled().is_empty() {
-            let Desk { output, request, response, up, .. } = &mut *self.desk;
+        while !self.desk.tray.output.filled().is_empty() {
+            let Desk { request, up, tray, .. } = &mut *self.desk;
+            let Tray { output, response, .. } = &mut **tray;
             let progress =
                 response.parse(output.filled(), &self.view.plan.head_limits, request.method).map_err(bad)?;
             match (progress, response.status) {
@@ -432,7 +437,8 @@ impl<'a> Exchange<'a> {
             let detail = "the provider sends informational responses without end (`limits.informational`)";
             return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
         }
-        let Desk { output, request, response, down, .. } = &mut *self.desk;
+        let Desk { request, tray, .. } = &mut *self.desk;
+        let Tray { output, response, down } = &mut **tray;
         if request.version == Version::Http11 {
             let reply = Reply { version: request.version, persistent: true, chunked: false };
             let worker = &self.client.worker;
@@ -510,14 +516,15 @@ impl<'a> Exchange<'a> {
 
     /// Passes the response on.
     async fn reply(&mut self, mut connection: Connection) -> End {
-        let reply = Reply::new(self.desk.request.version, self.desk.response.framing, self.can_persist());
+        let reply =
+            Reply::new(self.desk.request.version, self.desk.tray.response.framing, self.can_persist());
         let mut finish = match poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await {
             Ok(finish) => finish,
             Err(failure) => return Box::pin(self.answer(&failure)).await,
         };
         self.clock.forwarded = Moment::now();
         let mut ended = self.clock.forwarded;
-        if finish == Finish::Complete && !self.desk.down.is_complete() {
+        if finish == Finish::Complete && !self.desk.tray.down.is_complete() {
             self.deadlines.rate = RateWindow::default();
             self.note_progress(self.timeouts().idle);
             finish = poll_fn(|cx| self.poll_bodies(cx, &mut connection)).await;
@@ -540,7 +547,7 @@ impl<'a> Exchange<'a> {
     /// Hands the head, and what is there of the body, to the system in one go. A body that is malformed from the start can still
     /// be answered with an error.
     fn send_response(&mut self, cx: &mut Context<'_>, reply: Reply) -> Result<Finish, Failure> {
-        let Desk { output, response, down, .. } = &mut *self.desk;
+        let Tray { output, response, down } = &mut *self.desk.tray;
         let worker = &self.client.worker;
         let mut edits = worker.edits.borrow_mut();
         edit_response(response, output.filled(), reply, &worker.shared.via, &mut edits);
@@ -564,7 +571,7 @@ impl<'a> Exchange<'a> {
 
     /// Moves both bodies on until the response's is through.
     fn poll_bodies(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Finish> {
-        let before = self.desk.up.moved_bytes + self.desk.down.moved_bytes;
+        let before = self.desk.up.moved_bytes + self.desk.tray.down.moved_bytes;
         if self.is_uploading() {
             match self.poll_up(cx, connection) {
                 Poll::Ready(Err(PipeError::SinkGone)) => self.sink_closed = true,
@@ -574,7 +581,7 @@ impl<'a> Exchange<'a> {
         } else if self.watch_client(cx).is_err() {
             return Poll::Ready(Finish::ClientGone);
         }
-        let Desk { output, down, .. } = &mut *self.desk;
+        let Tray { output, down, .. } = &mut *self.desk.tray;
         let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
         match down.poll(cx, &mut connection.stream, (output, 0), &mut self.client.stream, shared) {
             Poll::Ready(Ok(())) => return Poll::Ready(Finish::Complete),
@@ -585,7 +592,7 @@ impl<'a> Exchange<'a> {
             }
             Poll::Pending => {}
         }
-        if self.desk.up.moved_bytes + self.desk.down.moved_bytes != before {
+        if self.desk.up.moved_bytes + self.desk.tray.down.moved_bytes != before {
             self.note_progress(self.timeouts().idle);
         }
         if self.client.timer.poll_expired(cx)
@@ -601,7 +608,7 @@ impl<'a> Exchange<'a> {
         let due = |deadline: Option<Moment>| deadline.is_some_and(|deadline| deadline <= now);
         if due(self.deadlines.half_close) {
             // It may be taking the response as it comes; if nothing of it moves, there is probably nobody left to take it.
-            if self.desk.down.moved_bytes == self.deadlines.half_close_moved_bytes {
+            if self.desk.tray.down.moved_bytes == self.deadlines.half_close_moved_bytes {
                 return Some(Finish::ClientGone);
             }
             self.give_half_closed_client_time(now);
@@ -615,23 +622,23 @@ impl<'a> Exchange<'a> {
 
     /// Keeps what can be kept of both connections, and counts.
     fn finish(&mut self, connection: Connection, finish: Finish, reply: Reply, ended: Moment) -> End {
-        let response = &self.desk.response;
+        let response = &self.desk.tray.response;
         let reusable = finish == Finish::Complete
             && response.persistent
             && response.framing != ResponseFraming::UntilClose
             && self.desk.up.is_complete()
             && !self.sink_closed
             // Bytes after the response were not asked for; whoever reads them as the next response is lost.
-            && self.desk.output.filled().is_empty();
+            && self.desk.tray.output.filled().is_empty();
         if reusable {
             let (timeout_s, requests_left) = (response.keep_alive_timeout_s, response.keep_alive_max);
             self.upstream.keep(connection, ended, timeout_s, requests_left);
             self.client.worker.has_kept();
         }
-        self.client.worker.counters().sent_bytes.add(self.desk.down.moved_bytes);
+        self.client.worker.counters().sent_bytes.add(self.desk.tray.down.moved_bytes);
         let until_close = !reply.chunked
             && matches!(response.framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);
-        self.record(self.desk.response.status, ended);
+        self.record(self.desk.tray.response.status, ended);
         if finish == Finish::CutShort && until_close {
             // An orderly end would say that this was all.
             self.client.abort();
@@ -661,7 +668,8 @@ impl<'a> Exchange<'a> {
         self.clock.first_byte = Moment::now();
         self.client.worker.counters().generated(failure.kind);
         self.failed = Some(failure.kind);
-        if self.desk.down.is_blocked_on_sink() {
+        self.desk.take_tray(&self.client.worker);
+        if self.desk.tray.down.is_blocked_on_sink() {
             // Half an informational response is out; nothing sensible can follow it.
             self.record(0, Moment::now());
             return End::Close;
@@ -670,7 +678,7 @@ impl<'a> Exchange<'a> {
         let with_body = self.desk.request.method != egret_http1::Method::Head;
         let answer = failure.answer(with_body, persistent);
         let sent = self.client.send_all(&answer).await;
-        self.desk.down.moved_bytes += answer.len() as u64;
+        self.desk.tray.down.moved_bytes += answer.len() as u64;
         self.clock.forwarded = Moment::now();
         self.record(failure.kind.status(), self.clock.forwarded);
         if !sent {
@@ -716,7 +724,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn log(&self, status: u16, ended: Moment) {
-        let Desk { input, request, down, .. } = &*self.desk;
+        let Desk { input, request, tray, .. } = &*self.desk;
         self.client.worker.shared.access_log.write_if_on(self.client.worker.counters(), || Record {
             client: self.client.peer_address(),
             provider: self.upstream.plan.stats.name(),
@@ -725,7 +733,7 @@ impl<'a> Exchange<'a> {
             status,
             duration: ended.saturating_duration_since(self.clock.begun),
             footprint: self.clock.footprint(),
-            sent_bytes: down.moved_bytes,
+            sent_bytes: tray.down.moved_bytes,
             error: self.failed.map(ErrorKind::slug),
         });
     }
@@ -738,7 +746,7 @@ impl<'a> Exchange<'a> {
             counters.footprint.record(micros(self.clock.footprint()));
         }
         counters.sent_bytes.add(self.sent_bytes + self.desk.up.moved_bytes);
-        counters.received_bytes.add(self.received_bytes + self.desk.down.read_bytes);
+        counters.received_bytes.add(self.received_bytes + self.desk.tray.down.read_bytes);
         self.log(status, ended);
     }
 }

@@ -127,6 +127,8 @@ pub(crate) struct Worker {
     /// Spare parts for exchanges, see [`client::Desk`].
     #[expect(clippy::vec_box, reason = "a desk is large, and is handed around more often than it is made")]
     pub desks: RefCell<Vec<Box<client::Desk>>>,
+    /// The tray that was used last, see [`client::Desk::take_tray`].
+    pub tray: RefCell<Box<client::Tray>>,
     /// The changes to the head that is being sent. One list for all, which the processor then keeps at hand.
     pub edits: RefCell<Edits>,
     pub draining: Cell<bool>,
@@ -167,6 +169,7 @@ impl Worker {
             timers: Rc::new(Timers::new(Moment::now())),
             buffers: BufferPool::default(),
             desks: RefCell::default(),
+            tray: RefCell::default(),
             edits: RefCell::default(),
             draining: Cell::new(false),
             view: RefCell::new(Rc::new(View::new(plan, number, None))),

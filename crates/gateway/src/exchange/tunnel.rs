@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use egret_http1::ResponseFraming;
 
-use crate::client::{Client, Desk, End};
+use crate::client::{Client, Desk, End, Tray};
 use crate::exchange;
 use crate::exchange::access_log::Record;
 use crate::exchange::pipe::Pipe;
@@ -50,7 +50,7 @@ pub(crate) async fn connect(
         target: &target,
         status: 200,
         duration: begun.elapsed(),
-        sent_bytes: desk.down.moved_bytes,
+        sent_bytes: desk.tray.down.moved_bytes,
         ..Record::default()
     });
     End::Close
@@ -63,16 +63,16 @@ pub(crate) async fn relay(client: &mut Client, desk: &mut Desk, provider: &mut S
     counters.tunnels.add(1);
     worker.counters().tunnels.add(1);
     desk.up.reset(ResponseFraming::UntilClose, false);
-    desk.down.start(ResponseFraming::UntilClose, false);
-    worker.buffers.lend(&mut desk.output);
-    let (sent_before, idle) = (desk.down.moved_bytes, upstream.plan.timeouts.idle);
+    desk.take_tray(&worker);
+    desk.tray.down.start(ResponseFraming::UntilClose, false);
+    let (sent_before, idle) = (desk.tray.down.moved_bytes, upstream.plan.timeouts.idle);
     client.timer.set(Moment::now(), idle);
     let mut ways = Ways { up_open: true, down_open: true, moved_bytes: 0 };
     poll_fn(|cx| ways.poll(cx, client, desk, provider, idle)).await;
     worker.counters().received_bytes.add(desk.up.read_bytes);
-    worker.counters().sent_bytes.add(desk.down.moved_bytes - sent_before);
+    worker.counters().sent_bytes.add(desk.tray.down.moved_bytes - sent_before);
     counters.sent_bytes.add(desk.up.moved_bytes);
-    counters.received_bytes.add(desk.down.read_bytes);
+    counters.received_bytes.add(desk.tray.down.read_bytes);
     worker.counters().tunnels.sub(1);
 }
 
@@ -91,7 +91,8 @@ impl Ways {
         provider: &mut Stream,
         idle: Option<std::time::Duration>,
     ) -> Poll<()> {
-        let Desk { input, output, up, down, .. } = desk;
+        let Desk { input, up, tray, .. } = desk;
+        let Tray { output, down, .. } = &mut **tray;
         let view = client.worker.view();
         let shared = (&client.worker.buffers, &view.plan.trailers);
         if self.up_open {
