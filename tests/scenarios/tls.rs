@@ -1,8 +1,6 @@
 //! Providers over TLS: checked unless told otherwise in so many words.
 
-use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::time::Duration;
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::Nginx;
@@ -153,42 +151,4 @@ fn a_plain_provider_behind_an_https_url_is_a_502() {
     let egret = Config::with_origin(format!("https://{}", origin.address())).start();
     egret.get("/").assert_generated(502, "tls-failed");
     egret.assert_well();
-}
-
-#[test]
-fn an_upload_whose_end_meets_a_full_socket_arrives_whole() {
-    const LENGTH: usize = 4_000_000;
-    let authority = Authority::default();
-    let server = authority.leaf(&["127.0.0.1"]).server();
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    socket2::SockRef::from(&listener).set_recv_buffer_size(4096).unwrap();
-    let url = format!("https://{}", listener.local_addr().unwrap());
-    let provider = std::thread::spawn(move || {
-        let (stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(egret_tests::wait::DEADLINE)).unwrap();
-        let connection = rustls::ServerConnection::new(server).unwrap();
-        let mut tls = rustls::StreamOwned::new(connection, stream);
-        let (mut received, mut piece) = (Vec::new(), [0; 16 << 10]);
-        // Slower than the gateway sends, so that its socket is full up to the very end.
-        while !received.ends_with(b"the end") {
-            match tls.read(&mut piece) {
-                Ok(count @ 1..) => received.extend(&piece[..count]),
-                ended => panic!("{ended:?} after {} bytes", received.len()),
-            }
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
-        tls.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok").unwrap();
-        received
-    });
-    let egret = Config::default().provider_with("origin", url, "tls: { verify: dangerously-off }").start();
-    let mut body: Vec<u8> = (0..LENGTH).map(|at| at.to_be_bytes()[6] ^ at.to_be_bytes()[7]).collect();
-    body.extend(b"the end");
-    let head = format!(
-        "POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n",
-        egret.address(),
-        body.len()
-    );
-    let response = egret.client().send(head).send(&body).response();
-    assert_eq!(response.assert_forwarded(200).text(), "ok");
-    assert!(provider.join().unwrap().ends_with(&body), "the body differs");
 }

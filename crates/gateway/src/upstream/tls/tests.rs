@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::task::Poll;
 
 use egret_config::Secret;
+use egret_http1::{ResponseFraming, TrailerNames};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     date_time_ymd,
@@ -18,6 +19,9 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersi
 
 use super::error::CertificateProblem;
 use super::*;
+use crate::exchange::pipe::Pipe;
+use crate::upstream::stream::Stream;
+use crate::worker::buffer::BufferPool;
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 type Served = StreamOwned<ServerConnection, TcpStream>;
@@ -371,6 +375,38 @@ async fn a_provider_that_does_not_read_stops_the_writer() {
     .await;
     assert!(taken < 1 << 30, "the socket's buffers end somewhere");
     drop(go_on);
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_body_is_not_through_while_tls_still_holds_its_end() {
+    let authority = new_authority();
+    let leaf = Leaf::new(&authority, "localhost", |_| ());
+    let (read_on, told) = mpsc::channel::<usize>();
+    let address = serve(server(&leaf, &[&TLS13]), move |mut stream| {
+        stream.write_all(b"x").unwrap();
+        let mut received = vec![0; told.recv().unwrap()];
+        stream.read_exact(&mut received).unwrap();
+        stream.write_all(b"all").unwrap();
+    });
+    let mut stream = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap();
+    assert_eq!(read(&mut stream, 1).await.unwrap(), b"x");
+    socket2::SockRef::from(stream.tcp()).set_send_buffer_size(16 << 10).unwrap();
+    let (mut sink, mut pipe) = (Stream::Tls(stream), Pipe::default());
+    let (buffers, names, piece) = (BufferPool::default(), TrailerNames::default(), [0; 1024]);
+    pipe.reset(ResponseFraming::UntilClose, false);
+    let mut sent = 0;
+    while !sink.is_holding() {
+        assert!(!pipe.is_blocked_on_sink(), "all of it is with the socket");
+        let shared = (&buffers, &names);
+        sent += poll_fn(|cx| Poll::Ready(pipe.send(cx, None, &piece, &mut sink, shared))).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert!(pipe.is_blocked_on_sink(), "TLS took it, the socket did not");
+    read_on.send(sent).unwrap();
+    poll_fn(|cx| pipe.poll_backlog(cx, &mut sink)).await.unwrap();
+    assert!(!pipe.is_blocked_on_sink() && !sink.is_holding());
+    let Stream::Tls(mut stream) = sink else { unreachable!() };
+    assert_eq!(read(&mut stream, 3).await.unwrap(), b"all");
 }
 
 #[tokio::test(flavor = "local")]
