@@ -6,12 +6,15 @@ import csv
 import dataclasses
 import io
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from chart import Bar, Panel, draw
+
+RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,27 @@ HOLDS = [
 ]
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """A median over rounds, and where other rounds of the same kind would put it, with a confidence of 95 %."""
+
+    middle: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate:
+        """Bootstraps the median. The draws are the same each time, so that the same rounds give the same interval."""
+        draw = random.Random(0)
+        medians = sorted(median(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
+        return cls(median(values), medians[RESAMPLES // 40], medians[-1 - RESAMPLES // 40])
+
+    def shown(self, digits: int) -> str:
+        """`0.87 [0.85–0.90]`"""
+        middle, low, high = (f"{value:.{digits}f}" for value in (self.middle, self.low, self.high))
+        return middle if low == high else f"{middle} [{low}–{high}]"
+
+
 class Results:
     """All turns of a run."""
 
@@ -96,12 +120,12 @@ class Results:
         found = [getattr(turn, metric.field) for turn in turns]
         return [value for value in found if value is not None]
 
-    def compared(self, metric: Metric, peer: str, *, difference: bool = False) -> float | None:
+    def compared(self, metric: Metric, peer: str, *, difference: bool = False) -> Estimate | None:
         """Egret against a peer: taken within each round, so that drift of the machine cancels, then the median."""
         pairs = list(zip(self.values("egret", metric), self.values(peer, metric), strict=False))
         if not pairs:
             return None
-        return median(own - other if difference else own / other for own, other in pairs)
+        return Estimate.of([own - other if difference else own / other for own, other in pairs])
 
     def table(self) -> str:
         """Medians over the rounds with the spread from least to most, then Egret's ratio to each."""
@@ -111,21 +135,20 @@ class Results:
         peers = [peer for peer in self.titles if peer not in ("egret", "direct")]
         for peer in peers if "egret" in self.titles else []:
             ratios = (self.compared(metric, peer) for metric in METRICS)
-            rows.append([f"Egret ÷ {self.titles[peer]}", *("–" if r is None else f"{r:.2f}" for r in ratios)])
+            rows.append([f"Egret ÷ {self.titles[peer]}", *("–" if r is None else r.shown(2) for r in ratios)])
         return _aligned(rows)
 
     def verdict(self) -> str:
-        """Each figure to hold, with pass or FAIL."""
+        """Each figure to hold, with pass or FAIL, and whether the run is long enough to be sure of it."""
         lines = []
         for hold in HOLDS:
-            value = self.compared(hold.metric, hold.peer, difference=hold.difference)
-            if value is None:
+            estimate = self.compared(hold.metric, hold.peer, difference=hold.difference)
+            if estimate is None:
                 continue
-            word = "pass" if value <= hold.limit else "FAIL"
-            shown, limit = (
-                (f"{value:.0f}", f"{hold.limit:.0f}") if hold.difference else (f"{value:.2f}", f"{hold.limit:.2f}")
-            )
-            lines.append(f"  {word}  {hold.text}: {shown} (hold ≤ {limit})")
+            digits = 0 if hold.difference else 2
+            word = "pass" if estimate.middle <= hold.limit else "FAIL"
+            doubt = ", not surely" if estimate.low <= hold.limit < estimate.high else ""
+            lines.append(f"  {word}  {hold.text}: {estimate.shown(digits)} (hold ≤ {hold.limit:.{digits}f}{doubt})")
         return "\n".join(lines)
 
     def warnings(self) -> str:

@@ -57,8 +57,8 @@ def parse_options() -> Options:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", choices=CASES, default="get", help="the kind of work (get)")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each subject (5)")
-    parser.add_argument("--seconds", type=int, default=5, help="length of each window (5)")
+    parser.add_argument("--rounds", type=int, default=10, help="turns of each subject (10)")
+    parser.add_argument("--seconds", type=int, default=3, help="length of each window (3)")
     parser.add_argument("--quick", action="store_true", help="one round of 1 s: shows that it works, measures nothing")
     parser.add_argument("--tools", type=Path, required=True, help="where relay and probe are")
     parser.add_argument("--egret", type=Path, required=True, help="Egret's release binary")
@@ -216,7 +216,8 @@ def describe(options: Options, setup: Setup, versions: dict[str, str]) -> dict[s
 
 def show(options: Options, results: Results, metadata: dict[str, object]) -> None:
     """Prints the table and the verdict, and writes the files."""
-    print(f"\n{options.case.title}; median over {options.rounds} rounds (least–most)\n\n{results.table()}\n")
+    rounds = f"median over {options.rounds} rounds (least–most) [95 % confidence]"
+    print(f"\n{options.case.title}; {rounds}\n\n{results.table()}\n")
     if results.warnings():
         print(f"Doubtful:\n{results.warnings()}\n")
     if options.case.name == "get" and results.verdict():
