@@ -122,6 +122,34 @@ fn other_proxies_providers_and_clients_take_part() {
 }
 
 #[test]
+fn a_provider_that_speaks_tls_is_reached_straight_and_through_a_proxy() {
+    let directory = Directory::default();
+    let config = NO_FLOW.replace(
+        "\"http://127.0.0.1:@{provider_port}\"",
+        "\"https://localhost:@{provider_port}\", tls: { ca: \"@{provider_ca}\" }",
+    );
+    directory.write("tls.yaml", config);
+    let file = experiment(
+        &directory,
+        &format!(
+            "provider: {{ arguments: [--tls, --tls-ca, \"@{{provider_ca}}\", --rtt, 20ms], path: /get, tls: true }}\n{SMALL}rounds: 1\n\
+             scenarios: [{{ name: direct }}, {{ name: no-flow, egret: tls.yaml }}]\n"
+        ),
+    );
+    let out = directory.join("out");
+    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &out]));
+    assert_eq!(code, 0, "{said}");
+    let p50 = |scenario: &str| {
+        json(out.join(format!("turns/01-default-{scenario}/turn.json")))["percentiles_ms"][50]
+            .as_f64()
+            .unwrap()
+    };
+    // Three round trips and one's own, against one's own alone.
+    let (direct, pooled) = (p50("direct"), p50("no-flow"));
+    assert!(direct >= 60.0 && pooled >= 20.0 && pooled < direct, "{direct} and {pooled}");
+}
+
+#[test]
 fn a_wrong_file_is_refused_with_its_place_before_anything_starts() {
     let directory = Directory::default();
     let out = directory.join("out");

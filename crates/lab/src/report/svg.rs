@@ -192,6 +192,9 @@ fn round_step(step: f64) -> f64 {
 
 /// A tick's value with no more digits than its distance to the next needs.
 pub fn tick_text(value: f64, ticks: &[f64]) -> String {
+    // Where ratios are even, each mark has the digits that it needs itself.
+    let ratios = ticks.len() > 2 && ticks[0] > 0.0 && ticks[2] - ticks[1] > 1.4 * (ticks[1] - ticks[0]);
+    let ticks = if ratios { &[0.0, value] } else { ticks };
     let step = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs()).reduce(f64::min).unwrap_or(1.0);
     let digits = (0..6).find(|digits| {
         let scaled = step * 10_f64.powi(*digits);
@@ -199,7 +202,11 @@ pub fn tick_text(value: f64, ticks: &[f64]) -> String {
     });
     let digits = usize::try_from(digits.unwrap_or(6)).unwrap_or(0);
     let value = if value.abs() < step * 1e-6 { 0.0 } else { value };
-    if value >= 10_000.0 { thousands(value) } else { format!("{value:.digits$}").replace('-', "−") }
+    if value >= 1_000.0 && digits == 0 {
+        thousands(value)
+    } else {
+        format!("{value:.digits$}").replace('-', "−")
+    }
 }
 
 /// `12,500`
@@ -240,6 +247,9 @@ mod tests {
     fn texts_have_the_digits_they_need() {
         assert_eq!(tick_text(0.25, &[0.0, 0.25, 0.5]), "0.25");
         assert_eq!(tick_text(-5.0, &[-5.0, 0.0]), "−5");
+        assert_eq!(tick_text(0.05, &[0.05, 0.1, 0.2]), "0.05");
+        assert_eq!(tick_text(20.0, &[0.05, 0.1, 0.2, 20.0]), "20");
+        assert_eq!(tick_text(1_000.0, &[0.0, 500.0, 1_000.0]), "1,000");
         assert_eq!(tick_text(150.0, &[150.0, 155.0]), "150");
         assert_eq!(thousands(1_234_567.0), "1,234,567");
         assert_eq!(escape("a<b> & \"c\""), "a&lt;b&gt; &amp; &quot;c&quot;");

@@ -98,8 +98,22 @@ fn footprint(baseline: &str, case: &CaseSummary, scenario: &ScenarioSummary) -> 
         ));
     }
     let confidence = percent(p99.confidence);
-    let (p99, p50) = (added(p99, "p99", baseline), added(p50, "p50", baseline));
+    let against = case.scenario(baseline)?;
+    let [p99, p50] = [(p99, 99), (p50, 50)].map(|(estimate, percent)| {
+        added(estimate, &format!("p{percent}"), baseline) + &large(scenario, against, percent)
+    });
     Some(format!("`{name}` {p99}; {p50} ({confidence} confidence, {rounds} rounds)."))
+}
+
+/// What a change by a tenth or more makes of the baseline's response time: `, 0.33 × direct`.
+fn large(scenario: &ScenarioSummary, against: &ScenarioSummary, percent: usize) -> String {
+    let (Some(own), Some(theirs)) = (scenario.response_ms.get(percent), against.response_ms.get(percent))
+    else {
+        return String::new();
+    };
+    let ratio = own.value / theirs.value;
+    let is_large = theirs.value > 0.0 && !(0.9..1.1).contains(&ratio);
+    if is_large { format!(", {ratio:.2} × {}", against.scenario) } else { String::new() }
 }
 
 /// `adds 0.11 ms ± 0.03 at p99`

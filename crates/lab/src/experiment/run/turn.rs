@@ -28,6 +28,9 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// A client that runs for a time may take this much longer to come to its end.
 const END_GRACE: Duration = Duration::from_secs(30);
 
+/// The file in a turn's folder that a provider leaves its authority's certificate in.
+const PROVIDER_CA: &str = "provider-ca.pem";
+
 /// Runs of a client that never ends before it is given up: siege 4.0.7 hangs now and then.
 const TRIES_MAX: u32 = 3;
 
@@ -163,7 +166,7 @@ impl<'a> Stage<'a> {
         let delay_s = setup.case.delay.map(|delay| delay.get().as_secs_f64().to_string());
         let mut shared = Values::from([
             ("provider_port", provider_port.to_string()),
-            ("provider_ca", setup.directory.join("provider-ca.pem").display().to_string()),
+            ("provider_ca", setup.directory.join(PROVIDER_CA).display().to_string()),
             ("control_port", control_port.to_string()),
             ("scheme", scheme.to_owned()),
             ("here", setup.here.display().to_string()),
@@ -179,7 +182,13 @@ impl<'a> Stage<'a> {
         let mut provider = start(&workshop.provider(provider_port, core("provider"))?)?;
         let ready = &config.ready;
         let answers = |port: u16| matches!(ready::probe(port, ready), Probe::Status(200..=299));
-        let is_there = || if config.tls { ready::listens(provider_port) } else { answers(provider_port) };
+        let ca = config
+            .arguments
+            .iter()
+            .any(|word| word.contains("@{provider_ca}"))
+            .then(|| setup.directory.join(PROVIDER_CA));
+        let speaks_tls = || ready::listens(provider_port) && ca.as_deref().is_none_or(is_certificate);
+        let is_there = || if config.tls { speaks_tls() } else { answers(provider_port) };
         until_ready(&mut provider, interrupt, ready, is_there)?;
         let (mut port, mut scheme) = (provider_port, scheme);
         let mut proxy = None;
@@ -407,6 +416,11 @@ fn until_ready(
         interrupt.wait(LOOK_AGAIN)?;
     }
     Ok(())
+}
+
+/// Whether the file holds a whole certificate.
+fn is_certificate(file: &Path) -> bool {
+    std::fs::read_to_string(file).is_ok_and(|text| text.contains("-----END CERTIFICATE-----"))
 }
 
 fn free_port() -> Result<u16, TurnError> {
