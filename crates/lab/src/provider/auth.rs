@@ -82,7 +82,7 @@ fn known(status: StatusCode, is_right: bool, user: &str) -> Response {
 
 /// The given user, and whether both are as they should be.
 fn checked_basic(call: &Call, user: &str, password: &str) -> (String, bool) {
-    let given = basic_credentials(call.field(header::AUTHORIZATION)).unwrap_or_default();
+    let given = basic_credentials(call.field(&header::AUTHORIZATION)).unwrap_or_default();
     let is_right = given.0 == user && given.1 == password;
     (given.0, is_right)
 }
@@ -95,7 +95,7 @@ fn basic_credentials(field: &str) -> Option<(String, String)> {
 }
 
 async fn bearer(call: Call) -> Response {
-    let mut words = call.field(header::AUTHORIZATION).split_whitespace();
+    let mut words = call.field(&header::AUTHORIZATION).split_whitespace();
     match (words.next(), words.next(), words.next()) {
         (Some("Bearer"), Some(token), None) => {
             answer::json(StatusCode::OK, &json!({ "authenticated": true, "token": token }))
@@ -130,7 +130,7 @@ fn digest_auth(qop: &str, user: &str, password: &str, algorithm: &str, call: &Ca
             format!("{algorithm} must be one of MD5 or SHA-256"),
         ));
     };
-    let credentials = Digest::parse(call.field(header::AUTHORIZATION));
+    let credentials = Digest::parse(call.field(&header::AUTHORIZATION));
     if credentials.is_some_and(|credentials| credentials.proves(user, password, call)) {
         let known = json!({ "authenticated": true, "user": user, "authorized": true });
         return Ok(answer::json(StatusCode::OK, &known));

@@ -56,7 +56,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
 
 async fn cache(call: Call) -> Response {
     let conditions = [header::IF_MODIFIED_SINCE, header::IF_NONE_MATCH];
-    if conditions.into_iter().any(|name| !call.field(name).is_empty()) {
+    if conditions.iter().any(|name| !call.field(name).is_empty()) {
         return answer::empty(StatusCode::NOT_MODIFIED);
     }
     let now = http_date(SystemTime::now());
@@ -133,7 +133,7 @@ impl Resource {
             return self.without_content(status);
         }
         self.always.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        let range = if self.range_applies(call) { call.field(header::RANGE) } else { "" };
+        let range = if self.range_applies(call) { call.field(&header::RANGE) } else { "" };
         match wanted(range, self.content.len()) {
             Wanted::All => {
                 let content = self.content.clone();
@@ -163,11 +163,11 @@ impl Resource {
     /// The status that a condition asks for instead of the content.
     fn failed_condition(&self, call: &Call) -> Option<StatusCode> {
         let read = matches!(*call.method(), Method::GET | Method::HEAD);
-        let if_match = call.field(header::IF_MATCH);
+        let if_match = call.field(&header::IF_MATCH);
         if !if_match.is_empty() && !self.is_listed(if_match, false) {
             return Some(StatusCode::PRECONDITION_FAILED);
         }
-        let if_none_match = call.field(header::IF_NONE_MATCH);
+        let if_none_match = call.field(&header::IF_NONE_MATCH);
         if !if_none_match.is_empty() && self.is_listed(if_none_match, true) {
             return Some(if read { StatusCode::NOT_MODIFIED } else { StatusCode::PRECONDITION_FAILED });
         }
@@ -185,7 +185,7 @@ impl Resource {
 
     /// If-Range asks for a part only of what the client has parts of already.
     fn range_applies(&self, call: &Call) -> bool {
-        let condition = call.field(header::IF_RANGE);
+        let condition = call.field(&header::IF_RANGE);
         condition.is_empty() || self.is_listed(condition, false)
     }
 

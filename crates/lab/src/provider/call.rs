@@ -1,23 +1,35 @@
 //! A call as its endpoint sees it: what was asked, by whom, on which connection.
 
 use std::future::{Ready, ready};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use axum::http::request::Parts;
+use axum::http::uri::{Authority, PathAndQuery};
 use axum::http::{HeaderMap, HeaderName, Method, Uri, Version, header};
 
 use super::error::ProviderError;
 use super::lab::Lab;
 use super::query::{Query, Values};
 
+/// Fields in which a proxy in front tells the client's address, before `X-Forwarded-For`.
+static CLIENT_ADDRESS: [HeaderName; 4] = [
+    HeaderName::from_static("fly-client-ip"),
+    HeaderName::from_static("cf-connecting-ip"),
+    HeaderName::from_static("fastly-client-ip"),
+    HeaderName::from_static("true-client-ip"),
+];
+static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+static FORWARDED_PROTOCOL: HeaderName = HeaderName::from_static("x-forwarded-protocol");
+static FORWARDED_SSL: HeaderName = HeaderName::from_static("x-forwarded-ssl");
+
 /// What is known of the connection that a request came on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Peer {
-    /// The client's address.
-    pub address: IpAddr,
+    /// The client's address, written once for all its requests.
+    pub address: Arc<str>,
     /// Whether it speaks TLS.
     pub secure: bool,
 }
@@ -92,12 +104,12 @@ impl Call {
     }
 
     /// The first value of a field; empty where there is none.
-    pub fn field(&self, name: HeaderName) -> &str {
-        self.parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    pub fn field(&self, name: &HeaderName) -> &str {
+        self.told(name).unwrap_or_default()
     }
 
-    /// The first value of a field that no library has a constant for.
-    fn named(&self, name: &str) -> Option<&str> {
+    /// The first value of a field, where it is not empty.
+    fn told(&self, name: &HeaderName) -> Option<&str> {
         let value = self.parts.headers.get(name)?.to_str().ok()?;
         (!value.is_empty()).then_some(value)
     }
@@ -112,7 +124,11 @@ impl Call {
         for (name, value) in &self.parts.headers {
             let shown = canonical(name);
             if !self.lab.options().hides(&shown) {
-                values.entry(shown).or_default().push(String::from_utf8_lossy(value.as_bytes()).into_owned());
+                // Mostly it is text, and then this is a check and a copy.
+                let text = value
+                    .to_str()
+                    .map_or_else(|_| String::from_utf8_lossy(value.as_bytes()).into_owned(), str::to_owned);
+                values.entry(shown).or_default().push(text);
             }
         }
         if let Some(authority) = self.parts.uri.authority()
@@ -126,37 +142,35 @@ impl Call {
 
     /// The client's address: what a proxy in front says, else the peer's.
     pub fn origin(&self) -> String {
-        let told = ["fly-client-ip", "cf-connecting-ip", "fastly-client-ip", "true-client-ip"];
-        if let Some(address) = told.into_iter().find_map(|name| self.named(name)) {
+        if let Some(address) = CLIENT_ADDRESS.iter().find_map(|name| self.told(name)) {
             return address.to_owned();
         }
-        if let Some(list) = self.named("x-forwarded-for") {
+        if let Some(list) = self.told(&FORWARDED_FOR) {
             return list.split(',').next().unwrap_or_default().trim().to_owned();
         }
-        self.peer().map(|peer| peer.address.to_string()).unwrap_or_default()
+        self.peer().map(|peer| peer.address.as_ref().to_owned()).unwrap_or_default()
     }
 
     /// `https` where the client or a proxy in front says so.
     pub fn scheme(&self) -> &str {
-        if let Some(scheme) = self.named("x-forwarded-proto").or_else(|| self.named("x-forwarded-protocol")) {
+        if let Some(scheme) = self.told(&FORWARDED_PROTO).or_else(|| self.told(&FORWARDED_PROTOCOL)) {
             return scheme;
         }
         let secure = self.peer().is_some_and(|peer| peer.secure);
-        if secure || self.named("x-forwarded-ssl") == Some("on") { "https" } else { "http" }
+        if secure || self.told(&FORWARDED_SSL) == Some("on") { "https" } else { "http" }
     }
 
     /// Scheme and authority that were asked.
     pub fn site(&self) -> String {
-        let authority = self.parts.uri.authority().map(ToString::to_string);
-        let authority = authority.unwrap_or_else(|| self.field(header::HOST).to_owned());
-        format!("{}://{authority}", self.scheme())
+        let authority = self.parts.uri.authority().map(Authority::as_str);
+        let authority = authority.unwrap_or_else(|| self.field(&header::HOST));
+        [self.scheme(), "://", authority].concat()
     }
 
     /// The whole URL that was asked.
     pub fn url(&self) -> String {
-        let target = self.parts.uri.path_and_query().map_or("", |target| target.as_str());
         let mut url = self.site();
-        url.push_str(target);
+        url.push_str(self.parts.uri.path_and_query().map_or("", PathAndQuery::as_str));
         url
     }
 
@@ -188,13 +202,15 @@ impl Call {
 
 /// A field name as httpbin shows it: `x-request-id` as `X-Request-Id`.
 pub(super) fn canonical(name: &HeaderName) -> String {
-    let mut starts = true;
-    let letter = |character: char| {
-        let shown = if starts { character.to_ascii_uppercase() } else { character };
-        starts = character == '-';
-        shown
-    };
-    name.as_str().chars().map(letter).collect()
+    let mut shown = name.as_str().to_owned();
+    let mut rest = shown.as_mut_str();
+    loop {
+        if let Some(first) = rest.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        let Some(dash) = rest.find('-') else { return shown };
+        rest = &mut rest[dash + 1..];
+    }
 }
 
 #[cfg(test)]
@@ -206,7 +222,7 @@ mod tests {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        let peer = Peer { address: IpAddr::from([10, 0, 0, 1]), secure: false };
+        let peer = Peer { address: "10.0.0.1".into(), secure: false };
         Call::new(request.extension(peer).body(Body::empty()).unwrap(), Arc::default())
     }
 

@@ -157,7 +157,7 @@ pub(super) async fn anything(mut call: Call) -> Answer {
         json: Value::Null,
     };
     if !content.is_empty() {
-        let content_type = call.field(header::CONTENT_TYPE);
+        let content_type = call.field(&header::CONTENT_TYPE);
         answer.parse(content_type, &content).map_err(|problem| {
             ProviderError::bad_request(format!("error parsing request body: {problem}"))
         })?;

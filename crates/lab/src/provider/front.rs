@@ -83,30 +83,20 @@ impl Front {
         Ok(())
     }
 
-    /// Counts the call and asks the rate limit.
+    /// Counts the call, asks the rate limit, waits as long as every answer is to wait, then plays back or asks the endpoint; some
+    /// answers are spoiled then.
     async fn admitted(&self, request: Request) -> Response {
         self.lab.count_request();
-        match self.lab.admit() {
-            None => self.delayed(request).await,
-            Some((rule, admission)) => {
-                let response =
-                    if admission.admitted { self.delayed(request).await } else { scene::refusal(rule) };
-                scene::limited(response, rule, admission)
-            }
+        let admission = self.lab.admit();
+        if let Some((rule, refused)) = admission.filter(|(_, admission)| !admission.admitted) {
+            return scene::limited(scene::refusal(rule), rule, refused);
         }
-    }
-
-    /// Waits as long as every answer is to wait, then plays back or asks the endpoint; some answers are spoiled then.
-    async fn delayed(&self, request: Request) -> Response {
         let options = self.lab.options();
         if let Some(delay) = &options.delay {
             pause(delay.draw(&mut self.lab.sequences.next(), options.duration_max)).await;
         }
-        let recalled = self
-            .lab
-            .recording
-            .as_ref()
-            .and_then(|recording| recording.answer(request.method(), request.uri()));
+        let recording = self.lab.recording.as_ref();
+        let recalled = recording.and_then(|recording| recording.answer(request.method(), request.uri()));
         let mut response = match recalled {
             Some((duration, response)) => {
                 pause(duration.min(options.duration_max)).await;
@@ -117,7 +107,10 @@ impl Front {
         if !options.faults.is_empty() {
             self.spoil(&mut response);
         }
-        response
+        match admission {
+            None => response,
+            Some((rule, admission)) => scene::limited(response, rule, admission),
+        }
     }
 
     /// Draws whether the answer has a fault, and which: the probabilities stand side by side from 0 to 1.

@@ -96,7 +96,7 @@ async fn ip(call: Call) -> Response {
 }
 
 async fn user_agent(call: Call) -> Response {
-    answer::json(StatusCode::OK, &json!({ "user-agent": call.field(header::USER_AGENT) }))
+    answer::json(StatusCode::OK, &json!({ "user-agent": call.field(&header::USER_AGENT) }))
 }
 
 async fn dump(mut call: Call) -> Answer {
@@ -109,7 +109,7 @@ async fn dump(mut call: Call) -> Answer {
     let target = call.uri().path_and_query().map_or("/", |target| target.as_str());
     let version = if call.version() == Version::HTTP_10 { "1.0" } else { "1.1" };
     let mut text = format!("{} {target} HTTP/{version}\r\n", call.method());
-    let _ = write!(text, "Host: {}\r\n", call.field(header::HOST));
+    let _ = write!(text, "Host: {}\r\n", call.field(&header::HOST));
     push_sorted(&mut text, call.headers());
     text.push_str("\r\n");
     let mut bytes = text.into_bytes();

@@ -179,7 +179,7 @@ async fn links_page(Path((n, offset)): Path<(String, String)>, call: Call) -> An
 }
 
 async fn accepted_image(call: Call) -> Answer {
-    let accept = call.field(header::ACCEPT);
+    let accept = call.field(&header::ACCEPT);
     let accepts = |kind: &str| accept.contains(kind);
     let kind = if accept.is_empty() || accepts("image/*") || accepts("image/png") {
         "png"

@@ -225,11 +225,11 @@ impl Service {
     ) -> Result<(), Box<dyn std::error::Error>> {
         let accepting = Stream::accept(socket, self.network, self.tls.clone());
         let mut stream = tokio::time::timeout(HANDSHAKE_MAX, accepting).await??;
-        let peer = Peer { address: peer.ip(), secure: self.tls.is_some() };
+        let peer = Peer { address: peer.ip().to_string().into(), secure: self.tls.is_some() };
         let is_stopping = Cell::new(false);
         loop {
             let taken_over = RefCell::new(None);
-            let (back, result) = self.with_hyper(stream, peer, &taken_over, &is_stopping, &mut stop).await;
+            let (back, result) = self.with_hyper(stream, &peer, &taken_over, &is_stopping, &mut stop).await;
             stream = back;
             let Some(takeover) = taken_over.into_inner() else { return Ok(result?) };
             if !takeover.perform(&mut stream).await? || is_stopping.get() {
@@ -242,7 +242,7 @@ impl Service {
     async fn with_hyper(
         &self,
         stream: Stream,
-        peer: Peer,
+        peer: &Peer,
         taken_over: &RefCell<Option<Takeover>>,
         is_stopping: &Cell<bool>,
         stop: &mut watch::Receiver<()>,
@@ -250,7 +250,7 @@ impl Service {
         // hyper gives a connection back only where the service's futures can be moved.
         let service = service_fn(|request| {
             Box::pin(async move {
-                match self.front.call(request, peer).await {
+                match self.front.call(request, peer.clone()).await {
                     Outcome::Answer(response) => Ok(response),
                     Outcome::Takeover(takeover) => {
                         taken_over.replace(Some(takeover));

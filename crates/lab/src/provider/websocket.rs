@@ -52,13 +52,13 @@ async fn echo(call: Call) -> Answer {
             "max_fragment_size {fragment_bytes_max} must be less than or equal to max_message_size {message_bytes_max}"
         )));
     }
-    if !call.field(header::UPGRADE).eq_ignore_ascii_case("websocket") {
+    if !call.field(&header::UPGRADE).eq_ignore_ascii_case("websocket") {
         return Err(ProviderError::bad_request("missing required `Upgrade: websocket` header"));
     }
-    if call.field(header::SEC_WEBSOCKET_VERSION) != "13" {
+    if call.field(&header::SEC_WEBSOCKET_VERSION) != "13" {
         return Err(ProviderError::bad_request("only websocket version \"13\" is supported"));
     }
-    let key = call.field(header::SEC_WEBSOCKET_KEY);
+    let key = call.field(&header::SEC_WEBSOCKET_KEY);
     if key.is_empty() {
         return Err(ProviderError::bad_request("missing required `Sec-Websocket-Key` header"));
     }
