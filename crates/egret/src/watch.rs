@@ -1,10 +1,12 @@
 //! Tells when a config file may have changed.
 //!
 //! Editors and deployments replace files by renaming, and Kubernetes swaps a symbolic link above them, so what is watched are the
-//! directories of the file and of every link that leads to it, not the file. Whoever is told reads the file and sees for himself.
+//! directories of the file and of every link that leads to it, not the file. What else happens in them is passed over: a config may
+//! stand beside a log that grows all the time. Whoever is told reads the file and sees for himself.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::{Receiver, channel};
@@ -17,28 +19,35 @@ pub struct Watch {
     file: PathBuf,
     watcher: RecommendedWatcher,
     watched: BTreeSet<PathBuf>,
+    /// The file and every link on the way to it, for the thread that sees the events.
+    way: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Watch {
     /// Starts to watch; the receiver gets an item after something happened, however much it was.
     pub fn start(file: &Path) -> Result<(Self, Receiver<()>), notify::Error> {
         let (sender, receiver) = channel(1);
+        let way = Arc::new(Mutex::new(BTreeSet::new()));
+        let known = Arc::clone(&way);
         let watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
-            // Reading the file is an event as well.
-            if event.is_ok_and(|event| event.kind.is_access()) {
+            if event.is_ok_and(|event| {
+                is_elsewhere(&event, &known.lock().unwrap_or_else(PoisonError::into_inner))
+            }) {
                 return;
             }
             // Full means that a look at the file is due anyway.
             let _ = sender.try_send(());
         })?;
-        let mut watch = Self { file: file.to_owned(), watcher, watched: BTreeSet::new() };
+        let mut watch = Self { file: file.to_owned(), watcher, watched: BTreeSet::new(), way };
         watch.refresh()?;
         Ok((watch, receiver))
     }
 
     /// Follows links anew, which a change may have led elsewhere.
     pub fn refresh(&mut self) -> Result<(), notify::Error> {
-        let directories = directories(&self.file);
+        let way = way(&self.file);
+        let directories = way.iter().map(|path| parent(path)).collect();
+        *self.way.lock().unwrap_or_else(PoisonError::into_inner) = way;
         for gone in self.watched.difference(&directories) {
             // A directory that was removed is not watched any more.
             let _ = self.watcher.unwatch(gone);
@@ -52,23 +61,32 @@ impl Watch {
     }
 }
 
-/// The directories in which the file stands, and every link on the way to it.
-fn directories(file: &Path) -> BTreeSet<PathBuf> {
-    let mut directories = BTreeSet::new();
-    let mut file = file.to_owned();
+/// Whether the event is of no concern to a file with this `way` to it. Reading the file is an event as well.
+fn is_elsewhere(event: &notify::Event, way: &BTreeSet<PathBuf>) -> bool {
+    // A directory's own removal, and what was lost, tell of no path on the way, or of none at all.
+    let concerns = |path: &PathBuf| way.iter().any(|step| step == path || parent(step) == *path);
+    event.kind.is_access()
+        || !(event.need_rescan() || event.paths.is_empty() || event.paths.iter().any(concerns))
+}
+
+/// The file and every link on the way to it.
+fn way(file: &Path) -> BTreeSet<PathBuf> {
+    let mut way = BTreeSet::new();
+    // Events give whole paths.
+    let mut file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     for _ in 0..LINKS_MAX {
-        directories.insert(parent(&file));
+        way.insert(file.clone());
         // The link that is nearest to the file; those above it are on the way that it leads to.
         let link = file.ancestors().find_map(|path| Some((path, std::fs::read_link(path).ok()?)));
         let Some((link, target)) = link else { break };
         let directory = parent(link);
         let rest = file.strip_prefix(link).unwrap_or(Path::new(""));
         let target = directory.join(target);
-        directories.insert(directory);
+        way.insert(link.to_owned());
         // An empty rest would put a `/` behind a file's name.
         file = if rest.as_os_str().is_empty() { target } else { target.join(rest) };
     }
-    directories
+    way
 }
 
 fn parent(path: &Path) -> PathBuf {
@@ -114,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn every_directory_on_the_way_is_found() {
+    fn every_step_on_the_way_is_found() {
         let (scratch, file) = mounted("way");
-        let found = directories(&file);
-        assert!(found.contains(&scratch.0), "{found:?}");
-        assert!(found.contains(&scratch.0.join("..v1")), "{found:?}");
-        assert_eq!(directories(Path::new("egret-no-such.yaml")), BTreeSet::from([PathBuf::from(".")]));
+        let expected = ["egret.yaml", "..data", "..v1/egret.yaml"].map(|step| scratch.0.join(step));
+        assert!(expected.iter().all(|step| way(&file).contains(step)), "{:?}", way(&file));
+        let bare = std::env::current_dir().unwrap().join("egret-no-such.yaml");
+        assert_eq!(way(Path::new("egret-no-such.yaml")), BTreeSet::from([bare]));
     }
 
     #[test]
@@ -127,7 +145,22 @@ mod tests {
         let scratch = Scratch::new("circle");
         symlink("b", scratch.0.join("a")).unwrap();
         symlink("a", scratch.0.join("b")).unwrap();
-        assert!(directories(&scratch.0.join("a")).contains(&scratch.0));
+        assert!(way(&scratch.0.join("a")).contains(&scratch.0.join("a")));
+    }
+
+    #[test]
+    fn what_happens_beside_the_file_is_passed_over() {
+        use notify::EventKind;
+        use notify::event::{AccessKind, CreateKind, ModifyKind, RemoveKind};
+        let way = BTreeSet::from([PathBuf::from("/etc/egret/egret.yaml")]);
+        let elsewhere =
+            |kind, path: &str| is_elsewhere(&notify::Event::new(kind).add_path(path.into()), &way);
+        assert!(elsewhere(EventKind::Modify(ModifyKind::Any), "/etc/egret/egret.log"));
+        assert!(elsewhere(EventKind::Access(AccessKind::Any), "/etc/egret/egret.yaml"));
+        assert!(!elsewhere(EventKind::Modify(ModifyKind::Any), "/etc/egret/egret.yaml"));
+        assert!(!elsewhere(EventKind::Create(CreateKind::File), "/etc/egret/egret.yaml"));
+        assert!(!elsewhere(EventKind::Remove(RemoveKind::Folder), "/etc/egret"));
+        assert!(!is_elsewhere(&notify::Event::new(EventKind::Any), &way));
     }
 
     #[test]
