@@ -16,6 +16,9 @@ const ROUNDS_MAX: u32 = 1_000;
 /// Scenarios and cases of one experiment; each pair is a turn in every round.
 const LIST_MAX: usize = 64;
 
+/// The longest name of a case or a scenario; both stand in file names.
+const NAME_BYTES_MAX: usize = 64;
+
 /// The most connections that a client is asked for.
 const CONCURRENCY_MAX: u32 = 10_000;
 
@@ -450,7 +453,8 @@ fn names<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Vec<Problem> {
     for (index, name) in names.enumerate() {
         let path = format!("{key}[{index}].name");
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if name.is_empty() || name.len() > LIST_MAX || !name.chars().all(plain) || name.starts_with('-') {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) || name.starts_with('-')
+        {
             let message =
                 format!("`{name}` cannot name files: write up to 64 small letters, digits and dashes");
             problems.push(Problem::new(path, message));

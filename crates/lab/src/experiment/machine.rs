@@ -47,11 +47,6 @@ impl Machine {
             frequency_governor: governor.ok().map(|text| text.trim().to_owned()),
         }
     }
-
-    /// The number of cores, to hold a load average against.
-    pub fn cores_f64(&self) -> f64 {
-        u32::try_from(self.cores).map_or(f64::MAX, f64::from)
-    }
 }
 
 /// The load average of the last minute: how many threads wanted to run.

@@ -141,25 +141,16 @@ impl Workshop<'_> {
         let mut values = self.shared.clone();
         values.insert("port", port.to_string());
         values.insert("directory", directory.display().to_string());
-        let fill = |text: &str| {
-            template::fill(text, &values)
-                .map_err(|unknown| format!("nothing fills in `@{{{}}}` for {name}", unknown.name))
-        };
         if let Some(template) = template {
-            let text = self
-                .configs
-                .get(&template)
-                .ok_or_else(|| format!("the config {template} is not in the results"))?;
+            let text = self.configs.get(&template);
+            let text = text.ok_or_else(|| format!("the config {template} is not in the results"))?;
             let file = self.directory.join(format!("{part}-{template}"));
-            std::fs::write(&file, fill(text)?).map_err(|error| format!("{}: {error}", file.display()))?;
+            std::fs::write(&file, fill(text, &values, name)?)
+                .map_err(|error| format!("{}: {error}", file.display()))?;
             values.insert("config", file.display().to_string());
         }
-        let fill = |text: &str| {
-            template::fill(text, &values)
-                .map_err(|unknown| format!("nothing fills in `@{{{}}}` for {name}", unknown.name))
-        };
         let (program, arguments) = words.split_first().ok_or_else(|| format!("{name} has no command"))?;
-        let program = fill(program)?;
+        let program = fill(program, &values, name)?;
         let located =
             locate(&program, self.here).ok_or_else(|| format!("{name}: {program} is not installed"))?;
         let log = self.directory.join(format!("{part}.log"));
@@ -168,7 +159,7 @@ impl Workshop<'_> {
             program: located,
             arguments: arguments
                 .iter()
-                .map(|word| fill(word).map(OsString::from))
+                .map(|word| fill(word, &values, name).map(OsString::from))
                 .collect::<Result<_, _>>()?,
             home: directory.clone(),
             directory,
@@ -177,4 +168,9 @@ impl Workshop<'_> {
             core,
         })
     }
+}
+
+fn fill(text: &str, values: &Values, name: &str) -> Result<String, Trouble> {
+    template::fill(text, values)
+        .map_err(|unknown| format!("nothing fills in `@{{{}}}` for {name}", unknown.name))
 }

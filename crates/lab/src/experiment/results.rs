@@ -22,8 +22,8 @@ use super::client::Figures;
 use super::config::Experiment;
 use super::machine::Machine;
 
-/// The version of the files' shape.
-const VERSION: u32 = 1;
+/// Above this share of the cores in use beforehand, figures are doubtful.
+const LOAD_SHARE_MAX: f64 = 0.5;
 
 /// What a folder's name ends in while it is not whole.
 const PARTIAL: &str = ".partial";
@@ -217,7 +217,7 @@ impl Results {
             return Err(ResultsError::NotThere(directory.to_owned()));
         }
         let metadata: Metadata = read_json(&metadata)?;
-        if metadata.version != VERSION {
+        if metadata.version != Metadata::VERSION {
             let why = format!("is of version {}, which this egret does not read", metadata.version);
             return Err(ResultsError::Malformed { path: directory.join("metadata.json"), why });
         }
@@ -299,7 +299,13 @@ impl Results {
 
 impl Metadata {
     /// The version that is written.
-    pub const VERSION: u32 = VERSION;
+    pub const VERSION: u32 = 1;
+
+    /// Whether others used the machine before the run started, so that figures are doubtful.
+    pub fn machine_was_busy(&self) -> bool {
+        self.load_average_before
+            > LOAD_SHARE_MAX * f64::from(u32::try_from(self.machine.cores).unwrap_or(u32::MAX))
+    }
 }
 
 /// The folder's name while it is not whole.

@@ -21,9 +21,6 @@ use super::{clock, parts, process};
 use progress::Progress;
 use turn::{Setup, TurnError};
 
-/// Above this share of the cores in use beforehand, figures are doubtful.
-pub const LOAD_SHARE_MAX: f64 = 0.5;
-
 /// What is kept of what a program says of its version.
 const VERSION_CHARS_MAX: usize = 200;
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::summary::{CaseSummary, ScenarioSummary, Summary};
+use super::summary::{CaseSummary, RoundFigures, ScenarioSummary, Summary};
 use super::verdict::places;
-use crate::statistics::{Estimate, difference_of_runs, ratio_of_runs};
+use crate::statistics::{Estimate, difference_of_runs, median, ratio_of_runs};
 
 /// Two runs, figure by figure.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,51 +88,76 @@ pub fn compare(a: &Summary, b: &Summary, tolerance: f64) -> Comparison {
     comparison
 }
 
+/// One of a round's figures.
+type Figure = fn(&RoundFigures) -> Option<f64>;
+
 type Place<'a> = (&'a CaseSummary, &'a ScenarioSummary);
 
 fn figures(a: Place<'_>, b: Place<'_>, baseline: &str) -> Vec<Difference> {
-    let place = format!("{} {}", a.0.case, a.1.scenario);
-    let rounds = |of: &ScenarioSummary,
-                  figure: fn(&super::summary::RoundFigures) -> Option<f64>|
-     -> Vec<f64> { of.by_round.iter().filter_map(figure).collect() };
-    let by_ratio = |name: &'static str,
-                    more_is_better: bool,
-                    figure: fn(&super::summary::RoundFigures) -> Option<f64>| {
-        let (first, second) = (rounds(a.1, figure), rounds(b.1, figure));
-        let ratio = ratio_of_runs(&first, &second)?;
-        let change =
-            Estimate { value: ratio.value - 1.0, low: ratio.low - 1.0, high: ratio.high - 1.0, ..ratio };
-        let [a, b] = [first, second].map(|rounds| crate::statistics::median(&rounds).unwrap_or_default());
-        Some(Difference { place: place.clone(), figure: name, a, b, change, more_is_better })
+    let added: [(&str, Figure); 2] =
+        [("added p50 ms", |round| round.p50_ms), ("added p99 ms", |round| round.p99_ms)];
+    let whole: [(&str, Figure); 5] = [
+        ("p50 ms", |round| round.p50_ms),
+        ("p99 ms", |round| round.p99_ms),
+        (RATE, |round| Some(round.requests_per_second)),
+        ("CPU µs/request", |round| round.cpu_us_per_request),
+        ("memory MiB", |round| round.memory_mib),
+    ];
+    let is_baseline = a.1.scenario == baseline;
+    let added = added.into_iter().filter(|_| !is_baseline);
+    let added = added.filter_map(|(name, figure)| of_added(a, b, baseline, name, figure));
+    let whole = whole.into_iter().filter_map(|(name, figure)| of_whole(a, b, name, figure));
+    added.chain(whole).collect()
+}
+
+/// The one figure of which more is better.
+const RATE: &str = "requests/s";
+
+fn of_whole(a: Place<'_>, b: Place<'_>, name: &'static str, figure: Figure) -> Option<Difference> {
+    let [first, second] = [a, b].map(|place| rounds(place.1, figure));
+    let ratio = ratio_of_runs(&first, &second)?;
+    let change = Estimate { value: ratio.value - 1.0, low: ratio.low - 1.0, high: ratio.high - 1.0, ..ratio };
+    difference(a, name, &first, &second, change)
+}
+
+/// What is added, held against the response time of the first run: what is added itself may be next to nothing.
+fn of_added(
+    a: Place<'_>,
+    b: Place<'_>,
+    baseline: &str,
+    name: &'static str,
+    figure: Figure,
+) -> Option<Difference> {
+    let added = |place: Place<'_>| -> Option<Vec<f64>> {
+        let (own, theirs) = place.1.paired(place.0.scenario(baseline)?, figure);
+        Some(own.iter().zip(&theirs).map(|(own, theirs)| own - theirs).collect())
     };
-    let added = |name: &'static str, figure: fn(&super::summary::RoundFigures) -> Option<f64>| {
-        let over = |place: Place<'_>| -> Option<Vec<f64>> {
-            let (own, theirs) = place.1.paired(place.0.scenario(baseline)?, figure);
-            Some(own.iter().zip(&theirs).map(|(own, theirs)| own - theirs).collect())
-        };
-        let (first, second) = (over(a)?, over(b)?);
-        let difference = difference_of_runs(&first, &second)?;
-        let whole = crate::statistics::median(&rounds(a.1, figure)).filter(|whole| *whole > 0.0)?;
-        let change = Estimate {
-            value: difference.value / whole,
-            low: difference.low / whole,
-            high: difference.high / whole,
-            ..difference
-        };
-        let [a, b] = [first, second].map(|rounds| crate::statistics::median(&rounds).unwrap_or_default());
-        Some(Difference { place: place.clone(), figure: name, a, b, change, more_is_better: false })
-    };
-    let mut found = Vec::new();
-    if a.1.scenario != baseline {
-        found.extend(added("added p50 ms", |round| round.p50_ms));
-        found.extend(added("added p99 ms", |round| round.p99_ms));
-    }
-    found.extend(by_ratio("p50 ms", false, |round| round.p50_ms));
-    found.extend(by_ratio("p99 ms", false, |round| round.p99_ms));
-    found.extend(by_ratio("requests/s", true, |round| Some(round.requests_per_second)));
-    found.extend(by_ratio("CPU µs/request", false, |round| round.cpu_us_per_request));
-    found.extend(by_ratio("memory MiB", false, |round| round.memory_mib));
-    found
+    let (first, second) = (added(a)?, added(b)?);
+    let added = difference_of_runs(&first, &second)?;
+    let whole = median(&rounds(a.1, figure)).filter(|whole| *whole > 0.0)?;
+    let [value, low, high] = [added.value, added.low, added.high].map(|time| time / whole);
+    difference(a, name, &first, &second, Estimate { value, low, high, ..added })
+}
+
+fn rounds(of: &ScenarioSummary, figure: Figure) -> Vec<f64> {
+    of.by_round.iter().filter_map(figure).collect()
+}
+
+fn difference(
+    at: Place<'_>,
+    figure: &'static str,
+    first: &[f64],
+    second: &[f64],
+    change: Estimate,
+) -> Option<Difference> {
+    Some(Difference {
+        place: format!("{} {}", at.0.case, at.1.scenario),
+        figure,
+        a: median(first)?,
+        b: median(second)?,
+        change,
+        more_is_better: figure == RATE,
+    })
 }
 
 impl fmt::Display for Comparison {

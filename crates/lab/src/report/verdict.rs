@@ -10,9 +10,6 @@ const KNEE_FACTOR: f64 = 3.0;
 /// Below this share of the offered rate, it was not carried.
 const CARRIED_SHARE: f64 = 0.98;
 
-/// Above this share of the cores in use beforehand, figures are doubtful.
-const LOAD_SHARE_MAX: f64 = 0.5;
-
 /// All sentences.
 pub fn verdict(summary: &Summary) -> Vec<String> {
     let mut sentences = Vec::new();
@@ -232,8 +229,8 @@ pub fn doubts(summary: &Summary, results: &Results) -> Vec<String> {
     if metadata.quick {
         doubts.push("The quick profile: good for a look, not for a claim.".into());
     }
-    let load = metadata.load_average_before;
-    if load > LOAD_SHARE_MAX * metadata.machine.cores_f64() {
+    if metadata.machine_was_busy() {
+        let load = metadata.load_average_before;
         doubts.push(format!(
             "The machine was busy beforehand: load average {load} on {} cores.",
             metadata.machine.cores

@@ -54,7 +54,7 @@ impl<'a> Progress<'a> {
         for (scenario, why) in &metadata.left_out {
             let _ = writeln!(told, "  left out: {scenario} ({why})");
         }
-        if metadata.load_average_before > super::LOAD_SHARE_MAX * metadata.machine.cores_f64() {
+        if metadata.machine_was_busy() {
             let _ = writeln!(
                 told,
                 "  The machine is busy (load average {}): figures will be doubtful.",
