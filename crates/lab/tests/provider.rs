@@ -45,6 +45,18 @@ fn requests_that_were_sent_ahead_survive_an_answer_that_hyper_did_not_give() {
 }
 
 #[test]
+fn a_client_of_http_1_0_gets_neither_chunks_nor_informational_answers() {
+    let provider = start(Options::default());
+    for (target, end) in
+        [("/sse?count=2&duration=1ms", "}\n\n"), ("/status/103", "\r\n\r\n"), ("/trailers?a=1", "}\n")]
+    {
+        let text = exchange(&provider, &format!("GET {target} HTTP/1.0\r\nhost: a\r\n\r\n"));
+        assert!(text.starts_with("HTTP/1.0 200") && text.ends_with(end), "{text}");
+        assert!(!text.contains("chunked") && text.matches("HTTP/1.").count() == 1, "{text}");
+    }
+}
+
+#[test]
 fn a_stopped_provider_frees_its_port_though_answers_are_under_way() {
     for threads in [1, 3] {
         let provider = start(Options { threads, ..Options::default() });

@@ -41,6 +41,8 @@ pub(super) enum Outcome {
 struct Asked {
     method: Method,
     origin: Option<HeaderValue>,
+    /// Whether the client knows chunks, trailers and informational answers, which came with HTTP/1.1.
+    knows_chunks: bool,
     may_keep: bool,
 }
 
@@ -55,6 +57,7 @@ impl Front {
         let asked = Asked {
             method: request.method().clone(),
             origin: request.headers().get(header::ORIGIN).cloned(),
+            knows_chunks: request.version() == Version::HTTP_11,
             may_keep: may_keep(&request),
         };
         if asked.method == Method::OPTIONS {
@@ -147,9 +150,18 @@ impl Front {
         if let Some(socket) = websocket::agreed(&mut response) {
             return Outcome::Takeover(Takeover::WebSocket(socket, response.headers().clone()));
         }
-        let is_whole =
-            !response.status().is_informational() && !response.headers().contains_key(header::TRAILER);
-        if is_whole { Outcome::Answer(response) } else { asked.taken_over(unbroken(response, &asked.method)) }
+        let is_informational = response.status().is_informational();
+        let is_bent = is_informational || response.headers().contains_key(header::TRAILER);
+        if is_bent && asked.knows_chunks {
+            return asked.taken_over(unbroken(response, &asked.method));
+        }
+        if is_bent {
+            response.headers_mut().remove(header::TRAILER);
+        }
+        if is_informational {
+            *response.status_mut() = StatusCode::OK;
+        }
+        Outcome::Answer(response)
     }
 }
 
