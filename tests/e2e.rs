@@ -6,6 +6,11 @@
 mod scenarios {
     mod bad_requests;
     mod bad_responses;
+    mod bench_ab;
+    mod bench_exchanges;
+    mod bench_files;
+    mod bench_open_model;
+    mod bench_refusals;
     mod bodies;
     mod clients;
     mod command;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::Failure;
+use crate::bench::BenchArgs;
 
 /// Egret carries an application's calls to third-party APIs.
 ///
@@ -53,6 +54,11 @@ pub enum Command {
     /// Measure what Egret, or any other proxy, adds to the response time.
     #[command(subcommand)]
     Lab(crate::lab::Lab),
+    /// Put a target under load and measure it: ab's options and ab's report, and what ab lacks.
+    ///
+    /// `docs/bench.md` explains. Exit code 1 also where a `--fail-if` holds, a run was given up, or every request failed.
+    #[command(disable_version_flag = true)]
+    Bench(Box<BenchArgs>),
     /// Print a page of the reference, as Markdown.
     Reference {
         /// Which page.

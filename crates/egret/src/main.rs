@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or config.
 
+mod bench;
 mod cli;
 mod config;
 mod demo;
@@ -59,6 +60,7 @@ fn obey(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run { config, demo } => run::Run { file: config, demo }.run(),
         Command::Provider(arguments) => provider::run(*arguments),
+        Command::Bench(args) => bench::run(*args),
         Command::Check { file } => cli::print(&config::check(&file)?),
         Command::Schema => cli::print(&reference::schema_text()),
         Command::Lab(lab) => lab.obey(),

@@ -82,16 +82,18 @@ fn argument_name(argument: &clap::Arg) -> String {
         .and_then(|names| names.first())
         .map(ToString::to_string)
         .unwrap_or_default();
-    let Some(long) = argument.get_long() else { return format!("`<{value}>`") };
+    if argument.is_positional() {
+        return format!("`<{value}>`");
+    }
     let takes_value = argument.get_num_args().is_some_and(|count| count.takes_values());
     let value = if takes_value { format!(" <{value}>") } else { String::new() };
-    match argument.get_short() {
-        Some(short) => format!("`-{short}`, `--{long}{value}`"),
-        None => format!("`--{long}{value}`"),
+    match (argument.get_short(), argument.get_long()) {
+        (Some(short), Some(long)) => format!("`-{short}`, `--{long}{value}`"),
+        (Some(short), None) => format!("`-{short}{value}`"),
+        (None, long) => format!("`--{}{value}`", long.unwrap_or_default()),
     }
 }
 
-/// What each of the words means that may be given.
 fn argument_words(argument: &clap::Arg) -> String {
     let words = argument.get_possible_values();
     words.iter().filter_map(|word| Some((word.get_name(), word.get_help()?))).fold(

@@ -1,7 +1,8 @@
-//! Proof by measurement: the provider that traffic is sent to, readers of recorded traffic, the experiments that measure what lies
-//! between, and what the measured figures say.
+//! Proof by measurement: the provider that traffic is sent to, the client that sends it, readers of recorded
+//! traffic, the experiments that measure what lies between, and what the measured figures say.
 
 mod base64;
+pub mod bench;
 pub mod experiment;
 pub mod har;
 pub mod provider;

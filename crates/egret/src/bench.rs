@@ -1,0 +1,465 @@
+//! `egret bench`: ab's options, siege's time format, and what both lack, as the load client takes them.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use clap::Args;
+use egret_lab::bench::{
+    Attributes, BodySource, Console, Error, Mode, Options, Style, Target, Threshold, TlsOptions, Wanted,
+};
+
+use crate::events::{self, Event, Events};
+use crate::{Failure, cli};
+
+/// The options of `egret bench`.
+#[derive(Debug, Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of ab's or ours, and they are independent"
+)]
+pub struct BenchArgs {
+    /// What to ask: `[http[s]://]HOST[:PORT][/PATH]`.
+    #[arg(value_name = "URL")]
+    url: Option<String>,
+    /// Requests to make. Without -t the default is 1.
+    #[arg(short = 'n', value_name = "REQUESTS")]
+    requests: Option<u64>,
+    /// Requests at a time.
+    #[arg(short = 'c', value_name = "CONCURRENCY", default_value_t = 1)]
+    concurrency: usize,
+    /// Time to run: seconds, or siege's `10S`, `5M`, `1H`, or `500ms`. With -n the run ends with whichever comes first.
+    #[arg(short = 't', value_name = "TIME", value_parser = time)]
+    time: Option<Duration>,
+    /// How long making a connection, or a request on it, may take: seconds, or like -t.
+    #[arg(short = 's', value_name = "TIMEOUT", value_parser = time, default_value = "30")]
+    timeout: Duration,
+    /// Size of the sockets' buffers in bytes. Without a number it is siege's `benchmark`, which is how it always is: no pauses.
+    #[arg(short = 'b', value_name = "BYTES", num_args = 0..=1, default_missing_value = "")]
+    buffer: Option<String>,
+    /// The address to dial from.
+    #[arg(short = 'B', value_name = "ADDRESS")]
+    bind: Option<IpAddr>,
+    /// A file to send as the body of POST. `-m` names another method.
+    #[arg(short = 'p', value_name = "FILE", conflicts_with_all = ["put", "body_lines"])]
+    post: Option<PathBuf>,
+    /// A file to send as the body of PUT.
+    #[arg(short = 'u', value_name = "FILE", conflicts_with = "body_lines")]
+    put: Option<PathBuf>,
+    /// The bodies' `Content-Type`.
+    #[arg(short = 'T', value_name = "TYPE", default_value = "text/plain")]
+    content_type: String,
+    /// How much to print of each exchange: 2 the heads, 3 the statuses too, 4 the bodies too.
+    #[arg(short = 'v', value_name = "LEVEL", default_value_t = 0)]
+    verbosity: u8,
+    /// Report as a table in HTML.
+    #[arg(short = 'w')]
+    html: bool,
+    /// Send HEAD.
+    #[arg(short = 'i')]
+    head: bool,
+    /// Attributes of the tag `table`; implies -w.
+    #[arg(short = 'x', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
+    table_attributes: Option<String>,
+    /// Attributes of the tag `tr`; implies -w.
+    #[arg(short = 'y', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
+    row_attributes: Option<String>,
+    /// Attributes of the tags `td` and `th`; implies -w.
+    #[arg(short = 'z', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
+    cell_attributes: Option<String>,
+    /// A cookie, `NAME=VALUE`; may be repeated.
+    #[arg(short = 'C', value_name = "COOKIE")]
+    cookies: Vec<String>,
+    /// A header line, `Name: value`, instead of ours of that name; may be repeated.
+    #[arg(short = 'H', value_name = "LINE")]
+    fields: Vec<String>,
+    /// Basic authentication with the target.
+    #[arg(short = 'A', value_name = "USER:PASSWORD")]
+    authorization: Option<String>,
+    /// Basic authentication with the proxy.
+    #[arg(short = 'P', value_name = "USER:PASSWORD")]
+    proxy_authorization: Option<String>,
+    /// The proxy. For `https` it is asked for a tunnel with CONNECT.
+    #[arg(short = 'X', value_name = "HOST[:PORT]")]
+    proxy: Option<String>,
+    /// Keep connections.
+    #[arg(short = 'k')]
+    keep_alive: bool,
+    /// No table of percentiles.
+    #[arg(short = 'd')]
+    no_percentiles: bool,
+    /// No medians, deviations and warnings about them.
+    #[arg(short = 'S')]
+    no_confidence: bool,
+    /// No news of progress.
+    #[arg(short = 'q')]
+    quiet: bool,
+    /// Bodies may differ in length.
+    #[arg(short = 'l')]
+    variable_length: bool,
+    /// Write each request to a file for gnuplot, tabs between columns.
+    #[arg(short = 'g', value_name = "FILE")]
+    tsv: Option<PathBuf>,
+    /// Write the percentiles to a file, commas between columns.
+    #[arg(short = 'e', value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Go on when connections break. It is how it always is without --ab-compat.
+    #[arg(short = 'r')]
+    receive_errors_are_fine: bool,
+    /// The method.
+    #[arg(short = 'm', value_name = "METHOD")]
+    method: Option<String>,
+    /// Do not send the server's name with TLS.
+    #[arg(short = 'I')]
+    no_server_name: bool,
+    /// Cipher suites for TLS, colons between them.
+    #[arg(short = 'Z', value_name = "SUITES")]
+    ciphers: Option<String>,
+    /// The protocol: TLS1.2, TLS1.3 or ALL. Older ones are not spoken.
+    #[arg(short = 'f', value_name = "PROTOCOL")]
+    protocol: Option<String>,
+    /// A client certificate and its key, in PEM.
+    #[arg(short = 'E', value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// Print the version of the report's format.
+    #[arg(short = 'V')]
+    ab_version: bool,
+    /// Threads, each with an event loop and its share of the concurrency.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    threads: usize,
+    /// Requests per second, whatever the target makes of them: `500`, or `100..2000` evenly over -t. Times count from the moment a
+    /// request was due, so that a stall is seen by all that it delays.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<(f64, f64)>,
+    /// Spread the first requests of the connections over this time.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0")]
+    ramp_up: Duration,
+    /// Run so long before anything is counted.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0")]
+    warmup: Duration,
+    /// Offer more and more until the target no longer keeps up; -t is the time of a step.
+    #[arg(long, conflicts_with = "vs")]
+    find_knee: bool,
+    /// Compare with this URL: short windows in turn, and a verdict.
+    #[arg(long, value_name = "URL_B")]
+    vs: Option<String>,
+    /// Another target with a weight; the URL itself has weight 1. May be repeated.
+    #[arg(long = "target", value_name = "WEIGHT=URL")]
+    targets: Vec<Target>,
+    /// Send the requests of a recording, in its order, over and over; to the host of URL, if there is one.
+    #[arg(long, value_name = "FILE")]
+    har: Option<PathBuf>,
+    /// Send the lines of a file, one after the other, as bodies of POST.
+    #[arg(long, value_name = "FILE")]
+    body_lines: Option<PathBuf>,
+    /// Send bodies in chunks.
+    #[arg(long)]
+    chunked: bool,
+    /// Statuses that responses have to have, like `200,3xx`.
+    #[arg(long, value_name = "LIST")]
+    check_status: Option<String>,
+    /// Text that bodies have to have.
+    #[arg(long, value_name = "TEXT")]
+    check_body: Option<String>,
+    /// A field that responses have to have, `Name: text in its value`; may be repeated.
+    #[arg(long = "check-field", value_name = "LINE")]
+    check_fields: Vec<String>,
+    /// Fail if this holds, like `p99>10ms`, `errors>1%`, `non_2xx>0` or `rps<500`; may be repeated.
+    #[arg(long, value_name = "CONDITION")]
+    fail_if: Vec<Threshold>,
+    /// Write the result as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Print the JSON Schema of that.
+    #[arg(long)]
+    json_schema: bool,
+    /// Write the histograms as a log of `HdrHistogram`'s tools.
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<PathBuf>,
+    /// An authority to trust beside the system's, in PEM.
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// Believe any certificate.
+    #[arg(long)]
+    insecure: bool,
+    /// Be as ab is, known bugs included.
+    #[arg(long)]
+    ab_compat: bool,
+    /// The owner of a target that is not near has agreed to the load.
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Measures as asked.
+pub fn run(mut args: BenchArgs) -> Result<(), Failure> {
+    if args.json_schema {
+        return cli::print(&egret_lab::bench::schema());
+    }
+    if args.ab_version {
+        return cli::print(concat!(
+            "This is egret bench, Version ",
+            env!("CARGO_PKG_VERSION"),
+            ", with the options and reports of ApacheBench 2.3\n"
+        ));
+    }
+    let buffer_bytes = args.buffer_bytes()?;
+    let wanted = args.wanted();
+    let options = args.options(buffer_bytes);
+    let interrupted = interruption()?;
+    let mut console = Console { out: &mut std::io::stdout(), interrupted: &interrupted };
+    match egret_lab::bench::run(&options, &wanted, &mut console) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::Failed("The run failed.".to_owned())),
+        Err(error) if error.is_misuse() => Err(misused(&error)),
+        Err(error) => Err(Failure::Failed(format!("egret bench: {error}"))),
+    }
+}
+
+fn misused(error: &Error) -> Failure {
+    Failure::Misused(format!("egret bench: {error}\n`egret bench --help` lists the options."))
+}
+
+/// Becomes true when the run is to end: on SIGINT or SIGTERM.
+fn interruption() -> Result<Arc<AtomicBool>, Failure> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&interrupted);
+    let runtime = events::runtime()?;
+    let mut events = runtime.block_on(async { Events::start(None) })?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            while !matches!(events.next().await, Event::Stop(_)) {}
+            told.store(true, Relaxed);
+        });
+    });
+    Ok(interrupted)
+}
+
+impl BenchArgs {
+    /// `-b` is a size for ab and a switch without a value for siege, behind which the URL may stand.
+    fn buffer_bytes(&mut self) -> Result<Option<usize>, Failure> {
+        let Some(text) = self.buffer.take().filter(|text| !text.is_empty()) else { return Ok(None) };
+        if let Ok(bytes) = text.parse::<usize>() {
+            return Ok(Some(bytes));
+        }
+        if self.url.is_none() && (text.contains('/') || text.contains(':')) {
+            self.url = Some(text);
+            return Ok(None);
+        }
+        Err(Failure::Misused(format!("egret bench: -b {text}: write a number of bytes, or nothing")))
+    }
+
+    fn wanted(&mut self) -> Wanted {
+        let given = [&self.table_attributes, &self.row_attributes, &self.cell_attributes];
+        let html = (self.html || given.iter().any(|attributes| attributes.is_some())).then(|| {
+            let default = Attributes::default();
+            Attributes {
+                table: self.table_attributes.take().unwrap_or(default.table),
+                row: self.row_attributes.take().unwrap_or(default.row),
+                cell: self.cell_attributes.take().unwrap_or(default.cell),
+            }
+        });
+        let mode = match self.vs.take() {
+            Some(url) => Mode::Versus(url),
+            None if self.find_knee => Mode::Knee,
+            None => Mode::Once,
+        };
+        Wanted {
+            style: Style {
+                html,
+                no_percentiles: self.no_percentiles,
+                no_confidence: self.no_confidence,
+                quiet: self.quiet,
+                ab_compat: self.ab_compat,
+            },
+            csv: self.csv.take(),
+            // Whether it is asked for also decides what the run keeps.
+            tsv: self.tsv.clone(),
+            json: self.json.take(),
+            hdr: self.hdr.take(),
+            fail_if: std::mem::take(&mut self.fail_if),
+            mode,
+        }
+    }
+
+    fn options(self, buffer_bytes: Option<usize>) -> Options {
+        let keep_samples = self.tsv.is_some();
+        let body = match (self.post, self.put, self.body_lines) {
+            (Some(file), ..) => BodySource::Post(file),
+            (_, Some(file), _) => BodySource::Put(file),
+            (.., Some(file)) => BodySource::Lines(file),
+            (None, None, None) => BodySource::None,
+        };
+        let first = self.url.map(|url| Target { url, weight: 1 });
+        Options {
+            targets: first.into_iter().chain(self.targets).collect(),
+            har: self.har,
+            requests: self.requests,
+            time: self.time,
+            concurrency: self.concurrency,
+            threads: self.threads,
+            timeout: self.timeout,
+            warmup: self.warmup,
+            ramp_up: self.ramp_up,
+            rate: self.rate,
+            keep_alive: self.keep_alive,
+            method: self.method,
+            head: self.head,
+            body,
+            content_type: self.content_type,
+            chunked: self.chunked,
+            fields: self.fields,
+            cookies: self.cookies,
+            authorization: self.authorization,
+            proxy_authorization: self.proxy_authorization,
+            proxy: self.proxy,
+            bind: self.bind,
+            buffer_bytes,
+            tls: TlsOptions {
+                insecure: self.insecure,
+                authorities: self.cacert,
+                protocol: self.protocol,
+                ciphers: self.ciphers,
+                identity: self.identity,
+                no_server_name: self.no_server_name,
+            },
+            check_status: self.check_status,
+            check_body: self.check_body,
+            check_fields: self.check_fields,
+            variable_length: self.variable_length,
+            receive_errors_are_fine: self.receive_errors_are_fine,
+            ab_compat: self.ab_compat,
+            keep_samples,
+            verbosity: self.verbosity,
+            yes: self.yes,
+        }
+    }
+}
+
+/// A time: a number of seconds, or with a unit: `ms`, siege's `S`, `M` and `H`, or those in small letters.
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" | "S" => 1.0,
+        "m" | "M" => 60.0,
+        "h" | "H" => 3_600.0,
+        _ => return Err("write a number of seconds, or a unit behind it: 500ms, 10S, 5M, 1H".to_owned()),
+    };
+    let number: f64 = number.parse().map_err(|_| "write a number of seconds, like 10".to_owned())?;
+    // A day is more than any run here is meant for; beyond lie typing errors.
+    let time = Duration::try_from_secs_f64(number * seconds).ok().filter(|time| time.as_secs() <= 86_400);
+    time.ok_or_else(|| "it lies between 0 and 24H".to_owned())
+}
+
+/// A rate, or from which to which.
+fn rate(text: &str) -> Result<(f64, f64), String> {
+    let number = |text: &str| {
+        let text = text.strip_suffix("/s").unwrap_or(text);
+        let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+        number.ok_or_else(|| "write requests per second, like 500, or 100..2000".to_owned())
+    };
+    match text.split_once("..") {
+        Some((from, to)) => Ok((number(from)?, number(to)?)),
+        None => number(text).map(|rate| (rate, rate)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn args(line: &str) -> Result<BenchArgs, clap::Error> {
+        let words = ["egret", "bench"].into_iter().chain(line.split_ascii_whitespace());
+        let cli = Cli::try_parse_from(words)?;
+        let Command::Bench(args) = cli.command else { panic!("not bench") };
+        Ok(*args)
+    }
+
+    fn options(line: &str) -> Options {
+        let mut args = args(line).unwrap();
+        let buffer_bytes = args.buffer_bytes().unwrap();
+        args.options(buffer_bytes)
+    }
+
+    #[test]
+    fn abs_options_are_taken_bundled_and_apart() {
+        let options = options(
+            "-kqn100 -c10 -lr -H X-A:1 -H X-B:2 -C a=b -A u:p -P v:q -X p:1 -T a/b -p f -s 5 http://h/",
+        );
+        assert_eq!((options.requests, options.concurrency, options.keep_alive), (Some(100), 10, true));
+        assert_eq!(
+            (options.fields.len(), options.cookies.len(), options.content_type.as_str()),
+            (2, 1, "a/b")
+        );
+        assert_eq!((options.body, options.timeout), (BodySource::Post("f".into()), Duration::from_secs(5)));
+        assert!(options.variable_length && options.receive_errors_are_fine);
+    }
+
+    #[test]
+    fn siege_and_ab_both_have_their_b() {
+        assert_eq!(options("-b 8192 http://h/").buffer_bytes, Some(8_192));
+        let siege = options("-b -t 10S http://h/");
+        assert_eq!((siege.buffer_bytes, siege.time), (None, Some(Duration::from_secs(10))));
+        assert_eq!(options("-c 25 -t10S -b http://h/x").targets[0].url, "http://h/x");
+        assert!(args("-b x http://h/").unwrap().buffer_bytes().is_err());
+    }
+
+    #[test]
+    fn times_have_units_of_both() {
+        for (text, millis) in [
+            ("10", 10_000),
+            ("0.5", 500),
+            ("250ms", 250),
+            ("10S", 10_000),
+            ("2M", 120_000),
+            ("1h", 3_600_000),
+        ] {
+            assert_eq!(time(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "x", "-1", "10D", "25H", "NaN", "1e300"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_stay_or_change() {
+        assert_eq!(rate("500"), Ok((500.0, 500.0)));
+        assert_eq!(rate("100..2000/s"), Ok((100.0, 2_000.0)));
+        assert!(rate("fast").is_err() && rate("1..").is_err() && rate("inf").is_err());
+    }
+
+    #[test]
+    fn wrong_lines_are_refused() {
+        for line in [
+            "-c x http://h/",
+            "-n -1 http://h/",
+            "-p a -u b http://h/",
+            "--vs a --find-knee b",
+            "-Q http://h/",
+            "--fail-if p99 http://h/",
+        ] {
+            assert!(args(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_requests_has_each_kept() {
+        let mut args = args("-g file http://h/").unwrap();
+        assert!(args.wanted().tsv.is_some() && args.options(None).keep_samples);
+        assert!(!options("http://h/").keep_samples);
+    }
+
+    #[test]
+    fn attributes_imply_html() {
+        let mut plain = args("http://h/").unwrap();
+        assert_eq!(plain.wanted().style.html, None);
+        let attributes = args("-x border=1 http://h/").unwrap().wanted().style.html.unwrap();
+        assert_eq!((attributes.table.as_str(), attributes.cell.as_str()), ("border=1", "bgcolor=white"));
+    }
+}

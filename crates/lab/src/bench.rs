@@ -1,0 +1,220 @@
+//! A load client: ab's options and reports, and what ab lacks.
+//!
+//! [`Options`] say what to do and become a [`plan`]; the [`engine`] runs it on threads of its own; a [`report`] tells what it came
+//! to. Of the HTTP client in between nothing is shared with others: `egret-http1` parses, and the rest is an event loop.
+
+mod check;
+mod connection;
+mod cpu;
+pub mod engine;
+mod error;
+mod guard;
+mod knee;
+mod options;
+mod output;
+pub mod pace;
+pub mod plan;
+mod progress;
+mod report;
+mod request;
+pub mod tally;
+mod threshold;
+mod timer;
+mod tls;
+mod transport;
+mod url;
+mod versus;
+mod worker;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::SystemTime;
+
+use engine::{Outcome, Wish, execute};
+use output::Output;
+use progress::News;
+
+pub use error::Error;
+pub use options::{BodySource, Compiled, Options, Target};
+pub use report::summary::{Summary, schema};
+pub use report::{Attributes, Report, Style};
+pub use threshold::{Threshold, ThresholdError};
+pub use tls::TlsOptions;
+
+/// From this share of responses that are not 2xx on, the result deserves a second look.
+const SUSPICIOUS_SHARE: u64 = 10;
+
+/// What is to be done with a result.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// How it is told.
+    pub style: Style,
+    /// ab's `-e`.
+    pub csv: Option<PathBuf>,
+    /// ab's `-g`.
+    pub tsv: Option<PathBuf>,
+    /// The result as JSON.
+    pub json: Option<PathBuf>,
+    /// The histograms.
+    pub hdr: Option<PathBuf>,
+    /// Conditions under which the run counts as failed.
+    pub fail_if: Vec<Threshold>,
+    /// What to measure beside one run.
+    pub mode: Mode,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// One run.
+    #[default]
+    Once,
+    /// The highest rate at which the target keeps up.
+    Knee,
+    /// The target against another URL.
+    Versus(String),
+}
+
+/// What a run reports to.
+#[derive(Debug)]
+pub struct Console<'a, W: Write> {
+    /// Where reports go.
+    pub out: &'a mut W,
+    /// Set from elsewhere to end the run early; the report is of what there is.
+    pub interrupted: &'a AtomicBool,
+}
+
+/// Measures as asked, and reports. Whether the result is one to be content with.
+pub fn run<W: Write>(
+    options: &Options,
+    wanted: &Wanted,
+    console: &mut Console<'_, W>,
+) -> Result<bool, Error> {
+    match &wanted.mode {
+        Mode::Once => once(options, wanted, console),
+        Mode::Knee => knee::find(options, wanted, console),
+        Mode::Versus(url) => versus::compare(options, url, wanted, console),
+    }
+}
+
+fn once<W: Write>(options: &Options, wanted: &Wanted, console: &mut Console<'_, W>) -> Result<bool, Error> {
+    let run = options.compile()?;
+    let files = Files::create(wanted)?;
+    let mut news = News::of(&run.plan, &wanted.style);
+    console.print(&Report::banner(&wanted.style))?;
+    console.print(&Report::opening(&run, &wanted.style, news.beats()))?;
+    if run.plan.verbosity >= 2 {
+        console.print(&shown_request(&run))?;
+    }
+    let started = SystemTime::now() + run.plan.warmup;
+    let outcome = console.execute(&run, &mut news)?;
+    news.finish(outcome.tally.done);
+    if !news.beats() {
+        console.print("..done\n")?;
+    }
+    let report = Report { run: &run, outcome: &outcome, style: &wanted.style };
+    if outcome.tally.failed < outcome.tally.done || outcome.fatal.is_none() {
+        console.print(&report.render())?;
+    }
+    if let Some(reason) = &outcome.fatal {
+        return Err(Error::GivenUp(format!("Test aborted, no file is written: {reason}")));
+    }
+    if outcome.interrupted {
+        return Err(Error::GivenUp(
+            "Interrupted: the report is of what there is, no file is written".to_owned(),
+        ));
+    }
+    warn(&outcome);
+    files.finish(&report, started)?;
+    let broken: Vec<_> =
+        wanted.fail_if.iter().filter_map(|threshold| threshold.broken_by(&outcome)).collect();
+    for threshold in &broken {
+        eprintln!("Threshold broken: {threshold}");
+    }
+    Ok(broken.is_empty() && (outcome.tally.failed < outcome.tally.done || wanted.style.ab_compat))
+}
+
+impl<W: Write> Console<'_, W> {
+    /// Prints. Whoever has stopped reading, as `head` does, is no failure.
+    fn print(&mut self, text: &str) -> Result<(), Error> {
+        match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Error::Write("standard output".into(), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs a plan, telling news.
+    fn execute(&self, run: &Compiled, news: &mut News) -> Result<Outcome, Error> {
+        let outcome = execute(&run.plan, &mut |progress| {
+            news.tell(progress);
+            if self.interrupted.load(Relaxed) { Wish::Stop } else { Wish::GoOn }
+        });
+        outcome.map_err(Error::System)
+    }
+}
+
+/// What makes a result doubtful, said where it cannot be overlooked.
+fn warn(outcome: &Outcome) {
+    let tally = &outcome.tally;
+    if tally.non_2xx() * SUSPICIOUS_SHARE > tally.done {
+        eprintln!(
+            "WARNING: {} of {} responses are not 2xx. Unbelievably fast? Look at the status codes: an error page is quickly made.",
+            tally.non_2xx(),
+            tally.done
+        );
+    }
+    if outcome.saturated {
+        eprintln!(
+            "WARNING: the load client itself was the bottleneck: its busiest thread computed {:.0} % of the time and had none to \
+             spare. The target may be faster than this, and the times include waiting for the client. Use --threads, another \
+             machine, or a lower --rate.",
+            outcome.cpu_share * 100.0
+        );
+    }
+    if tally.failed == tally.done && tally.done > 0 {
+        eprintln!("WARNING: every request failed.");
+    }
+}
+
+/// The first request's head, as ab's `-v 2` shows it.
+fn shown_request(run: &Compiled) -> String {
+    let bytes = run.plan.requests.first().map(|request| request.bytes.as_slice()).unwrap_or_default();
+    let end = memchr::memmem::find(bytes, b"\r\n\r\n").map_or(bytes.len(), |at| at + 4);
+    let head = String::from_utf8_lossy(&bytes[..end]);
+    let method = head.split(' ').next().unwrap_or_default();
+    format!("INFO: {method} header == \n---\n{head}\n---\n")
+}
+
+/// The files of a result, opened before the run.
+struct Files {
+    csv: Option<Output>,
+    tsv: Option<Output>,
+    json: Option<Output>,
+    hdr: Option<Output>,
+}
+
+impl Files {
+    fn create(wanted: &Wanted) -> Result<Self, Error> {
+        let create = |path: &Option<PathBuf>| path.as_deref().map(Output::create).transpose();
+        Ok(Self {
+            csv: create(&wanted.csv)?,
+            tsv: create(&wanted.tsv)?,
+            json: create(&wanted.json)?,
+            hdr: create(&wanted.hdr)?,
+        })
+    }
+
+    fn finish(self, report: &Report<'_>, started: SystemTime) -> Result<(), Error> {
+        let write = |output: Option<Output>, content: &dyn Fn() -> String| match output {
+            Some(output) => output.finish(content().as_bytes()),
+            None => Ok(()),
+        };
+        write(self.csv, &|| report.csv())?;
+        write(self.tsv, &|| report.tsv(started))?;
+        write(self.json, &|| report.json(started))?;
+        write(self.hdr, &|| report.hdr(started))
+    }
+}

@@ -1,0 +1,99 @@
+//! How busy the load client's own threads are: one that has no time to spare measures itself.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// From this share of its time on, a thread is what limits the result.
+const BUSY: f64 = 0.9;
+
+/// What a thread did with its time.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    started: Instant,
+    elapsed: Duration,
+    spent: Spent,
+}
+
+/// Where a thread's time has gone since it started.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    /// Computing.
+    cpu: Duration,
+    /// Ready to compute, but without a processor.
+    delayed: Duration,
+}
+
+impl Effort {
+    /// Starts to watch the calling thread.
+    pub fn start() -> Self {
+        Self { started: Instant::now(), elapsed: Duration::ZERO, spent: Spent::by_now() }
+    }
+
+    /// Ends that.
+    pub fn stop(&mut self) {
+        let now = Spent::by_now();
+        self.spent.cpu = now.cpu.saturating_sub(self.spent.cpu);
+        self.spent.delayed = now.delayed.saturating_sub(self.spent.delayed);
+        self.elapsed = self.started.elapsed();
+    }
+
+    /// The share of its time that it computed, from 0 to 1.
+    pub fn cpu_share(&self) -> f64 {
+        share(self.spent.cpu, self.elapsed)
+    }
+
+    /// The share of its time that it wanted to compute: what it did, and what it had to wait for a processor.
+    pub fn wanted_share(&self) -> f64 {
+        share(self.spent.cpu + self.spent.delayed, self.elapsed)
+    }
+
+    /// Whether it had no time to spare.
+    pub fn is_saturated(&self) -> bool {
+        // What is over in a moment is no steady state.
+        self.elapsed > Duration::from_millis(20) && self.wanted_share() >= BUSY
+    }
+}
+
+fn share(part: Duration, whole: Duration) -> f64 {
+    if whole.is_zero() { 0.0 } else { (part.as_secs_f64() / whole.as_secs_f64()).min(1.0) }
+}
+
+impl Spent {
+    /// Of the calling thread. A system without `schedstat` does not tell how long it was kept waiting.
+    fn by_now() -> Self {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let mut nanos = text.split_ascii_whitespace().map_while(|nanos| nanos.parse().ok());
+        match (nanos.next(), nanos.next()) {
+            (Some(cpu), Some(delayed)) => {
+                Self { cpu: Duration::from_nanos(cpu), delayed: Duration::from_nanos(delayed) }
+            }
+            _ => Self {
+                cpu: Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default(),
+                delayed: Duration::ZERO,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_computes_all_the_time_is_saturated_and_one_that_waits_is_not() {
+        let mut busy = Effort::start();
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(60) {
+            std::hint::spin_loop();
+        }
+        busy.stop();
+        assert!(busy.wanted_share() >= busy.cpu_share());
+        let (_sender, receiver) = std::sync::mpsc::channel::<()>();
+        let mut lazy = Effort::start();
+        let _ = receiver.recv_timeout(Duration::from_millis(60));
+        lazy.stop();
+        assert!(!lazy.is_saturated(), "{lazy:?}");
+        assert!(busy.cpu_share() > lazy.cpu_share(), "{busy:?} {lazy:?}");
+    }
+}

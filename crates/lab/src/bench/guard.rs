@@ -1,0 +1,90 @@
+//! Keeps people from hurting others: a target that is neither on this machine nor in a private network takes little load unasked.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use super::pace::Pace;
+use super::plan::Plan;
+
+/// Requests that a stranger's target takes without `--yes`: what a person might send by hand in an afternoon.
+const REQUESTS_MAX: u64 = 1_000;
+
+/// Exchanges at a time that it takes: what a few browsers make.
+const CONCURRENCY_MAX: usize = 10;
+
+/// Exchanges per second that it takes, where a rate is set.
+const RATE_MAX: f64 = 50.0;
+
+/// Why a plan is more than modest, in words; nothing if it is modest.
+pub fn immodest(plan: &Plan) -> Option<String> {
+    if plan.concurrency > CONCURRENCY_MAX {
+        return Some(format!("a concurrency of {}, and {CONCURRENCY_MAX} is modest", plan.concurrency));
+    }
+    if let Pace::Open(rate) = plan.pace
+        && rate.from.max(rate.to) > RATE_MAX
+    {
+        return Some(format!("{} requests per second, and {RATE_MAX} is modest", rate.from.max(rate.to)));
+    }
+    match (plan.count, plan.pace, plan.duration) {
+        (Some(count), ..) if count > REQUESTS_MAX => {
+            Some(format!("{count} requests, and {REQUESTS_MAX} is modest"))
+        }
+        (None, Pace::Closed { .. }, Some(duration)) => {
+            Some(format!("as many requests as it takes for {} s", duration.as_secs_f64()))
+        }
+        _ => None,
+    }
+}
+
+/// Whether an address is on this machine or in a network that its owner answers for.
+pub fn is_near(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    match ip {
+        IpAddr::V4(v4) => {
+            let shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;
+            v4.is_loopback()
+                || v4.is_private()
+                || v4.is_link_local()
+                || v4.is_unspecified()
+                || shared
+                || is_own(ip)
+        }
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || is_local(v6) || is_own(ip),
+    }
+}
+
+/// Unique local (RFC 4193) or link-local (RFC 4291).
+fn is_local(ip: Ipv6Addr) -> bool {
+    ip.segments()[0] & 0xfe00 == 0xfc00 || ip.segments()[0] & 0xffc0 == 0xfe80
+}
+
+/// Whether it is an address of this machine: only those can be bound.
+fn is_own(ip: IpAddr) -> bool {
+    UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_near() {
+        for ip in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "192.168.0.1",
+            "172.31.0.1",
+            "169.254.1.1",
+            "100.64.0.1",
+            "::1",
+            "fd00::1",
+            "fe80::1",
+            "::ffff:127.0.0.1",
+        ] {
+            assert!(is_near(ip.parse().unwrap()), "{ip}");
+        }
+        // Addresses for documentation (RFC 5737, RFC 3849): nobody's.
+        for ip in ["192.0.2.1", "198.51.100.7", "100.128.0.1", "172.32.0.1", "2001:db8::1"] {
+            assert!(!is_near(ip.parse().unwrap()), "{ip}");
+        }
+    }
+}

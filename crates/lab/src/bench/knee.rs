@@ -1,0 +1,160 @@
+//! The knee: the highest rate that a target keeps up with, found by offering more and more.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::time::Duration;
+
+use super::engine::Outcome;
+use super::progress::News;
+use super::{Console, Error, Options, Wanted};
+
+/// Time of a step, unless said otherwise: long enough for some hundred exchanges at low rates.
+const STEP: Duration = Duration::from_secs(2);
+
+/// Offered rates, as shares of what the target takes in the closed model, in percent.
+const LADDER: [u32; 9] = [10, 25, 40, 55, 70, 80, 90, 100, 110];
+
+/// A target keeps up while it answers this share of what is offered.
+const KEEPS_UP: f64 = 0.97;
+
+/// And while its p99 is at most so many times that of the lowest rate, and at least so far above it that it matters.
+const SLOWER_MAX: f64 = 5.0;
+const SLOWER_MIN_US: u64 = 2_000;
+
+/// One offered rate and what came of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Step {
+    offered: f64,
+    achieved: f64,
+    p50: u64,
+    p99: u64,
+    failed: u64,
+}
+
+/// Looks for the knee and tells what was seen on the way.
+pub fn find<W: Write>(
+    options: &Options,
+    wanted: &Wanted,
+    console: &mut Console<'_, W>,
+) -> Result<bool, Error> {
+    if options.rate.is_some() || options.requests.is_some() {
+        return Err(Error::Usage(
+            "--find-knee chooses rates and numbers itself: leave out --rate and -n; -t is the time of a step"
+                .to_owned(),
+        ));
+    }
+    if !wanted.fail_if.is_empty() || wanted.csv.is_some() || wanted.tsv.is_some() || wanted.hdr.is_some() {
+        return Err(Error::Usage(
+            "--find-knee gives a table of its own: leave out --fail-if, -e, -g and --hdr".to_owned(),
+        ));
+    }
+    let time = Some(options.time.unwrap_or(STEP));
+    let closed = Options { time, ..options.clone() };
+    let limit = measured(&closed, console)?.requests_per_second();
+    console.print(&format!(
+        "Looking for the knee, {} connections: without a rate it takes {limit:.0} requests per second\n\n{:>12}{:>12}{:>12}{:>12}{:>10}\n",
+        options.concurrency, "offered/s", "achieved/s", "p50 us", "p99 us", "failed"
+    ))?;
+    let mut steps = Vec::new();
+    for percent in LADDER {
+        let offered = limit * f64::from(percent) / 100.0;
+        let open = Options { rate: Some((offered, offered)), ..closed.clone() };
+        let outcome = measured(&open, console)?;
+        let total = outcome.tally.total();
+        let step = Step {
+            offered,
+            achieved: outcome.requests_per_second(),
+            p50: total.percentile(50.0),
+            p99: total.percentile(99.0),
+            failed: outcome.tally.failed + outcome.tally.non_2xx(),
+        };
+        console.print(&format!(
+            "{:>12.0}{:>12.0}{:>12}{:>12}{:>10}\n",
+            step.offered, step.achieved, step.p50, step.p99, step.failed
+        ))?;
+        steps.push(step);
+        if !keeps_up(&step, &steps[0]) {
+            break;
+        }
+    }
+    console.print(&verdict(&steps))?;
+    Ok(true)
+}
+
+fn measured<W: Write>(options: &Options, console: &Console<'_, W>) -> Result<Outcome, Error> {
+    let run = options.compile()?;
+    let outcome = console.execute(&run, &mut News::None)?;
+    if let Some(reason) = &outcome.fatal {
+        return Err(Error::GivenUp(reason.clone()));
+    }
+    if outcome.interrupted {
+        return Err(Error::GivenUp("Interrupted: the knee was not found.".to_owned()));
+    }
+    if outcome.tally.done == outcome.tally.failed {
+        return Err(Error::GivenUp(format!("{}: no request succeeded", run.url)));
+    }
+    Ok(outcome)
+}
+
+/// Whether a target keeps up with a step, by the measure of the lowest.
+fn keeps_up(step: &Step, lowest: &Step) -> bool {
+    #[expect(clippy::cast_precision_loss, reason = "an hour in microseconds is far below 2^53")]
+    let times = step.p99 as f64 / lowest.p99.max(1) as f64;
+    let slow = times > SLOWER_MAX && step.p99 > lowest.p99 + SLOWER_MIN_US;
+    step.achieved >= KEEPS_UP * step.offered && !slow && step.failed == 0
+}
+
+fn verdict(steps: &[Step]) -> String {
+    let Some(lowest) = steps.first() else { return String::new() };
+    let kept = steps.iter().take_while(|step| keeps_up(step, lowest)).last();
+    let lost = steps.iter().find(|step| !keeps_up(step, lowest));
+    let mut text = "\n".to_owned();
+    let _ = match (kept, lost) {
+        (Some(kept), Some(lost)) => writeln!(
+            text,
+            "Knee: it keeps up with {:.0} requests per second (p99 {} us) and no longer with {:.0}.",
+            kept.offered, kept.p99, lost.offered
+        ),
+        (Some(kept), None) => {
+            writeln!(
+                text,
+                "No knee: it keeps up with all that was offered, to {:.0} requests per second.",
+                kept.offered
+            )
+        }
+        (None, _) => writeln!(
+            text,
+            "It does not keep up with the lowest rate offered, {:.0} requests per second: look at failures, or raise -c.",
+            lowest.offered
+        ),
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(offered: f64, achieved: f64, p99: u64) -> Step {
+        Step { offered, achieved, p50: 100, p99, failed: 0 }
+    }
+
+    #[test]
+    fn the_knee_is_the_last_rate_before_it_falls_behind_or_slows_down() {
+        let fine = [step(100.0, 100.0, 500), step(200.0, 199.0, 900)];
+        let behind = [fine[0], fine[1], step(300.0, 250.0, 950)];
+        let slow = [fine[0], fine[1], step(300.0, 300.0, 4_000)];
+        assert!(
+            verdict(&behind).contains("keeps up with 200") && verdict(&behind).contains("no longer with 300")
+        );
+        assert!(verdict(&slow).contains("no longer with 300"));
+        assert!(verdict(&fine).contains("No knee"));
+        assert!(verdict(&[step(100.0, 10.0, 500)]).contains("does not keep up"));
+    }
+
+    #[test]
+    fn failures_are_no_keeping_up() {
+        let failing = Step { failed: 1, ..step(100.0, 100.0, 500) };
+        assert!(!keeps_up(&failing, &step(100.0, 100.0, 500)));
+    }
+}

@@ -1,0 +1,748 @@
+//! What a run is asked to do, and how that becomes a plan.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+
+use super::check::Checks;
+use super::error::Error;
+use super::guard;
+use super::pace::{Pace, Rate};
+use super::plan::{Endpoint, FirstLength, Plan, Request, spread};
+use super::request::{Body, Parts, is_field_line, is_method, method_of};
+use super::tls::TlsOptions;
+use super::transport::SocketOptions;
+use super::url::{self, Url};
+use crate::har;
+
+/// Most exchanges at a time: what ab allows.
+const CONCURRENCY_MAX: usize = 20_000;
+
+/// Most threads.
+const THREADS_MAX: usize = 256;
+
+/// Most targets, and most hosts that requests go to.
+const TARGETS_MAX: usize = 64;
+
+/// Largest weight of a target.
+const WEIGHT_MAX: u32 = 1_000;
+
+/// Largest file of bodies, in bytes.
+const BODY_FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// Most bodies of one file, and most requests prepared in all.
+const REQUESTS_MAX: usize = 100_000;
+
+/// Most exchanges that are kept one by one for `-g`: 24 bytes each.
+const SAMPLES_MAX: usize = 50_000_000;
+
+/// Requests that `-t` stands for in ab.
+const AB_REQUESTS_WITH_TIME: u64 = 50_000;
+
+/// How long an address is tried where a host has several.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A URL to ask, and how often beside the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The URL.
+    pub url: String,
+    /// Its share, relative to the others' weights.
+    pub weight: u32,
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    /// Reads `WEIGHT=URL`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (weight, url) =
+            text.split_once('=').ok_or("write WEIGHT=URL, like 3=http://127.0.0.1:9000/get")?;
+        let weight = weight.parse().ok().filter(|weight| (1..=WEIGHT_MAX).contains(weight));
+        let weight = weight.ok_or_else(|| format!("the weight is a whole number from 1 to {WEIGHT_MAX}"))?;
+        Ok(Self { url: url.to_owned(), weight })
+    }
+}
+
+/// Where bodies come from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum BodySource {
+    /// There are none.
+    #[default]
+    None,
+    /// ab's `-p`: a file, sent with POST.
+    Post(PathBuf),
+    /// ab's `-u`: a file, sent with PUT.
+    Put(PathBuf),
+    /// A file whose lines are sent one after the other, with POST.
+    Lines(PathBuf),
+}
+
+/// Everything that decides what a run does.
+#[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line, and they are independent"
+)]
+pub struct Options {
+    /// What to ask; may be empty with [`Options::har`].
+    pub targets: Vec<Target>,
+    /// A recording whose requests are sent in its order; to the first target's host, if there is a target.
+    pub har: Option<PathBuf>,
+    /// Exchanges to make.
+    pub requests: Option<u64>,
+    /// Time to run.
+    pub time: Option<Duration>,
+    /// Exchanges at a time.
+    pub concurrency: usize,
+    /// Threads.
+    pub threads: usize,
+    /// How long making a connection, or an exchange on it, may take.
+    pub timeout: Duration,
+    /// Time at the start that is not counted.
+    pub warmup: Duration,
+    /// Time over which the first exchanges are spread in the closed model.
+    pub ramp_up: Duration,
+    /// Exchanges per second, or from how many to how many over the time.
+    pub rate: Option<(f64, f64)>,
+    /// Whether connections are kept.
+    pub keep_alive: bool,
+    /// The method, where it is not the one that goes with the body.
+    pub method: Option<String>,
+    /// Whether HEAD is sent.
+    pub head: bool,
+    /// Bodies.
+    pub body: BodySource,
+    /// Their `Content-Type`.
+    pub content_type: String,
+    /// Whether they are sent in chunks.
+    pub chunked: bool,
+    /// Field lines.
+    pub fields: Vec<String>,
+    /// Cookies, `NAME=VALUE`.
+    pub cookies: Vec<String>,
+    /// `USER:PASSWORD` for the target.
+    pub authorization: Option<String>,
+    /// `USER:PASSWORD` for the proxy.
+    pub proxy_authorization: Option<String>,
+    /// The proxy, `HOST[:PORT]`.
+    pub proxy: Option<String>,
+    /// The address to dial from.
+    pub bind: Option<IpAddr>,
+    /// Size of the sockets' buffers in bytes.
+    pub buffer_bytes: Option<usize>,
+    /// TLS.
+    pub tls: TlsOptions,
+    /// Statuses that responses may have.
+    pub check_status: Option<String>,
+    /// Text that bodies must have.
+    pub check_body: Option<String>,
+    /// Fields that responses must have.
+    pub check_fields: Vec<String>,
+    /// Whether bodies may differ in length.
+    pub variable_length: bool,
+    /// Whether the run goes on when a connection breaks.
+    pub receive_errors_are_fine: bool,
+    /// Whether ab's known bugs are wanted.
+    pub ab_compat: bool,
+    /// Whether each exchange is kept.
+    pub keep_samples: bool,
+    /// ab's `-v`.
+    pub verbosity: u8,
+    /// Whether a target that is not near may be put under load.
+    pub yes: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            targets: Vec::new(),
+            har: None,
+            requests: None,
+            time: None,
+            concurrency: 1,
+            threads: 1,
+            timeout: Duration::from_secs(30),
+            warmup: Duration::ZERO,
+            ramp_up: Duration::ZERO,
+            rate: None,
+            keep_alive: false,
+            method: None,
+            head: false,
+            body: BodySource::None,
+            content_type: "text/plain".to_owned(),
+            chunked: false,
+            fields: Vec::new(),
+            cookies: Vec::new(),
+            authorization: None,
+            proxy_authorization: None,
+            proxy: None,
+            bind: None,
+            buffer_bytes: None,
+            tls: TlsOptions::default(),
+            check_status: None,
+            check_body: None,
+            check_fields: Vec::new(),
+            variable_length: false,
+            receive_errors_are_fine: false,
+            ab_compat: false,
+            keep_samples: false,
+            verbosity: 0,
+            yes: false,
+        }
+    }
+}
+
+/// A plan, and what a report says of it.
+#[derive(Debug)]
+pub struct Compiled {
+    /// The plan.
+    pub plan: Plan,
+    /// The first URL: the one that the report is headed with.
+    pub url: Url,
+    /// The URLs of the targets, in order.
+    pub names: Vec<String>,
+    /// The address of the proxy, as it was given.
+    pub proxy: Option<String>,
+    /// Whether requests have bodies.
+    pub has_body: bool,
+}
+
+/// A request before it is rendered.
+struct Draft {
+    url: Url,
+    parts: Parts,
+    target: usize,
+}
+
+/// Requests before they are rendered, the order in which they are sent, and the names of the targets.
+struct Drafts {
+    requests: Vec<Draft>,
+    order: Vec<usize>,
+    names: Vec<String>,
+}
+
+impl Options {
+    /// Checks the options against each other, reads files, finds addresses, and prepares the requests.
+    pub fn compile(&self) -> Result<Compiled, Error> {
+        self.check()?;
+        let checks =
+            Checks::compile(self.check_status.as_deref(), self.check_body.as_deref(), &self.check_fields)?;
+        let urls = self.targets.iter().map(|target| self.url(&target.url)).collect::<Result<Vec<_>, _>>()?;
+        let Drafts { requests: drafts, order, names } = match &self.har {
+            Some(file) => self.replay(file, urls.first())?,
+            None => self.drafts(&urls)?,
+        };
+        let has_body = drafts.iter().any(|draft| draft.parts.body.is_some());
+        let url = drafts.first().map(|draft| draft.url.clone()).ok_or_else(no_target)?;
+        let mut endpoints = Endpoints::new(self)?;
+        let mut requests = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            requests.push(Request {
+                endpoint: endpoints.of(&draft.url, &draft.parts)?,
+                target: draft.target,
+                method: method_of(&draft.parts.method),
+                bytes: draft.parts.render(&draft.url),
+                length: FirstLength::default(),
+            });
+        }
+        let plan = self.plan(endpoints.list, requests, order, names.len(), checks);
+        if endpoints.far.is_some()
+            && !self.yes
+            && let (Some(host), Some(much)) = (&endpoints.far, guard::immodest(&plan))
+        {
+            return Err(Error::Usage(format!(
+                "`{host}` is neither on this machine nor in a private network, and this asks for {much}; \
+                 add --yes if its owner has agreed"
+            )));
+        }
+        Ok(Compiled { plan, url, names, proxy: self.proxy.clone(), has_body })
+    }
+
+    fn plan(
+        &self,
+        endpoints: Vec<Endpoint>,
+        requests: Vec<Request>,
+        order: Vec<usize>,
+        targets: usize,
+        checks: Checks,
+    ) -> Plan {
+        let count = match (self.requests, self.time) {
+            (None, None) => Some(1),
+            (None, Some(_)) if self.ab_compat => Some(AB_REQUESTS_WITH_TIME),
+            (count, _) => count,
+        };
+        let pace = match self.rate {
+            None => Pace::Closed { ramp_up: self.ramp_up },
+            Some((from, to)) if self.time.is_some() => {
+                Pace::Open(Rate { from, to, over: self.time.unwrap_or_default() + self.warmup })
+            }
+            Some((from, _)) => Pace::Open(Rate::constant(from)),
+        };
+        let samples = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(SAMPLES_MAX);
+        Plan {
+            endpoints,
+            requests,
+            order,
+            targets,
+            pace,
+            count,
+            duration: self.time,
+            warmup: self.warmup,
+            concurrency: self.concurrency,
+            threads: self.threads.min(self.concurrency),
+            keep_alive: self.keep_alive,
+            timeout: self.timeout,
+            socket: SocketOptions { bind: self.bind, buffer_bytes: self.buffer_bytes },
+            checks,
+            // Lines of a file and recorded requests are answered differently by their nature.
+            variable_length: self.variable_length
+                || self.har.is_some()
+                || matches!(self.body, BodySource::Lines(_)),
+            stop_on_receive_error: self.ab_compat && !self.receive_errors_are_fine,
+            samples_max: if self.keep_samples { samples } else { 0 },
+            verbosity: self.verbosity,
+        }
+    }
+
+    /// What can be said of the options without looking at anything else.
+    fn check(&self) -> Result<(), Error> {
+        let usage = |message: &str| Err(Error::Usage(message.to_owned()));
+        if self.requests == Some(0) {
+            return usage("Invalid number of requests: -n is at least 1");
+        }
+        if self.concurrency == 0 || self.concurrency > CONCURRENCY_MAX {
+            return usage(&format!("Invalid concurrency: -c is from 1 to {CONCURRENCY_MAX}"));
+        }
+        if let Some(requests) = self.requests.or(self.time.is_none().then_some(1))
+            && self.concurrency as u64 > requests
+        {
+            return usage(&format!(
+                "Cannot use concurrency level greater than total number of requests: -c {} with -n {requests}",
+                self.concurrency
+            ));
+        }
+        if self.threads == 0 || self.threads > THREADS_MAX {
+            return usage(&format!("--threads is from 1 to {THREADS_MAX}"));
+        }
+        if self.timeout.is_zero() {
+            return usage("-s is above 0 seconds");
+        }
+        if self.time.is_some_and(|time| time.is_zero()) {
+            return usage("-t is above 0 seconds");
+        }
+        if let Some((from, to)) = self.rate {
+            if !(from > 0.0 && to > 0.0 && from.max(to) <= 1e7) {
+                return usage("--rate is above 0 and at most 10000000 requests per second");
+            }
+            if (from - to).abs() > f64::EPSILON && self.time.is_none() {
+                return usage("--rate FROM..TO changes over the time of the run: add -t");
+            }
+            if !self.ramp_up.is_zero() {
+                return usage("--ramp-up is for connections without a rate; write --rate FROM..TO with -t");
+            }
+        }
+        if self.keep_samples && self.requests.is_some_and(|requests| requests > SAMPLES_MAX as u64) {
+            return usage(&format!(
+                "-g keeps each request in memory, so that -n is at most {SAMPLES_MAX} with it"
+            ));
+        }
+        self.check_request()
+    }
+
+    fn check_request(&self) -> Result<(), Error> {
+        let usage = |message: String| Err(Error::Usage(message));
+        if self.targets.len() > TARGETS_MAX {
+            return usage(format!("at most {TARGETS_MAX} targets"));
+        }
+        if self.head && self.body != BodySource::None {
+            return usage("Cannot mix HEAD with a body: leave out -i, or -p and -u".to_owned());
+        }
+        if self.head && self.method.is_some() {
+            return usage("Cannot mix -i with -m".to_owned());
+        }
+        if self.ab_compat && self.chunked {
+            return usage("--chunked needs HTTP/1.1: leave out --ab-compat".to_owned());
+        }
+        if let Some(method) = self.method.as_ref().filter(|method| !is_method(method)) {
+            return usage(format!("-m {method}: a method is a word like PATCH"));
+        }
+        if let Some(line) = self.fields.iter().find(|line| !is_field_line(line)) {
+            return usage(format!("-H {line:?}: write a header line as `Name: value`"));
+        }
+        let texts =
+            self.cookies.iter().chain(self.authorization.iter()).chain(self.proxy_authorization.iter());
+        if texts.chain([&self.content_type]).any(|text| text.contains(['\r', '\n', '\0'])) {
+            return usage("-C, -A, -P and -T take one line each".to_owned());
+        }
+        if self.authorization.iter().chain(&self.proxy_authorization).any(|text| !text.contains(':')) {
+            return usage("-A and -P take USER:PASSWORD".to_owned());
+        }
+        if self.har.is_some() && (self.body != BodySource::None || self.head || self.method.is_some()) {
+            return usage(
+                "--har has methods and bodies of its own: leave out -p, -u, -i, -m and --body-lines"
+                    .to_owned(),
+            );
+        }
+        if self.targets.is_empty() && self.har.is_none() {
+            return Err(no_target());
+        }
+        Ok(())
+    }
+
+    fn url(&self, text: &str) -> Result<Url, Error> {
+        let without_scheme = text.split_once("://").map_or(text, |(_, rest)| rest);
+        if self.ab_compat && !without_scheme.contains('/') {
+            return Err(Error::Usage(format!("invalid URL `{text}`: ab wants a slash behind the host")));
+        }
+        text.parse().map_err(|error| Error::Url(text.to_owned(), error))
+    }
+
+    /// Requests for each target, with each body.
+    fn drafts(&self, urls: &[Url]) -> Result<Drafts, Error> {
+        let bodies = self.bodies()?;
+        let each = bodies.len().max(1);
+        let mut drafts = Vec::new();
+        for (target, url) in urls.iter().enumerate() {
+            for at in 0..each {
+                let parts = self.parts(url, bodies.get(at).cloned());
+                drafts.push(Draft { url: url.clone(), parts, target });
+            }
+        }
+        if drafts.len() > REQUESTS_MAX {
+            return Err(Error::Usage(format!("targets times bodies are at most {REQUESTS_MAX}")));
+        }
+        let weights: Vec<u32> = self.targets.iter().map(|target| target.weight).collect();
+        let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
+        let round = spread(&weights.iter().map(|weight| weight / divisor).collect::<Vec<_>>());
+        // Each target goes through the bodies at its own pace.
+        let mut next = vec![0; urls.len()];
+        let order = std::iter::repeat_n(round, each).flatten().map(|target| {
+            let body = next[target] % each;
+            next[target] += 1;
+            target * each + body
+        });
+        let names = urls.iter().map(Url::to_string).collect();
+        Ok(Drafts { requests: drafts, order: order.collect(), names })
+    }
+
+    fn bodies(&self) -> Result<Vec<Body>, Error> {
+        let body =
+            |bytes: Vec<u8>| Body { bytes, content_type: self.content_type.clone(), chunked: self.chunked };
+        match &self.body {
+            BodySource::None => Ok(Vec::new()),
+            BodySource::Post(file) | BodySource::Put(file) => {
+                Ok(vec![body(Error::read(file, BODY_FILE_BYTES_MAX)?)])
+            }
+            BodySource::Lines(file) => {
+                let text = Error::read(file, BODY_FILE_BYTES_MAX)?;
+                let lines =
+                    text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+                let bodies: Vec<_> =
+                    lines.filter(|line| !line.is_empty()).map(|line| body(line.to_vec())).collect();
+                if bodies.is_empty() {
+                    return Err(Error::Usage(format!("{} has no line to send", file.display())));
+                }
+                Ok(bodies)
+            }
+        }
+    }
+
+    fn parts(&self, url: &Url, body: Option<Body>) -> Parts {
+        let method = match (&self.method, &self.body) {
+            (Some(method), _) => method.as_str(),
+            (None, BodySource::None) if self.head => "HEAD",
+            (None, BodySource::None) => "GET",
+            (None, BodySource::Put(_)) => "PUT",
+            (None, BodySource::Post(_) | BodySource::Lines(_)) => "POST",
+        };
+        let last = self.cookies.len().saturating_sub(1);
+        Parts {
+            method: method.to_owned(),
+            fields: self.fields.clone(),
+            // ab takes several and sends the last.
+            cookies: if self.ab_compat { self.cookies[last..].to_vec() } else { self.cookies.clone() },
+            authorization: self.authorization.clone(),
+            proxy_authorization: self.proxy_authorization.clone(),
+            body,
+            keep_alive: self.keep_alive,
+            ab_compat: self.ab_compat,
+            absolute: self.proxy.is_some() && !url.secure,
+        }
+    }
+
+    /// The requests of a recording, in its order.
+    fn replay(&self, file: &Path, base: Option<&Url>) -> Result<Drafts, Error> {
+        let entries = har::read(file).map_err(|error| Error::Har(file.to_owned(), error))?;
+        let mut drafts = Vec::with_capacity(entries.len());
+        for entry in &entries {
+            let recorded = self.url(&entry.url)?;
+            let url = match base {
+                Some(base) => Url { path: recorded.path, ..base.clone() },
+                None => recorded,
+            };
+            drafts.push(Draft { parts: self.recorded(&url, entry), url, target: 0 });
+        }
+        if drafts.is_empty() {
+            return Err(Error::Usage(format!("{} has no request to send", file.display())));
+        }
+        let order = (0..drafts.len()).collect();
+        Ok(Drafts { requests: drafts, order, names: vec![file.display().to_string()] })
+    }
+
+    fn recorded(&self, url: &Url, entry: &har::Entry) -> Parts {
+        let content_type =
+            entry.request_fields.iter().find(|field| field.0.eq_ignore_ascii_case("content-type"));
+        let body = (!entry.request_body.is_empty()).then(|| Body {
+            bytes: entry.request_body.clone(),
+            content_type: content_type.map_or_else(|| self.content_type.clone(), |field| field.1.clone()),
+            chunked: self.chunked,
+        });
+        let kept = entry.request_fields.iter().filter(|field| !is_made_here(&field.0));
+        let recorded =
+            kept.map(|(name, value)| format!("{name}: {value}")).filter(|line| is_field_line(line));
+        let own = |line: &String| {
+            let name = line.split(':').next().unwrap_or_default();
+            self.fields
+                .iter()
+                .any(|field| field.split(':').next().unwrap_or_default().eq_ignore_ascii_case(name))
+        };
+        let fields = recorded.filter(|line| !own(line)).chain(self.fields.iter().cloned()).collect();
+        Parts { method: entry.method.clone(), fields, ..self.parts(url, body) }
+    }
+}
+
+/// Whether a recorded field is about the connection it was recorded on, or made here anew.
+fn is_made_here(name: &str) -> bool {
+    const NAMES: [&str; 10] = [
+        "host",
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "proxy-authorization",
+        "transfer-encoding",
+        "content-length",
+        "content-type",
+        "upgrade",
+        "te",
+    ];
+    NAMES.iter().any(|own| name.eq_ignore_ascii_case(own))
+}
+
+fn no_target() -> Error {
+    Error::Usage("no URL: write http://HOST[:PORT]/PATH, or name a recording with --har".to_owned())
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+/// The endpoints of a run, each host once.
+struct Endpoints<'a> {
+    options: &'a Options,
+    list: Vec<Endpoint>,
+    known: BTreeMap<(bool, String, u16), usize>,
+    tls: Option<Arc<ClientConfig>>,
+    proxy: Option<SocketAddr>,
+    /// A host that is not near.
+    far: Option<String>,
+}
+
+impl<'a> Endpoints<'a> {
+    fn new(options: &'a Options) -> Result<Self, Error> {
+        let proxy = match &options.proxy {
+            None => None,
+            Some(text) => {
+                let (host, port) =
+                    url::host_and_port(text).map_err(|error| Error::Url(text.clone(), error))?;
+                Some(reachable(&host, port.unwrap_or(80))?)
+            }
+        };
+        Ok(Self { options, list: Vec::new(), known: BTreeMap::new(), tls: None, proxy, far: None })
+    }
+
+    /// The endpoint for a URL, as an index.
+    fn of(&mut self, url: &Url, parts: &Parts) -> Result<usize, Error> {
+        let key = (url.secure, url.host.clone(), url.port);
+        if let Some(index) = self.known.get(&key) {
+            return Ok(*index);
+        }
+        if self.list.len() == TARGETS_MAX {
+            return Err(Error::Usage(format!("at most {TARGETS_MAX} hosts")));
+        }
+        let address = if let Some(proxy) = self.proxy {
+            self.judge(url, &url.resolve().unwrap_or_default());
+            proxy
+        } else {
+            let address = reachable(&url.host, url.port)?;
+            self.judge(url, &[address]);
+            address
+        };
+        let tunnel = (self.proxy.is_some() && url.secure).then(|| parts.tunnel(url));
+        let tls = if url.secure { Some((self.tls()?, server_name(url, parts)?)) } else { None };
+        self.list.push(Endpoint { address, tunnel, tls });
+        self.known.insert(key, self.list.len() - 1);
+        Ok(self.list.len() - 1)
+    }
+
+    /// A host is near if all of its addresses are, and it has one.
+    fn judge(&mut self, url: &Url, addresses: &[SocketAddr]) {
+        if addresses.is_empty() || addresses.iter().any(|address| !guard::is_near(address.ip())) {
+            self.far.get_or_insert_with(|| url.host.clone());
+        }
+    }
+
+    fn tls(&mut self) -> Result<Arc<ClientConfig>, Error> {
+        if let Some(tls) = &self.tls {
+            return Ok(Arc::clone(tls));
+        }
+        let mut options = self.options.tls.clone();
+        // ab never looks at certificates.
+        options.insecure |= self.options.ab_compat;
+        let tls = options.compile()?;
+        self.tls = Some(Arc::clone(&tls));
+        Ok(tls)
+    }
+}
+
+/// The name that the certificate is to have: that of `Host`, where a field line sets it, as with ab.
+fn server_name(url: &Url, parts: &Parts) -> Result<ServerName<'static>, Error> {
+    let set = parts.fields.iter().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("host").then(|| value.trim().to_owned())
+    });
+    let host = match &set {
+        Some(host) => url::host_and_port(host).map_err(|error| Error::Url(host.clone(), error))?.0,
+        None => url.host.clone(),
+    };
+    ServerName::try_from(host.clone())
+        .map_err(|_| Error::Usage(format!("`{host}` is no name that a certificate can have")))
+}
+
+/// An address of a host; of several, the first that takes a connection.
+fn reachable(host: &str, port: u16) -> Result<SocketAddr, Error> {
+    let addresses = url::resolve(host, port).map_err(|error| Error::Resolve(host.to_owned(), error))?;
+    if let [only] = addresses[..] {
+        return Ok(only);
+    }
+    let mut last = std::io::Error::other("it has none");
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, PROBE_TIMEOUT) {
+            Ok(_) => return Ok(address),
+            Err(error) => last = error,
+        }
+    }
+    Err(Error::Unreachable(host.to_owned(), last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(change: impl FnOnce(&mut Options)) -> Options {
+        let target = Target { url: "http://127.0.0.1:9/x".to_owned(), weight: 1 };
+        let mut options = Options { targets: vec![target], ..Options::default() };
+        change(&mut options);
+        options
+    }
+
+    fn refusal(change: impl FnOnce(&mut Options)) -> String {
+        let error = options(change).compile().unwrap_err();
+        assert!(error.is_misuse(), "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        assert!(refusal(|it| it.requests = Some(0)).contains("Invalid number of requests"));
+        assert!(refusal(|it| it.concurrency = 2).contains("Cannot use concurrency level greater than total"));
+        assert!(refusal(|it| it.concurrency = 20_001).contains("Invalid concurrency"));
+        assert!(refusal(|it| it.rate = Some((0.0, 0.0))).contains("--rate"));
+        assert!(refusal(|it| it.rate = Some((1.0, 2.0))).contains("add -t"));
+        assert!(refusal(|it| it.fields = vec!["a: b\r\nc: d".into()]).contains("-H"));
+        assert!(refusal(|it| it.authorization = Some("user".into())).contains("USER:PASSWORD"));
+        assert!(refusal(|it| it.targets.clear()).contains("no URL"));
+        assert!(refusal(|it| it.method = Some("GE T".into())).contains("-m"));
+        assert!(
+            refusal(|it| {
+                it.head = true;
+                it.body = BodySource::Post("/dev/null".into());
+            })
+            .contains("Cannot mix HEAD")
+        );
+    }
+
+    #[test]
+    fn time_alone_has_no_cap_unless_ab_is_imitated() {
+        let timed = |compat| {
+            let options = options(|it| {
+                it.time = Some(Duration::from_secs(1));
+                it.ab_compat = compat;
+            });
+            options.compile().unwrap().plan.count
+        };
+        assert_eq!((timed(false), timed(true)), (None, Some(50_000)));
+        assert_eq!(options(|_| {}).compile().unwrap().plan.count, Some(1));
+    }
+
+    #[test]
+    fn ab_needs_a_slash_and_sends_the_last_cookie() {
+        let bare = |compat| {
+            options(|it| {
+                it.targets[0].url = "http://127.0.0.1:9".into();
+                it.cookies = vec!["a=1".into(), "b=2".into()];
+                it.ab_compat = compat;
+            })
+        };
+        assert!(bare(true).compile().unwrap_err().to_string().contains("invalid URL"));
+        let text = |options: Options| {
+            String::from_utf8(options.compile().unwrap().plan.requests[0].bytes.clone()).unwrap()
+        };
+        assert!(text(bare(false)).contains("Cookie: a=1; b=2\r\n"));
+        let mut compat = bare(true);
+        compat.targets[0].url += "/";
+        assert!(text(compat).contains("Cookie: b=2\r\n"));
+    }
+
+    #[test]
+    fn targets_share_requests_by_weight_and_hosts_are_dialled_once() {
+        let compiled = options(|it| {
+            it.targets = ["30=http://127.0.0.1:9/a", "10=http://127.0.0.1:9/b"]
+                .map(|text| text.parse().unwrap())
+                .to_vec();
+        })
+        .compile()
+        .unwrap();
+        assert_eq!((compiled.plan.order.as_slice(), compiled.plan.endpoints.len()), (&[0, 0, 1, 0][..], 1));
+        assert!("x=http://a/".parse::<Target>().is_err() && "0=http://a/".parse::<Target>().is_err());
+    }
+
+    #[test]
+    fn a_far_target_needs_consent_above_a_modest_load() {
+        // An address for documentation (RFC 5737).
+        let far = |change: fn(&mut Options)| {
+            options(|it| {
+                it.targets[0].url = "http://192.0.2.1/".into();
+                change(it);
+            })
+            .compile()
+        };
+        assert!(far(|it| it.requests = Some(1_000)).is_ok());
+        for change in [
+            |it: &mut Options| it.requests = Some(1_001),
+            |it: &mut Options| it.time = Some(Duration::from_secs(1)),
+            |it: &mut Options| (it.requests, it.concurrency) = (Some(11), 11),
+            |it: &mut Options| (it.requests, it.rate) = (Some(11), Some((51.0, 51.0))),
+        ] {
+            let error = far(change).unwrap_err();
+            assert!(error.is_misuse() && error.to_string().contains("--yes"), "{error}");
+        }
+        assert!(far(|it| (it.requests, it.yes) = (Some(100_000), true)).is_ok());
+    }
+}

@@ -1,0 +1,101 @@
+//! Files of results: whole, or not there.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::error::Error;
+
+/// A file that is to be written when the run has ended.
+///
+/// It is opened before the run, so that nobody waits for a run whose result cannot be kept. A regular file is written beside its
+/// place and put there when it is whole; a device or pipe is written to as it is.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    draft: Option<PathBuf>,
+    file: File,
+}
+
+impl Output {
+    /// Opens it.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        let failed = |error| Error::Write(path.to_owned(), error);
+        let special = fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+        if special {
+            let file = File::options().write(true).open(path).map_err(failed)?;
+            return Ok(Self { path: path.to_owned(), draft: None, file });
+        }
+        let name = path.file_name().ok_or_else(|| failed(io::Error::other("it is no name of a file")))?;
+        let mut draft_name = name.to_owned();
+        draft_name.push(format!(".{}.part", std::process::id()));
+        let draft = path.with_file_name(draft_name);
+        let file = File::create(&draft).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), draft: Some(draft), file })
+    }
+
+    /// Writes all of it and puts it in its place.
+    pub fn finish(mut self, content: &[u8]) -> Result<(), Error> {
+        let written = self.file.write_all(content).and_then(|()| self.file.flush());
+        let placed = written.and_then(|()| match &self.draft {
+            // What does not fit on the disk may only be told when it is sent there.
+            Some(draft) => self.file.sync_all().and_then(|()| fs::rename(draft, &self.path)),
+            None => Ok(()),
+        });
+        placed.map_err(|error| Error::Write(self.path.clone(), error))?;
+        self.draft = None;
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(draft) = &self.draft {
+            let _ = fs::remove_file(draft);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("egret-bench-output-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_file_is_there_when_it_is_whole_and_not_before() {
+        let directory = directory("whole");
+        let path = directory.join("a.json");
+        fs::write(&path, "old").unwrap();
+        let output = Output::create(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        output.finish(b"new").unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names(&directory).len()), ("new", 1));
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_finished_leaves_nothing() {
+        let directory = directory("none");
+        drop(Output::create(&directory.join("a.json")).unwrap());
+        assert_eq!(names(&directory), Vec::<String>::new());
+        assert!(Output::create(&directory.join("missing/a.json")).is_err());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_told() {
+        let error = Output::create(Path::new("/dev/full")).unwrap().finish(b"content").unwrap_err();
+        assert!(error.to_string().starts_with("/dev/full cannot be written"), "{error}");
+    }
+}

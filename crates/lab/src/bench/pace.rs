@@ -1,0 +1,83 @@
+//! When exchanges are to start: as soon as a connection is free, or at moments that nobody but the clock decides on.
+
+use std::time::Duration;
+
+/// Who decides when the next exchange starts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// Closed model: each connection starts its next exchange when the last one has ended. A slow provider is asked less
+    /// often, so that a stall is seen by as many exchanges as there are connections and hides from the percentiles.
+    Closed {
+        /// Time over which the connections' first exchanges are spread.
+        ramp_up: Duration,
+    },
+    /// Open model: exchanges are due at moments fixed beforehand and are timed from then, so that a stall is seen by every
+    /// exchange that was due in it.
+    Open(Rate),
+}
+
+/// A rate of exchanges that stays or changes evenly.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    /// Exchanges per second at the start, above 0.
+    pub from: f64,
+    /// Exchanges per second after [`Rate::over`], above 0.
+    pub to: f64,
+    /// How long the change takes. A rate that stays needs none.
+    pub over: Duration,
+}
+
+impl Rate {
+    /// A rate that stays.
+    pub fn constant(per_second: f64) -> Self {
+        Self { from: per_second, to: per_second, over: Duration::ZERO }
+    }
+
+    /// How long after the start of the run exchange `number`, counted from 0, is due.
+    ///
+    /// By the time `t` there are `from * t + slope * t² / 2` exchanges due; this solves that for `t`, in the form that stays
+    /// exact where the slope is small.
+    #[expect(clippy::cast_precision_loss, reason = "2^53 exchanges are some thousand years at any rate here")]
+    pub fn due(&self, number: u64) -> Duration {
+        let number = number as f64;
+        let over = self.over.as_secs_f64();
+        let while_changing = f64::midpoint(self.from, self.to) * over;
+        let seconds = if number >= while_changing {
+            over + (number - while_changing) / self.to
+        } else {
+            let slope = (self.to - self.from) / over;
+            2.0 * number / (self.from + (self.from * self.from + 2.0 * slope * number).sqrt())
+        };
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_rate_is_due_at_even_steps() {
+        let rate = Rate::constant(500.0);
+        assert_eq!(rate.due(0), Duration::ZERO);
+        assert_eq!(rate.due(1), Duration::from_millis(2));
+        assert_eq!(rate.due(500_000), Duration::from_secs(1_000));
+    }
+
+    #[test]
+    fn a_ramp_has_as_many_due_as_the_area_under_it() {
+        let rate = Rate { from: 100.0, to: 300.0, over: Duration::from_secs(10) };
+        // 100 * 5 + 20 * 25 / 2 = 750 in the first half, 2000 in the whole; 300 a second from then on.
+        for (number, seconds) in [(0, 0.0), (750, 5.0), (2_000, 10.0), (2_300, 11.0)] {
+            assert!((rate.due(number).as_secs_f64() - seconds).abs() < 1e-6, "{number}");
+        }
+    }
+
+    #[test]
+    fn a_ramp_downwards_is_as_exact() {
+        let rate = Rate { from: 300.0, to: 100.0, over: Duration::from_secs(10) };
+        // 300 * 5 - 20 * 25 / 2 = 1250.
+        assert!((rate.due(1_250).as_secs_f64() - 5.0).abs() < 1e-6);
+        assert!((rate.due(2_100).as_secs_f64() - 11.0).abs() < 1e-6);
+    }
+}

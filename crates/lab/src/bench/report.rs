@@ -1,0 +1,146 @@
+//! What a run came to, told in ab's ways and in our own.
+
+pub mod files;
+mod html;
+pub mod summary;
+mod text;
+
+use super::engine::Outcome;
+use super::options::Compiled;
+use super::tally::{Fault, Series};
+
+/// How a report is to look.
+#[derive(Debug, Clone, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line, and they are independent"
+)]
+pub struct Style {
+    /// ab's `-w`, with the attributes of `-x`, `-y` and `-z`.
+    pub html: Option<Attributes>,
+    /// ab's `-d`: no table of percentiles.
+    pub no_percentiles: bool,
+    /// ab's `-S`: no deviation, median and warnings.
+    pub no_confidence: bool,
+    /// ab's `-q`: no news of progress.
+    pub quiet: bool,
+    /// Whether it is to be as ab's, bugs included.
+    pub ab_compat: bool,
+}
+
+/// Attributes of the tags of ab's table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attributes {
+    /// Of `table`.
+    pub table: String,
+    /// Of `tr`.
+    pub row: String,
+    /// Of `td` and `th`.
+    pub cell: String,
+}
+
+impl Default for Attributes {
+    fn default() -> Self {
+        Self { table: String::new(), row: String::new(), cell: "bgcolor=white".to_owned() }
+    }
+}
+
+/// A run with its result.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    /// What was done.
+    pub run: &'a Compiled,
+    /// What it came to.
+    pub outcome: &'a Outcome,
+    /// How it is told.
+    pub style: &'a Style,
+}
+
+impl Report<'_> {
+    /// The report for people and for parsers of ab's: text, or a table in HTML.
+    pub fn render(&self) -> String {
+        match &self.style.html {
+            Some(attributes) => html::render(self, attributes),
+            None => text::render(self),
+        }
+    }
+
+    /// What comes before the run.
+    pub fn banner(style: &Style) -> String {
+        let version = env!("CARGO_PKG_VERSION");
+        // Parsers look for ab's name and version; who asks for ab's ways gets them, and still sees who it is.
+        let [first, second] = if style.ab_compat {
+            [format!("This is ApacheBench, Version 2.3 <as told by egret bench {version}>"), String::new()]
+        } else {
+            [
+                format!("This is egret bench, Version {version}"),
+                "Reports as ApacheBench 2.3 does, and more below".to_owned(),
+            ]
+        };
+        match style.html {
+            Some(_) => format!("<p>\n {first}<br>\n {second}<br>\n</p>\n<p>\n"),
+            None => format!("{first}\n{second}\nLicensed under the Apache License, Version 2.0\n\n"),
+        }
+    }
+
+    /// The line that says what is measured. ab's table has none.
+    pub fn opening(run: &Compiled, style: &Style, beats: bool) -> String {
+        if style.html.is_some() {
+            return String::new();
+        }
+        let through = run.proxy.as_ref().map(|proxy| format!("[through {proxy}] ")).unwrap_or_default();
+        let end = if beats { "\n" } else { "..." };
+        format!("Benchmarking {} {through}(be patient){end}", run.url.host)
+    }
+
+    /// Failures in ab's four classes: connect, receive, length, exceptions.
+    fn faults(&self) -> [u64; 4] {
+        let tally = &self.outcome.tally;
+        let sum = |faults: &[Fault]| faults.iter().map(|fault| tally.faults(*fault)).sum();
+        [
+            sum(&[Fault::Connect]),
+            sum(&[Fault::Receive, Fault::Closed]),
+            sum(&[Fault::Length]),
+            sum(&[Fault::Timeout, Fault::Protocol, Fault::Check]),
+        ]
+    }
+
+    /// Bytes per second in units of 1024.
+    #[expect(clippy::cast_precision_loss, reason = "bytes of a run stay below 2^53")]
+    fn kib_per_second(&self, bytes: u64) -> f64 {
+        let seconds = self.outcome.elapsed.as_secs_f64();
+        if seconds > 0.0 { bytes as f64 / 1024.0 / seconds } else { 0.0 }
+    }
+
+    /// The first response's length, as far as there was one.
+    fn document_length(&self) -> u64 {
+        self.run.plan.requests.iter().find_map(|request| request.length.get()).unwrap_or(0)
+    }
+
+    /// The middle of a series: as defined, or as ab does, in microseconds.
+    #[expect(clippy::cast_precision_loss, reason = "an hour in microseconds is far below 2^53")]
+    fn median(&self, series: &Series) -> f64 {
+        let count = series.count();
+        let middle = |one: u64, other: u64| (series.at_rank(one) + series.at_rank(other)) as f64 / 2.0;
+        match (self.style.ab_compat, count.is_multiple_of(2)) {
+            // ab averages where there is one in the middle, and takes the upper where there are two.
+            (true, false) if count > 1 => middle(count / 2, count / 2 + 1),
+            (true, _) | (false, false) => series.at_rank(count / 2) as f64,
+            (false, true) => middle((count / 2).saturating_sub(1), count / 2),
+        }
+    }
+
+    /// A row of ab's table of percentiles, in microseconds.
+    fn percentile(&self, total: &Series, percent: u64) -> u64 {
+        if self.style.ab_compat && percent < 100 {
+            return total.at_rank(total.count() * percent / 100);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "at most 100")]
+        total.percentile(percent as f64)
+    }
+}
+
+/// Whole milliseconds, rounded as ab does.
+fn ms(us: u64) -> u64 {
+    (us + 500) / 1_000
+}

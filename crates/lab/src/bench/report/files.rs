@@ -1,0 +1,131 @@
+//! Files of results: ab's CSV of percentiles and TSV of exchanges, and the histograms.
+
+use std::fmt::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+
+use super::{Report, ms};
+use crate::bench::tally::Series;
+
+impl Report<'_> {
+    /// ab's `-e`: the percentage of exchanges from 0 to 100, and the time in milliseconds within which they were served.
+    pub fn csv(&self) -> String {
+        let total = self.outcome.tally.total();
+        let mut text = "Percentage served,Time in ms\n".to_owned();
+        for percent in 0..=100 {
+            let us =
+                if self.style.ab_compat { as_ab(&total, percent) } else { self.percentile(&total, percent) };
+            #[expect(clippy::cast_precision_loss, reason = "an hour in microseconds is far below 2^53")]
+            let _ = writeln!(text, "{percent},{:.3}", us as f64 / 1_000.0);
+        }
+        text
+    }
+
+    /// ab's `-g`: each exchange, in order of time, or, as ab has it, of how long it took.
+    pub fn tsv(&self, started: SystemTime) -> String {
+        let started = started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut samples: Vec<_> = self.outcome.tally.samples.iter().collect();
+        if self.style.ab_compat {
+            samples.sort_by_key(|sample| sample.total_us);
+        }
+        let mut text = "starttime\tseconds\tctime\tdtime\tttime\twait\n".to_owned();
+        for sample in samples {
+            let at = (started + Duration::from_micros(sample.start_us)).as_secs();
+            let [connect, total, wait] =
+                [sample.connect_us, sample.total_us, sample.wait_us].map(|us| ms(u64::from(us)));
+            let processing = total.saturating_sub(connect);
+            let _ = writeln!(text, "{}\t{at}\t{connect}\t{processing}\t{total}\t{wait}", date(at));
+        }
+        text
+    }
+
+    /// The histograms as a log of `HdrHistogram`'s tools (version 2, compressed): one line for each phase, times in microseconds.
+    pub fn hdr(&self, started: SystemTime) -> String {
+        let tally = &self.outcome.tally;
+        let mut log = Vec::new();
+        let mut serializer = V2DeflateSerializer::new();
+        let mut builder = IntervalLogWriterBuilder::new();
+        builder.add_comment("egret bench: microseconds; the tag says which phase").with_start_time(started);
+        // Writing to memory cannot fail.
+        if let Ok(mut writer) = builder.begin_log_with(&mut log, &mut serializer) {
+            let total = tally.total();
+            for (name, series) in
+                [("total", &total), ("first_byte", tally.waiting()), ("connect", tally.connect())]
+            {
+                let length = self.outcome.elapsed;
+                let _ = writer.write_histogram(series.histogram(), Duration::ZERO, length, Tag::new(name));
+            }
+        }
+        String::from_utf8_lossy(&log).into_owned()
+    }
+}
+
+/// What ab indexes its array with; where it reads behind the end, the last one stands.
+fn as_ab(total: &Series, percent: u64) -> u64 {
+    let count = total.count();
+    match percent {
+        0 => total.min(),
+        100 => total.max(),
+        _ => total.at_rank((count * percent + 50) / 100),
+    }
+}
+
+/// A moment as ab writes it, in UTC: `Wed Sep 07 18:09:44 2011`.
+fn date(seconds: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (mut days, time) = (seconds / 86_400, seconds % 86_400);
+    let weekday = DAYS[usize::try_from(days % 7).unwrap_or(0)];
+    let mut year = 1970;
+    while days >= days_of(year) {
+        days -= days_of(year);
+        year += 1;
+    }
+    let february = days_of(year) - 337;
+    let mut month = 0;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hour, minute, second) = (time / 3_600, time / 60 % 60, time % 60);
+    format!("{weekday} {} {:02} {hour:02}:{minute:02}:{second:02} {year}", MONTHS[month.min(11)], days + 1)
+}
+
+fn days_of(year: u64) -> u64 {
+    let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    if leap { 366 } else { 365 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_written_as_ab_does() {
+        for (seconds, text) in [
+            (0, "Thu Jan 01 00:00:00 1970"),
+            (951_782_400, "Tue Feb 29 00:00:00 2000"),
+            (1_315_418_984, "Wed Sep 07 18:09:44 2011"),
+            (1_735_689_599, "Tue Dec 31 23:59:59 2024"),
+            (1_795_308_876, "Sun Nov 22 00:54:36 2026"),
+        ] {
+            assert_eq!(date(seconds), text);
+        }
+    }
+
+    #[test]
+    fn the_csv_of_ab_never_reads_behind_its_end() {
+        let mut total = Series::default();
+        (1..=10).for_each(|us| total.record(us));
+        assert_eq!(
+            (as_ab(&total, 0), as_ab(&total, 50), as_ab(&total, 99), as_ab(&total, 100)),
+            (1, 6, 10, 10)
+        );
+    }
+}

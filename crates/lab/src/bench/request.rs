@@ -1,0 +1,232 @@
+//! The bytes of requests.
+
+use std::fmt::Write;
+
+use egret_http1::Method;
+
+use super::url::Url;
+use crate::base64;
+
+/// What a request is made of beside its URL.
+#[derive(Debug, Clone, Default)]
+pub struct Parts {
+    /// The method.
+    pub method: String,
+    /// Field lines of the user's own, `Name: value`. They replace those made here of the same name.
+    pub fields: Vec<String>,
+    /// `NAME=VALUE` of each cookie.
+    pub cookies: Vec<String>,
+    /// `USER:PASSWORD` for the target.
+    pub authorization: Option<String>,
+    /// `USER:PASSWORD` for the proxy.
+    pub proxy_authorization: Option<String>,
+    /// The body and its type.
+    pub body: Option<Body>,
+    /// Whether the connection is to be kept.
+    pub keep_alive: bool,
+    /// Whether HTTP/1.0 is spoken, and the request is the one that ab sends.
+    pub ab_compat: bool,
+    /// Whether the target is named in full, for a proxy that forwards.
+    pub absolute: bool,
+}
+
+/// A request's body.
+#[derive(Debug, Clone)]
+pub struct Body {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The value of `Content-Type`.
+    pub content_type: String,
+    /// Whether it is sent in chunks.
+    pub chunked: bool,
+}
+
+/// Bytes of data in a chunk.
+const CHUNK_BYTES: usize = 16 << 10;
+
+impl Parts {
+    /// The whole request for `url`: its fields in ab's order.
+    pub fn render(&self, url: &Url) -> Vec<u8> {
+        let target = if self.absolute { url.to_string() } else { url.path.clone() };
+        let version = if self.ab_compat { "1.0" } else { "1.1" };
+        let mut head = format!("{} {target} HTTP/{version}\r\n", self.method);
+        for (name, value) in self.own_fields(url) {
+            if !self.fields.iter().any(|line| names(line, name)) {
+                let _ = write!(head, "{name}: {value}\r\n");
+            }
+        }
+        for line in &self.fields {
+            head += line;
+            head += "\r\n";
+        }
+        head += "\r\n";
+        let mut bytes = head.into_bytes();
+        if let Some(body) = &self.body {
+            body.append_to(&mut bytes);
+        }
+        bytes
+    }
+
+    fn own_fields(&self, url: &Url) -> Vec<(&'static str, String)> {
+        let mut fields = vec![("Host", url.authority())];
+        match (self.keep_alive, self.ab_compat) {
+            (true, true) => fields.push(("Connection", "Keep-Alive".to_owned())),
+            // HTTP/1.1 keeps and HTTP/1.0 closes without being asked.
+            (true, false) | (false, true) => {}
+            (false, false) => fields.push(("Connection", "close".to_owned())),
+        }
+        if !self.cookies.is_empty() {
+            fields.push(("Cookie", self.cookies.join("; ")));
+        }
+        if let Some(credentials) = &self.authorization {
+            fields.push(("Authorization", basic(credentials)));
+        }
+        // To a tunnel's far end the proxy's credentials are nobody's business.
+        if let Some(credentials) = self.proxy_authorization.as_ref().filter(|_| self.absolute) {
+            fields.push(("Proxy-Authorization", basic(credentials)));
+        }
+        if let Some(body) = &self.body {
+            let framing = if body.chunked {
+                ("Transfer-Encoding", "chunked".to_owned())
+            } else {
+                ("Content-Length", body.bytes.len().to_string())
+            };
+            fields.extend([framing, ("Content-Type", body.content_type.clone())]);
+        }
+        let agent = if self.ab_compat {
+            "ApacheBench/2.3"
+        } else {
+            concat!("egret-bench/", env!("CARGO_PKG_VERSION"))
+        };
+        fields.extend([("User-Agent", agent.to_owned()), ("Accept", "*/*".to_owned())]);
+        fields
+    }
+
+    /// A CONNECT that asks a proxy for a tunnel to the host of `url`.
+    pub fn tunnel(&self, url: &Url) -> Vec<u8> {
+        let authority = format!("{}:{}", url.bracketed_host(), url.port);
+        let credentials = self.proxy_authorization.as_ref().map(|credentials| basic(credentials));
+        let line = credentials.map(|value| format!("Proxy-Authorization: {value}\r\n")).unwrap_or_default();
+        format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{line}\r\n").into_bytes()
+    }
+}
+
+impl Body {
+    fn append_to(&self, bytes: &mut Vec<u8>) {
+        if !self.chunked {
+            return bytes.extend_from_slice(&self.bytes);
+        }
+        for piece in self.bytes.chunks(CHUNK_BYTES) {
+            bytes.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+            bytes.extend_from_slice(piece);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes.extend_from_slice(egret_http1::LAST_CHUNK);
+        // No trailers.
+        bytes.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Whether a field line is one that a request can hold.
+pub fn is_field_line(line: &str) -> bool {
+    let Some((name, value)) = line.split_once(':') else { return false };
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty()
+        && name.bytes().all(token)
+        && !value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+}
+
+/// Whether a method is one that a request can hold.
+pub fn is_method(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 32
+        && name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-')
+}
+
+/// The method, as far as it decides how a response is framed.
+pub fn method_of(name: &str) -> Method {
+    if name == "HEAD" { Method::Head } else { Method::Get }
+}
+
+fn names(line: &str, name: &str) -> bool {
+    line.split(':').next().is_some_and(|own| own.trim().eq_ignore_ascii_case(name))
+}
+
+fn basic(credentials: &str) -> String {
+    format!("Basic {}", base64::encode_standard(credentials.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(parts: &Parts, url: &str) -> String {
+        String::from_utf8(parts.render(&url.parse().unwrap())).unwrap()
+    }
+
+    #[test]
+    fn a_plain_request_closes_unless_kept() {
+        let parts = Parts { method: "GET".into(), ..Parts::default() };
+        let expected = format!(
+            "GET /x HTTP/1.1\r\nHost: a:8080\r\nConnection: close\r\nUser-Agent: egret-bench/{}\r\nAccept: */*\r\n\r\n",
+            env!("CARGO_PKG_VERSION")
+        );
+        assert_eq!(text(&parts, "http://a:8080/x"), expected);
+        let kept = Parts { keep_alive: true, ..parts };
+        assert!(!text(&kept, "http://a/").contains("Connection"));
+        let compat = Parts { ab_compat: true, ..kept };
+        let compat = text(&compat, "http://a/");
+        assert!(compat.starts_with("GET / HTTP/1.0\r\n") && compat.contains("Connection: Keep-Alive\r\n"));
+        assert!(compat.contains("User-Agent: ApacheBench/2.3\r\n"));
+    }
+
+    #[test]
+    fn a_users_own_field_replaces_ours_whatever_its_case() {
+        let fields = vec!["host: b".to_owned(), "USER-AGENT: me".to_owned(), "X-A: 1".to_owned()];
+        let parts = Parts { method: "GET".into(), fields, ..Parts::default() };
+        let text = text(&parts, "http://a/");
+        assert!(text.contains("\r\nhost: b\r\nUSER-AGENT: me\r\nX-A: 1\r\n"), "{text}");
+        assert!(!text.contains("Host: a") && !text.contains("egret-bench"), "{text}");
+    }
+
+    #[test]
+    fn bodies_have_a_length_or_chunks() {
+        let body = Body { bytes: vec![b'x'; 20_000], content_type: "text/plain".into(), chunked: false };
+        let whole = Parts { method: "POST".into(), body: Some(body.clone()), ..Parts::default() };
+        let chunked =
+            Parts { body: Some(Body { chunked: true, ..body }), method: "POST".into(), ..Parts::default() };
+        assert!(text(&whole, "http://a/").contains("Content-Length: 20000\r\nContent-Type: text/plain\r\n"));
+        let text = text(&chunked, "http://a/");
+        assert!(text.contains("Transfer-Encoding: chunked\r\n") && !text.contains("Content-Length"));
+        assert!(
+            text.contains("\r\n\r\n4000\r\nxxx") && text.ends_with("xxx\r\n0\r\n\r\n"),
+            "{}",
+            &text[..200]
+        );
+    }
+
+    #[test]
+    fn through_a_proxy_the_target_is_absolute_and_a_tunnel_has_the_credentials() {
+        let proxy_authorization = Some("u:p".to_owned());
+        let parts = Parts { method: "GET".into(), absolute: true, proxy_authorization, ..Parts::default() };
+        let forwarded = text(&parts, "http://a:81/x");
+        assert!(forwarded.starts_with("GET http://a:81/x HTTP/1.1\r\n"));
+        assert!(forwarded.contains("Proxy-Authorization: Basic dTpw\r\n"));
+        let tunnel = String::from_utf8(parts.tunnel(&"https://[::1]/".parse().unwrap())).unwrap();
+        assert_eq!(
+            tunnel,
+            "CONNECT [::1]:443 HTTP/1.1\r\nHost: [::1]:443\r\nProxy-Authorization: Basic dTpw\r\n\r\n"
+        );
+        let inside = Parts { absolute: false, ..parts };
+        assert!(!text(&inside, "https://a/").contains("Proxy-Authorization"));
+    }
+
+    #[test]
+    fn a_field_line_cannot_smuggle_another() {
+        assert!(is_field_line("X-A: b") && is_field_line("X-A:"));
+        for line in ["", "X-A", ": b", "X A: b", "X-A: b\r\nC: d", "X-A: b\nC: d"] {
+            assert!(!is_field_line(line), "{line:?}");
+        }
+        assert!(is_method("PATCH") && !is_method("GE T") && !is_method(""));
+    }
+}

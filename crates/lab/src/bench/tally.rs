@@ -1,0 +1,457 @@
+//! What a run has come to: times, statuses, bytes and failures, each counted in constant time.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Longest time that is told from longer ones: an hour, in microseconds.
+const LONGEST_US: u64 = 3_600_000_000;
+
+/// Digits to which a percentile is exact.
+const DIGITS: u8 = 3;
+
+/// Times in microseconds: percentiles to three digits, the rest exact.
+#[derive(Debug, Clone)]
+pub struct Series {
+    histogram: Histogram<u64>,
+    sum: u64,
+    squares: f64,
+    min: u64,
+    max: u64,
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        // The bounds are constants that the histogram takes; the other arm is never gone.
+        let histogram = Histogram::new_with_bounds(1, LONGEST_US, DIGITS)
+            .or_else(|_| Histogram::new(DIGITS))
+            .unwrap_or_else(|_| unreachable!("{DIGITS} digits are allowed"));
+        Self { histogram, sum: 0, squares: 0.0, min: u64::MAX, max: 0 }
+    }
+}
+
+impl Series {
+    /// Adds a time.
+    #[inline]
+    #[expect(clippy::cast_precision_loss, reason = "an hour in microseconds is far below 2^53")]
+    pub fn record(&mut self, us: u64) {
+        self.histogram.saturating_record(us);
+        self.sum += us;
+        self.squares += us as f64 * us as f64;
+        self.min = self.min.min(us);
+        self.max = self.max.max(us);
+    }
+
+    /// Adds a time of zero, `count` times.
+    pub fn record_zeros(&mut self, count: u64) {
+        if count > 0 {
+            self.histogram.saturating_record_n(0, count);
+            self.min = 0;
+        }
+    }
+
+    /// Adds all of another.
+    pub fn add(&mut self, other: &Self) {
+        // It has the same bounds.
+        let _ = self.histogram.add(&other.histogram);
+        self.sum += other.sum;
+        self.squares += other.squares;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    /// How many times were recorded.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// The shortest; 0 of none.
+    pub fn min(&self) -> u64 {
+        if self.count() == 0 { 0 } else { self.min }
+    }
+
+    /// The longest; 0 of none.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The mean; 0 of none.
+    #[expect(clippy::cast_precision_loss, reason = "sums stay below 2^53 for centuries of exchanges")]
+    pub fn mean(&self) -> f64 {
+        if self.count() == 0 { 0.0 } else { self.sum as f64 / self.count() as f64 }
+    }
+
+    /// The standard deviation of a sample; 0 of fewer than two.
+    #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
+    pub fn deviation(&self) -> f64 {
+        let count = self.count();
+        if count < 2 {
+            return 0.0;
+        }
+        let mean = self.mean();
+        let spread = (self.squares - mean * mean * count as f64) / (count - 1) as f64;
+        spread.max(0.0).sqrt()
+    }
+
+    /// The least time that `percent` of all are not above: nearest rank. 0 of none, exact at both ends.
+    pub fn percentile(&self, percent: f64) -> u64 {
+        if self.count() == 0 || percent <= 0.0 {
+            return self.min();
+        }
+        // The histogram gives the top of a bucket, which may lie above all that was recorded.
+        self.histogram.value_at_quantile(percent / 100.0).clamp(self.min, self.max)
+    }
+
+    /// The time at a place in the sorted times, counted from 0: what ab indexes its array with.
+    #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
+    pub fn at_rank(&self, rank: u64) -> u64 {
+        let count = self.count();
+        if count == 0 {
+            return 0;
+        }
+        // Half a rank inside, so that rounding cannot lead to a neighbour.
+        self.percentile((rank.min(count - 1) as f64 + 0.5) / count as f64 * 100.0)
+    }
+
+    /// The histogram below.
+    pub fn histogram(&self) -> &Histogram<u64> {
+        &self.histogram
+    }
+}
+
+/// What went wrong with an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// No connection could be made.
+    Connect,
+    /// The request could not be sent whole.
+    Send,
+    /// The connection broke while a response was waited for or came in.
+    Receive,
+    /// The connection was closed before the response was whole.
+    Closed,
+    /// It took longer than allowed.
+    Timeout,
+    /// What came is not HTTP/1.1.
+    Protocol,
+    /// The body was not as long as that of the first response.
+    Length,
+    /// A check said no.
+    Check,
+}
+
+impl Fault {
+    /// All of them, each at its own index.
+    pub const ALL: [Self; 8] = [
+        Self::Connect,
+        Self::Send,
+        Self::Receive,
+        Self::Closed,
+        Self::Timeout,
+        Self::Protocol,
+        Self::Length,
+        Self::Check,
+    ];
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Send => "send",
+            Self::Receive => "receive",
+            Self::Closed => "closed",
+            Self::Timeout => "timeout",
+            Self::Protocol => "protocol",
+            Self::Length => "length",
+            Self::Check => "check",
+        }
+    }
+}
+
+/// One exchange, for those who want to see each.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// When it started, after the start of the run, in microseconds.
+    pub start_us: u64,
+    /// What making the connection took; 0 where there was one.
+    pub connect_us: u32,
+    /// From start to end.
+    pub total_us: u32,
+    /// From the request's being sent to the first byte of the response.
+    pub wait_us: u32,
+}
+
+/// The times of one exchange, in microseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// What making the connection took; nothing where a kept one was used.
+    pub connect: Option<u64>,
+    /// From the request's being sent to the first byte of the response.
+    pub wait: u64,
+    /// From start to end.
+    pub total: u64,
+}
+
+/// Everything that is counted.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    /// Whole times on kept connections. They have no connect time, so that one record stands for two series.
+    kept: Series,
+    /// Whole times with a connection of their own.
+    fresh: Series,
+    /// The same without the time of connecting.
+    fresh_processing: Series,
+    connect: Series,
+    waiting: Series,
+    /// Exchanges by target, where there is more than one.
+    by_target: Vec<Series>,
+    statuses: Vec<u64>,
+    faults: [u64; Fault::ALL.len()],
+    /// Exchanges that came to an end, good or bad.
+    pub done: u64,
+    /// Exchanges that failed, each once.
+    pub failed: u64,
+    /// Responses after which the connection was kept.
+    pub keep_alive: u64,
+    /// Exchanges begun anew since a kept connection had been closed meanwhile.
+    pub retried: u64,
+    /// Exchanges under way when the time was over.
+    pub unfinished: u64,
+    /// Exchanges that were due and never sent, since no connection came free.
+    pub unsent: u64,
+    /// Bytes received of responses, heads included.
+    pub bytes_received: u64,
+    /// Bytes received of bodies.
+    pub bytes_body: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// How late exchanges of the open model were sent although a connection was free.
+    pub lateness: Series,
+    /// Each exchange, where asked for.
+    pub samples: Vec<Sample>,
+    samples_max: usize,
+}
+
+impl Tally {
+    /// Nothing so far. `samples_max` exchanges are kept one by one.
+    pub fn new(targets: usize, samples_max: usize) -> Self {
+        Self {
+            kept: Series::default(),
+            fresh: Series::default(),
+            fresh_processing: Series::default(),
+            connect: Series::default(),
+            waiting: Series::default(),
+            by_target: if targets > 1 { vec![Series::default(); targets] } else { Vec::new() },
+            statuses: vec![0; 1000],
+            faults: [0; Fault::ALL.len()],
+            done: 0,
+            failed: 0,
+            keep_alive: 0,
+            retried: 0,
+            unfinished: 0,
+            unsent: 0,
+            bytes_received: 0,
+            bytes_body: 0,
+            bytes_sent: 0,
+            lateness: Series::default(),
+            samples: Vec::new(),
+            samples_max,
+        }
+    }
+
+    /// Adds the times of an exchange.
+    #[inline]
+    pub fn record(&mut self, target: usize, start: Duration, times: Times) {
+        match times.connect {
+            None => self.kept.record(times.total),
+            Some(connect) => {
+                self.fresh.record(times.total);
+                self.fresh_processing.record(times.total.saturating_sub(connect));
+                self.connect.record(connect);
+            }
+        }
+        self.waiting.record(times.wait);
+        if let Some(series) = self.by_target.get_mut(target) {
+            series.record(times.total);
+        }
+        if self.samples.len() < self.samples_max {
+            self.samples.push(Sample {
+                start_us: micros(start),
+                connect_us: narrow(times.connect.unwrap_or(0)),
+                total_us: narrow(times.total),
+                wait_us: narrow(times.wait),
+            });
+        }
+    }
+
+    /// Counts a status code.
+    #[inline]
+    pub fn status(&mut self, status: u16) {
+        if let Some(count) = self.statuses.get_mut(usize::from(status)) {
+            *count += 1;
+        }
+    }
+
+    /// Counts what went wrong.
+    pub fn fault(&mut self, fault: Fault) {
+        self.faults[fault as usize] += 1;
+    }
+
+    /// How often this went wrong.
+    pub fn faults(&self, fault: Fault) -> u64 {
+        self.faults[fault as usize]
+    }
+
+    /// Adds all of another.
+    pub fn add(&mut self, other: &Self) {
+        self.kept.add(&other.kept);
+        self.fresh.add(&other.fresh);
+        self.fresh_processing.add(&other.fresh_processing);
+        self.connect.add(&other.connect);
+        self.waiting.add(&other.waiting);
+        self.lateness.add(&other.lateness);
+        for (series, more) in self.by_target.iter_mut().zip(&other.by_target) {
+            series.add(more);
+        }
+        for (count, more) in self.statuses.iter_mut().zip(&other.statuses) {
+            *count += more;
+        }
+        for (count, more) in self.faults.iter_mut().zip(&other.faults) {
+            *count += more;
+        }
+        self.done += other.done;
+        self.failed += other.failed;
+        self.keep_alive += other.keep_alive;
+        self.retried += other.retried;
+        self.unfinished += other.unfinished;
+        self.unsent += other.unsent;
+        self.bytes_received += other.bytes_received;
+        self.bytes_body += other.bytes_body;
+        self.bytes_sent += other.bytes_sent;
+        self.samples.extend(&other.samples);
+    }
+
+    /// From start to end.
+    pub fn total(&self) -> Series {
+        let mut total = self.kept.clone();
+        total.add(&self.fresh);
+        total
+    }
+
+    /// From the connection's being there to the end.
+    pub fn processing(&self) -> Series {
+        let mut processing = self.kept.clone();
+        processing.add(&self.fresh_processing);
+        processing
+    }
+
+    /// Making a connection, of those that were made.
+    pub fn connect(&self) -> &Series {
+        &self.connect
+    }
+
+    /// Making a connection, kept ones counted as zero, which is how ab counts.
+    pub fn connect_with_zeros(&self) -> Series {
+        let mut connect = self.connect.clone();
+        connect.record_zeros(self.kept.count());
+        connect
+    }
+
+    /// From the request's being sent to the first byte.
+    pub fn waiting(&self) -> &Series {
+        &self.waiting
+    }
+
+    /// Whole times by target; empty where there is only one.
+    pub fn by_target(&self) -> &[Series] {
+        &self.by_target
+    }
+
+    /// Status codes that came, with how often.
+    pub fn statuses(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.statuses.iter().copied().enumerate().filter(|(_, count)| *count > 0)
+    }
+
+    /// Responses whose status is not 2xx.
+    pub fn non_2xx(&self) -> u64 {
+        self.statuses().filter(|(status, _)| status / 100 != 2).map(|(_, count)| count).sum()
+    }
+}
+
+/// Microseconds, rounded.
+#[inline]
+pub fn micros(time: Duration) -> u64 {
+    time.as_secs() * 1_000_000 + u64::from((time.subsec_nanos() + 500) / 1_000)
+}
+
+fn narrow(us: u64) -> u32 {
+    u32::try_from(us).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(times: impl IntoIterator<Item = u64>) -> Series {
+        let mut series = Series::default();
+        times.into_iter().for_each(|us| series.record(us));
+        series
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_nearest_rank() {
+        let series = series(1..=100);
+        for (percent, us) in [(0.0, 1), (1.0, 1), (50.0, 50), (99.0, 99), (99.1, 100), (100.0, 100)] {
+            assert_eq!(series.percentile(percent), us, "{percent} %");
+        }
+        assert_eq!((series.at_rank(0), series.at_rank(50), series.at_rank(1_000)), (1, 51, 100));
+    }
+
+    #[test]
+    fn mean_deviation_and_ends_are_exact() {
+        let series = series([10, 20, 30, 123_457]);
+        assert_eq!((series.min(), series.max()), (10, 123_457));
+        assert!((series.mean() - 30_879.25).abs() < 1e-9);
+        assert!((series.deviation() - 61_718.500_5).abs() < 0.01, "{}", series.deviation());
+        assert_eq!(series.percentile(100.0), 123_457, "not the top of its bucket");
+    }
+
+    #[test]
+    fn of_nothing_everything_is_zero() {
+        let series = Series::default();
+        assert_eq!((series.min(), series.max(), series.percentile(50.0), series.at_rank(0)), (0, 0, 0, 0));
+        assert!(series.mean().abs() < f64::EPSILON && series.deviation().abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn kept_connections_count_as_connected_in_no_time() {
+        let mut tally = Tally::new(1, 0);
+        tally.record(0, Duration::ZERO, Times { connect: Some(40), wait: 50, total: 100 });
+        tally.record(0, Duration::ZERO, Times { connect: None, wait: 50, total: 60 });
+        assert_eq!(tally.connect().count(), 1);
+        let connect = tally.connect_with_zeros();
+        assert_eq!((connect.min(), connect.max(), connect.count()), (0, 40, 2));
+        assert_eq!((tally.total().max(), tally.processing().max()), (100, 60));
+    }
+
+    #[test]
+    fn two_tallies_add_up() {
+        let mut all = Tally::new(2, 10);
+        let mut one = Tally::new(2, 10);
+        one.record(1, Duration::from_secs(1), Times { connect: None, wait: 5, total: 6 });
+        one.status(503);
+        one.fault(Fault::Check);
+        one.done = 1;
+        all.add(&one);
+        all.add(&one);
+        assert_eq!((all.done, all.non_2xx(), all.faults(Fault::Check), all.samples.len()), (2, 2, 2, 2));
+        assert_eq!((all.by_target()[0].count(), all.by_target()[1].count()), (0, 2));
+    }
+
+    #[test]
+    fn microseconds_are_rounded() {
+        assert_eq!(micros(Duration::from_nanos(1_499)), 1);
+        assert_eq!(micros(Duration::from_nanos(1_500)), 2);
+        assert_eq!(micros(Duration::new(3, 999_999_999)), 4_000_000);
+    }
+}

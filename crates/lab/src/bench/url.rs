@@ -1,0 +1,177 @@
+//! URLs of targets, as far as a load client needs them.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+/// Where a request goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    /// Whether it is `https`.
+    pub secure: bool,
+    /// Name or address; IPv6 without brackets.
+    pub host: String,
+    /// The port, the scheme's own where none is named.
+    pub port: u16,
+    /// Path and query, from the first slash on.
+    pub path: String,
+}
+
+/// Why a text is no URL of a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UrlError {
+    /// Neither `http` nor `https`.
+    Scheme(String),
+    /// No host, or one that cannot be.
+    Host,
+    /// Not a port.
+    Port(String),
+    /// A user in the URL.
+    User,
+    /// Bytes that a request line cannot hold.
+    Path,
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheme(scheme) => write!(f, "`{scheme}` is not spoken here, only http and https"),
+            Self::Host => f.write_str("it names no host: write http://HOST[:PORT]/PATH"),
+            Self::Port(port) => write!(f, "`{port}` is no port"),
+            Self::User => f.write_str("a user in the URL is not sent: use -A USER:PASSWORD"),
+            Self::Path => f.write_str("spaces and control characters in it have to be percent-encoded"),
+        }
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+impl FromStr for Url {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+        let secure = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(UrlError::Scheme(scheme.to_owned())),
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        if authority.contains('@') {
+            return Err(UrlError::User);
+        }
+        let (host, port) = host_and_port(authority)?;
+        // A fragment is the client's own and never sent.
+        let path = path.split('#').next().unwrap_or_default();
+        if path.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+            return Err(UrlError::Path);
+        }
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        Ok(Self { secure, host, port: port.unwrap_or(if secure { 443 } else { 80 }), path })
+    }
+}
+
+/// Splits `HOST[:PORT]`; IPv6 addresses stand in brackets.
+pub fn host_and_port(authority: &str) -> Result<(String, Option<u16>), UrlError> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or(UrlError::Host)?;
+            host.parse::<std::net::Ipv6Addr>().map_err(|_| UrlError::Host)?;
+            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or(UrlError::Host)?) })
+        }
+        None => match authority.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        },
+    };
+    let allowed =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':') || byte >= 0x80;
+    if host.is_empty() || !host.bytes().all(allowed) {
+        return Err(UrlError::Host);
+    }
+    let port = match port {
+        None => None,
+        Some(text) => match text.parse() {
+            Ok(port) if port > 0 => Some(port),
+            _ => return Err(UrlError::Port(text.to_owned())),
+        },
+    };
+    Ok((host.to_owned(), port))
+}
+
+impl Url {
+    /// The host as it stands in a URL.
+    pub fn bracketed_host(&self) -> String {
+        if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() }
+    }
+
+    /// The value of `Host`: the port only where it is not the scheme's own.
+    pub fn authority(&self) -> String {
+        let default = if self.secure { 443 } else { 80 };
+        if self.port == default {
+            self.bracketed_host()
+        } else {
+            format!("{}:{}", self.bracketed_host(), self.port)
+        }
+    }
+
+    /// Its addresses, in the system's order.
+    pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
+        resolve(&self.host, self.port)
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority(), self.path)
+    }
+}
+
+/// The addresses of a host.
+pub fn resolve(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+    match host.parse::<IpAddr>() {
+        Ok(ip) => Ok(vec![SocketAddr::new(ip, port)]),
+        Err(_) => Ok((host, port).to_socket_addrs()?.collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_four_parts_and_defaults() {
+        for (text, printed, port, path) in [
+            ("http://a/b?c=d", "http://a/b?c=d", 80, "/b?c=d"),
+            ("https://a:8443/", "https://a:8443/", 8443, "/"),
+            ("HTTPS://a", "https://a/", 443, "/"),
+            ("localhost:8080/x", "http://localhost:8080/x", 8080, "/x"),
+            ("http://[::1]:9000/x#y", "http://[::1]:9000/x", 9000, "/x"),
+            ("http://a?q", "http://a/?q", 80, "/?q"),
+        ] {
+            let url: Url = text.parse().unwrap();
+            assert_eq!((url.to_string().as_str(), url.port, url.path.as_str()), (printed, port, path));
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_says_why() {
+        for (text, error) in [
+            ("ftp://a/", UrlError::Scheme("ftp".into())),
+            ("http:///x", UrlError::Host),
+            ("http://a b/", UrlError::Host),
+            ("http://[::1/", UrlError::Host),
+            ("http://[a]/", UrlError::Host),
+            ("http://a:b/", UrlError::Port("b".into())),
+            ("http://a:0/", UrlError::Port("0".into())),
+            ("http://a:65536/", UrlError::Port("65536".into())),
+            ("http://u:p@a/", UrlError::User),
+            ("http://a/b c", UrlError::Path),
+            ("http://a/b\r\nHost: c", UrlError::Path),
+        ] {
+            assert_eq!(text.parse::<Url>(), Err(error), "{text}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Two URLs against each other: short windows in turn, so that a machine that drifts hits both alike, and a verdict.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::time::Duration;
+
+use super::engine::Outcome;
+use super::progress::News;
+use super::{Compiled, Console, Error, Options, Wanted};
+use crate::statistics::{Estimate, ratio};
+
+/// Pairs of windows at most. Enough for a firm verdict, few enough for patience.
+const ROUNDS_MAX: u32 = 20;
+
+/// Shortest window. In shorter ones a pause of the machine is all that is seen.
+const WINDOW_MIN: Duration = Duration::from_millis(200);
+
+/// Pairs of windows at least.
+const ROUNDS_MIN: u32 = 5;
+
+/// Time of all windows together, unless said otherwise.
+const TIME: Duration = Duration::from_secs(20);
+
+/// The share of a window that warms it up: connections are made, caches filled.
+const WARMUP_SHARE: u32 = 10;
+
+/// A figure of a window.
+type Metric = fn(&Outcome) -> f64;
+
+/// What is compared of each window.
+const METRICS: [(&str, Metric); 3] = [
+    ("requests per second", Outcome::requests_per_second),
+    ("p50", |outcome| time_us(outcome, 50.0)),
+    ("p99", |outcome| time_us(outcome, 99.0)),
+];
+
+/// Measures two URLs in turn and says which is faster, by how much and how surely.
+pub fn compare<W: Write>(
+    options: &Options,
+    other: &str,
+    wanted: &Wanted,
+    console: &mut Console<'_, W>,
+) -> Result<bool, Error> {
+    if options.targets.len() != 1 || options.har.is_some() {
+        return Err(Error::Usage(
+            "--vs compares two URLs: name one as the target and one with --vs".to_owned(),
+        ));
+    }
+    if !wanted.fail_if.is_empty() || wanted.csv.is_some() || wanted.tsv.is_some() || wanted.hdr.is_some() {
+        return Err(Error::Usage("--vs gives a verdict: leave out --fail-if, -e, -g and --hdr".to_owned()));
+    }
+    let time = options.time.unwrap_or(TIME);
+    let rounds = rounds_in(time)?;
+    let first = windowed(options, time / (2 * rounds));
+    let mut second = first.clone();
+    other.clone_into(&mut second.targets[0].url);
+    let runs = [first.compile()?, second.compile()?];
+    let names = ["A", "B"].into_iter().zip(&runs).map(|(name, run)| format!("{name} = {}\n", run.url));
+    let (seconds, names) = (time.as_secs_f64(), names.collect::<String>());
+    console.print(&format!("Comparing {rounds} times in turn, {seconds} s in all\n{names}\n"))?;
+    let mut outcomes = [Vec::new(), Vec::new()];
+    for round in 0..rounds as usize {
+        // A B, then B A: what the first of a pair leaves behind does not always meet the same one.
+        for side in [round % 2, 1 - round % 2] {
+            outcomes[side].push(measured(&runs[side], console)?);
+        }
+        if !wanted.style.quiet {
+            eprintln!("Compared {} of {rounds}", round + 1);
+        }
+    }
+    console.print(&verdict(&outcomes))?;
+    Ok(true)
+}
+
+/// How many pairs of windows there is time for.
+fn rounds_in(time: Duration) -> Result<u32, Error> {
+    let pairs = time.as_millis() / (2 * WINDOW_MIN).as_millis();
+    match u32::try_from(pairs).unwrap_or(u32::MAX).min(ROUNDS_MAX) {
+        rounds if rounds < ROUNDS_MIN => {
+            let least = (2 * WINDOW_MIN * ROUNDS_MIN).as_secs_f64();
+            Err(Error::Usage(format!("--vs takes turns, for which -t is at least {least} seconds")))
+        }
+        rounds => Ok(rounds),
+    }
+}
+
+/// The options for one window.
+fn windowed(options: &Options, window: Duration) -> Options {
+    let warmup = window / WARMUP_SHARE;
+    Options { requests: None, time: Some(window.saturating_sub(warmup)), warmup, ..options.clone() }
+}
+
+fn measured<W: Write>(run: &Compiled, console: &Console<'_, W>) -> Result<Outcome, Error> {
+    let outcome = console.execute(run, &mut News::None)?;
+    if let Some(reason) = &outcome.fatal {
+        return Err(Error::GivenUp(format!("{}: {reason}", run.url)));
+    }
+    if outcome.interrupted {
+        return Err(Error::GivenUp("Interrupted: there is no verdict.".to_owned()));
+    }
+    if outcome.tally.done == outcome.tally.failed {
+        return Err(Error::GivenUp(format!(
+            "{}: no request succeeded within {:.2} s; give it more time with -t",
+            run.url,
+            outcome.elapsed.as_secs_f64()
+        )));
+    }
+    Ok(outcome)
+}
+
+fn time_us(outcome: &Outcome, percent: f64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "an hour in microseconds is far below 2^53")]
+    let us = outcome.tally.total().percentile(percent) as f64;
+    us.max(1.0)
+}
+
+fn verdict([a, b]: &[Vec<Outcome>; 2]) -> String {
+    let mut text = format!("{:<22}{:>12}{:>12}{:>10}\n", "", "A", "B", "B : A");
+    let mut verdicts = String::new();
+    for (name, metric) in METRICS {
+        let [of_a, of_b] = [a, b].map(|outcomes| outcomes.iter().map(metric).collect::<Vec<f64>>());
+        let [middle_a, middle_b] =
+            [&of_a, &of_b].map(|values| crate::statistics::median(values).unwrap_or(0.0));
+        let Some(ratio) = ratio(&of_b, &of_a) else { continue };
+        let unit = if name.starts_with('p') { "us" } else { "" };
+        let _ = writeln!(
+            text,
+            "{:<22}{middle_a:>12.0}{middle_b:>12.0}{:>10.3}  ({:.3} to {:.3})",
+            format!("{name} {unit}"),
+            ratio.value,
+            ratio.low,
+            ratio.high
+        );
+        let _ = writeln!(verdicts, "{}", in_words(name, ratio));
+    }
+    let failed: u64 = a.iter().chain(b).map(|outcome| outcome.tally.failed + outcome.tally.non_2xx()).sum();
+    if failed > 0 {
+        let _ = writeln!(verdicts, "Careful: {failed} requests failed or were not answered with 2xx.");
+    }
+    if a.iter().chain(b).filter(|outcome| outcome.saturated).count() > a.len() / 2 {
+        verdicts += "Careful: the load client itself was the bottleneck, which makes different targets look alike: use --threads.\n";
+    }
+    format!("{text}\n{verdicts}")
+}
+
+/// What a ratio of B to A means.
+fn in_words(name: &str, ratio: Estimate) -> String {
+    let percent = |factor: f64| (factor - 1.0).abs() * 100.0;
+    let confidence = ratio.confidence * 100.0;
+    if !ratio.excludes(1.0) {
+        let margin = percent(ratio.low).max(percent(ratio.high));
+        return format!(
+            "{name}: no difference seen; if there is one, it is below {margin:.1} % ({confidence:.0} % confidence)"
+        );
+    }
+    // More requests are better, more time is worse.
+    let more_is_better = !name.starts_with('p');
+    let (side, word) = match (ratio.value > 1.0, more_is_better) {
+        (true, true) => ("B", "more"),
+        (false, true) => ("B", "fewer"),
+        (true, false) => ("B", "slower"),
+        (false, false) => ("B", "faster"),
+    };
+    let range = [percent(ratio.low), percent(ratio.high)];
+    format!(
+        "{name}: {side} is {:.1} % {word} than A ({:.1} to {:.1} %, {confidence:.0} % confidence)",
+        percent(ratio.value),
+        range[0].min(range[1]),
+        range[0].max(range[1])
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(low: f64, value: f64, high: f64) -> Estimate {
+        Estimate { value, low, high, confidence: 0.95 }
+    }
+
+    #[test]
+    fn there_are_as_many_rounds_as_there_is_time_for() {
+        for (seconds, rounds) in [(2, 5), (4, 10), (8, 20), (60, 20)] {
+            assert_eq!(rounds_in(Duration::from_secs(seconds)).unwrap(), rounds);
+        }
+        assert!(rounds_in(Duration::from_secs(1)).unwrap_err().is_misuse());
+    }
+
+    #[test]
+    fn a_ratio_in_words_says_which_way_and_how_surely() {
+        for (name, ratio, words) in [
+            (
+                "requests per second",
+                estimate(1.1, 1.2, 1.3),
+                "B is 20.0 % more than A (10.0 to 30.0 %, 95 % confidence)",
+            ),
+            ("p50", estimate(0.7, 0.8, 0.9), "B is 20.0 % faster than A (10.0 to 30.0 %, 95 % confidence)"),
+            ("p99", estimate(1.5, 2.0, 2.5), "B is 100.0 % slower than A (50.0 to 150.0 %, 95 % confidence)"),
+            (
+                "p99",
+                estimate(0.98, 1.0, 1.03),
+                "no difference seen; if there is one, it is below 3.0 % (95 % confidence)",
+            ),
+        ] {
+            assert_eq!(in_words(name, ratio), format!("{name}: {words}"));
+        }
+    }
+}

@@ -1,0 +1,607 @@
+//! A thread of the load client: one event loop, its connections, and what they come to.
+//!
+//! An exchange on a kept connection costs one write, one read, one reading of the clock and a few counters; waiting is shared by
+//! all connections that something has happened on meanwhile. Nothing is allocated once every connection has been used.
+
+use std::io::{self, ErrorKind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use mio::event::Event;
+use mio::{Events, Interest, Poll, Token};
+
+use super::connection::{Connection, Reader, Received, Sent, Stage};
+use super::cpu::Effort;
+use super::pace::Pace;
+use super::plan::Plan;
+use super::tally::{Fault, Tally, Times, micros};
+use super::timer::Alarm;
+use super::tls::TlsFacts;
+use super::transport::Transport;
+
+/// Events taken from the system at once.
+const EVENTS: usize = 1024;
+
+/// How often what nothing happens on is looked at: whether somebody has asked to stop, and exchanges that take too long.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Connections that may fail in a row before the run is given up: what ab allows in all.
+const CONNECT_FAILURES_MAX: u32 = 10;
+
+/// What all threads of a run share.
+#[derive(Debug)]
+pub struct Shared {
+    /// Asks all threads to stop at once.
+    pub stop: AtomicBool,
+    /// Exchanges given to threads.
+    claimed: AtomicU64,
+    /// Exchanges that have ended, by thread: each has one writer.
+    done: Vec<AtomicU64>,
+    /// Why the run was given up.
+    fatal: Mutex<Option<String>>,
+}
+
+impl Shared {
+    /// For a run of `plan`.
+    pub fn new(plan: &Plan) -> Self {
+        Self {
+            stop: AtomicBool::new(false),
+            claimed: AtomicU64::new(0),
+            done: (0..plan.threads).map(|_| AtomicU64::new(0)).collect(),
+            fatal: Mutex::new(None),
+        }
+    }
+
+    /// Exchanges that have ended so far.
+    pub fn done(&self) -> u64 {
+        self.done.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    /// Why the run was given up, if it was.
+    pub fn fatal(&self) -> Option<String> {
+        self.fatal.lock().map_or(None, |fatal| fatal.clone())
+    }
+
+    /// Gives the run up.
+    fn give_up(&self, reason: String) {
+        if let Ok(mut fatal) = self.fatal.lock() {
+            fatal.get_or_insert(reason);
+        }
+        self.stop.store(true, Relaxed);
+    }
+}
+
+/// What a thread brings home.
+#[derive(Debug)]
+pub struct Harvest {
+    /// What it counted.
+    pub tally: Tally,
+    /// How busy it was.
+    pub effort: Effort,
+    /// When its last exchange that counts ended; the start, where there was none.
+    pub ended: Instant,
+    /// What software answered.
+    pub server: Option<String>,
+    /// What was agreed on with TLS.
+    pub tls: Option<TlsFacts>,
+}
+
+/// A thread's state.
+#[derive(Debug)]
+pub struct Worker<'a> {
+    plan: &'a Plan,
+    shared: &'a Shared,
+    index: usize,
+    poll: Poll,
+    alarm: Alarm,
+    /// One for each exchange at a time and endpoint; an exchange uses the one of its slot and endpoint.
+    connections: Vec<Connection>,
+    reader: Reader,
+    tally: Tally,
+    tls: Option<TlsFacts>,
+    /// Where in the plan's order the next exchange is.
+    cursor: usize,
+    /// Slots without an exchange.
+    idle: Vec<usize>,
+    /// Exchanges under way.
+    active: usize,
+    /// Number of the next exchange of the open model.
+    number: u64,
+    /// What the alarm is set to.
+    alarm_at: Option<Instant>,
+    /// Whether the next exchange due has had to wait for a slot.
+    held_up: bool,
+    /// Whether there are no more exchanges to start.
+    exhausted: bool,
+    connect_failures: u32,
+    /// When the first exchange may start.
+    start: Instant,
+    /// When counting starts.
+    measured_from: Instant,
+    /// When no more exchanges are started.
+    until: Option<Instant>,
+    /// The clock as last read.
+    now: Instant,
+    ticked: Instant,
+    ended: Instant,
+}
+
+impl<'a> Worker<'a> {
+    /// Prepares thread `index` of a run.
+    pub fn new(plan: &'a Plan, shared: &'a Shared, index: usize) -> io::Result<Self> {
+        let now = Instant::now();
+        let poll = Poll::new()?;
+        let slots = plan.share(index);
+        let alarm = Alarm::new(poll.registry(), Token(usize::MAX))?;
+        Ok(Self {
+            plan,
+            shared,
+            index,
+            poll,
+            alarm,
+            connections: (0..slots * plan.endpoints.len()).map(|_| Connection::new(now)).collect(),
+            reader: Reader::default(),
+            tally: Tally::new(plan.targets, plan.samples_max / plan.threads),
+            tls: None,
+            // Threads start apart, so that few requests are still sent in their proportion.
+            cursor: index * plan.order.len() / plan.threads,
+            idle: (0..slots).rev().collect(),
+            active: 0,
+            number: index as u64,
+            alarm_at: None,
+            held_up: false,
+            exhausted: false,
+            connect_failures: 0,
+            start: now,
+            measured_from: now,
+            until: None,
+            now,
+            ticked: now,
+            ended: now,
+        })
+    }
+
+    /// Runs to the end. All threads are given the same `start`.
+    pub fn run(mut self, start: Instant) -> io::Result<Harvest> {
+        let mut effort = Effort::start();
+        let mut events = Events::with_capacity(EVENTS);
+        self.start = start;
+        self.measured_from = start + self.plan.warmup;
+        self.until = self.plan.duration.map(|duration| self.measured_from + duration);
+        self.ended = self.measured_from;
+        self.now = Instant::now();
+        loop {
+            self.start_due();
+            if self.is_over() {
+                break;
+            }
+            let timeout = self.timeout()?;
+            match self.poll.poll(&mut events, Some(timeout)) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+            self.now_unless_receiving(&events);
+            for event in &events {
+                self.on_event(event);
+            }
+            self.tick();
+        }
+        effort.stop();
+        self.tally.unfinished += self.active as u64;
+        self.tally.unsent += self.unsent();
+        Ok(Harvest {
+            tally: self.tally,
+            effort,
+            ended: self.ended,
+            server: self.reader.server,
+            tls: self.tls,
+        })
+    }
+
+    /// Receiving reads the clock itself. Whatever else has woken the loop needs to know the time.
+    #[inline]
+    fn now_unless_receiving(&mut self, events: &Events) {
+        let receiving = |event: &Event| {
+            let connection = self.connections.get(event.token().0);
+            connection.is_some_and(|connection| connection.stage == Stage::Receiving)
+        };
+        if !events.iter().next().is_some_and(receiving) {
+            self.now = Instant::now();
+        }
+    }
+
+    /// Looks, every now and then, at what nothing happens on.
+    #[inline]
+    fn tick(&mut self) {
+        if self.now.duration_since(self.ticked) < TICK.min(self.plan.timeout / 4) {
+            return;
+        }
+        self.ticked = self.now;
+        self.publish();
+        for id in 0..self.connections.len() {
+            let connection = &self.connections[id];
+            let waits = !matches!(connection.stage, Stage::Closed | Stage::Idle);
+            if waits && self.now.saturating_duration_since(connection.ready) > self.plan.timeout {
+                self.fail(id, Fault::Timeout, ErrorKind::TimedOut, None);
+            }
+        }
+    }
+
+    fn publish(&self) {
+        self.shared.done[self.index].store(self.tally.done, Relaxed);
+    }
+
+    /// Whether all is done, or the time is over.
+    fn is_over(&mut self) -> bool {
+        if self.shared.stop.load(Relaxed) {
+            return true;
+        }
+        if let Some(until) = self.until
+            && self.now >= until
+        {
+            self.exhausted = true;
+            // Those under way were due. They are waited for in the open model, where leaving them out would hide a stall.
+            let waits = matches!(self.plan.pace, Pace::Open(_)) && self.now < until + self.plan.timeout;
+            return self.active == 0 || !waits;
+        }
+        self.exhausted && self.active == 0
+    }
+
+    /// Exchanges of the open model that were due before the time was over, and for which no connection came free.
+    fn unsent(&self) -> u64 {
+        let (Pace::Open(rate), Some(duration)) = (self.plan.pace, self.plan.duration) else { return 0 };
+        let before_end = |number: u64| rate.due(number) < self.plan.warmup + duration;
+        // Moments grow with numbers, so that the first one behind the end is found by halving.
+        let (mut low, mut high) = (self.number, self.number.max(1));
+        while before_end(high) {
+            high = high.saturating_mul(2);
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if before_end(middle) { low = middle + 1 } else { high = middle }
+        }
+        let left =
+            self.plan.count.map_or(u64::MAX, |count| count.saturating_sub(self.shared.claimed.load(Relaxed)));
+        ((low - self.number) / self.plan.threads as u64).min(left)
+    }
+
+    /// How long to wait for events.
+    fn timeout(&mut self) -> io::Result<Duration> {
+        let tick = TICK.min(self.plan.timeout / 4);
+        let until = self.until.filter(|_| !self.exhausted);
+        let longest = until.map_or(tick, |until| tick.min(until.saturating_duration_since(self.now)));
+        let Some(due) = self.next_due() else { return Ok(longest) };
+        if self.idle.is_empty() {
+            return Ok(longest);
+        }
+        // The clock was last read before the requests were sent.
+        let after = due.saturating_duration_since(Instant::now());
+        if self.alarm_at != Some(due) {
+            self.alarm.set(after)?;
+            self.alarm_at = Some(due);
+        }
+        Ok(Alarm::timeout(after, longest))
+    }
+
+    /// When the next exchange is due that does not wait for another to end.
+    fn next_due(&self) -> Option<Instant> {
+        if self.exhausted {
+            return None;
+        }
+        match self.plan.pace {
+            Pace::Open(rate) => self.start.checked_add(rate.due(self.number)),
+            Pace::Closed { ramp_up } => {
+                let slots = self.connections.len() / self.plan.endpoints.len();
+                let begun = u32::try_from(slots - self.idle.len()).unwrap_or(u32::MAX);
+                (!self.idle.is_empty())
+                    .then(|| self.start + ramp_up * begun / u32::try_from(slots).unwrap_or(u32::MAX).max(1))
+            }
+        }
+    }
+
+    /// Starts all exchanges that are due, as far as there are free slots.
+    #[inline]
+    fn start_due(&mut self) {
+        while let Some(due) = self.next_due().filter(|due| *due <= self.now) {
+            let open = matches!(self.plan.pace, Pace::Open(_));
+            if open && self.until.is_some_and(|until| due >= until) {
+                self.exhausted = true;
+                return;
+            }
+            let Some(slot) = self.idle.pop() else {
+                self.held_up = true;
+                return;
+            };
+            let started = if open { due } else { self.now };
+            if !self.claim(started) {
+                self.idle.push(slot);
+                return;
+            }
+            if open {
+                self.number += self.plan.threads as u64;
+                if !self.held_up {
+                    self.tally.lateness.record(micros(self.now - due));
+                }
+            }
+            self.held_up = false;
+            self.begin(slot, started);
+        }
+    }
+
+    /// Takes one exchange from what there is to be done. Those before counting starts are free.
+    #[inline]
+    fn claim(&mut self, started: Instant) -> bool {
+        let Some(count) = self.plan.count else { return true };
+        if started < self.measured_from {
+            return true;
+        }
+        self.exhausted |= self.shared.claimed.fetch_add(1, Relaxed) >= count;
+        !self.exhausted
+    }
+
+    /// Starts the next exchange in a slot.
+    #[inline]
+    fn begin(&mut self, slot: usize, started: Instant) {
+        let request = self.plan.order[self.cursor];
+        self.cursor = if self.cursor + 1 == self.plan.order.len() { 0 } else { self.cursor + 1 };
+        let endpoint = self.plan.requests[request].endpoint;
+        let id = slot * self.plan.endpoints.len() + endpoint;
+        self.active += 1;
+        self.connections[id].begin(request, started, self.now);
+        if self.connections[id].transport.is_some() {
+            self.send(id);
+        } else {
+            self.open(id);
+        }
+    }
+
+    /// Starts to connect.
+    fn open(&mut self, id: usize) {
+        let endpoint = &self.plan.endpoints[id % self.plan.endpoints.len()];
+        let opened = Transport::connect(endpoint.address, self.plan.socket).and_then(|mut transport| {
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            self.poll.registry().register(transport.socket(), Token(id), interest)?;
+            // A body larger than one packet must not wait for the acknowledgement of the first.
+            transport.socket().set_nodelay(true)?;
+            Ok(transport)
+        });
+        let connection = &mut self.connections[id];
+        connection.ready = self.now;
+        match opened {
+            Ok(transport) => {
+                connection.transport = Some(transport);
+                connection.stage = Stage::Connecting;
+            }
+            Err(error) => self.fail(id, Fault::Connect, error.kind(), Some(&error)),
+        }
+    }
+
+    #[inline]
+    fn on_event(&mut self, event: &Event) {
+        let id = event.token().0;
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        match connection.stage {
+            Stage::Receiving => {}
+            // What comes unasked can only be the end.
+            Stage::Idle if event.is_readable() || event.is_read_closed() => return connection.close(),
+            Stage::Idle | Stage::Closed => return,
+            Stage::Sending => self.send(id),
+            Stage::Connecting | Stage::Tunnelling | Stage::Handshaking => return self.prepare(id),
+        }
+        let closing = event.is_read_closed() || event.is_error();
+        if (event.is_readable() || closing) && self.is_exchanging(id) {
+            self.receive(id, closing);
+        }
+    }
+
+    fn is_exchanging(&self, id: usize) -> bool {
+        matches!(self.connections[id].stage, Stage::Sending | Stage::Receiving)
+    }
+
+    /// Takes a new connection as far as it goes: connected, through the proxy, encrypted, request sent.
+    fn prepare(&mut self, id: usize) {
+        self.now = Instant::now();
+        match self.prepared(id) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.connect_failures = 0;
+                let connection = &mut self.connections[id];
+                connection.connect = self.now - connection.ready;
+                connection.ready = self.now;
+                connection.restart();
+                if self.tls.is_none() {
+                    let session = connection.transport.as_ref().and_then(Transport::session);
+                    self.tls = session.map(TlsFacts::of);
+                }
+                self.send(id);
+            }
+            Err(error) => self.fail(id, Fault::Connect, error.kind(), Some(&error)),
+        }
+    }
+
+    /// Whether the connection is ready for a request.
+    fn prepared(&mut self, id: usize) -> io::Result<bool> {
+        let endpoint = &self.plan.endpoints[id % self.plan.endpoints.len()];
+        let connection = &mut self.connections[id];
+        loop {
+            let Some(transport) = &mut connection.transport else {
+                return Err(ErrorKind::NotConnected.into());
+            };
+            match connection.stage {
+                Stage::Connecting => {
+                    if let Some(error) = transport.socket().take_error()? {
+                        return Err(error);
+                    }
+                    // An event may come before there is anything to tell.
+                    if let Err(error) = transport.socket().peer_addr() {
+                        return if error.kind() == ErrorKind::NotConnected { Ok(false) } else { Err(error) };
+                    }
+                    connection.stage = Stage::Tunnelling;
+                    if let Some(request) = &endpoint.tunnel
+                        && connection.send(request)? == Sent::Part
+                    {
+                        return Err(io::Error::other("the proxy takes no request"));
+                    }
+                }
+                Stage::Tunnelling => {
+                    if endpoint.tunnel.is_some() && !connection.receive_tunnel(&mut self.reader)? {
+                        return Ok(false);
+                    }
+                    let Some((config, name)) = &endpoint.tls else { return Ok(true) };
+                    let transport = connection.transport.take();
+                    connection.transport =
+                        transport.map(|transport| transport.secure(config, name)).transpose()?;
+                    connection.stage = Stage::Handshaking;
+                }
+                _ => return transport.handshake(),
+            }
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        match connection.send(&self.plan.requests[connection.request].bytes) {
+            Ok(Sent::All) => connection.stage = Stage::Receiving,
+            Ok(Sent::Part) => connection.stage = Stage::Sending,
+            Err(error) => self.fail(id, Fault::Send, error.kind(), None),
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, id: usize, closing: bool) {
+        let connection = &mut self.connections[id];
+        match connection.receive(&mut self.reader, self.plan, closing) {
+            // A body that goes on for long must not stop the clock.
+            Received::Part => self.now = Instant::now(),
+            Received::Whole { at, kept } => self.finish(id, at, kept),
+            Received::Failed(fault, kind) => self.fail(id, fault, kind, None),
+        }
+    }
+
+    /// Ends an exchange whose response is whole, and starts the next.
+    #[inline]
+    fn finish(&mut self, id: usize, at: Instant, kept: bool) {
+        self.now = at;
+        let connection = &mut self.connections[id];
+        // A response that came before the request was sent whole leaves the connection in between.
+        if kept && connection.stage == Stage::Receiving {
+            connection.stage = Stage::Idle;
+        } else {
+            connection.close();
+        }
+        let connection = &self.connections[id];
+        if connection.started >= self.measured_from {
+            let request = &self.plan.requests[connection.request];
+            let response = &connection.response;
+            if let Some(status) = response.status {
+                self.tally.status(status);
+            }
+            self.tally.keep_alive += u64::from(kept);
+            self.tally.bytes_body += response.bytes_body;
+            let same_length = self.plan.variable_length || request.length.agrees(response.bytes_body);
+            if !(same_length && response.passes) {
+                self.tally.failed += 1;
+                self.tally.fault(if response.passes { Fault::Length } else { Fault::Check });
+            }
+            self.record(id, at);
+        }
+        self.next(id);
+    }
+
+    /// Counts an exchange with its times.
+    #[inline]
+    fn record(&mut self, id: usize, at: Instant) {
+        let connection = &self.connections[id];
+        let request = &self.plan.requests[connection.request];
+        let times = Times {
+            connect: connection.fresh.then(|| micros(connection.connect)),
+            wait: micros(
+                connection.response.first_byte.unwrap_or(at).saturating_duration_since(connection.ready),
+            ),
+            total: micros(at.saturating_duration_since(connection.started)),
+        };
+        self.tally.record(request.target, connection.started - self.measured_from, times);
+        self.tally.bytes_received += connection.response.bytes;
+        self.tally.bytes_sent += request.bytes.len() as u64;
+        self.tally.done += 1;
+        self.ended = at;
+    }
+
+    /// A slot has become free.
+    #[inline]
+    fn next(&mut self, id: usize) {
+        self.active -= 1;
+        let slot = id / self.plan.endpoints.len();
+        if let Pace::Open(_) = self.plan.pace {
+            self.idle.push(slot);
+            return self.start_due();
+        }
+        let over = self.exhausted || self.until.is_some_and(|until| self.now >= until);
+        if over || self.shared.stop.load(Relaxed) || !self.claim(self.now) {
+            self.exhausted = true;
+            return;
+        }
+        self.begin(slot, self.now);
+    }
+
+    /// Ends an exchange that cannot succeed, or begins it anew where only a kept connection had been closed meanwhile.
+    #[cold]
+    fn fail(&mut self, id: usize, fault: Fault, kind: ErrorKind, error: Option<&io::Error>) {
+        self.now = Instant::now();
+        let connection = &mut self.connections[id];
+        let stale = !connection.fresh && connection.response.is_empty();
+        connection.close();
+        if stale && matches!(fault, Fault::Send | Fault::Receive | Fault::Closed) {
+            connection.fresh = true;
+            self.tally.retried += 1;
+            return self.open(id);
+        }
+        if connection.started >= self.measured_from {
+            self.tally.fault(fault);
+            self.tally.failed += 1;
+            // It took at least so long; leaving it out would make a slow provider look fast.
+            if fault == Fault::Timeout {
+                self.record(id, self.now);
+            } else {
+                self.tally.done += 1;
+                self.ended = self.now;
+            }
+        }
+        match fault {
+            Fault::Connect => self.connect_failed(id, kind, error),
+            Fault::Receive if self.plan.stop_on_receive_error => {
+                let done = self.tally.done;
+                self.shared.give_up(format!(
+                    "receiving failed: {kind}. Total of {done} requests completed; -r goes on"
+                ));
+            }
+            _ => {}
+        }
+        self.next(id);
+    }
+
+    fn connect_failed(&mut self, id: usize, kind: ErrorKind, error: Option<&io::Error>) {
+        self.connect_failures += 1;
+        if self.connect_failures <= CONNECT_FAILURES_MAX {
+            return;
+        }
+        let address = self.plan.endpoints[id % self.plan.endpoints.len()].address;
+        let reason = error.map_or_else(|| kind.to_string(), ToString::to_string);
+        let advice = match kind {
+            ErrorKind::ConnectionRefused => "nothing listens there: is it running, and is that its port?",
+            ErrorKind::AddrNotAvailable => {
+                "this machine has no port left to dial from: keep connections with -k"
+            }
+            ErrorKind::InvalidData => {
+                "is it TLS, and is its certificate trusted? --cacert names its authority, --insecure believes any"
+            }
+            _ => "see whether it can be reached from here",
+        };
+        self.shared.give_up(format!(
+            "cannot connect to {address}: {reason} ({} failures in a row); {advice}",
+            self.connect_failures
+        ));
+    }
+}

@@ -1,0 +1,99 @@
+//! The open model: a stall is seen by every request that was due in it, as wrk2 defines it; the closed model hides it.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use egret_tests::bench::{bench, count, number, summary};
+use egret_tests::provider::{Provider, ok};
+
+/// How long the provider stalls.
+const STALL: Duration = Duration::from_secs(1);
+
+/// Requests per second, and seconds.
+const RATE: f64 = 200.0;
+const SECONDS: f64 = 3.0;
+
+/// A provider that answers at once, but for one request, before whose answer it stalls. Tells how long that really was.
+fn stalling(stalled_request: usize) -> (Provider, Arc<Mutex<Duration>>) {
+    let stalled = Arc::new(Mutex::new(Duration::ZERO));
+    let told = Arc::clone(&stalled);
+    let provider = Provider::scripted(move |peer| {
+        let (_never, wait) = channel::<()>();
+        let mut number = 0;
+        while peer.request().is_some() {
+            number += 1;
+            if number == stalled_request {
+                let started = Instant::now();
+                let _ = wait.recv_timeout(STALL);
+                *told.lock().unwrap() = started.elapsed();
+            }
+            peer.send(ok("hello"));
+        }
+    });
+    (provider, stalled)
+}
+
+#[test]
+fn times_count_from_when_a_request_was_due() {
+    let (provider, stalled) = stalling(100);
+    let result = summary(&["-k", "-c", "1", "--rate", "200", "-t", "3", &provider.url()]);
+    assert!((number(&result, "/requests") - RATE * SECONDS).abs() <= 1.0, "{result:#}");
+    let stall = stalled.lock().unwrap().as_secs_f64();
+    // Those due in the stall waited for what was left of it: a share s of all, the longest waits, took at least stall - s*N/R.
+    for (percentile, share) in [("p75", 0.25), ("p90", 0.10), ("p95", 0.05), ("p99", 0.01)] {
+        let expected = stall - share * SECONDS;
+        let seen = number(&result, &format!("/latency_us/{percentile}")) / 1e6;
+        assert!(
+            (seen - expected).abs() < 0.1,
+            "{percentile}: {seen} s, by wrk2's definition {expected} s\n{result:#}"
+        );
+    }
+    assert!(number(&result, "/latency_us/max") / 1e6 >= stall);
+}
+
+#[test]
+fn the_closed_model_hides_the_same_stall() {
+    let (provider, _) = stalling(100);
+    let result = summary(&["-k", "-c", "1", "-n", "600", &provider.url()]);
+    assert!(number(&result, "/latency_us/p99") < 200_000.0, "{result:#}");
+    assert!(number(&result, "/latency_us/max") >= 1e6, "{result:#}");
+}
+
+#[test]
+fn a_rate_that_changes_sends_the_area_under_it() {
+    let provider = Provider::plain();
+    let result = summary(&["-k", "-c", "8", "--rate", "100..500", "-t", "2", &provider.url()]);
+    assert!((number(&result, "/requests") - 600.0).abs() <= 2.0, "{result:#}");
+}
+
+#[test]
+fn threads_share_a_rate_and_a_number_of_requests() {
+    let provider = Provider::plain();
+    let url = provider.url();
+    let rated = summary(&["-k", "-c", "8", "--threads", "3", "--rate", "300", "-t", "1", &url]);
+    assert!((number(&rated, "/requests") - 300.0).abs() <= 3.0, "{rated:#}");
+    let counted = summary(&["-k", "-c", "8", "--threads", "3", "-n", "1000", &url]);
+    assert_eq!((count(&counted, "/requests"), count(&counted, "/threads")), (1000, 3));
+}
+
+#[test]
+fn what_was_due_and_never_sent_is_told() {
+    // One connection and a provider that never answers: the rest has nowhere to go.
+    let provider = Provider::scripted(|peer| {
+        let _ = peer.request();
+        peer.stall();
+    });
+    let ran = bench(&["-q", "-k", "-c", "1", "--rate", "100", "-t", "1", "-s", "500ms", &provider.url()]);
+    assert!(ran.printed.contains("were due and never sent"), "{}\n{}", ran.printed, ran.said);
+    assert!(ran.printed.contains("timeout x"), "{}", ran.printed);
+    assert_eq!(ran.code, 1, "every request failed");
+}
+
+#[test]
+fn warming_up_is_not_counted() {
+    let provider = Provider::plain();
+    let result = summary(&["-k", "-c", "2", "--warmup", "200ms", "-n", "50", &provider.url()]);
+    assert_eq!(count(&result, "/requests"), 50);
+    assert!(provider.requests().len() > 50, "the warm-up has sent some too");
+}

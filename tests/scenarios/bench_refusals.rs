@@ -1,0 +1,78 @@
+//! What `egret bench` does not do: nonsense, the impossible, and harm to strangers.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use egret_tests::bench::bench;
+use egret_tests::process::Directory;
+
+#[test]
+fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
+    let directory = Directory::default();
+    let bad = directory.write("bad.har", "{");
+    let bad = bad.to_str().unwrap();
+    let url = "http://127.0.0.1:9/";
+    for (arguments, told) in [
+        (
+            &["-n", "5", "-c", "10", url][..],
+            "Cannot use concurrency level greater than total number of requests",
+        ),
+        (&["-n", "0", url], "Invalid number of requests"),
+        (&["-n", "many", url], "invalid value 'many'"),
+        (&["-c", "30000", "-n", "30000", url], "Invalid concurrency"),
+        (&["--no-such-option", url], "unexpected argument"),
+        (&[], "no URL"),
+        (&["ftp://127.0.0.1/"], "only http and https"),
+        (&["http://127.0.0.1:99999/"], "no port"),
+        (&["http://user:word@127.0.0.1/"], "-A USER:PASSWORD"),
+        (&["-p", "/nowhere/body", url], "/nowhere/body cannot be read"),
+        (&["-i", "-p", bad, url], "Cannot mix HEAD with a body"),
+        (&["-p", bad, "-u", bad, url], "cannot be used with"),
+        (&["--har", bad, url], "bad.har"),
+        (&["-f", "SSL3", "https://127.0.0.1:9/"], "TLS1.2, TLS1.3 and ALL"),
+        (&["-Z", "RC4-MD5", "https://127.0.0.1:9/"], "no such cipher suite"),
+        (&["--fail-if", "p99=10ms", url], "is no condition"),
+        (&["--check-status", "ok", url], "is no status to check"),
+        (&["--rate", "fast", url], "requests per second"),
+        (&["-t", "10D", url], "10S"),
+        (&["--vs", url, "--find-knee", url], "cannot be used with"),
+        (&["-H", "no colon", url], "Name: value"),
+        (&["--ab-compat", "http://127.0.0.1:9"], "invalid URL"),
+    ] {
+        let ran = bench(arguments);
+        assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.said);
+        assert!(ran.said.contains(told), "{told:?} is not in\n{}", ran.said);
+        assert!(!ran.printed.contains("Complete requests"), "{}", ran.printed);
+    }
+}
+
+#[test]
+fn an_unreachable_target_is_exit_code_1_and_says_what_to_look_at() {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let ran = bench(&["-q", "-n", "100", "-c", "5", &format!("http://127.0.0.1:{port}/")]);
+    assert_eq!(ran.code, 1);
+    assert!(
+        ran.said.contains(&format!("127.0.0.1:{port}")) && ran.said.contains("is it running"),
+        "{}",
+        ran.said
+    );
+    assert!(!ran.printed.contains("Complete requests"), "{}", ran.printed);
+    let ran = bench(&["-q", "-n", "1", "http://no-such-host.invalid/"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.said.contains("no-such-host.invalid"), "{}", ran.said);
+}
+
+#[test]
+fn a_stranger_s_host_is_not_put_under_load_without_consent() {
+    // An address for documentation (RFC 5737): nobody's, and nobody answers.
+    for load in
+        [&["-n", "5000"][..], &["-n", "50", "-c", "20"], &["-t", "5"], &["-n", "500", "--rate", "100"]]
+    {
+        let ran = bench(&[load, &["http://192.0.2.1/"]].concat());
+        assert_eq!(ran.code, 2, "{load:?}: {}", ran.said);
+        assert!(ran.said.contains("192.0.2.1") && ran.said.contains("--yes"), "{}", ran.said);
+    }
+    let proxied = bench(&["-n", "5000", "-X", "127.0.0.1:9", "http://192.0.2.1/"]);
+    assert_eq!(proxied.code, 2, "a proxy that is near does not make its target so: {}", proxied.said);
+    let near = bench(&["-q", "-n", "5000", "http://127.0.0.1:9/"]);
+    assert!(!near.said.contains("--yes"), "{}", near.said);
+}

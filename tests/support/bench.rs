@@ -1,0 +1,107 @@
+//! `egret bench` and Apache's ab, run to their ends, and what their reports have in common.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::egret::egret;
+use crate::process::{Directory, run};
+
+/// How a load client ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// Exit code.
+    pub code: i32,
+    /// Standard output.
+    pub printed: String,
+    /// Standard error.
+    pub said: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let code = output.status.code().unwrap_or(-1);
+        Self { code, printed: text(&output.stdout), said: text(&output.stderr) }
+    }
+}
+
+impl Ran {
+    /// What stands behind a label of the report, without the space around it.
+    pub fn value(&self, label: &str) -> &str {
+        let line = self.printed.lines().find_map(|line| line.strip_prefix(label));
+        line.unwrap_or_else(|| panic!("no {label:?} in\n{}\n{}", self.printed, self.said)).trim()
+    }
+
+    /// Checks that it ended well.
+    #[expect(clippy::return_self_not_must_use, reason = "often only the check is wanted")]
+    pub fn well(self) -> Self {
+        assert_eq!(self.code, 0, "{}\n{}", self.printed, self.said);
+        self
+    }
+}
+
+/// Runs `egret bench` with these arguments.
+pub fn bench(arguments: &[&str]) -> Ran {
+    run(command().args(arguments)).into()
+}
+
+/// `egret bench`, to be given arguments.
+pub fn command() -> Command {
+    egret(["bench"])
+}
+
+/// Runs `egret bench` with these arguments, which has to end well, and reads the result that it writes as JSON.
+pub fn summary(arguments: &[&str]) -> Value {
+    let directory = Directory::default();
+    let file = directory.join("result.json");
+    run_to(&file, arguments).well();
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+fn run_to(file: &std::path::Path, arguments: &[&str]) -> Ran {
+    run(command().arg("-q").arg("--json").arg(file).args(arguments)).into()
+}
+
+/// A count of a result, by JSON pointer.
+pub fn count(result: &Value, pointer: &str) -> u64 {
+    let value = result.pointer(pointer).and_then(Value::as_u64);
+    value.unwrap_or_else(|| panic!("no {pointer} in {result:#}"))
+}
+
+/// A number of a result, by JSON pointer.
+pub fn number(result: &Value, pointer: &str) -> f64 {
+    let value = result.pointer(pointer).and_then(Value::as_f64);
+    value.unwrap_or_else(|| panic!("no {pointer} in {result:#}"))
+}
+
+/// The lines of ab's report from its heading to its last percentile, with numbers made `#` and values' space made one.
+///
+/// A label's column stays as it is, since parsers cut there.
+pub fn shape(report: &str) -> Vec<String> {
+    let start = report.find("Server Software").or_else(|| report.find("<table")).unwrap_or(report.len());
+    let end = ["(longest request)\n", "</table>\n", "Precise times", "Status codes:"];
+    let end = end.iter().filter_map(|text| report[start..].find(text)).min();
+    let body = &report[start..end.map_or(report.len(), |end| start + end)];
+    body.trim_end().lines().map(line_shape).collect()
+}
+
+fn line_shape(line: &str) -> String {
+    let (label, value) =
+        line.split_at_checked(24).filter(|(label, _)| label.contains(": ")).unwrap_or(("", line));
+    // Rows of times are columns of numbers, whose width depends on them.
+    let (label, value) =
+        if label.starts_with("Connect:") || label.contains("ing: ") || label.starts_with("Total: ") {
+            line.split_at(12)
+        } else {
+            (label, value)
+        };
+    let mut shape = String::new();
+    for letter in value.chars() {
+        let letter = if letter.is_ascii_digit() || letter == '.' { '#' } else { letter };
+        if !((letter == '#' && shape.ends_with('#')) || (letter == ' ' && shape.ends_with(' '))) {
+            shape.push(letter);
+        }
+    }
+    format!("{label}{}", shape.trim_start())
+}
