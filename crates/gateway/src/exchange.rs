@@ -73,6 +73,10 @@ pub(crate) async fn refuse(
     Exchange::new(client, desk, Rc::clone(view), nowhere, begun).answer(failure).await
 }
 
+/// How long after the request nobody looks whether the client is still there: most responses come sooner, and to be told of a
+/// client costs as much as to parse its request.
+const WATCH_DELAY: Duration = Duration::from_millis(50);
+
 /// Why there is no response to pass on.
 enum Stop {
     /// The client is told.
@@ -250,6 +254,7 @@ impl<'a> Exchange<'a> {
         let sends = self.is_sending();
         self.deadlines.phase =
             if sends { timeouts.idle } else { timeouts.first_byte }.map(|timeout| now + timeout);
+        self.deadlines.watch = Some(now + WATCH_DELAY);
         self.deadlines.rate =
             if sends { RateWindow::starting(now, self.desk.up.moved_bytes) } else { RateWindow::default() };
         self.deadlines.arm(self.client);
@@ -281,14 +286,14 @@ impl<'a> Exchange<'a> {
                 Poll::Pending => break,
             }
         }
-        // Only now: most responses are here before anybody has to ask.
-        if !self.is_uploading()
-            && let Err(stop) = self.watch_client(cx)
+        if self.client.timer.poll_expired(cx)
+            && let Some(stop) = self.expired_while_waiting(cx)
         {
             return Poll::Ready(Err(stop));
         }
-        if self.client.timer.poll_expired(cx)
-            && let Some(stop) = self.expired_while_waiting(cx)
+        if self.deadlines.watch.is_none()
+            && !self.is_uploading()
+            && let Err(stop) = self.watch_client(cx)
         {
             return Poll::Ready(Err(stop));
         }
@@ -526,6 +531,7 @@ impl<'a> Exchange<'a> {
         let mut ended = self.clock.forwarded;
         if finish == Finish::Complete && !self.desk.tray.down.is_complete() {
             self.deadlines.rate = RateWindow::default();
+            self.deadlines.watch = None;
             self.note_progress(self.timeouts().idle);
             finish = poll_fn(|cx| self.poll_bodies(cx, &mut connection)).await;
             ended = Moment::now();

@@ -49,6 +49,8 @@ pub(crate) struct Deadlines {
     pub half_close_moved_bytes: u64,
     /// What is waited for now: the first byte, or the next one.
     pub phase: Option<Moment>,
+    /// When to begin to look whether the client is still there.
+    pub watch: Option<Moment>,
     /// The client's upload.
     pub rate: RateWindow,
 }
@@ -64,12 +66,16 @@ pub(crate) struct RateWindow {
 impl Deadlines {
     /// Sets the client's timer to the nearest deadline.
     pub fn arm(&self, client: &Client) {
-        let nearest = [self.total, self.half_close, self.phase, self.rate.ends].into_iter().flatten().min();
+        let all = [self.total, self.half_close, self.phase, self.watch, self.rate.ends];
+        let nearest = all.into_iter().flatten().min();
         client.timer.set_at(nearest);
     }
 
     /// After the timer went off without consequence: the next deadline, and somebody who is woken by it.
     pub fn rearm(&mut self, client: &Client, cx: &Context<'_>, now: Moment) {
+        if self.watch.is_some_and(|watch| watch <= now) {
+            self.watch = None;
+        }
         if self.rate.ends.is_some_and(|ends| ends <= now) {
             self.rate.ends = Some(now + RATE_WINDOW);
         }

@@ -30,7 +30,11 @@ impl Stream {
     /// Ready when there may be something to receive, an end or an error included.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Plain(tcp) => tcp.poll_read_ready(cx),
+            // What the reactor has told already costs next to nothing to ask for; only to be woken does.
+            Self::Plain(tcp) => match tcp.try_io(Interest::READABLE, || Ok(())) {
+                Ok(()) => Poll::Ready(Ok(())),
+                Err(_) => tcp.poll_read_ready(cx),
+            },
             // Decrypted bytes may wait inside, where the socket does not tell of them.
             Self::Tls(_) => Poll::Ready(Ok(())),
         }

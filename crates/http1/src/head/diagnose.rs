@@ -3,7 +3,7 @@
 use memchr::memchr_iter;
 
 use super::HeadError;
-use crate::syntax::{is_field_value, is_target, is_token, token_len, trim};
+use crate::syntax::{find_control, is_field_value, is_target, is_token, token_len, trim};
 
 /// The error for the request line `line`, without its line end, that is not well-formed.
 #[cold]
@@ -31,13 +31,15 @@ pub(super) fn status_line(line: &[u8]) -> HeadError {
     }
 }
 
-/// What can be said of a request whose start line has no end yet: another protocol shows in its first bytes.
+/// What can be said of a request whose start line has no end yet: another protocol shows in its first bytes, and a CR that nothing
+/// good can follow.
 #[cold]
 pub(super) fn request_start(line: &[u8]) -> Result<(), HeadError> {
     match line.get(token_len(line)) {
-        None | Some(b' ' | b'\r') => Ok(()),
-        Some(_) => Err(HeadError::Method),
+        None | Some(b' ' | b'\r') => {}
+        Some(_) => return Err(HeadError::Method),
     }
+    if has_inner_control(line) { Err(request_line(line)) } else { Ok(()) }
 }
 
 /// What can be said of a response whose status line has no end yet.
@@ -45,7 +47,15 @@ pub(super) fn request_start(line: &[u8]) -> Result<(), HeadError> {
 pub(super) fn response_start(line: &[u8]) -> Result<(), HeadError> {
     const VERSIONS: &[u8] = b"HTTP/1.";
     let known = line.len().min(VERSIONS.len());
-    if line[..known] == VERSIONS[..known] { Ok(()) } else { Err(HeadError::Version) }
+    if line[..known] != VERSIONS[..known] {
+        return Err(HeadError::Version);
+    }
+    if has_inner_control(line) { Err(status_line(line)) } else { Ok(()) }
+}
+
+/// Whether there is a control in `line` other than the CR of a line end that is still to come.
+fn has_inner_control(line: &[u8]) -> bool {
+    find_control(line).is_some_and(|at| line[at..] != *b"\r")
 }
 
 /// A version of the right shape is one that is not supported (RFC 9112 §2.3), any other text is no version.

@@ -159,6 +159,24 @@ mod tests {
     }
 
     #[test]
+    fn what_no_head_can_start_with_is_refused_at_once() {
+        let rows: &[(&[u8], HeadError)] = &[
+            (b"\x16", HeadError::Method),
+            (b"GET / HTTP/1.1\rH", HeadError::BareCarriageReturn),
+            (b"GET /\0", HeadError::Target),
+            (b"GET / HTTP/1.1\r\nHost: a\rb", HeadError::BareCarriageReturn),
+        ];
+        for (text, error) in rows {
+            let parsed = RequestHead::new().parse(text, &LIMITS);
+            assert_eq!(parsed, Err(*error), "{}", text.escape_ascii());
+        }
+        let mut head = ResponseHead::new();
+        let get = crate::Method::Get;
+        assert_eq!(head.parse(b"SSH", &LIMITS, get), Err(HeadError::Version));
+        assert_eq!(head.parse(b"HTTP/1.1 200 O\rK", &LIMITS, get), Err(HeadError::Status));
+    }
+
+    #[test]
     fn a_head_is_fresh_after_an_error_a_reset_or_another_buffer() {
         let whole = b"GET / HTTP/1.0\r\n\r\n";
         let mut head = RequestHead::new();
