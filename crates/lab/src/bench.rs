@@ -1,6 +1,6 @@
 //! A load client: ab's options and reports, and what ab lacks.
 //!
-//! [`Options`] say what to do and become a [`plan`]; the [`engine`] runs it on threads of its own; a [`report`] tells what it came
+//! [`Options`] say what to do and become a [`plan`]; the [`engine`] runs it on threads of its own; a `report` tells what it came
 //! to. Of the HTTP client in between nothing is shared with others: `egret-http1` parses, and the rest is an event loop.
 
 mod check;
