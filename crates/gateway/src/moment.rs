@@ -1,25 +1,24 @@
 //! Time on the path of a request: one word, so that moving a deadline or taking a difference is one instruction.
 
 use std::ops::Add;
-use std::time::Duration;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-
-/// A moment on the system's monotonic clock, to the nanosecond. Unlike [`std::time::Instant`] it is not kept as seconds and a rest,
-/// and reading it does not go through the C library.
+/// A moment on the system's monotonic clock, to the nanosecond. Unlike [`Instant`] it is not kept as seconds and a rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
-    /// Since some time before the system's start; enough for 584 years.
+    /// Since the first look at the clock; enough for 584 years.
     ns: u64,
 }
+
+/// The first look at the clock.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Moment {
     /// Now.
     #[inline]
     pub fn now() -> Self {
-        let read = clock_gettime(ClockId::Monotonic);
-        // Neither is ever negative.
-        Self { ns: read.tv_sec.cast_unsigned() * NS_PER_S + read.tv_nsec.cast_unsigned() }
+        Self { ns: 0 } + Instant::now().saturating_duration_since(*START)
     }
 
     /// The time from `earlier` until this; zero if it is the later one.
@@ -73,7 +72,7 @@ mod tests {
 
     #[test]
     fn time_goes_on_at_the_pace_of_the_standard_clock() {
-        let (moment, instant) = (Moment::now(), std::time::Instant::now());
+        let (moment, instant) = (Moment::now(), Instant::now());
         std::thread::park_timeout(Duration::from_millis(20));
         // The other way round, so that what ours took encloses what theirs took.
         let theirs = instant.elapsed();

@@ -88,21 +88,21 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
-#[library_benchmark(config = at_most(4_800))]
+#[library_benchmark(config = at_most(4_200))]
 #[bench::ten_fields(warm_request())]
 fn parse_request(mut head: RequestHead) -> RequestHead {
     let _ = black_box(head.parse(black_box(REQUEST), &LIMITS));
     head
 }
 
-#[library_benchmark(config = at_most(4_700))]
+#[library_benchmark(config = at_most(4_200))]
 #[bench::ten_fields(warm_response())]
 fn parse_response(mut head: ResponseHead) -> ResponseHead {
     let _ = black_box(head.parse(black_box(RESPONSE), &LIMITS, Method::Get));
     head
 }
 
-#[library_benchmark(config = at_most(415))]
+#[library_benchmark(config = at_most(350))]
 #[bench::remove_one_insert_one(warm_edits())]
 fn edit_and_render((head, mut edits): (RequestHead, Edits)) -> (RequestHead, Edits) {
     edit(&mut edits, black_box(&head));
