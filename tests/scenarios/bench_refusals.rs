@@ -35,6 +35,8 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
         (&["--rate", "fast", url], "requests per second"),
         (&["-t", "10D", url], "10S"),
         (&["--vs", url, "--find-knee", url], "cannot be used with"),
+        (&["--vs", url, "--json", "never-written.json", url], "leave out --fail-if"),
+        (&["--find-knee", "--json", "never-written.json", url], "leave out --fail-if"),
         (&["-H", "no colon", url], "Name: value"),
         (&["--ab-compat", "http://127.0.0.1:9"], "invalid URL"),
     ] {

@@ -64,6 +64,17 @@ pub struct Wanted {
     pub mode: Mode,
 }
 
+impl Wanted {
+    /// For what is more than one run: nothing that tells of a single one may be asked for, rather than left out without a word.
+    fn refuse_files_and_conditions(&self, why: &str) -> Result<(), Error> {
+        let files = [&self.csv, &self.tsv, &self.json, &self.hdr];
+        if self.fail_if.is_empty() && files.iter().all(|file| file.is_none()) {
+            return Ok(());
+        }
+        Err(Error::Usage(format!("{why}: leave out --fail-if, -e, -g, --json and --hdr")))
+    }
+}
+
 /// What is measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Mode {

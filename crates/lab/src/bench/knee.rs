@@ -43,11 +43,7 @@ pub fn find<W: Write>(
                 .to_owned(),
         ));
     }
-    if !wanted.fail_if.is_empty() || wanted.csv.is_some() || wanted.tsv.is_some() || wanted.hdr.is_some() {
-        return Err(Error::Usage(
-            "--find-knee gives a table of its own: leave out --fail-if, -e, -g and --hdr".to_owned(),
-        ));
-    }
+    wanted.refuse_files_and_conditions("--find-knee gives a table of its own")?;
     let time = Some(options.time.unwrap_or(STEP));
     let closed = Options { time, ..options.clone() };
     let limit = measured(&closed, console)?.requests_per_second();

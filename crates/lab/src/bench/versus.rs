@@ -46,9 +46,7 @@ pub fn compare<W: Write>(
             "--vs compares two URLs: name one as the target and one with --vs".to_owned(),
         ));
     }
-    if !wanted.fail_if.is_empty() || wanted.csv.is_some() || wanted.tsv.is_some() || wanted.hdr.is_some() {
-        return Err(Error::Usage("--vs gives a verdict: leave out --fail-if, -e, -g and --hdr".to_owned()));
-    }
+    wanted.refuse_files_and_conditions("--vs gives a verdict")?;
     let time = options.time.unwrap_or(TIME);
     let rounds = rounds_in(time)?;
     let first = windowed(options, time / (2 * rounds));
