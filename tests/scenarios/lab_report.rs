@@ -21,17 +21,20 @@ const NO_FLOW: &str = "gateway: { listen: [{ address: \"127.0.0.1:@{port}\", pro
 
 /// A folder with a report, made once for all tests here.
 fn reported() -> &'static Path {
-    static RESULTS: OnceLock<(Directory, PathBuf)> = OnceLock::new();
-    let (_, results) = RESULTS.get_or_init(|| {
-        let directory = Directory::default();
-        directory.write("no-flow.yaml", NO_FLOW);
-        let file = directory.write("twice.yaml", EXPERIMENT);
+    static RESULTS: OnceLock<PathBuf> = OnceLock::new();
+    RESULTS.get_or_init(|| {
+        // A static is never dropped, so this one is kept where builds keep theirs, and made anew by the next run.
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-report");
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("no-flow.yaml"), NO_FLOW).unwrap();
+        let file = directory.join("twice.yaml");
+        std::fs::write(&file, EXPERIMENT).unwrap();
         let out = directory.join("out");
         let printed = run_well(egret(["lab", "run"]).arg(file).arg("--out").arg(&out));
         assert!(printed.contains("out/report.html"), "{printed}");
-        (directory, out)
-    });
-    results
+        out
+    })
 }
 
 fn summary(results: &Path) -> Value {

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use egret_http1::{Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use tokio::net::TcpStream;
@@ -16,7 +16,6 @@ use crate::exchange;
 use crate::exchange::access_log::Record;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::pipe::Pipe;
-use crate::moment::Moment;
 use crate::upstream::stream::Stream;
 use crate::worker::Worker;
 use crate::worker::buffer::Buffer;
@@ -119,7 +118,7 @@ pub(crate) struct Client {
     /// Requests received on it.
     pub requests: u32,
     /// When the last exchange ended, or the connection came in.
-    pub last_active: Moment,
+    pub last_active: Instant,
     /// Whether the client has closed its sending side.
     pub half_closed: bool,
 }
@@ -141,7 +140,7 @@ impl Client {
         worker.counters().accepted.add(1);
         worker.counters().open.add(1);
         let timer = worker.timers.timer();
-        Self { worker, stream, listener, timer, requests: 0, last_active: Moment::now(), half_closed: false }
+        Self { worker, stream, listener, timer, requests: 0, last_active: Instant::now(), half_closed: false }
     }
 
     /// The address that the client connected to.
@@ -172,7 +171,7 @@ impl Client {
             }
             if self.worker.draining.get() && !told_to_stop {
                 told_to_stop = true;
-                self.timer.set(Moment::now(), Some(DRAIN_LINGER));
+                self.timer.set(Instant::now(), Some(DRAIN_LINGER));
             }
             if self.timer.poll_expired(cx) { Poll::Ready(false) } else { Poll::Pending }
         })
@@ -234,7 +233,7 @@ impl Client {
                 }
                 if !timed {
                     // Counts from the first byte, which the waiting before this has seen.
-                    self.timer.set(Moment::now(), plan.timeouts.head);
+                    self.timer.set(Instant::now(), plan.timeouts.head);
                     timed = true;
                 }
                 if desk.input.is_full() {
@@ -297,7 +296,7 @@ impl Client {
     /// Sends all of `bytes`, unless the client takes too long or is gone.
     pub async fn send_all(&mut self, bytes: &[u8]) -> bool {
         let idle = self.worker.view().plan.timeouts.idle;
-        self.timer.set(Moment::now(), idle);
+        self.timer.set(Instant::now(), idle);
         let mut sent = 0;
         poll_fn(|cx| {
             while sent < bytes.len() {
@@ -316,7 +315,7 @@ impl Client {
 
     /// Says that nothing more is coming, and takes in what the client still sends, within bounds.
     async fn linger(&mut self, input: &mut Buffer) {
-        self.timer.set(Moment::now(), Some(LINGER));
+        self.timer.set(Instant::now(), Some(LINGER));
         let mut shut = false;
         poll_fn(|cx| {
             if !shut {

@@ -16,7 +16,7 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use egret_http1::{BodyError, Progress, ResponseFraming, Version};
 use tracing::debug;
@@ -28,14 +28,13 @@ use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::{Reply, edit_request, edit_response, survey};
 use crate::exchange::pipe::PipeError;
 use crate::exchange::route::{Forward, Question, Route};
-use crate::moment::Moment;
 use crate::plan::UpstreamTimeouts;
 use crate::upstream::{Connection, Upstream};
 use crate::worker::View;
 
 /// Serves the request whose head has just been parsed into `desk`.
 pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
-    let begun = Moment::now();
+    let begun = Instant::now();
     client.requests = client.requests.saturating_add(1);
     let view = client.worker.view();
     desk.reset_up();
@@ -67,15 +66,11 @@ pub(crate) async fn refuse(
     desk: &mut Desk,
     view: &Rc<View>,
     failure: &Failure,
-    begun: Moment,
+    begun: Instant,
 ) -> End {
     let nowhere = Rc::clone(&view.nowhere);
     Exchange::new(client, desk, Rc::clone(view), nowhere, begun).answer(failure).await
 }
-
-/// How long after the request nobody looks whether the client is still there: most responses come sooner, and to be told of a
-/// client costs as much as to parse its request.
-const WATCH_DELAY: Duration = Duration::from_millis(50);
 
 /// Why there is no response to pass on.
 enum Stop {
@@ -123,7 +118,7 @@ impl<'a> Exchange<'a> {
         desk: &'a mut Desk,
         view: Rc<View>,
         upstream: Rc<Upstream>,
-        begun: Moment,
+        begun: Instant,
     ) -> Self {
         let total = upstream.plan.timeouts.total.map(|total| begun + total);
         Self {
@@ -220,7 +215,7 @@ impl<'a> Exchange<'a> {
 
     async fn attempt(&mut self, forward: &Forward, connection: &mut Connection) -> Result<(), Stop> {
         poll_fn(|cx| Poll::Ready(self.send_request(cx, forward, connection))).await?;
-        self.clock.sent = Moment::now();
+        self.clock.sent = Instant::now();
         self.desk.give_tray_back(&self.client.worker);
         self.start_waiting(self.clock.sent);
         poll_fn(|cx| self.poll_response(cx, connection)).await
@@ -249,12 +244,11 @@ impl<'a> Exchange<'a> {
     }
 
     /// Sets the deadline for what is waited for from `now` on.
-    fn start_waiting(&mut self, now: Moment) {
+    fn start_waiting(&mut self, now: Instant) {
         let timeouts = self.timeouts();
         let sends = self.is_sending();
         self.deadlines.phase =
             if sends { timeouts.idle } else { timeouts.first_byte }.map(|timeout| now + timeout);
-        self.deadlines.watch = Some(now + WATCH_DELAY);
         self.deadlines.rate =
             if sends { RateWindow::starting(now, self.desk.up.moved_bytes) } else { RateWindow::default() };
         self.deadlines.arm(self.client);
@@ -286,14 +280,14 @@ impl<'a> Exchange<'a> {
                 Poll::Pending => break,
             }
         }
-        if self.client.timer.poll_expired(cx)
-            && let Some(stop) = self.expired_while_waiting(cx)
+        // Only now: most responses are here before anybody has to ask.
+        if !self.is_uploading()
+            && let Err(stop) = self.watch_client(cx)
         {
             return Poll::Ready(Err(stop));
         }
-        if self.deadlines.watch.is_none()
-            && !self.is_uploading()
-            && let Err(stop) = self.watch_client(cx)
+        if self.client.timer.poll_expired(cx)
+            && let Some(stop) = self.expired_while_waiting(cx)
         {
             return Poll::Ready(Err(stop));
         }
@@ -309,7 +303,7 @@ impl<'a> Exchange<'a> {
     fn poll_request(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<(), Stop> {
         let before = self.desk.up.moved_bytes;
         match self.poll_up(cx, connection) {
-            Poll::Ready(Ok(())) => self.start_waiting(Moment::now()),
+            Poll::Ready(Ok(())) => self.start_waiting(Instant::now()),
             Poll::Ready(Err(PipeError::Malformed(BodyError::Incomplete) | PipeError::SourceGone)) => {
                 return Err(Stop::ClientGone);
             }
@@ -319,7 +313,7 @@ impl<'a> Exchange<'a> {
             Poll::Ready(Err(PipeError::SinkGone)) => {
                 // It may have answered before it stopped listening.
                 self.sink_closed = true;
-                self.start_waiting(Moment::now());
+                self.start_waiting(Instant::now());
             }
             Poll::Pending if self.desk.up.moved_bytes != before => self.note_progress(self.timeouts().idle),
             Poll::Pending => {}
@@ -346,7 +340,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn note_progress(&mut self, idle: Option<Duration>) {
-        let now = Moment::now();
+        let now = Instant::now();
         self.deadlines.phase = idle.map(|idle| now + idle);
         self.deadlines.arm(self.client);
     }
@@ -357,7 +351,7 @@ impl<'a> Exchange<'a> {
             match self.client.stream.poll_read(cx, self.desk.input.spare()) {
                 Poll::Ready(Ok(0)) => {
                     self.client.half_closed = true;
-                    self.give_half_closed_client_time(Moment::now());
+                    self.give_half_closed_client_time(Instant::now());
                     self.deadlines.arm(self.client);
                 }
                 Poll::Ready(Ok(count)) => {
@@ -371,7 +365,7 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    fn give_half_closed_client_time(&mut self, now: Moment) {
+    fn give_half_closed_client_time(&mut self, now: Instant) {
         self.deadlines.half_close = self.view.plan.timeouts.half_close.map(|grace| now + grace);
         self.deadlines.half_close_moved_bytes = self.desk.tray.down.moved_bytes;
     }
@@ -395,7 +389,7 @@ impl<'a> Exchange<'a> {
         match connection.stream.poll_read(cx, self.desk.tray.output.spare()) {
             Poll::Ready(Ok(count)) if count > 0 => {
                 if self.received_bytes == 0 {
-                    self.clock.first_byte = Moment::now();
+                    self.clock.first_byte = Instant::now();
                 }
                 self.received_bytes += count as u64;
                 self.desk.tray.output.advance(count);
@@ -458,7 +452,7 @@ impl<'a> Exchange<'a> {
             sent.map_err(|_| Stop::ClientGone)?;
         }
         output.remove(0, response.len);
-        self.start_waiting(Moment::now());
+        self.start_waiting(Instant::now());
         Ok(())
     }
 
@@ -480,8 +474,8 @@ impl<'a> Exchange<'a> {
 
     /// The timer has gone off: what that means, or nothing if it is to go on.
     fn expired_while_waiting(&mut self, cx: &Context<'_>) -> Option<Stop> {
-        let now = Moment::now();
-        let due = |deadline: Option<Moment>| deadline.is_some_and(|deadline| deadline <= now);
+        let now = Instant::now();
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
         let failure = |kind, detail| Some(Stop::Failure(Failure::new(kind, detail)));
         let up = &self.desk.up;
         let waits_for_client = self.is_sending() && !up.is_blocked_on_sink();
@@ -527,14 +521,13 @@ impl<'a> Exchange<'a> {
             Ok(finish) => finish,
             Err(failure) => return Box::pin(self.answer(&failure)).await,
         };
-        self.clock.forwarded = Moment::now();
+        self.clock.forwarded = Instant::now();
         let mut ended = self.clock.forwarded;
         if finish == Finish::Complete && !self.desk.tray.down.is_complete() {
             self.deadlines.rate = RateWindow::default();
-            self.deadlines.watch = None;
             self.note_progress(self.timeouts().idle);
             finish = poll_fn(|cx| self.poll_bodies(cx, &mut connection)).await;
-            ended = Moment::now();
+            ended = Instant::now();
         }
         self.finish(connection, finish, reply, ended)
     }
@@ -610,8 +603,8 @@ impl<'a> Exchange<'a> {
     }
 
     fn expired_while_streaming(&mut self, cx: &Context<'_>) -> Option<Finish> {
-        let now = Moment::now();
-        let due = |deadline: Option<Moment>| deadline.is_some_and(|deadline| deadline <= now);
+        let now = Instant::now();
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
         if due(self.deadlines.half_close) {
             // It may be taking the response as it comes; if nothing of it moves, there is probably nobody left to take it.
             if self.desk.tray.down.moved_bytes == self.deadlines.half_close_moved_bytes {
@@ -627,7 +620,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Keeps what can be kept of both connections, and counts.
-    fn finish(&mut self, connection: Connection, finish: Finish, reply: Reply, ended: Moment) -> End {
+    fn finish(&mut self, connection: Connection, finish: Finish, reply: Reply, ended: Instant) -> End {
         let response = &self.desk.tray.response;
         let reusable = finish == Finish::Complete
             && response.persistent
@@ -671,13 +664,13 @@ impl<'a> Exchange<'a> {
     /// Answers in the provider's place.
     async fn answer(&mut self, failure: &Failure) -> End {
         // What was waited for until now is not the gateway's own time.
-        self.clock.first_byte = Moment::now();
+        self.clock.first_byte = Instant::now();
         self.client.worker.counters().generated(failure.kind);
         self.failed = Some(failure.kind);
         self.desk.take_tray(&self.client.worker);
         if self.desk.tray.down.is_blocked_on_sink() {
             // Half an informational response is out; nothing sensible can follow it.
-            self.record(0, Moment::now());
+            self.record(0, Instant::now());
             return End::Close;
         }
         let persistent = self.can_persist_without_provider();
@@ -685,7 +678,7 @@ impl<'a> Exchange<'a> {
         let answer = failure.answer(with_body, persistent);
         let sent = self.client.send_all(&answer).await;
         self.desk.tray.down.moved_bytes += answer.len() as u64;
-        self.clock.forwarded = Moment::now();
+        self.clock.forwarded = Instant::now();
         self.record(failure.kind.status(), self.clock.forwarded);
         if !sent {
             return End::Close;
@@ -719,7 +712,7 @@ impl<'a> Exchange<'a> {
     async fn upgrade(&mut self, mut connection: Connection) -> End {
         let reply = Reply { version: Version::Http11, persistent: true, chunked: false };
         let sent = poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await;
-        self.clock.forwarded = Moment::now();
+        self.clock.forwarded = Instant::now();
         self.record(101, self.clock.forwarded);
         if !matches!(sent, Ok(Finish::Complete)) {
             return End::Close;
@@ -729,7 +722,7 @@ impl<'a> Exchange<'a> {
         End::Close
     }
 
-    fn log(&self, status: u16, ended: Moment) {
+    fn log(&self, status: u16, ended: Instant) {
         let Desk { input, request, tray, .. } = &*self.desk;
         self.client.worker.shared.access_log.write_if_on(self.client.worker.counters(), || Record {
             client: self.client.peer_address(),
@@ -744,7 +737,7 @@ impl<'a> Exchange<'a> {
         });
     }
 
-    fn record(&self, status: u16, ended: Moment) {
+    fn record(&self, status: u16, ended: Instant) {
         let counters = self.upstream.counters();
         counters.exchange(self.desk.request.method, status);
         if status != 0 {

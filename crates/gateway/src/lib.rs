@@ -12,7 +12,6 @@ pub mod fixture;
 mod client;
 mod exchange;
 mod gateway;
-mod moment;
 mod plan;
 mod upstream;
 mod worker;

@@ -10,13 +10,12 @@ pub(crate) mod tls;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tracing::debug;
 
 use crate::exchange::failure::{ErrorKind, Failure};
-use crate::moment::Moment;
 use crate::plan::{OpenPlace, UpstreamPlan};
 use crate::upstream::dial::{DialOptions, dial};
 use crate::upstream::policy::Target;
@@ -39,7 +38,7 @@ pub(crate) struct Upstream {
 #[derive(Debug)]
 struct Idle {
     connection: Connection,
-    until: Moment,
+    until: Instant,
 }
 
 /// A connection to a provider that nobody else uses.
@@ -99,7 +98,7 @@ impl Upstream {
     }
 
     /// An idle connection that is still good, if there is one.
-    pub fn take_idle(&self, now: Moment) -> Option<Connection> {
+    pub fn take_idle(&self, now: Instant) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut candidate) = idle.pop_back() {
             self.counters().connections_idle.sub(1);
@@ -114,7 +113,7 @@ impl Upstream {
     pub fn keep(
         &self,
         mut connection: Connection,
-        now: Moment,
+        now: Instant,
         timeout_s: Option<u32>,
         requests_left: Option<u32>,
     ) {
@@ -138,7 +137,7 @@ impl Upstream {
     }
 
     /// Closes the idle connections that have run out or that their provider has closed. Says whether any remain.
-    pub fn sweep(&self, now: Moment) -> bool {
+    pub fn sweep(&self, now: Instant) -> bool {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
         idle.retain_mut(|kept| kept.until > now && kept.connection.stream.is_usable_idle());
@@ -147,7 +146,7 @@ impl Upstream {
     }
 
     /// Gives an idle connection away to another worker.
-    pub fn lend(&self, now: Moment) -> Option<Lent> {
+    pub fn lend(&self, now: Instant) -> Option<Lent> {
         let Connection { stream, open, .. } = self.take_idle(now)?;
         Some(Lent { stream: stream.into_detached().ok()?, open })
     }
@@ -208,7 +207,7 @@ impl Upstream {
         }
         let mut times = DialTimes { dns: dialed.dns, connect: dialed.connect, tls: Duration::ZERO };
         let Some(client_tls) = &plan.tls else { return Ok((Stream::Plain(dialed.stream), times)) };
-        let started = Moment::now();
+        let started = Instant::now();
         let handshake = tls::handshake(dialed.stream, client_tls, &plan.origin.authority.host);
         let stream = match plan.timeouts.tls {
             Some(timeout) => tokio::time::timeout(timeout, handshake).await.ok(),

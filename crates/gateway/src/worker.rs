@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use egret_http1::Edits;
 use tokio::net::{TcpListener, TcpStream};
@@ -27,7 +27,6 @@ use crate::client;
 use crate::exchange::access_log::AccessLog;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::Via;
-use crate::moment::Moment;
 use crate::plan::{Origin, Plan, UpstreamPlan};
 use crate::upstream::authority::Authority;
 use crate::upstream::dial::DialError;
@@ -166,7 +165,7 @@ impl Worker {
         Rc::new(Self {
             number,
             shared,
-            timers: Rc::new(Timers::new(Moment::now())),
+            timers: Rc::new(Timers::new(Instant::now())),
             buffers: BufferPool::default(),
             desks: RefCell::default(),
             tray: RefCell::default(),
@@ -334,7 +333,7 @@ impl Worker {
     }
 
     fn lend(&self, plan: &Arc<UpstreamPlan>) -> Option<Lent> {
-        let now = Moment::now();
+        let now = Instant::now();
         if !plan.configured {
             let others = self.others.borrow();
             let upstream = others.by_origin.get(&plan.origin)?;
@@ -349,7 +348,7 @@ impl Worker {
         loop {
             self.kept.notified().await;
             tokio::time::sleep(SWEEP_INTERVAL).await;
-            let now = Moment::now();
+            let now = Instant::now();
             let view = self.view();
             let others = self.others.borrow();
             let mut remain = false;

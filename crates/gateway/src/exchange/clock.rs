@@ -1,10 +1,9 @@
 //! The moments of an exchange, and the deadlines that it is held to.
 
 use std::task::Context;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::client::Client;
-use crate::moment::Moment;
 use crate::upstream::DialTimes;
 
 /// Over how long a client's rate is judged (`limits.body_rate`).
@@ -13,20 +12,20 @@ const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// The moments of an exchange. Each is one read of the clock.
 pub(crate) struct Clock {
     /// The request's head had been parsed.
-    pub begun: Moment,
+    pub begun: Instant,
     /// How long it took to get a connection.
     pub dial: DialTimes,
     /// The request's head, and what was there of its body, has been handed to the system.
-    pub sent: Moment,
+    pub sent: Instant,
     /// The first byte of the response is here.
-    pub first_byte: Moment,
+    pub first_byte: Instant,
     /// The response's head, and what was there of its body, has been handed to the system.
-    pub forwarded: Moment,
+    pub forwarded: Instant,
 }
 
 impl Clock {
     /// An exchange whose head has been parsed at `begun`.
-    pub fn new(begun: Moment) -> Self {
+    pub fn new(begun: Instant) -> Self {
         Self { begun, dial: DialTimes::default(), sent: begun, first_byte: begun, forwarded: begun }
     }
 
@@ -42,15 +41,13 @@ impl Clock {
 #[derive(Default)]
 pub(crate) struct Deadlines {
     /// The end of the whole exchange.
-    pub total: Option<Moment>,
+    pub total: Option<Instant>,
     /// The end of the patience with a client that has closed its sending side.
-    pub half_close: Option<Moment>,
+    pub half_close: Option<Instant>,
     /// How much of the response had moved when `half_close` was set.
     pub half_close_moved_bytes: u64,
     /// What is waited for now: the first byte, or the next one.
-    pub phase: Option<Moment>,
-    /// When to begin to look whether the client is still there.
-    pub watch: Option<Moment>,
+    pub phase: Option<Instant>,
     /// The client's upload.
     pub rate: RateWindow,
 }
@@ -59,23 +56,19 @@ pub(crate) struct Deadlines {
 /// buffers megabytes on its way, and speaks of them in large portions.
 #[derive(Default)]
 pub(crate) struct RateWindow {
-    ends: Option<Moment>,
+    ends: Option<Instant>,
     moved_bytes: u64,
 }
 
 impl Deadlines {
     /// Sets the client's timer to the nearest deadline.
     pub fn arm(&self, client: &Client) {
-        let all = [self.total, self.half_close, self.phase, self.watch, self.rate.ends];
-        let nearest = all.into_iter().flatten().min();
+        let nearest = [self.total, self.half_close, self.phase, self.rate.ends].into_iter().flatten().min();
         client.timer.set_at(nearest);
     }
 
     /// After the timer went off without consequence: the next deadline, and somebody who is woken by it.
-    pub fn rearm(&mut self, client: &Client, cx: &Context<'_>, now: Moment) {
-        if self.watch.is_some_and(|watch| watch <= now) {
-            self.watch = None;
-        }
+    pub fn rearm(&mut self, client: &Client, cx: &Context<'_>, now: Instant) {
         if self.rate.ends.is_some_and(|ends| ends <= now) {
             self.rate.ends = Some(now + RATE_WINDOW);
         }
@@ -86,12 +79,12 @@ impl Deadlines {
 
 impl RateWindow {
     /// A window that starts now, after `moved_bytes`.
-    pub fn starting(now: Moment, moved_bytes: u64) -> Self {
+    pub fn starting(now: Instant, moved_bytes: u64) -> Self {
         Self { ends: Some(now + RATE_WINDOW), moved_bytes }
     }
 
     /// Judges the window that ends now, if it does, and opens the next.
-    pub fn keeps_up(&mut self, now: Moment, moved_bytes: u64, rate: u64) -> bool {
+    pub fn keeps_up(&mut self, now: Instant, moved_bytes: u64, rate: u64) -> bool {
         if self.ends.is_none_or(|ends| ends > now) {
             return true;
         }

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use egret_http1::ResponseFraming;
 
@@ -11,7 +12,6 @@ use crate::client::{Client, Desk, End, Tray};
 use crate::exchange;
 use crate::exchange::access_log::Record;
 use crate::exchange::pipe::Pipe;
-use crate::moment::Moment;
 use crate::upstream::Upstream;
 use crate::upstream::authority::Authority;
 use crate::upstream::stream::Stream;
@@ -25,7 +25,7 @@ pub(crate) async fn connect(
     desk: &mut Desk,
     view: &Rc<View>,
     authority: Authority,
-    begun: Moment,
+    begun: Instant,
 ) -> End {
     let provider = view.plan.provider_by_authority(&authority);
     let plan = view.plan.other_hosts.tunnel(authority, provider);
@@ -66,7 +66,7 @@ pub(crate) async fn relay(client: &mut Client, desk: &mut Desk, provider: &mut S
     desk.take_tray(&worker);
     desk.tray.down.start(ResponseFraming::UntilClose, false);
     let (sent_before, idle) = (desk.tray.down.moved_bytes, upstream.plan.timeouts.idle);
-    client.timer.set(Moment::now(), idle);
+    client.timer.set(Instant::now(), idle);
     let mut ways = Ways { up_open: true, down_open: true, moved_bytes: 0 };
     poll_fn(|cx| ways.poll(cx, client, desk, provider, idle)).await;
     worker.counters().received_bytes.add(desk.up.read_bytes);
@@ -115,7 +115,7 @@ impl Ways {
         let moved_bytes = moved(up, down);
         if moved_bytes != self.moved_bytes {
             self.moved_bytes = moved_bytes;
-            client.timer.set(Moment::now(), idle);
+            client.timer.set(Instant::now(), idle);
         }
         if client.timer.poll_expired(cx) { Poll::Ready(()) } else { Poll::Pending }
     }

@@ -8,11 +8,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::task::{Context, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-
-use crate::moment::Moment;
 
 /// Deadlines are met this much late at most.
 const SLOT_MS: u64 = 50;
@@ -22,7 +20,7 @@ const NEVER_MS: u64 = u64::MAX;
 /// The deadlines of one worker.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    started: Moment,
+    started: Instant,
     wheel: RefCell<Wheel>,
     earlier: Notify,
 }
@@ -53,7 +51,7 @@ struct Entry {
 
 impl Timers {
     /// No deadlines yet.
-    pub fn new(now: Moment) -> Self {
+    pub fn new(now: Instant) -> Self {
         Self { started: now, wheel: RefCell::default(), earlier: Notify::new() }
     }
 
@@ -88,7 +86,7 @@ impl Timers {
                 Some(slot) => {
                     let due = self.started + Duration::from_millis(slot * SLOT_MS);
                     tokio::select! {
-                        () = tokio::time::sleep(due.saturating_duration_since(Moment::now())) => self.expire(Moment::now()),
+                        () = tokio::time::sleep_until(due.into()) => self.expire(Instant::now()),
                         () = self.earlier.notified() => {}
                     }
                 }
@@ -96,12 +94,14 @@ impl Timers {
         }
     }
 
-    fn ms(&self, at: Moment) -> u64 {
-        at.saturating_ms_since(self.started)
+    fn ms(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.started);
+        // `as_millis` would compute in 128 bits.
+        since.as_secs().saturating_mul(1000).saturating_add(u64::from(since.subsec_millis()))
     }
 
     /// Looks at every slot up to `now`: wakes what is due and files the rest under its later deadline.
-    fn expire(&self, now: Moment) {
+    fn expire(&self, now: Instant) {
         let now_ms = self.ms(now);
         let mut due = Vec::new();
         let mut wheel = self.wheel.borrow_mut();
@@ -160,12 +160,12 @@ pub(crate) struct Timer {
 
 impl Timer {
     /// Moves the deadline to `timeout` from `now`; none means no deadline.
-    pub fn set(&self, now: Moment, timeout: Option<Duration>) {
+    pub fn set(&self, now: Instant, timeout: Option<Duration>) {
         self.set_at(timeout.map(|timeout| now + timeout));
     }
 
     /// Moves the deadline to `at`; none means no deadline.
-    pub fn set_at(&self, at: Option<Moment>) {
+    pub fn set_at(&self, at: Option<Instant>) {
         let deadline_ms = at.map_or(NEVER_MS, |at| self.timers.ms(at));
         self.deadline_ms.set(deadline_ms);
         let mut wheel = self.timers.wheel.borrow_mut();
@@ -192,7 +192,7 @@ impl Timer {
             self.timers.earlier.notify_one();
         }
         drop(wheel);
-        deadline_ms != NEVER_MS && deadline_ms <= self.timers.ms(Moment::now())
+        deadline_ms != NEVER_MS && deadline_ms <= self.timers.ms(Instant::now())
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let local = tokio::task::LocalSet::new();
         local.block_on(&runtime, async {
-            let timers = Rc::new(Timers::new(Moment::now()));
+            let timers = Rc::new(Timers::new(Instant::now()));
             let running = Rc::clone(&timers);
             tokio::task::spawn_local(async move { running.run().await });
             test(timers).await;
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_deadline_is_met_within_one_slot_of_its_time() {
         on_a_worker(|timers| async move {
-            let start = Moment::now();
+            let start = Instant::now();
             let timer = timers.timer();
             timer.set(start, Some(Duration::from_millis(60)));
             expired(&timer).await;
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_deadline_moved_away_is_not_met_at_its_first_time() {
         on_a_worker(|timers| async move {
-            let start = Moment::now();
+            let start = Instant::now();
             let (moved, other) = (timers.timer(), timers.timer());
             moved.set(start, Some(Duration::from_millis(60)));
             other.set(start, Some(Duration::from_millis(160)));
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_deadline_moved_closer_is_met_at_its_new_time() {
         on_a_worker(|timers| async move {
-            let start = Moment::now();
+            let start = Instant::now();
             let timer = timers.timer();
             timer.set(start, Some(Duration::from_mins(10)));
             timer.set(start, Some(Duration::from_millis(60)));
@@ -273,7 +273,7 @@ mod tests {
         on_a_worker(|timers| async move {
             let timer = timers.timer();
             for secs in 1..1000 {
-                timer.set(Moment::now(), Some(Duration::from_secs(secs)));
+                timer.set(Instant::now(), Some(Duration::from_secs(secs)));
             }
             assert_eq!(timers.wheel.borrow().slots.values().map(Vec::len).sum::<usize>(), 1);
         });
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn near_and_far_deadlines_in_turn_leave_no_tickets_behind() {
         on_a_worker(|timers| async move {
-            let (start, timer) = (Moment::now(), timers.timer());
+            let (start, timer) = (Instant::now(), timers.timer());
             for second in 0..1_000 {
                 let now = start + Duration::from_secs(second);
                 timer.set(now, Some(Duration::from_secs(10)));
@@ -299,10 +299,10 @@ mod tests {
         on_a_worker(|timers| async move {
             for _ in 0..100 {
                 let timer = timers.timer();
-                timer.set(Moment::now(), Some(Duration::from_millis(1)));
+                timer.set(Instant::now(), Some(Duration::from_millis(1)));
             }
             assert_eq!(timers.wheel.borrow().entries.len(), 1);
-            timers.expire(Moment::now() + Duration::from_secs(1));
+            timers.expire(Instant::now() + Duration::from_secs(1));
             assert!(timers.wheel.borrow().slots.is_empty());
         });
     }

@@ -1,0 +1,8 @@
+//! What is to be done with an exchange: which flows match it, what their remedies decide, what their quotas allow.
+//!
+//! The crate knows no socket and starts no thread. It is told what time it is, sees messages as views over the bytes received, and
+//! says what to do; the gateway does it.
+
+pub mod message;
+
+pub use egret_store::Timestamp;

@@ -1,0 +1,9 @@
+//! Requests and responses as flows see them: views over the bytes received, with what remedies have changed so far.
+
+mod fields;
+mod request;
+mod response;
+
+pub use fields::{Changes, Fields};
+pub use request::Request;
+pub use response::Response;

@@ -1,0 +1,168 @@
+//! The fields of a message: those received, with the changes that remedies have made.
+
+use egret_http1::Field;
+
+/// Changes to the fields of a message, in the order they were made. Kept and cleared between messages, so that nothing is allocated.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Each a name and, unless it is only removed, a new value, as ranges of `arena`.
+    changes: Vec<Change>,
+    arena: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    name: (u32, u32),
+    value: Option<(u32, u32)>,
+    /// Whether fields of that name that were there before go.
+    removes: bool,
+}
+
+/// One change as it is applied: all fields of that name go if `removes`; then one with `value` is added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AppliedChange<'a> {
+    /// The field's name, compared without case.
+    pub name: &'a [u8],
+    /// Whether fields of that name that were there before go.
+    pub removes: bool,
+    /// The value of the field that is added, if one is.
+    pub value: Option<&'a [u8]>,
+}
+
+impl Changes {
+    /// Forgets all changes and keeps the memory.
+    pub fn clear(&mut self) {
+        self.changes.clear();
+        self.arena.clear();
+    }
+
+    /// Whether nothing is changed.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Gives the message one field `name` with `value`, in place of those it has. The name has to be a token and the value free of
+    /// control characters: both are checked where they come from.
+    pub fn set(&mut self, name: &[u8], value: &[u8]) {
+        self.push(name, Some(value), true);
+    }
+
+    /// Adds a field beside those that are there.
+    pub fn add(&mut self, name: &[u8], value: &[u8]) {
+        self.push(name, Some(value), false);
+    }
+
+    /// Removes all fields `name`.
+    pub fn remove(&mut self, name: &[u8]) {
+        self.push(name, None, true);
+    }
+
+    fn push(&mut self, name: &[u8], value: Option<&[u8]>, removes: bool) {
+        let name = self.store(name);
+        let value = value.map(|value| self.store(value));
+        self.changes.push(Change { name, value, removes });
+    }
+
+    fn store(&mut self, bytes: &[u8]) -> (u32, u32) {
+        let at = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let start = at(self.arena.len());
+        self.arena.extend_from_slice(bytes);
+        (start, at(self.arena.len()))
+    }
+
+    /// All changes, in the order they were made.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = AppliedChange<'_>> {
+        let of = |(start, end): (u32, u32)| &self.arena[start as usize..end as usize];
+        self.changes.iter().map(move |change| AppliedChange {
+            name: of(change.name),
+            removes: change.removes,
+            value: change.value.map(of),
+        })
+    }
+
+    /// Whether the fields `name` that were received are gone.
+    pub fn removes(&self, name: &[u8]) -> bool {
+        self.iter().any(|change| change.removes && change.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The fields that are there after all changes and were not received.
+    pub fn added(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.iter().enumerate().filter_map(|(at, change)| {
+            let is_gone = || {
+                self.iter()
+                    .skip(at + 1)
+                    .any(|later| later.removes && later.name.eq_ignore_ascii_case(change.name))
+            };
+            change.value.filter(|_| !is_gone()).map(|value| (change.name, value))
+        })
+    }
+}
+
+/// The fields of a message.
+#[derive(Debug, Clone, Copy)]
+pub struct Fields<'a> {
+    received: &'a [Field],
+    bytes: &'a [u8],
+    changes: &'a Changes,
+}
+
+impl<'a> Fields<'a> {
+    /// The fields `received`, whose names and values are in `bytes`, with `changes`.
+    pub fn new(received: &'a [Field], bytes: &'a [u8], changes: &'a Changes) -> Self {
+        Self { received, bytes, changes }
+    }
+
+    /// The values of all fields `name`, in order: those received, then those added.
+    pub fn all(self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        self.iter().filter(move |(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// The value of the first field `name`.
+    pub fn get(self, name: &'a [u8]) -> Option<&'a [u8]> {
+        self.all(name).next()
+    }
+
+    /// All fields as name and value, in order: those received, then those added.
+    pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let Self { received, bytes, changes } = self;
+        let received = received.iter().map(|field| (field.name.of(bytes), field.value.of(bytes)));
+        let kept = received.filter(|(name, _)| changes.is_empty() || !changes.removes(name));
+        kept.chain(changes.added())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use egret_http1::{HeadLimits, Progress, RequestHead};
+
+    fn after(change: impl FnOnce(&mut Changes)) -> Vec<String> {
+        let bytes = b"GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nx-a: 2\r\nX-B: 3\r\n\r\n";
+        let mut head = RequestHead::new();
+        assert_eq!(head.parse(bytes, &HeadLimits::default()).unwrap(), Progress::Complete);
+        let mut changes = Changes::default();
+        change(&mut changes);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let fields = Fields::new(&head.fields, bytes, &changes);
+        fields.iter().skip(1).map(|(name, value)| format!("{}={}", text(name), text(value))).collect()
+    }
+
+    #[test]
+    fn later_changes_see_earlier_ones() {
+        assert_eq!(after(|_| ()), ["X-A=1", "x-a=2", "X-B=3"]);
+        assert_eq!(after(|changes| changes.set(b"x-a", b"9")), ["X-B=3", "x-a=9"]);
+        assert_eq!(after(|changes| changes.remove(b"X-a")), ["X-B=3"]);
+        assert_eq!(after(|changes| changes.add(b"X-B", b"4")), ["X-A=1", "x-a=2", "X-B=3", "X-B=4"]);
+        let twice = after(|changes| {
+            changes.add(b"x-c", b"1");
+            changes.set(b"x-c", b"2");
+            changes.add(b"x-c", b"3");
+        });
+        assert_eq!(twice, ["X-A=1", "x-a=2", "X-B=3", "x-c=2", "x-c=3"]);
+        let gone = after(|changes| {
+            changes.set(b"x-a", b"1");
+            changes.remove(b"x-a");
+        });
+        assert_eq!(gone, ["X-B=3"]);
+    }
+}
