@@ -3,6 +3,12 @@
 //! The crate knows no socket and starts no thread. It is told what time it is, sees messages as views over the bytes received, and
 //! says what to do; the gateway does it.
 
+pub mod config;
+pub mod matching;
 pub mod message;
+pub mod router;
+
+#[cfg(test)]
+mod fixture;
 
 pub use egret_store::Timestamp;

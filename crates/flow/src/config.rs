@@ -1,0 +1,98 @@
+//! The config keys that flows are made of.
+
+use std::collections::HashMap;
+
+use egret_config::Problem;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::matching::{HostPattern, MatchConfig, place};
+use crate::router::Router;
+
+/// What is to be done with some of the exchanges.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FlowConfig {
+    /// The flow's name, by which logs and metrics call it. No other flow has it.
+    pub name: String,
+    /// Which exchanges the flow is for: all, if nothing is said.
+    #[serde(rename = "match", default)]
+    pub matching: MatchConfig,
+}
+
+/// The longest name of a flow.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Flows of one config; more are refused.
+const FLOWS_MAX: usize = 10_000;
+
+/// A provider as flows may name it.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownProvider<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The host of its URL, in lower case; none where the URL is wrong.
+    pub host: Option<&'a str>,
+}
+
+/// What is wrong with `flows` that their types cannot say.
+pub fn problems(flows: &[FlowConfig], providers: &[KnownProvider<'_>]) -> Vec<Problem> {
+    if flows.len() > FLOWS_MAX {
+        return vec![Problem::new("flows", format!("more than {FLOWS_MAX} flows"))];
+    }
+    let mut problems = Vec::new();
+    let mut names = HashMap::new();
+    for (number, flow) in flows.iter().enumerate() {
+        let at = format!("flows[{number}]");
+        check_name(&flow.name, &format!("{at}.name"), &mut problems);
+        if let Some(first) = names.insert(flow.name.as_str(), number) {
+            let message = format!("`{}` is the name of `flows[{first}]` already", flow.name);
+            problems.push(Problem::new(format!("{at}.name"), message));
+        }
+        check_providers(&flow.matching, &format!("{at}.match"), providers, &mut problems);
+    }
+    problems.extend(Router::compile(flows).err().into_iter().flatten());
+    problems
+}
+
+/// A name is a metrics label and part of a header field, so it is kept plain.
+fn check_name(name: &str, at: &str, problems: &mut Vec<Problem>) {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+        let message = format!("a flow's name is 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`");
+        problems.push(Problem::new(at, message));
+    }
+}
+
+/// Providers have to exist, and one has to be on a host that the match names too.
+fn check_providers(config: &MatchConfig, at: &str, known: &[KnownProvider<'_>], problems: &mut Vec<Problem>) {
+    let hosts: Vec<HostPattern> =
+        config.host.iter().filter_map(|host| HostPattern::parse(host).ok()).collect();
+    let mut may_meet = false;
+    for (number, name) in config.provider.iter().enumerate() {
+        if name == OTHER_HOSTS {
+            may_meet = true;
+            continue;
+        }
+        let Some(provider) = known.iter().find(|provider| provider.name == name) else {
+            let at = place(&config.provider, &format!("{at}.provider"), number);
+            let problem = Problem::new(at, format!("no provider is called `{name}`"));
+            problems.push(problem.suggest(name, known.iter().map(|provider| provider.name)));
+            may_meet = true;
+            continue;
+        };
+        may_meet |= provider.host.is_none_or(|host| hosts.iter().any(|pattern| pattern.matches(host)));
+    }
+    let names_both = !config.provider.is_empty() && !config.host.is_empty();
+    if names_both && hosts.len() == config.host.len() && !may_meet {
+        let message =
+            "no provider that this match names is on a host that it names: the flow would match nothing";
+        problems.push(Problem::new(format!("{at}.host"), message));
+    }
+}
+
+/// What requests to hosts without a configured provider name as their provider.
+pub const OTHER_HOSTS: &str = "-";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+use serde_json::json;
+
+use super::*;
+
+const PROVIDERS: [KnownProvider<'_>; 2] = [
+    KnownProvider { name: "stripe", host: Some("api.stripe.com") },
+    KnownProvider { name: "maps", host: Some("maps.example") },
+];
+
+fn found(flows: serde_json::Value) -> Vec<String> {
+    let flows: Vec<FlowConfig> = serde_json::from_value(flows).unwrap();
+    let problems = problems(&flows, &PROVIDERS);
+    let words = |problem: Problem| match problem.suggestion {
+        Some(meant) => format!("{}: {} [{meant}]", problem.path, problem.message),
+        None => format!("{}: {}", problem.path, problem.message),
+    };
+    problems.into_iter().map(words).collect()
+}
+
+#[test]
+fn good_flows_have_no_problem() {
+    let none: [&str; 0] = [];
+    assert_eq!(found(json!([])), none);
+    assert_eq!(
+        found(json!([{ "name": "a" }, { "name": "b", "match": { "provider": ["stripe", "-"] } }])),
+        none
+    );
+    assert_eq!(
+        found(json!([{ "name": "a", "match": { "provider": "stripe", "host": "*.stripe.com" } }])),
+        none
+    );
+    assert_eq!(found(json!([{ "name": "a", "match": { "provider": "-", "host": "other.com" } }])), none);
+}
+
+#[test]
+fn a_name_is_plain_and_has_one_flow() {
+    assert_eq!(
+        found(json!([{ "name": "a" }, { "name": "b" }, { "name": "a" }])),
+        ["flows[2].name: `a` is the name of `flows[0]` already"]
+    );
+    for name in ["", "a b", "a\n", &"a".repeat(65)] {
+        let found = found(json!([{ "name": name }]));
+        assert_eq!(found, ["flows[0].name: a flow's name is 1 to 64 letters, digits, `-`, `_` and `.`"]);
+    }
+}
+
+#[test]
+fn a_provider_that_is_not_there_is_refused_with_what_was_meant() {
+    assert_eq!(
+        found(json!([{ "name": "a", "match": { "provider": ["maps", "strip"] } }])),
+        ["flows[0].match.provider[1]: no provider is called `strip` [stripe]"]
+    );
+}
+
+#[test]
+fn a_provider_and_a_host_that_never_meet_are_refused() {
+    assert_eq!(
+        found(json!([{ "name": "a", "match": { "provider": ["stripe", "maps"], "host": "*.other.com" } }])),
+        [
+            "flows[0].match.host: no provider that this match names is on a host that it names: the flow would match nothing"
+        ]
+    );
+}
+
+#[test]
+fn more_flows_than_allowed_are_refused() {
+    let flows: Vec<_> = (0..=10_000).map(|number| json!({ "name": number.to_string() })).collect();
+    assert_eq!(found(json!(flows)), ["flows: more than 10000 flows"]);
+}

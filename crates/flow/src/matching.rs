@@ -1,0 +1,363 @@
+//! Which exchanges a flow is for: the `match:` of a flow, compiled into predicates that are asked one after the other.
+//!
+//! [`Router`](crate::router::Router) finds the flows that match without asking each of them; here is what "match" means.
+
+mod any_of;
+mod host;
+mod path;
+mod sample;
+mod text;
+
+use std::collections::BTreeMap;
+
+use egret_config::Problem;
+use egret_http1::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::message::Request;
+
+pub use any_of::AnyOf;
+pub use sample::Percent;
+
+pub(crate) use host::{HostPattern, bare};
+use path::decode;
+pub(crate) use path::{PathPattern, Readings, SegmentPattern};
+use sample::Sample;
+use text::TextPattern;
+
+/// Which exchanges a flow is for. Every key that is given has to fit; a flow that gives none is for all exchanges. A list fits if
+/// one of its entries does.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MatchConfig {
+    /// Providers, by the names they have under `providers`; `-` is every host that is no configured provider's.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub provider: AnyOf,
+    /// Hosts that requests go to, without port: `api.example.com`, or `*.example.com` for every name below it.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub host: AnyOf,
+    /// Paths, relative to the provider's URL. A segment is literal or a `{parameter}`, which takes any one segment; `/*` at the end
+    /// takes whatever follows, nothing among it. Percent-encoding is undone before the comparison, and slashes in a row or at the
+    /// end make no difference. A path that providers read in several ways (`..`, `%2F`, `;x=1`) matches if one of them fits.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub path: AnyOf,
+    /// Methods, case-sensitive. Without this key all, HEAD and OPTIONS among them.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub method: AnyOf,
+    /// Query parameters and their values, both compared after decoding. `*` stands for anything, so that `*` alone asks for the
+    /// parameter to be there; `\*` is a star. Of a parameter that is there several times, one has to fit.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub query: BTreeMap<String, AnyOf>,
+    /// Header fields and their values, as under `query`. Case does not matter in names and does in values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub header: BTreeMap<String, AnyOf>,
+    /// Consumers, as `x-egret-consumer` names them; `*` stands for anything.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub consumer: AnyOf,
+    /// The share of exchanges, in percent, that the flow is for. Decided at random, once for each exchange.
+    #[serde(skip_serializing_if = "is_all")]
+    pub sample: Percent,
+}
+
+fn is_empty(any: &AnyOf) -> bool {
+    any.is_empty()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_all(share: &Percent) -> bool {
+    share.is_all()
+}
+
+/// What a flow is asked about.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The request.
+    pub request: &'a Request<'a>,
+    /// A number drawn at random for the exchange, the same each time the exchange is asked about.
+    pub roll: u64,
+}
+
+/// The first predicate that does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mismatch<'a> {
+    /// `provider`
+    Provider,
+    /// `host`
+    Host,
+    /// `path`
+    Path,
+    /// `method`
+    Method,
+    /// `query`, the parameter of that name.
+    Query(&'a str),
+    /// `header`, the field of that name.
+    Header(&'a str),
+    /// `consumer`
+    Consumer,
+    /// `sample`
+    Sample,
+}
+
+impl Mismatch<'_> {
+    /// In words for somebody who wonders why a flow with `config` is not for `request`.
+    pub fn in_words(self, config: &MatchConfig, request: &Request<'_>) -> String {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match self {
+            Self::Provider => {
+                format!("its provider is `{}`, not {}", request.provider, list(&config.provider))
+            }
+            Self::Host => format!("its host is `{}`, not {}", request.host, list(&config.host)),
+            Self::Path => format!("its path `{}` does not fit {}", text(request.path), list(&config.path)),
+            Self::Method => format!("its method is {}, not {}", text(request.method), list(&config.method)),
+            Self::Query(name) => {
+                let wanted = config.query.get(name).map(list).unwrap_or_default();
+                format!("no query parameter `{name}` has the value {wanted}")
+            }
+            Self::Header(name) => {
+                let wanted = config.header.get(name).map(list).unwrap_or_default();
+                format!("no header field `{name}` has the value {wanted}")
+            }
+            Self::Consumer => match request.consumer {
+                Some(consumer) => {
+                    format!("its consumer is `{}`, not {}", text(consumer), list(&config.consumer))
+                }
+                None => format!("it names no consumer, {} is asked for", list(&config.consumer)),
+            },
+            Self::Sample => format!("it is not among the sampled {} %", config.sample.get()),
+        }
+    }
+}
+
+/// The alternatives as a sentence names them.
+fn list(alternatives: &AnyOf) -> String {
+    const SHOWN_MAX: usize = 5;
+    let mut words: Vec<String> =
+        alternatives.iter().take(SHOWN_MAX).map(|word| format!("`{word}`")).collect();
+    if alternatives.len() > SHOWN_MAX {
+        words.push(format!("{} more", alternatives.len() - SHOWN_MAX));
+    }
+    match words.split_last() {
+        Some((last, front)) if !front.is_empty() => format!("{} or {last}", front.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// A compiled [`MatchConfig`].
+#[derive(Debug)]
+pub(crate) struct Matcher {
+    pub providers: Box<[Box<str>]>,
+    pub hosts: Box<[HostPattern]>,
+    pub paths: Box<[PathPattern]>,
+    methods: Option<Methods>,
+    query: Box<[Named]>,
+    headers: Box<[Named]>,
+    consumers: Box<[TextPattern]>,
+    sample: Option<Sample>,
+}
+
+/// A name, and patterns of which one has to fit its value.
+#[derive(Debug)]
+struct Named {
+    name: Box<str>,
+    values: Box<[TextPattern]>,
+}
+
+/// A set of methods.
+#[derive(Debug, Default)]
+struct Methods {
+    /// A bit for each method that has a name of its own.
+    known: u16,
+    others: Vec<Box<[u8]>>,
+}
+
+impl Methods {
+    fn contains(&self, name: &[u8]) -> bool {
+        match Method::of(name) {
+            Method::Other => self.others.iter().any(|other| **other == *name),
+            method => self.known & 1 << method.index() != 0,
+        }
+    }
+}
+
+impl Matcher {
+    /// Compiles the match of the flow `name`; `at` is where in the config it stands.
+    pub fn compile(config: &MatchConfig, name: &str, at: &str) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let matcher = Self {
+            providers: config.provider.iter().map(|name| name.as_str().into()).collect(),
+            hosts: each(&config.host, &format!("{at}.host"), &mut problems, HostPattern::parse),
+            paths: each(&config.path, &format!("{at}.path"), &mut problems, PathPattern::parse),
+            methods: methods(&config.method, &format!("{at}.method"), &mut problems),
+            query: named(&config.query, &format!("{at}.query"), &mut problems, |_| Ok(())),
+            headers: named(&config.header, &format!("{at}.header"), &mut problems, check_field_name),
+            consumers: each(&config.consumer, &format!("{at}.consumer"), &mut problems, TextPattern::parse),
+            sample: (!config.sample.is_all()).then(|| Sample::new(config.sample, name)),
+        };
+        if problems.is_empty() { Ok(matcher) } else { Err(problems) }
+    }
+
+    /// The first predicate that does not fit, asked in the order in which the config's reference lists them. `readings` are those
+    /// of the request's path.
+    pub fn mismatch(&self, question: Question<'_>, readings: &Readings) -> Option<Mismatch<'_>> {
+        let request = question.request;
+        if !self.providers.is_empty() && !self.providers.iter().any(|name| **name == *request.provider) {
+            return Some(Mismatch::Provider);
+        }
+        if !self.has_host(request) {
+            return Some(Mismatch::Host);
+        }
+        if !self.paths.is_empty() && self.capture(readings).is_none() {
+            return Some(Mismatch::Path);
+        }
+        self.mismatch_of_rest(question)
+    }
+
+    /// Which pattern fits which reading of the path: the first pattern, in the first reading that it fits.
+    pub fn capture(&self, readings: &Readings) -> Option<(usize, usize)> {
+        let fits = |pattern: &PathPattern| {
+            (0..readings.count())
+                .find(|reading| pattern.matches(readings.segments(*reading), readings.text()))
+        };
+        self.paths.iter().enumerate().find_map(|(at, pattern)| Some((at, fits(pattern)?)))
+    }
+
+    /// Whether the host fits, if that is asked for.
+    pub fn has_host(&self, request: &Request<'_>) -> bool {
+        self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.matches(bare(request.host)))
+    }
+
+    /// The first predicate that does not fit, of those that the router has no index for.
+    pub fn mismatch_of_rest(&self, question: Question<'_>) -> Option<Mismatch<'_>> {
+        let request = question.request;
+        if self.methods.as_ref().is_some_and(|methods| !methods.contains(request.method)) {
+            return Some(Mismatch::Method);
+        }
+        if let Some(named) = self.query.iter().find(|named| !named.fits_query(request)) {
+            return Some(Mismatch::Query(&named.name));
+        }
+        if let Some(named) = self.headers.iter().find(|named| !named.fits_header(request)) {
+            return Some(Mismatch::Header(&named.name));
+        }
+        let fits_consumer = |consumer: &[u8]| self.consumers.iter().any(|pattern| pattern.matches(consumer));
+        if !self.consumers.is_empty() && !request.consumer.is_some_and(fits_consumer) {
+            return Some(Mismatch::Consumer);
+        }
+        if self.sample.is_some_and(|sample| !sample.takes(question.roll)) {
+            return Some(Mismatch::Sample);
+        }
+        None
+    }
+}
+
+impl Named {
+    fn fits_header(&self, request: &Request<'_>) -> bool {
+        request.fields.all(self.name.as_bytes()).any(|value| self.fits(value))
+    }
+
+    fn fits_query(&self, request: &Request<'_>) -> bool {
+        request.parameters().any(|(name, value)| {
+            with_decoded(name, |name| name == self.name.as_bytes())
+                && with_decoded(value, |value| self.fits(value))
+        })
+    }
+
+    fn fits(&self, value: &[u8]) -> bool {
+        self.values.iter().any(|pattern| pattern.matches(value))
+    }
+}
+
+/// Longer values of query parameters are decoded into memory that is asked for.
+const VALUE_BYTES_INLINE: usize = 256;
+
+/// Decodes as forms do (`+` is a space), where there is something to decode.
+fn with_decoded(bytes: &[u8], ask: impl FnOnce(&[u8]) -> bool) -> bool {
+    if memchr::memchr2(b'%', b'+', bytes).is_none() {
+        return ask(bytes);
+    }
+    let mut decoded = SmallVec::<[u8; VALUE_BYTES_INLINE]>::new();
+    for (at, part) in bytes.split(|byte| *byte == b'+').enumerate() {
+        if at > 0 {
+            decoded.push(b' ');
+        }
+        decode(part, |part| decoded.extend_from_slice(part));
+    }
+    ask(&decoded)
+}
+
+/// Parses each alternative; what cannot be parsed is a problem at its place.
+fn each<T>(
+    texts: &AnyOf,
+    at: &str,
+    problems: &mut Vec<Problem>,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Box<[T]> {
+    let mut parsed = Vec::with_capacity(texts.len());
+    for (number, text) in texts.iter().enumerate() {
+        match parse(text) {
+            Ok(value) => parsed.push(value),
+            Err(message) => problems.push(Problem::new(place(texts, at, number), message)),
+        }
+    }
+    parsed.into()
+}
+
+/// Where an alternative stands: a single one may have been written without a list.
+pub(crate) fn place(texts: &AnyOf, at: &str, number: usize) -> String {
+    if texts.len() == 1 { at.to_owned() } else { format!("{at}[{number}]") }
+}
+
+fn named(
+    config: &BTreeMap<String, AnyOf>,
+    at: &str,
+    problems: &mut Vec<Problem>,
+    check_name: impl Fn(&str) -> Result<(), String>,
+) -> Box<[Named]> {
+    let mut compiled = Vec::with_capacity(config.len());
+    for (name, values) in config {
+        let at = format!("{at}.{name}");
+        if let Err(message) = check_name(name) {
+            problems.push(Problem::new(at.clone(), message));
+        }
+        compiled.push(Named {
+            name: name.as_str().into(),
+            values: each(values, &at, problems, TextPattern::parse),
+        });
+    }
+    compiled.into()
+}
+
+fn methods(config: &AnyOf, at: &str, problems: &mut Vec<Problem>) -> Option<Methods> {
+    let mut methods = Methods::default();
+    for (number, name) in config.iter().enumerate() {
+        let upper = name.to_ascii_uppercase();
+        match (Method::of(name.as_bytes()), Method::of(upper.as_bytes())) {
+            (Method::Other, Method::Other) if is_token(name) => methods.others.push(name.as_bytes().into()),
+            (Method::Other, Method::Other) => {
+                let message =
+                    format!("`{name}` is not a method: a method is letters, digits and `-`, like `GET`");
+                problems.push(Problem::new(place(config, at, number), message));
+            }
+            (Method::Other, meant) => {
+                let message = format!("methods are case-sensitive: `{name}` is not {}", meant.name());
+                problems.push(Problem::new(place(config, at, number), message).suggest(name, [meant.name()]));
+            }
+            (method, _) => methods.known |= 1 << method.index(),
+        }
+    }
+    (!config.is_empty()).then_some(methods)
+}
+
+fn check_field_name(name: &str) -> Result<(), String> {
+    if is_token(name) { Ok(()) } else { Err(format!("`{name}` cannot be the name of a header field")) }
+}
+
+/// A token of RFC 9110 §5.6.2.
+pub(crate) fn is_token(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Patterns for hosts: a name, `*.example.com`, or an address.
+
+use std::net::IpAddr;
+
+/// A pattern for hosts, in lower case.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum HostPattern {
+    /// This host alone.
+    Exactly(Box<str>),
+    /// Every name below this one, at any depth; not itself. Kept without the star and its dot.
+    Below(Box<str>),
+}
+
+impl HostPattern {
+    /// Reads a pattern; the error says what is wrong.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let lower = text.to_ascii_lowercase();
+        let bare = lower.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&lower);
+        if let Ok(address) = bare.parse::<IpAddr>() {
+            return Ok(Self::Exactly(address.to_string().into()));
+        }
+        let (is_below, name) = match lower.strip_prefix("*.") {
+            Some(rest) => (true, rest),
+            None => (false, lower.as_str()),
+        };
+        let name = name.strip_suffix('.').unwrap_or(name);
+        check_name(name).map_err(|why| format!("`{text}` is not a host: {why}"))?;
+        Ok(if is_below { Self::Below(name.into()) } else { Self::Exactly(name.into()) })
+    }
+
+    /// Whether `host`, in lower case and without port, trailing dot and brackets, is what the pattern says.
+    pub fn matches(&self, host: &str) -> bool {
+        match self {
+            Self::Exactly(name) => **name == *host,
+            Self::Below(name) => {
+                host.strip_suffix(&**name).is_some_and(|front| front.len() > 1 && front.ends_with('.'))
+            }
+        }
+    }
+}
+
+/// A request's host as patterns are compared with it: an IPv6 address without its brackets.
+pub(crate) fn bare(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
+}
+
+fn check_name(name: &str) -> Result<(), &'static str> {
+    if name.contains("://") || name.contains('/') {
+        return Err("write the host alone, without scheme and path");
+    }
+    if name.contains(':') {
+        return Err("write it without a port");
+    }
+    if name.contains('*') {
+        return Err("a star stands only at its start, for whole labels: `*.example.com`");
+    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_plain);
+    if name.len() > 253 || !name.split('.').all(is_label) {
+        return Err(
+            "a name is labels of letters, digits, `-` and `_` with dots between them, at most 253 bytes",
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_compared_whole_and_without_case() {
+        for (pattern, good, bad) in [
+            ("API.Stripe.com.", &["api.stripe.com"][..], &["stripe.com", "x.api.stripe.com"][..]),
+            (
+                "*.stripe.com",
+                &["api.stripe.com", "a.b.stripe.com"],
+                &["stripe.com", ".stripe.com", "evilstripe.com"],
+            ),
+            ("127.0.0.1", &["127.0.0.1"], &["127.0.0.2"]),
+            ("[2001:DB8::0:1]", &["2001:db8::1"], &["2001:db8::2"]),
+        ] {
+            let pattern = HostPattern::parse(pattern).unwrap();
+            assert!(good.iter().all(|host| pattern.matches(host)), "{pattern:?}");
+            assert!(!bad.iter().any(|host| pattern.matches(host)), "{pattern:?}");
+        }
+        assert_eq!(bare("[::1]"), "::1");
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused_with_what_to_write() {
+        for (text, message) in [
+            ("https://api.stripe.com", "without scheme"),
+            ("api.stripe.com:443", "without a port"),
+            ("api.*.com", "only at its start"),
+            ("*", "only at its start"),
+            ("", "a name is labels"),
+            ("a..b", "a name is labels"),
+            ("a b", "a name is labels"),
+        ] {
+            assert!(HostPattern::parse(text).unwrap_err().contains(message), "{text}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A share of exchanges, decided the same way each time one exchange is asked about.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A share in percent, from 0 to 100.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Percent(f64);
+
+impl Percent {
+    /// All of it.
+    pub const ALL: Self = Self(100.0);
+
+    /// `number` in a hundred, where that is a share.
+    pub fn new(number: f64) -> Option<Self> {
+        (0.0..=100.0).contains(&number).then_some(Self(number))
+    }
+
+    /// In a hundred.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
+    /// Whether it is everything.
+    pub fn is_all(self) -> bool {
+        self.0 >= 100.0
+    }
+}
+
+impl Default for Percent {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl de::Visitor<'_> for Visitor {
+            type Value = Percent;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a percentage from 0 to 100, like `10` or `0.5`")
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Percent, E> {
+                Percent::new(number).ok_or_else(|| E::invalid_value(de::Unexpected::Float(number), &self))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Percent, E> {
+                let share = u8::try_from(number).ok().and_then(|number| Percent::new(number.into()));
+                share.ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &self))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Percent, E> {
+                let share = u8::try_from(number).ok().and_then(|number| Percent::new(number.into()));
+                share.ok_or_else(|| E::invalid_value(de::Unexpected::Signed(number), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl Serialize for Percent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
+
+impl JsonSchema for Percent {
+    fn schema_name() -> Cow<'static, str> {
+        "Percent".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "number", "minimum": 0, "maximum": 100, "description": "A percentage." })
+    }
+}
+
+/// Which exchanges belong to a share. Each flow has its own, so that two flows of 10 % do not always meet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// Of what distinguishes this share from others.
+    salt: u64,
+    /// Of each 2^32 exchanges, those that belong.
+    threshold: u64,
+}
+
+impl Sample {
+    /// `share` of all exchanges; shares with different names are independent of each other.
+    pub fn new(share: Percent, name: &str) -> Self {
+        const WHOLE: f64 = 4_294_967_296.0;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a percentage of 2^32 is positive and fits"
+        )]
+        let threshold = (share.0 / 100.0 * WHOLE).round() as u64;
+        // FNV-1a: the same on every machine and in every version, so that a seed tells what is sampled.
+        let salt = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self { salt, threshold }
+    }
+
+    /// Whether the exchange with that random number belongs.
+    pub fn takes(self, roll: u64) -> bool {
+        mixed(roll ^ self.salt) >> 32 < self.threshold
+    }
+}
+
+/// The finaliser of `SplitMix64`: each bit of the result depends on all bits of the number.
+fn mixed(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(share: f64, name: &str) -> Vec<bool> {
+        let sample = Sample::new(Percent::new(share).unwrap(), name);
+        (0..100_000).map(|roll| sample.takes(roll)).collect()
+    }
+
+    fn count(taken: impl IntoIterator<Item = bool>) -> usize {
+        taken.into_iter().filter(|taken| *taken).count()
+    }
+
+    #[test]
+    fn a_share_is_what_it_says() {
+        assert_eq!(count(taken(0.0, "a")), 0);
+        assert_eq!(count(taken(100.0, "a")), 100_000);
+        for (share, expected) in [(10.0, 10_000), (0.5, 500), (75.0, 75_000)] {
+            let off = count(taken(share, "a")).abs_diff(expected);
+            assert!(off < 600, "{share} % is off by {off}");
+        }
+    }
+
+    #[test]
+    fn shares_of_different_flows_are_independent() {
+        let both = taken(10.0, "a").into_iter().zip(taken(10.0, "b")).map(|(a, b)| a && b);
+        assert!(count(both).abs_diff(1_000) < 150);
+    }
+
+    #[test]
+    fn only_percentages_are_read() {
+        for (json, expected) in
+            [("10", Some(10.0)), ("0.5", Some(0.5)), ("101", None), ("-1", None), ("1e400", None)]
+        {
+            assert_eq!(serde_json::from_str::<Percent>(json).ok().map(Percent::get), expected, "{json}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Patterns for values of fields and query parameters: a text in which `*` stands for anything.
+
+use memchr::memmem;
+
+/// Longer patterns are refused.
+const PATTERN_BYTES_MAX: usize = 1024;
+
+/// A text in which each `*` stands for any bytes, none among them; `\*` is a star and `\\` a backslash. Compared byte by byte, case
+/// and all, in time that grows with pattern and value together, whatever they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TextPattern {
+    /// What stands between the stars: one part more than there are stars.
+    parts: Box<[Box<[u8]>]>,
+}
+
+impl TextPattern {
+    /// Reads a pattern; the error says what is wrong.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(format!("longer than {PATTERN_BYTES_MAX} bytes"));
+        }
+        let mut parts = vec![Vec::new()];
+        let mut bytes = text.bytes();
+        while let Some(byte) = bytes.next() {
+            let literal = match byte {
+                b'*' => {
+                    parts.push(Vec::new());
+                    continue;
+                }
+                b'\\' => match bytes.next() {
+                    Some(escaped @ (b'*' | b'\\')) => escaped,
+                    _ => {
+                        return Err(
+                            r"a backslash stands before `*` or another backslash: `\*`, `\\`".to_owned()
+                        );
+                    }
+                },
+                byte => byte,
+            };
+            if let Some(part) = parts.last_mut() {
+                part.push(literal);
+            }
+        }
+        Ok(Self { parts: parts.into_iter().map(Vec::into_boxed_slice).collect() })
+    }
+
+    /// Whether `value` is what the pattern says.
+    pub fn matches(&self, value: &[u8]) -> bool {
+        let [first, middle @ .., last] = &*self.parts else {
+            return self.parts.first().is_some_and(|only| **only == *value);
+        };
+        let Some(rest) = value.strip_prefix(&**first) else { return false };
+        let Some(mut rest) = rest.strip_suffix(&**last) else { return false };
+        for part in middle {
+            match memmem::find(rest, part) {
+                Some(at) => rest = &rest[at + part.len()..],
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn matches(pattern: &str, value: &str) -> bool {
+        TextPattern::parse(pattern).unwrap().matches(value.as_bytes())
+    }
+
+    #[test]
+    fn a_star_stands_for_anything_even_nothing() {
+        for (pattern, good, bad) in [
+            ("a", &["a"][..], &["", "A", "aa"][..]),
+            ("", &[""], &["a"]),
+            ("*", &["", "a"], &[]),
+            ("a*", &["a", "ab"], &["", "ba"]),
+            ("*a", &["a", "ba"], &["ab"]),
+            ("a*b*c", &["abc", "axbxc", "abbcc"], &["acb", "ac", "abcd"]),
+            ("a*a", &["aa", "aba"], &["a"]),
+            (r"\*", &["*"], &["a", r"\*"]),
+            (r"a\\*", &[r"a\", r"a\b"], &["a"]),
+        ] {
+            assert!(good.iter().all(|value| matches(pattern, value)), "{pattern}");
+            assert!(!bad.iter().any(|value| matches(pattern, value)), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_backslash_that_escapes_nothing_is_refused() {
+        for pattern in [r"\", r"\d", r"a\"] {
+            assert!(TextPattern::parse(pattern).unwrap_err().contains("backslash"), "{pattern}");
+        }
+        assert!(TextPattern::parse(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
+    }
+
+    /// The textbook's definition: a star takes nothing, or one byte and then again.
+    fn slow(pattern: &[u8], value: &[u8]) -> bool {
+        match (pattern, value) {
+            ([], []) => true,
+            ([b'*', rest @ ..], _) => slow(rest, value) || (!value.is_empty() && slow(pattern, &value[1..])),
+            ([byte, rest @ ..], [first, others @ ..]) => byte == first && slow(rest, others),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_pattern_agrees_with_its_definition(pattern in "[ab*]{0,8}", value in "[ab]{0,10}") {
+            prop_assert_eq!(matches(&pattern, &value), slow(pattern.as_bytes(), value.as_bytes()));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Finds the flows that are for an exchange, at a cost that does not grow with the number of flows.
+//!
+//! Flows are filed under what they ask for first: a provider, a host, or neither; and there under their paths, in a tree of
+//! segments. A search goes down the few branches that fit, and asks only the flows found there for the rest of their match.
+
+mod tree;
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use egret_config::Problem;
+
+use crate::config::FlowConfig;
+use crate::matching::{HostPattern, Matcher, PathPattern, Question, Readings, bare};
+use tree::{Filed, Forest, Root, ShortHasher};
+
+pub use crate::matching::Mismatch;
+
+/// All flows, compiled for being searched.
+#[derive(Debug, Default)]
+pub struct Router {
+    flows: Box<[Matcher]>,
+    forest: Forest,
+    /// Where flows are filed that name neither provider nor host.
+    everywhere: Option<Root>,
+    by_provider: Index,
+    by_host: Index,
+    /// By what stands after the star and its dot.
+    by_parent_host: Index,
+}
+
+type Index = HashMap<Box<str>, Root, BuildHasherDefault<ShortHasher>>;
+
+/// What the flows of a config may multiply to: providers or hosts, times paths, of all of them.
+const FILED_MAX: usize = 200_000;
+
+impl Router {
+    /// Compiles the matches of `flows`.
+    pub fn compile(flows: &[FlowConfig]) -> Result<Self, Vec<Problem>> {
+        let mut matchers = Vec::with_capacity(flows.len());
+        let mut problems = Vec::new();
+        let mut filed = 0_usize;
+        for (number, flow) in flows.iter().enumerate() {
+            let at = format!("flows[{number}].match");
+            match Matcher::compile(&flow.matching, &flow.name, &at) {
+                Ok(matcher) => {
+                    filed += places(&matcher) * matcher.paths.len().max(1);
+                    matchers.push(matcher);
+                }
+                Err(found) => problems.extend(found),
+            }
+            if filed > FILED_MAX {
+                let message = format!("providers or hosts times paths come to more than {FILED_MAX}");
+                problems.push(Problem::new(at, message));
+                break;
+            }
+        }
+        if problems.is_empty() { Ok(Self::of(matchers)) } else { Err(problems) }
+    }
+
+    fn of(flows: Vec<Matcher>) -> Self {
+        let mut router = Self::default();
+        for (flow, matcher) in (0..).zip(&flows) {
+            router.file(flow, matcher);
+        }
+        router.flows = flows.into();
+        router
+    }
+
+    /// Files a flow under the providers it names; else under the hosts; else everywhere.
+    fn file(&mut self, flow: u32, matcher: &Matcher) {
+        let forest = &mut self.forest;
+        for name in &matcher.providers {
+            let root = self.by_provider.entry(name.clone()).or_default();
+            forest.file(root, flow, &matcher.paths);
+        }
+        if !matcher.providers.is_empty() {
+            return;
+        }
+        for host in &matcher.hosts {
+            let (index, name) = match host {
+                HostPattern::Exactly(name) => (&mut self.by_host, name),
+                HostPattern::Below(name) => (&mut self.by_parent_host, name),
+            };
+            let root = index.entry(name.clone()).or_default();
+            forest.file(root, flow, &matcher.paths);
+        }
+        if matcher.hosts.is_empty() {
+            let root = self.everywhere.get_or_insert_default();
+            forest.file(root, flow, &matcher.paths);
+        }
+    }
+
+    /// Whether there is no flow at all.
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    /// How many flows there are.
+    pub fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Finds all flows that match, in the order in which the config has them. Allocates nothing once `matches` has been used.
+    pub fn find(&self, question: Question<'_>, matches: &mut Matches) {
+        matches.clear();
+        if self.flows.is_empty() {
+            return;
+        }
+        self.gather(question, matches);
+        let Matches { found, .. } = matches;
+        // A flow that is filed in several places may have been found in each: its first pattern counts.
+        found.sort_unstable();
+        found.dedup_by_key(|found| found.flow);
+        found.retain(|found| {
+            let matcher = &self.flows[found.flow as usize];
+            // What is filed under hosts has been found by its host.
+            let has_host = matcher.providers.is_empty() || matcher.has_host(question.request);
+            has_host && matcher.mismatch_of_rest(question).is_none()
+        });
+    }
+
+    /// Finds the flows whose provider or host, and path, fit.
+    fn gather(&self, question: Question<'_>, matches: &mut Matches) {
+        let request = question.request;
+        let Matches { readings, found } = matches;
+        let mut visit = |root: &Root| {
+            found.extend(root.pathless.iter().map(|flow| Filed { flow: *flow, pattern: 0, reading: 0 }));
+            if let Some(trunk) = root.trunk {
+                if readings.count() == 0 {
+                    readings.read(request.path);
+                }
+                for reading in 0..readings.count() {
+                    self.forest.search(trunk, readings, reading, found);
+                }
+            }
+        };
+        if let Some(root) = &self.everywhere {
+            visit(root);
+        }
+        if let Some(root) = get(&self.by_provider, request.provider) {
+            visit(root);
+        }
+        if self.by_host.is_empty() && self.by_parent_host.is_empty() {
+            return;
+        }
+        let host = bare(request.host);
+        if let Some(root) = get(&self.by_host, host) {
+            visit(root);
+        }
+        if self.by_parent_host.is_empty() {
+            return;
+        }
+        for (dot, _) in host.match_indices('.').filter(|(dot, _)| *dot > 0) {
+            if let Some(root) = get(&self.by_parent_host, &host[dot + 1..]) {
+                visit(root);
+            }
+        }
+    }
+
+    /// Why the flow of that number does not match; none if it does, or there is no such flow. Asks that flow alone, so that
+    /// somebody who wonders can be told.
+    pub fn mismatch(&self, flow: usize, question: Question<'_>) -> Option<Mismatch<'_>> {
+        let mut readings = Readings::default();
+        readings.read(question.request.path);
+        self.flows.get(flow)?.mismatch(question, &readings)
+    }
+
+    /// The parameters that the path of a match gives, as name and value with percent-encoding undone, in the order of the path.
+    pub fn parameters<'a>(
+        &'a self,
+        found: Match,
+        matches: &'a Matches,
+    ) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
+        let Filed { flow, pattern, reading } = found.0;
+        let pattern = self.flows.get(flow as usize).and_then(|matcher| matcher.paths.get(pattern as usize));
+        let segments = matches.readings.segments(reading as usize);
+        let text = matches.readings.text();
+        let parameters = pattern.into_iter().flat_map(PathPattern::parameters);
+        parameters.filter_map(move |(at, name)| Some((name, segments.get(at)?.of(text))))
+    }
+}
+
+fn places(matcher: &Matcher) -> usize {
+    let places = if matcher.providers.is_empty() { matcher.hosts.len() } else { matcher.providers.len() };
+    places.max(1)
+}
+
+fn get<'a>(index: &'a Index, name: &str) -> Option<&'a Root> {
+    if index.is_empty() { None } else { index.get(name) }
+}
+
+/// The flows that were found for one exchange, and what their paths captured. Kept and reused, so that nothing is allocated.
+#[derive(Debug, Default)]
+pub struct Matches {
+    found: Vec<Filed>,
+    readings: Readings,
+}
+
+/// A flow that matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Match(Filed);
+
+impl Match {
+    /// The number of the flow in the config, from 0.
+    pub fn flow(self) -> usize {
+        self.0.flow as usize
+    }
+}
+
+impl Matches {
+    /// Forgets the exchange and keeps the memory, within bounds.
+    pub fn clear(&mut self) {
+        self.found.clear();
+        self.readings.clear();
+    }
+
+    /// Whether no flow matches.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// The flows that match, in the order in which the config has them.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Match> + ExactSizeIterator + '_ {
+        self.found.iter().map(|found| Match(*found))
+    }
+}
+
+#[cfg(test)]
+mod tests;
