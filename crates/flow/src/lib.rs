@@ -6,6 +6,7 @@
 pub mod config;
 pub mod matching;
 pub mod message;
+pub mod quota;
 pub mod router;
 
 #[cfg(test)]

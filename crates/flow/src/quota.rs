@@ -1,0 +1,622 @@
+//! Quotas: named allowances that remedies draw from.
+//!
+//! A quota counts by group. What one group has used stands behind a lock of its own that is held for one decision. A call that
+//! draws from a quota with ancestors locks the group it is in, then those above it, child before parent, always in this order;
+//! it charges all of them or none while it holds them all, so that no other call ever sees half of it.
+//!
+//! Nothing here reads a clock. Whoever calls tells the time, all of them by one clock; see [`Quota::take`] for what happens when it
+//! is set.
+
+mod calendar;
+mod config;
+mod group;
+mod groups;
+mod learn;
+mod meter;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, MutexGuard};
+use std::task::Waker;
+use std::time::Duration;
+
+use egret_config::Problem;
+use egret_store::Timestamp;
+use smallvec::SmallVec;
+
+use calendar::Calendar;
+use group::{Group, State};
+use groups::Groups;
+use meter::{Refill, Rule, Schedule, Stage};
+
+pub use config::{
+    CostConfig, GroupBy, LearnConfig, LearnFrom, LearnHeaders, OnStoreError, Percent, Period, QuotaConfig,
+    QuotaConfigs, QuotaKind, RenewalConfig, ShareDefault, SharesConfig, SpilloverConfig, StoreKind,
+    WindowStart, validate,
+};
+pub use learn::Learned;
+
+/// Groups that one call draws from without an allocation: a quota, a parent, and the rest of one with shares.
+type Few<T> = SmallVec<[T; 3]>;
+
+/// The quotas of a config, compiled.
+#[derive(Debug, Default)]
+pub struct Quotas {
+    by_name: BTreeMap<String, Arc<Quota>>,
+}
+
+impl Quotas {
+    /// Compiles the quotas that have nothing wrong with them; what is wrong with the others goes to `problems`.
+    ///
+    /// A quota of `previous` that has the same name and counts in the same way keeps its counts: only `limit`, `burst`, `shares`,
+    /// `parent`, `spillover`, `cost`, `groups_max`, and what a failing store does, can change without it beginning anew.
+    pub fn compile(configs: &QuotaConfigs, previous: Option<&Self>, problems: &mut Vec<Problem>) -> Self {
+        let wrong = validate(configs);
+        let is_good = |name: &str| {
+            let path = format!("quotas.{name}");
+            let is_its = |rest: &str| rest.is_empty() || rest.starts_with('.');
+            !wrong.iter().any(|problem| problem.path.strip_prefix(&path).is_some_and(is_its))
+        };
+        let mut quotas = Self::default();
+        for (name, config) in configs {
+            quotas.compile_one(name, config, configs, previous, &is_good);
+        }
+        problems.extend(wrong);
+        quotas
+    }
+
+    /// Compiles a quota, those above it first. Their line is not longer than allowed and no circle, or it is not good.
+    fn compile_one(
+        &mut self,
+        name: &str,
+        config: &QuotaConfig,
+        configs: &QuotaConfigs,
+        previous: Option<&Self>,
+        is_good: &dyn Fn(&str) -> bool,
+    ) -> Option<Arc<Quota>> {
+        if let Some(quota) = self.by_name.get(name) {
+            return Some(quota.clone());
+        }
+        if !is_good(name) {
+            return None;
+        }
+        let parent = match &config.parent {
+            Some(parent) => {
+                Some(self.compile_one(parent, configs.get(parent)?, configs, previous, is_good)?)
+            }
+            None => None,
+        };
+        let before = previous.and_then(|previous| previous.by_name.get(name));
+        let quota = Arc::new(Quota::new(name, config, parent, before)?);
+        self.by_name.insert(name.to_owned(), quota.clone());
+        Some(quota)
+    }
+
+    /// The quota of that name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Quota>> {
+        self.by_name.get(name)
+    }
+
+    /// All quotas, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Quota>> {
+        self.by_name.values()
+    }
+}
+
+/// A named allowance.
+#[derive(Debug)]
+pub struct Quota {
+    name: Arc<str>,
+    config: QuotaConfig,
+    parent: Option<Arc<Quota>>,
+    rule: Rule,
+    counts: Counts,
+}
+
+/// What a quota has counted: kept when its config changes and still counts in the same way.
+#[derive(Debug)]
+struct Counts {
+    /// All calls of a quota without groups.
+    whole: Arc<Group>,
+    /// Groups with a share of their own.
+    listed: HashMap<Box<[u8]>, Arc<Group>>,
+    /// What all groups without a share of their own use together.
+    rest: Arc<Group>,
+    others: Arc<Groups>,
+}
+
+impl Quota {
+    /// `None` for a config that [`validate`] finds wrong.
+    fn new(
+        name: &str,
+        config: &QuotaConfig,
+        parent: Option<Arc<Self>>,
+        before: Option<&Arc<Self>>,
+    ) -> Option<Self> {
+        let rule = rule(config)?;
+        let before = before.filter(|before| before.counts_like(config)).map(|before| &before.counts);
+        let counts = Counts::new(config, &rule, before);
+        let quota = Self { name: name.into(), config: config.clone(), parent, rule, counts };
+        quota.set_rules();
+        Some(quota)
+    }
+
+    /// Whether what this quota has counted means the same under another config.
+    fn counts_like(&self, config: &QuotaConfig) -> bool {
+        let now = &self.config;
+        let grouped_alike =
+            now.group_by == config.group_by && now.shares.is_some() == config.shares.is_some();
+        let timed_alike = (now.kind, now.window, now.starts) == (config.kind, config.window, config.starts);
+        grouped_alike
+            && timed_alike
+            && (now.period, &now.renews, now.store) == (config.period, &config.renews, config.store)
+    }
+
+    /// Has every group go on by this quota's limits.
+    fn set_rules(&self) {
+        let set = |group: &Group, rule: Rule| group.free(|state| state.meter.set_rule(rule));
+        set(&self.counts.whole, self.rule.clone());
+        let Some(shares) = &self.config.shares else {
+            return self.counts.others.each(|group| set(group, self.rule.clone()));
+        };
+        for (name, group) in &self.counts.listed {
+            let share = std::str::from_utf8(name).ok().and_then(|name| shares.groups.get(name));
+            set(group, part(&self.rule, share.map_or(0, |share| share.of(self.rule.limit))));
+        }
+        set(&self.counts.rest, part(&self.rule, shares.rest_of(self.rule.limit)));
+        self.counts.others.each(|group| set(group, self.rule_of_other()));
+    }
+
+    /// The rule of a group that has no share of its own.
+    fn rule_of_other(&self) -> Rule {
+        match self.config.shares.as_ref().map(|shares| shares.default) {
+            Some(ShareDefault::Share(share)) => part(&self.rule, share.of(self.rule.limit)),
+            _ => self.rule.clone(),
+        }
+    }
+
+    /// The quota's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The quota's config.
+    pub fn config(&self) -> &QuotaConfig {
+        &self.config
+    }
+
+    /// The quota that is drawn from together with this one.
+    pub fn parent(&self) -> Option<&Arc<Self>> {
+        self.parent.as_ref()
+    }
+
+    /// This quota, its parent, and so on: the order in which a call names its groups.
+    pub fn lineage(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |quota| quota.parent.as_deref())
+    }
+
+    /// Takes `cost` units from this quota and all above it, or from none of them.
+    ///
+    /// `names` has the group that the call belongs to for each quota of [`lineage`](Self::lineage); a missing or an empty name is
+    /// the group of the calls that have none, and what stands for a quota without `group_by` is not looked at.
+    ///
+    /// Times need not come in order. One that is more than a second behind the latest seen means that the clock was set back:
+    /// what is counted then moves with it. A clock that was set forward cannot be told from time that passed.
+    pub fn take(&self, now: Timestamp, names: &[&[u8]], cost: u64) -> Result<Grant, Refusal> {
+        let seats = self.seats(now, names)?;
+        let mut states: Few<MutexGuard<'_, State>> = SmallVec::new();
+        let mut refusal: Option<Refusal> = None;
+        for seat in &seats {
+            let mut state = seat.group.lock();
+            state.advance(now);
+            if let Some((why, retry_at)) = state.refuses(cost) {
+                let is_worse =
+                    refusal.as_ref().is_none_or(|worst| (worst.why, worst.retry_at) < (why, retry_at));
+                if is_worse {
+                    refusal = Some(Refusal { quota: seat.quota.name.clone(), why, retry_at });
+                }
+            }
+            states.push(state);
+        }
+        if let Some(refusal) = refusal {
+            return Err(refusal);
+        }
+        for state in &mut states {
+            state.meter.take(cost);
+        }
+        drop(states);
+        let hold = |seat: Seat<'_>| Hold {
+            group: seat.group,
+            level: seat.level,
+            units: cost,
+            stage: Stage::Transit,
+        };
+        Ok(Grant { holds: seats.into_iter().map(hold).collect() })
+    }
+
+    /// The earliest time at which a call of `cost` units could be granted if `ahead` units were taken before it. It may turn out
+    /// later, since calls under way still hold units. `None` where no time can be told: slots come free when a call ends.
+    pub fn when(&self, now: Timestamp, names: &[&[u8]], cost: u64, ahead: u64) -> Option<Timestamp> {
+        let mut when = now;
+        for seat in self.seats(now, names).ok()? {
+            let mut state = seat.group.lock();
+            state.advance(now);
+            if cost > state.meter.rule().most() {
+                return None;
+            }
+            when = when.max(state.when(cost.saturating_add(ahead))?);
+        }
+        Some(when)
+    }
+
+    /// Has `waker` woken once when units come free other than by time: a call ends that held a slot, or is not made after all, or
+    /// turns out cheaper, or the quota is changed. Watch first, then try to take, so that nothing is missed in between.
+    pub fn watch(&self, now: Timestamp, names: &[&[u8]], waker: &Waker) {
+        for seat in self.seats(now, names).unwrap_or_default() {
+            seat.group.lock().watch(waker);
+        }
+    }
+
+    /// How the quota stands for a call: that one of its lineage of which the least is left.
+    pub fn standing(&self, now: Timestamp, names: &[&[u8]]) -> Option<Standing> {
+        let standing = |seat: Seat<'_>| {
+            let mut state = seat.group.lock();
+            state.advance(now);
+            Standing {
+                quota: seat.quota.name.clone(),
+                limit: state.meter.allowance(),
+                remaining: state.remaining(),
+                reset: state.reset(),
+                window: seat.quota.config.window.map(egret_config::Duration::get),
+            }
+        };
+        self.seats(now, names).ok()?.into_iter().map(standing).min_by_key(|standing| standing.remaining)
+    }
+
+    /// How the quota and its groups stand: at most `groups_max` of them, the most recently used first.
+    pub fn snapshot(&self, now: Timestamp, groups_max: usize) -> QuotaSnapshot {
+        let counts = &self.counts;
+        let mut groups = Vec::new();
+        let mut groups_count = 0;
+        if self.config.group_by.is_none() {
+            groups.push(self.group_snapshot(now, &counts.whole, None));
+            groups_count = 1;
+        } else {
+            let (others, count) = counts.others.list(groups_max.saturating_sub(counts.listed.len()));
+            groups_count += counts.listed.len() + count;
+            groups.extend(
+                counts.listed.values().take(groups_max).map(|group| self.group_snapshot(now, group, None)),
+            );
+            groups.sort_by(|a, b| a.name.cmp(&b.name));
+            groups.extend(others.iter().map(|group| self.group_snapshot(now, group, None)));
+        }
+        if let Some(crowd) = counts.others.crowd() {
+            groups.push(self.group_snapshot(now, crowd, Some("(more)")));
+        }
+        if self.config.shares.as_ref().is_some_and(|shares| shares.default != ShareDefault::Block) {
+            groups.push(self.group_snapshot(now, &counts.rest, Some("(rest)")));
+        }
+        QuotaSnapshot { name: self.name.to_string(), kind: self.config.kind, groups, groups_count }
+    }
+
+    fn group_snapshot(&self, now: Timestamp, group: &Group, label: Option<&str>) -> GroupSnapshot {
+        let mut state = group.lock();
+        state.advance(now);
+        GroupSnapshot {
+            name: label.map_or_else(|| self.shown(&group.name), str::to_owned),
+            used: state.meter.used(),
+            limit: state.meter.allowance(),
+            remaining: state.remaining(),
+            reset: state.reset(),
+        }
+    }
+
+    /// A group's name as it may be shown.
+    fn shown(&self, name: &[u8]) -> String {
+        if !name.is_empty() && self.config.group_by.as_ref().is_some_and(GroupBy::is_secret) {
+            return self.counts.others.disguise(name);
+        }
+        name.escape_ascii().to_string()
+    }
+
+    /// Where a call sits in this quota and those above.
+    fn seats(&self, now: Timestamp, names: &[&[u8]]) -> Result<Few<Seat<'_>>, Refusal> {
+        let mut seats = SmallVec::new();
+        for (level, quota) in self.lineage().enumerate() {
+            let name = names.get(level).copied().unwrap_or_default();
+            quota.seat(now, name, u8::try_from(level).unwrap_or(u8::MAX), &mut seats)?;
+        }
+        Ok(seats)
+    }
+
+    fn seat<'a>(
+        &'a self,
+        now: Timestamp,
+        name: &[u8],
+        level: u8,
+        seats: &mut Few<Seat<'a>>,
+    ) -> Result<(), Refusal> {
+        let counts = &self.counts;
+        let mut sit = |group: Arc<Group>| seats.push(Seat { quota: self, group, level });
+        if self.config.group_by.is_none() {
+            sit(counts.whole.clone());
+            return Ok(());
+        }
+        let other = |rule: &Rule| {
+            let groups_max = usize::try_from(self.config.groups_max).unwrap_or(usize::MAX);
+            counts.others.get(name, rule, groups_max, now)
+        };
+        let Some(shares) = &self.config.shares else {
+            sit(other(&self.rule));
+            return Ok(());
+        };
+        if let Some(group) = counts.listed.get(name) {
+            sit(group.clone());
+            return Ok(());
+        }
+        match shares.default {
+            ShareDefault::Block => {
+                return Err(Refusal { quota: self.name.clone(), why: Why::ShareBlocked, retry_at: None });
+            }
+            ShareDefault::Allow => {}
+            ShareDefault::Share(_) => sit(other(&self.rule_of_other())),
+        }
+        sit(counts.rest.clone());
+        Ok(())
+    }
+}
+
+/// A group that a call draws from.
+struct Seat<'a> {
+    quota: &'a Quota,
+    group: Arc<Group>,
+    level: u8,
+}
+
+impl Counts {
+    fn new(config: &QuotaConfig, rule: &Rule, before: Option<&Self>) -> Self {
+        let group = |name: &str| Arc::new(Group::new(name.as_bytes(), rule.clone()));
+        let names = config.shares.iter().flat_map(|shares| shares.groups.keys());
+        let listed = names.map(|name| {
+            let kept = before.and_then(|before| before.listed.get(name.as_bytes()));
+            (name.as_bytes().into(), kept.cloned().unwrap_or_else(|| group(name)))
+        });
+        Self {
+            whole: before.map_or_else(|| group(""), |before| before.whole.clone()),
+            listed: listed.collect(),
+            rest: before.map_or_else(|| group(""), |before| before.rest.clone()),
+            others: before
+                .map_or_else(|| Arc::new(Groups::new(rule.clone())), |before| before.others.clone()),
+        }
+    }
+}
+
+/// The rule of a whole quota; `None` where its config lacks something.
+fn rule(config: &QuotaConfig) -> Option<Rule> {
+    let micros = |window: egret_config::Duration| u64::try_from(window.get().as_micros()).ok();
+    let window = config.window.and_then(micros).filter(|window| *window > 0);
+    let spillover = config.spillover.map_or(0, |spillover| spillover.max);
+    let refill = match config.kind {
+        QuotaKind::Sliding => Refill::Sliding { window: window? },
+        QuotaKind::Fixed => {
+            let schedule = match config.starts {
+                WindowStart::Clock => Schedule::Clock(window?),
+                WindowStart::First => Schedule::First(window?),
+            };
+            Refill::Windows { schedule, spillover }
+        }
+        QuotaKind::Calendar => {
+            let calendar = Calendar::new(config.period?, &config.renews).ok()?;
+            Refill::Windows { schedule: Schedule::Calendar(Arc::new(calendar)), spillover }
+        }
+        QuotaKind::TokenBucket => {
+            Refill::Bucket { window: window?, burst: config.burst.unwrap_or(config.limit) }
+        }
+        QuotaKind::Concurrency => Refill::Slots,
+    };
+    Some(Rule { limit: config.limit, refill })
+}
+
+/// The part of a rule that has `limit` of its units: all else in proportion, rounded down.
+fn part(whole: &Rule, limit: u64) -> Rule {
+    let in_proportion = |units: u64| {
+        let units = u128::from(units) * u128::from(limit) / u128::from(whole.limit.max(1));
+        u64::try_from(units).unwrap_or(u64::MAX)
+    };
+    let refill = match whole.refill.clone() {
+        Refill::Windows { schedule, spillover } => {
+            Refill::Windows { schedule, spillover: in_proportion(spillover) }
+        }
+        Refill::Bucket { window, burst } => Refill::Bucket { window, burst: in_proportion(burst) },
+        same @ (Refill::Sliding { .. } | Refill::Slots) => same,
+    };
+    Rule { limit, refill }
+}
+
+/// Units that a call was granted.
+///
+/// Tell it what becomes of the call: [`answered`](Self::answered) when the head of the response is there,
+/// [`settle`](Self::settle) when it is known what the call cost, [`cancel`](Self::cancel) if it was not made. Dropped, it gives back the slots it held; units of
+/// a window stay used, those of a call without an answer from the moment at which it was given up.
+#[derive(Debug)]
+#[must_use = "a grant that is dropped at once has its units used and its slots free"]
+pub struct Grant {
+    holds: Few<Hold>,
+}
+
+/// What a call holds of one group.
+#[derive(Debug)]
+struct Hold {
+    group: Arc<Group>,
+    /// Which quota of the lineage it is.
+    level: u8,
+    units: u64,
+    stage: Stage,
+}
+
+impl Grant {
+    /// The head of the response is there: the provider has counted the call. From now on its units are on their way back.
+    pub fn answered(&mut self, now: Timestamp) {
+        for hold in &mut self.holds {
+            if hold.stage == Stage::Transit {
+                let mut state = hold.group.lock();
+                state.advance(now);
+                hold.stage = state.meter.answered(hold.units);
+            }
+        }
+    }
+
+    /// The call cost `actual` units, where something else was charged before. A difference is given back, or charged even if
+    /// there is less left: later calls pay. Slots are not touched. What a provider claims beyond the whole limit is taken for
+    /// the whole limit.
+    pub fn settle(&mut self, now: Timestamp, actual: u64) {
+        self.answered(now);
+        for hold in &mut self.holds {
+            if hold.units == actual || hold.stage == Stage::Transit {
+                continue;
+            }
+            hold.units = hold.group.free(|state| {
+                state.advance(now);
+                let actual = actual.min(state.meter.rule().most().max(hold.units));
+                state.settle(hold.units, actual, hold.stage);
+                actual
+            });
+        }
+    }
+
+    /// The call was not made: its units are there again.
+    pub fn cancel(mut self, now: Timestamp) {
+        for hold in self.holds.drain(..) {
+            hold.group.free(|state| {
+                state.advance(now);
+                state.meter.give_back(hold.units, hold.stage);
+            });
+        }
+    }
+
+    /// Corrects the count of `quota`, from which this grant was taken, by what the response said; of one above it, if it is given
+    /// that one's place in the [`lineage`](Quota::lineage).
+    pub fn learn(&mut self, now: Timestamp, quota: &Quota, level: usize, learned: &Learned) {
+        let Some(learn) = &quota.config.learn else { return };
+        let wait_max_micros = u64::try_from(learn.wait_max.get().as_micros()).unwrap_or(u64::MAX);
+        for hold in self.holds.iter().filter(|hold| usize::from(hold.level) == level) {
+            let mut state = hold.group.lock();
+            state.advance(now);
+            state.correct(learned, wait_max_micros);
+        }
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        for hold in self.holds.drain(..) {
+            if hold.stage != Stage::Transit {
+                continue;
+            }
+            hold.group.free(|state| {
+                if state.meter.rule().refill == Refill::Slots {
+                    state.meter.give_back(hold.units, Stage::Transit);
+                } else {
+                    state.abandon(hold.units);
+                }
+            });
+        }
+    }
+}
+
+/// Why a call was not granted its units.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The quota that has none for it: the one asked, or one above it.
+    pub quota: Arc<str>,
+    /// Why.
+    pub why: Why,
+    /// When to try again; `None` where no time can be told.
+    pub retry_at: Option<Timestamp>,
+}
+
+/// Why a quota refuses. What stands later says more: of several quotas that refuse, the last of these is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// Its units are used.
+    Exhausted,
+    /// Its store does not answer, and it is to be closed then.
+    StoreDown,
+    /// Its shares leave nothing for the call's group.
+    ShareBlocked,
+    /// The call costs more than there ever is at once.
+    CostAboveLimit,
+}
+
+impl Why {
+    /// A word for metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exhausted => "exhausted",
+            Self::StoreDown => "store-down",
+            Self::ShareBlocked => "share-blocked",
+            Self::CostAboveLimit => "cost-above-limit",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quota = &self.quota;
+        match self.why {
+            Why::Exhausted => write!(f, "quota `{quota}` is used up"),
+            Why::StoreDown => write!(f, "the store of quota `{quota}` does not answer"),
+            Why::ShareBlocked => write!(f, "quota `{quota}` has no share for this group"),
+            Why::CostAboveLimit => write!(f, "quota `{quota}` never has as much as this call costs"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// How a quota stands for a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The quota's name.
+    pub quota: Arc<str>,
+    /// Units there are in all.
+    pub limit: u64,
+    /// Units that are left.
+    pub remaining: u64,
+    /// When all that is used now will have come back.
+    pub reset: Timestamp,
+    /// The length of a window, where it has one.
+    pub window: Option<Duration>,
+}
+
+/// How a quota and its groups stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaSnapshot {
+    /// The quota's name.
+    pub name: String,
+    /// Its kind.
+    pub kind: QuotaKind,
+    /// Some or all of its groups.
+    pub groups: Vec<GroupSnapshot>,
+    /// How many groups there are in all.
+    pub groups_count: usize,
+}
+
+/// How one group stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupSnapshot {
+    /// What its calls have in common: empty for those that have nothing, a digest where it may be a secret, `(more)` for the
+    /// groups that found no room, `(rest)` for those without a share of their own, together.
+    pub name: String,
+    /// Units used.
+    pub used: u64,
+    /// Units there are in all.
+    pub limit: u64,
+    /// Units that are left.
+    pub remaining: u64,
+    /// When all that is used now will have come back.
+    pub reset: Timestamp,
+}
+
+#[cfg(test)]
+mod tests;

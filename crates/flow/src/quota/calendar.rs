@@ -1,0 +1,237 @@
+//! Windows of a day or a month by the calendar of a time zone.
+
+use jiff::civil::{Date, Time};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp as Moment, ToSpan};
+
+use super::config::{Period, RenewalConfig};
+
+/// Where calendar windows begin.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Calendar {
+    period: Period,
+    day: i8,
+    time: Time,
+    zone: TimeZone,
+}
+
+impl Calendar {
+    /// The calendar of a config; else the key below `renews` that is wrong, and how.
+    pub(super) fn new(period: Period, renews: &RenewalConfig) -> Result<Self, (&'static str, String)> {
+        let day = i8::try_from(renews.day)
+            .ok()
+            .filter(|day| (1..=31).contains(day))
+            .ok_or_else(|| ("day", format!("expected a day from 1 to 31, found `{}`", renews.day)))?;
+        if period == Period::Day && day != 1 {
+            return Err(("day", "a window of a day has no day of the month".to_owned()));
+        }
+        let time = time_of_day(&renews.time)
+            .ok_or_else(|| ("time", format!("`{}` is not a time of day like `00:00`", renews.time)))?;
+        let zone = TimeZone::get(&renews.time_zone).map_err(|_| {
+            let message = format!(
+                "there is no time zone `{}`: write one like `Europe/Berlin` or `UTC`",
+                renews.time_zone
+            );
+            ("time_zone", message)
+        })?;
+        Ok(Self { period, day, time, zone })
+    }
+
+    /// Begin and end of the window at `now`, all in microseconds since the epoch. Beyond what the calendar reaches (the year
+    /// 9999) the window has no end.
+    pub(super) fn window(&self, now: u64) -> (u64, u64) {
+        self.window_checked(now).unwrap_or((now, u64::MAX))
+    }
+
+    fn window_checked(&self, now: u64) -> Option<(u64, u64)> {
+        let moment = Moment::from_microsecond(i64::try_from(now).ok()?).ok()?;
+        let today = moment.to_zoned(self.zone.clone()).date();
+        // The window may have begun in the period before, and a zone's changes move its ends: the two ends around `now` are
+        // found among all those near.
+        let mut begin = 0;
+        for offset in -2..=2 {
+            let end = self.begin_near(today, offset)?;
+            if end > now {
+                return Some((begin, end));
+            }
+            begin = end;
+        }
+        None
+    }
+
+    /// The beginning in the period that is `offset` after the one of `date`.
+    fn begin_near(&self, date: Date, offset: i32) -> Option<u64> {
+        let date = match self.period {
+            Period::Day => date.checked_add(offset.days()).ok()?,
+            Period::Month => {
+                let month = date.first_of_month().checked_add(offset.months()).ok()?;
+                let day = self.day.min(month.days_in_month());
+                Date::new(month.year(), month.month(), day).ok()?
+            }
+        };
+        let begin = self.zone.to_zoned(date.to_datetime(self.time)).ok()?;
+        u64::try_from(begin.timestamp().as_microsecond().max(0)).ok()
+    }
+}
+
+fn time_of_day(text: &str) -> Option<Time> {
+    let (hour, minute) = text.split_once(':')?;
+    let number = |text: &str| {
+        let plain = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        plain.then(|| text.parse::<i8>().ok())?
+    };
+    Time::new(number(hour)?, number(minute)?, 0, 0).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn calendar(period: Period, day: u8, time: &str, zone: &str) -> Calendar {
+        let renews = RenewalConfig { day, time: time.to_owned(), time_zone: zone.to_owned() };
+        Calendar::new(period, &renews).unwrap()
+    }
+
+    fn at(text: &str) -> u64 {
+        u64::try_from(text.parse::<Moment>().unwrap().as_microsecond()).unwrap()
+    }
+
+    #[test]
+    fn a_window_lies_between_two_renewals_of_its_zone() {
+        for (period, day, time, zone, now, begin, end) in [
+            (
+                Period::Day,
+                1,
+                "00:00",
+                "UTC",
+                "2026-11-22T03:00:00Z",
+                "2026-11-22T00:00:00Z",
+                "2026-11-23T00:00:00Z",
+            ),
+            (
+                Period::Day,
+                1,
+                "06:00",
+                "UTC",
+                "2026-11-22T03:00:00Z",
+                "2026-11-21T06:00:00Z",
+                "2026-11-22T06:00:00Z",
+            ),
+            // The day on which Berlin leaves summer time has 25 hours, the one on which it enters it 23.
+            (
+                Period::Day,
+                1,
+                "00:00",
+                "Europe/Berlin",
+                "2026-10-25T12:00:00Z",
+                "2026-10-24T22:00:00Z",
+                "2026-10-25T23:00:00Z",
+            ),
+            (
+                Period::Day,
+                1,
+                "00:00",
+                "Europe/Berlin",
+                "2026-03-29T12:00:00Z",
+                "2026-03-28T23:00:00Z",
+                "2026-03-29T22:00:00Z",
+            ),
+            // 02:30 is skipped then, and is taken as 03:30 summer time; in autumn it comes twice, and counts the first time.
+            (
+                Period::Day,
+                1,
+                "02:30",
+                "Europe/Berlin",
+                "2026-03-29T01:30:00Z",
+                "2026-03-29T01:30:00Z",
+                "2026-03-30T00:30:00Z",
+            ),
+            (
+                Period::Day,
+                1,
+                "02:30",
+                "Europe/Berlin",
+                "2026-10-25T01:00:00Z",
+                "2026-10-25T00:30:00Z",
+                "2026-10-26T01:30:00Z",
+            ),
+            (
+                Period::Month,
+                31,
+                "00:00",
+                "UTC",
+                "2027-02-28T00:00:00Z",
+                "2027-02-28T00:00:00Z",
+                "2027-03-31T00:00:00Z",
+            ),
+            (
+                Period::Month,
+                15,
+                "00:00",
+                "America/New_York",
+                "2026-11-01T00:00:00Z",
+                "2026-10-15T04:00:00Z",
+                "2026-11-15T05:00:00Z",
+            ),
+            (
+                Period::Month,
+                1,
+                "00:00",
+                "UTC",
+                "2026-12-31T23:59:59Z",
+                "2026-12-01T00:00:00Z",
+                "2027-01-01T00:00:00Z",
+            ),
+            // Samoa left out 2011-12-30.
+            (
+                Period::Day,
+                1,
+                "00:00",
+                "Pacific/Apia",
+                "2011-12-30T12:00:00Z",
+                "2011-12-30T10:00:00Z",
+                "2011-12-31T10:00:00Z",
+            ),
+        ] {
+            let window = calendar(period, day, time, zone).window(at(now));
+            assert_eq!(window, (at(begin), at(end)), "{period:?} {day} {time} {zone} {now}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_renewal_is_refused_by_its_key() {
+        for (period, day, time, zone, key) in [
+            (Period::Month, 0, "00:00", "UTC", "day"),
+            (Period::Month, 32, "00:00", "UTC", "day"),
+            (Period::Day, 2, "00:00", "UTC", "day"),
+            (Period::Day, 1, "24:00", "UTC", "time"),
+            (Period::Day, 1, "0:00", "UTC", "time"),
+            (Period::Day, 1, "noon", "UTC", "time"),
+            (Period::Day, 1, "00:00", "Europe/Atlantis", "time_zone"),
+        ] {
+            let renews = RenewalConfig { day, time: time.to_owned(), time_zone: zone.to_owned() };
+            assert_eq!(Calendar::new(period, &renews).unwrap_err().0, key);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn windows_follow_each_other_without_gap(
+            now in 86_400_000_000_u64 * 40..4_000_000_000_000_000,
+            monthly: bool,
+            day in 1_u8..=31,
+            hour in 0..24,
+            zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Asia/Kathmandu"]),
+        ) {
+            let (period, day) = if monthly { (Period::Month, day) } else { (Period::Day, 1) };
+            let calendar = calendar(period, day, &format!("{hour:02}:00"), zone);
+            let (begin, end) = calendar.window(now);
+            prop_assert!(begin <= now && now < end);
+            prop_assert_eq!(calendar.window(begin), (begin, end));
+            prop_assert_eq!(calendar.window(end - 1), (begin, end));
+            prop_assert_eq!(calendar.window(end).0, end);
+        }
+    }
+}

@@ -1,0 +1,723 @@
+//! The config keys of a quota, and what their types cannot say.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use egret_config::{Duration, Problem};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::calendar::Calendar;
+
+/// Quotas by name, as the config gives them.
+pub type QuotaConfigs = BTreeMap<String, QuotaConfig>;
+
+/// The most units a quota may have: far above what is sold, and low enough that sums of them never overflow.
+const UNITS_MAX: u64 = 1_000_000_000_000;
+/// A window is long enough to be told apart from the network's jitter.
+const WINDOW_MIN: Duration = Duration::from_millis(1);
+/// Windows longer than a year are a mistake.
+const WINDOW_MAX: Duration = Duration::from_secs(366 * 86_400);
+/// Parents above each other. Each one is a lock that a call holds for a moment.
+pub(super) const ANCESTORS_MAX: usize = 7;
+
+/// A named allowance that remedies draw from.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaConfig {
+    /// Units in a window; calls at once where `kind` is `concurrency`. A call costs one unit where `cost` says nothing else.
+    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    pub limit: u64,
+    /// How allowance comes back. The default, `sliding`, is exact at the provider however its own windows lie, see there.
+    #[serde(default)]
+    pub kind: QuotaKind,
+    /// How long a window is; for `token-bucket`, the time in which `limit` units come back. `calendar` has `period` instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Duration>,
+    /// Where the windows of a `fixed` quota begin.
+    #[serde(default)]
+    pub starts: WindowStart,
+    /// The most units at once of a `token-bucket`: what it holds when it is full. `limit` where nothing is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    pub burst: Option<u64>,
+    /// The window of a `calendar` quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<Period>,
+    /// When a `calendar` window begins.
+    #[serde(default)]
+    pub renews: RenewalConfig,
+    /// Counts by group, each with the whole `limit` (or its share, see `shares`): `header:NAME`, `consumer`, `account`,
+    /// `param:NAME` for a parameter of the flow's path, `provider`, or `cel:EXPRESSION`. Calls that lack it are one group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_by: Option<GroupBy>,
+    /// Groups counted apart. When there are more, those least recently used that are back at their full allowance are
+    /// forgotten, which changes nothing; while there is none, new groups share the allowance of one.
+    #[serde(default = "groups_max_default")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub groups_max: u32,
+    /// Divides `limit` among groups. Needs `group_by`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<SharesConfig>,
+    /// A quota that is drawn from together with this one: a call is allowed by both or charged to neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// What a call costs, where not one unit.
+    #[serde(default, skip_serializing_if = "CostConfig::is_one")]
+    pub cost: CostConfig,
+    /// Carries unused allowance into the next window. For `calendar`, and `fixed` windows that start by the `clock`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spillover: Option<SpilloverConfig>,
+    /// Corrects the count from what the provider's responses say of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learn: Option<LearnConfig>,
+    /// Where the count is kept.
+    #[serde(default)]
+    pub store: StoreKind,
+    /// What becomes of calls while the store fails.
+    #[serde(default)]
+    pub on_store_error: OnStoreError,
+}
+
+fn groups_max_default() -> u32 {
+    10_000
+}
+
+impl Default for QuotaConfig {
+    /// A sliding second with one unit, to be filled in.
+    fn default() -> Self {
+        Self {
+            limit: 1,
+            kind: QuotaKind::default(),
+            window: Some(Duration::from_secs(1)),
+            starts: WindowStart::default(),
+            burst: None,
+            period: None,
+            renews: RenewalConfig::default(),
+            group_by: None,
+            groups_max: groups_max_default(),
+            shares: None,
+            parent: None,
+            cost: CostConfig::default(),
+            spillover: None,
+            learn: None,
+            store: StoreKind::default(),
+            on_store_error: OnStoreError::default(),
+        }
+    }
+}
+
+/// How a quota's allowance comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum QuotaKind {
+    /// A call's units come back a window after its answer arrived. Whatever the network does, the provider then never counts
+    /// more than `limit` in any window of that length, wherever its windows begin, nor does a token bucket of that size run
+    /// empty there. Costs the time of an answer per window.
+    #[default]
+    Sliding,
+    /// All units come back at once when the next window begins. Exact at a provider whose windows begin at the same moments;
+    /// at any other twice the `limit` can fall into one of its windows.
+    Fixed,
+    /// Units come back one by one, evenly, and up to `burst` are saved up. For providers that say so; exact there.
+    TokenBucket,
+    /// A call's units come back when its response is through: that many calls at once.
+    Concurrency,
+    /// Like `fixed`, with windows of a day or a month by the calendar of a time zone.
+    Calendar,
+}
+
+impl fmt::Display for QuotaKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sliding => "sliding",
+            Self::Fixed => "fixed",
+            Self::TokenBucket => "token-bucket",
+            Self::Concurrency => "concurrency",
+            Self::Calendar => "calendar",
+        })
+    }
+}
+
+/// Where fixed windows begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WindowStart {
+    /// At multiples of the window since 1970-01-01 00:00 UTC: on the full second, minute, hour.
+    #[default]
+    Clock,
+    /// With the first call after the last window ended.
+    First,
+}
+
+/// The window of a calendar quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Period {
+    /// From a time of day to the same on the next day.
+    Day,
+    /// From a day of the month to the same in the next month.
+    Month,
+}
+
+/// When a calendar window begins.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RenewalConfig {
+    /// The day of the month, for `period: month`; its last day where the month is shorter.
+    #[schemars(range(min = 1, max = 31))]
+    pub day: u8,
+    /// The time of day, `HH:MM`. One that a change of the clocks skips is taken as late as the change made it; one that comes
+    /// twice counts the first time.
+    pub time: String,
+    /// A time zone of the IANA database, such as `Europe/Berlin`.
+    pub time_zone: String,
+}
+
+impl Default for RenewalConfig {
+    fn default() -> Self {
+        Self { day: 1, time: "00:00".to_owned(), time_zone: "UTC".to_owned() }
+    }
+}
+
+/// What tells groups of calls apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub enum GroupBy {
+    /// `header:NAME`: the value of a request header.
+    Header(String),
+    /// `consumer`: the application that calls.
+    Consumer,
+    /// `account`: the credential that the call uses.
+    Account,
+    /// `param:NAME`: a parameter of the flow's path.
+    Param(String),
+    /// `provider`: the provider called.
+    Provider,
+    /// `cel:EXPRESSION`: what an expression makes of the request.
+    Cel(String),
+}
+
+impl FromStr for GroupBy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = |name: &str| if name.is_empty() { None } else { Some(name.to_owned()) };
+        let group_by = match text.split_once(':') {
+            Some(("header", name)) => {
+                named(name).filter(|name| is_token(name)).map(|name| Self::Header(name.to_ascii_lowercase()))
+            }
+            Some(("param", name)) => named(name).map(Self::Param),
+            Some(("cel", expression)) => named(expression.trim()).map(Self::Cel),
+            None if text == "consumer" => Some(Self::Consumer),
+            None if text == "account" => Some(Self::Account),
+            None if text == "provider" => Some(Self::Provider),
+            _ => None,
+        };
+        group_by.ok_or_else(|| {
+            format!(
+                "`{text}` tells no groups apart: write `header:NAME`, `consumer`, `account`, `param:NAME`, `provider` or \
+                 `cel:EXPRESSION`"
+            )
+        })
+    }
+}
+
+impl TryFrom<String> for GroupBy {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<GroupBy> for String {
+    fn from(group_by: GroupBy) -> Self {
+        group_by.to_string()
+    }
+}
+
+impl fmt::Display for GroupBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Consumer => f.write_str("consumer"),
+            Self::Account => f.write_str("account"),
+            Self::Param(name) => write!(f, "param:{name}"),
+            Self::Provider => f.write_str("provider"),
+            Self::Cel(expression) => write!(f, "cel:{expression}"),
+        }
+    }
+}
+
+impl GroupBy {
+    /// Whether what tells the groups apart is likely to be a credential, which must not be shown.
+    pub fn is_secret(&self) -> bool {
+        const SECRETS: [&str; 8] =
+            ["authorization", "cookie", "key", "token", "secret", "password", "credential", "signature"];
+        match self {
+            Self::Header(name) => SECRETS.iter().any(|secret| name.contains(secret)),
+            Self::Cel(_) => true,
+            Self::Consumer | Self::Account | Self::Param(_) | Self::Provider => false,
+        }
+    }
+}
+
+/// A field name of RFC 9110 §5.1.
+fn is_token(name: &str) -> bool {
+    !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+/// A part of a limit in percent, with up to two decimals: `75%`, `12.5%`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct Percent(u32);
+
+impl Percent {
+    /// All of it.
+    pub const WHOLE: Self = Self(10_000);
+
+    /// The part of `limit`, rounded down.
+    pub fn of(self, limit: u64) -> u64 {
+        let part = u128::from(limit) * u128::from(self.0) / u128::from(Self::WHOLE.0);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
+}
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let hundredths = || {
+            let (whole, fraction) = {
+                let number = text.strip_suffix('%')?.trim_end();
+                number.split_once('.').unwrap_or((number, "0"))
+            };
+            let digits = |text: &str, most: usize| {
+                let plain =
+                    (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+                plain.then(|| text.parse::<u32>().ok())?
+            };
+            let fraction = digits(fraction, 2)? * if fraction.len() == 1 { 10 } else { 1 };
+            Some(digits(whole, 3)? * 100 + fraction).filter(|hundredths| *hundredths <= Self::WHOLE.0)
+        };
+        hundredths().map(Self).ok_or_else(|| {
+            format!(
+                "`{text}` is not a share: write 0% to 100% with at most two decimals, like `75%` or `12.5%`"
+            )
+        })
+    }
+}
+
+impl TryFrom<String> for Percent {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Percent> for String {
+    fn from(percent: Percent) -> Self {
+        percent.to_string()
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0 / 100, self.0 % 100) {
+            (whole, 0) => write!(f, "{whole}%"),
+            (whole, tenths) if tenths % 10 == 0 => write!(f, "{whole}.{}%", tenths / 10),
+            (whole, hundredths) => write!(f, "{whole}.{hundredths:02}%"),
+        }
+    }
+}
+
+/// How a limit is divided among groups.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SharesConfig {
+    /// Each group's part of the limit, which no other group can use. Together at most `100%`.
+    pub groups: BTreeMap<String, Percent>,
+    /// What groups that are not listed may use of the rest: `block` is nothing, `allow` lets them share it, and a percentage
+    /// is the most that each of them may have of the limit, all of them together still within the rest.
+    pub default: ShareDefault,
+}
+
+/// What groups without a share of their own may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub enum ShareDefault {
+    /// `allow`: together, what the listed groups leave.
+    #[default]
+    Allow,
+    /// `block`: nothing.
+    Block,
+    /// A percentage of the limit each, and together what the listed groups leave.
+    Share(Percent),
+}
+
+impl TryFrom<String> for ShareDefault {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "allow" => Ok(Self::Allow),
+            "block" => Ok(Self::Block),
+            share => share
+                .parse()
+                .map(Self::Share)
+                .map_err(|_| format!("expected `allow`, `block` or a percentage like `10%`, found `{text}`")),
+        }
+    }
+}
+
+impl From<ShareDefault> for String {
+    fn from(default: ShareDefault) -> Self {
+        match default {
+            ShareDefault::Allow => "allow".to_owned(),
+            ShareDefault::Block => "block".to_owned(),
+            ShareDefault::Share(percent) => percent.to_string(),
+        }
+    }
+}
+
+impl SharesConfig {
+    /// What the listed groups leave, in hundredths of a percent.
+    fn rest(&self) -> Option<Percent> {
+        let listed = self.groups.values().try_fold(0_u32, |sum, percent| sum.checked_add(percent.0))?;
+        Percent::WHOLE.0.checked_sub(listed).map(Percent)
+    }
+
+    /// Units of `limit` that no listed group has. Shares are rounded down, so that this is at least the rest in percent.
+    pub(super) fn rest_of(&self, limit: u64) -> u64 {
+        let listed = self.groups.values().fold(0, |sum: u64, percent| sum.saturating_add(percent.of(limit)));
+        limit.saturating_sub(listed)
+    }
+}
+
+/// What a call costs, as CEL expressions that give a whole number.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CostConfig {
+    /// Units charged before the call is made, from the request. One where nothing is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// Units that the call turned out to cost, from the response. The difference is charged or given back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
+}
+
+impl CostConfig {
+    /// Whether a call costs one unit.
+    pub fn is_one(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Carries unused allowance into the next window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpilloverConfig {
+    /// The most units that a window has beyond `limit`.
+    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    pub max: u64,
+}
+
+/// What of a provider's responses is believed.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LearnConfig {
+    /// Where allowance is read from: `retry-after`, `ratelimit` (`RateLimit` and `RateLimit-Policy`, and the `RateLimit-Limit`,
+    /// `-Remaining` and `-Reset` of earlier drafts), `x-ratelimit` (`X-RateLimit-*` and `X-Rate-Limit-*`), or the names of three
+    /// headers of the provider's own.
+    pub from: Vec<LearnFrom>,
+    /// The longest that a response may hold calls back. What asks for more is held to this.
+    pub wait_max: Duration,
+}
+
+impl Default for LearnConfig {
+    fn default() -> Self {
+        Self {
+            from: vec![LearnFrom::RetryAfter, LearnFrom::RateLimit, LearnFrom::XRateLimit],
+            wait_max: Duration::from_secs(3_600),
+        }
+    }
+}
+
+/// Header fields that tell a provider's count.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum LearnFrom {
+    /// `Retry-After` of a 429 or 503 (RFC 9110 §10.2.3).
+    #[serde(rename = "retry-after")]
+    RetryAfter,
+    /// `RateLimit` and its relatives of the IETF.
+    #[serde(rename = "ratelimit")]
+    RateLimit,
+    /// `X-RateLimit-*` and `X-Rate-Limit-*`.
+    #[serde(rename = "x-ratelimit")]
+    XRateLimit,
+    /// Headers of the provider's own.
+    #[serde(rename = "headers")]
+    Headers(LearnHeaders),
+}
+
+/// Names of header fields that tell a provider's count; at least one of `remaining` and `reset`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LearnHeaders {
+    /// The field with the limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// The field with what is left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<String>,
+    /// The field with when it comes back: seconds from now, a date, seconds or milliseconds since 1970, or `6m0s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset: Option<String>,
+}
+
+/// Where a count is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreKind {
+    /// In memory: it begins anew with the process.
+    #[default]
+    Memory,
+    /// In a file in `data_dir`, which survives a restart and a crash. For `calendar`, and `fixed` windows that start by the
+    /// `clock`: those that are long enough to matter.
+    File,
+}
+
+/// What becomes of calls while the store fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnStoreError {
+    /// They are refused: the provider is never asked for more than was bought.
+    #[default]
+    Closed,
+    /// They are counted in memory until the store is back.
+    Open,
+}
+
+/// What is wrong with the quotas of a config: contradictions, dangling names, absurd numbers.
+pub fn validate(quotas: &QuotaConfigs) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (name, quota) in quotas {
+        let mut checks = Checks { path: format!("quotas.{name}"), problems: &mut problems };
+        checks.name(name);
+        checks.window(quota);
+        checks.groups(quota);
+        checks.parent(name, quota, quotas);
+        checks.learn(quota);
+        checks.store(quota);
+    }
+    problems
+}
+
+struct Checks<'a> {
+    path: String,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Checks<'_> {
+    fn problem(&mut self, key: &str, message: impl Into<String>) {
+        self.problems.push(Problem::new(format!("{}{key}", self.path), message));
+    }
+
+    fn units(&mut self, key: &str, units: u64) {
+        if !(1..=UNITS_MAX).contains(&units) {
+            self.problem(key, format!("expected a whole number from 1 to {UNITS_MAX}, found `{units}`"));
+        }
+    }
+
+    /// A name stands in metrics and in header fields.
+    fn name(&mut self, name: &str) {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if !(1..=64).contains(&name.len()) || !name.bytes().all(is_plain) {
+            self.problem("", "a quota's name has 1 to 64 letters, digits, `-` and `_`");
+        }
+    }
+
+    fn window(&mut self, quota: &QuotaConfig) {
+        self.units(".limit", quota.limit);
+        let kind = quota.kind;
+        let timed = matches!(kind, QuotaKind::Sliding | QuotaKind::Fixed | QuotaKind::TokenBucket);
+        match quota.window {
+            None if timed => {
+                self.problem("", format!("the key `window` is missing, which a {kind} quota needs"));
+            }
+            Some(_) if !timed => self.problem(".window", format!("a {kind} quota has no `window`")),
+            Some(window) if !(WINDOW_MIN..=WINDOW_MAX).contains(&window) => {
+                self.problem(".window", format!("expected {WINDOW_MIN} to {WINDOW_MAX}, found `{window}`"));
+            }
+            _ => {}
+        }
+        if quota.starts != WindowStart::Clock && kind != QuotaKind::Fixed {
+            self.problem(
+                ".starts",
+                format!("only fixed windows start with the first call; this quota is {kind}"),
+            );
+        }
+        if let Some(burst) = quota.burst {
+            self.units(".burst", burst);
+            if kind != QuotaKind::TokenBucket {
+                self.problem(".burst", format!("only a token-bucket has a `burst`; this quota is {kind}"));
+            }
+        }
+        self.calendar(quota);
+        if let Some(spillover) = quota.spillover {
+            self.units(".spillover.max", spillover.max);
+            if !has_steady_windows(quota) {
+                let message = "needs windows that follow each other: `kind: calendar`, or `kind: fixed` with `starts: clock`";
+                self.problem(".spillover", message);
+            }
+        }
+    }
+
+    fn calendar(&mut self, quota: &QuotaConfig) {
+        match (quota.kind == QuotaKind::Calendar, quota.period) {
+            (true, None) => self
+                .problem("", "the key `period` is missing, which a calendar quota needs: `day` or `month`"),
+            (true, Some(period)) => {
+                if let Err((key, message)) = Calendar::new(period, &quota.renews) {
+                    self.problem(&format!(".renews.{key}"), message);
+                }
+            }
+            (false, Some(_)) => {
+                self.problem(
+                    ".period",
+                    format!("only a calendar quota has a `period`; this quota is {}", quota.kind),
+                );
+            }
+            (false, None) if quota.renews != RenewalConfig::default() => {
+                self.problem(
+                    ".renews",
+                    format!("only a calendar quota renews; this quota is {}", quota.kind),
+                );
+            }
+            (false, None) => {}
+        }
+    }
+
+    fn groups(&mut self, quota: &QuotaConfig) {
+        if !(1..=1_000_000).contains(&quota.groups_max) {
+            self.problem(".groups_max", format!("expected 1 to 1000000, found `{}`", quota.groups_max));
+        }
+        let Some(shares) = &quota.shares else { return };
+        if quota.group_by.is_none() {
+            self.problem(".shares", "needs `group_by`, which tells the groups apart");
+        }
+        for (group, percent) in &shares.groups {
+            if percent.of(quota.limit) == 0 {
+                let message = format!("{percent} of {} units is less than one unit", quota.limit);
+                self.problem(&format!(".shares.groups.{group}"), message);
+            }
+        }
+        let Some(rest) = shares.rest() else {
+            return self.problem(".shares.groups", "the shares are more than 100% together");
+        };
+        match shares.default {
+            ShareDefault::Block => {}
+            ShareDefault::Share(share) if share > rest => {
+                self.problem(
+                    ".shares.default",
+                    format!("`{share}` is more than the {rest} that the listed groups leave"),
+                );
+            }
+            ShareDefault::Share(share) if share.of(quota.limit) == 0 => {
+                self.problem(
+                    ".shares.default",
+                    format!("{share} of {} units is less than one unit", quota.limit),
+                );
+            }
+            _ if shares.rest_of(quota.limit) == 0 => {
+                self.problem(
+                    ".shares.default",
+                    "the listed groups leave nothing to others: write `default: block`",
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn parent(&mut self, name: &str, quota: &QuotaConfig, quotas: &QuotaConfigs) {
+        let Some(parent) = &quota.parent else { return };
+        if parent == name {
+            return self.problem(".parent", "a quota is not its own parent");
+        }
+        let Some(mut ancestor) = quotas.get(parent) else {
+            let others = quotas.keys().map(String::as_str).filter(|other| *other != name);
+            let problem =
+                Problem::new(format!("{}.parent", self.path), format!("there is no quota `{parent}`"));
+            return self.problems.push(problem.suggest(parent, others));
+        };
+        let mut line = vec![name, parent.as_str()];
+        while let Some(next) = &ancestor.parent {
+            if line.contains(&next.as_str()) {
+                // Each quota on the circle would say so; that through the first by name is enough.
+                if next == name && line.iter().min() == Some(&name) {
+                    self.problem(".parent", format!("goes round in a circle: {} → {name}", line.join(" → ")));
+                }
+                return;
+            }
+            let Some(found) = quotas.get(next) else { return };
+            line.push(next);
+            ancestor = found;
+        }
+        if line.len() > ANCESTORS_MAX + 1 {
+            self.problem(".parent", format!("more than {ANCESTORS_MAX} quotas above each other"));
+        }
+    }
+
+    fn learn(&mut self, quota: &QuotaConfig) {
+        let Some(learn) = &quota.learn else { return };
+        if quota.kind == QuotaKind::Concurrency {
+            self.problem(".learn", "providers do not tell how many calls they have under way");
+        }
+        if learn.from.is_empty() || learn.from.len() > 16 {
+            self.problem(".learn.from", "expected 1 to 16 entries");
+        }
+        if learn.wait_max.is_zero() || learn.wait_max > WINDOW_MAX {
+            self.problem(
+                ".learn.wait_max",
+                format!("expected 1ms to {WINDOW_MAX}, found `{}`", learn.wait_max),
+            );
+        }
+        for (index, from) in learn.from.iter().enumerate() {
+            let LearnFrom::Headers(headers) = from else { continue };
+            if headers.remaining.is_none() && headers.reset.is_none() {
+                let message = "names neither `remaining` nor `reset`, so that nothing can be learned";
+                self.problem(&format!(".learn.from[{index}].headers"), message);
+            }
+            for (key, name) in
+                [("limit", &headers.limit), ("remaining", &headers.remaining), ("reset", &headers.reset)]
+            {
+                if name.as_ref().is_some_and(|name| !is_token(name)) {
+                    self.problem(&format!(".learn.from[{index}].headers.{key}"), "is not a header name");
+                }
+            }
+        }
+    }
+
+    fn store(&mut self, quota: &QuotaConfig) {
+        if quota.store == StoreKind::File && !has_steady_windows(quota) {
+            let message = "the file keeps windows that begin by the clock: `kind: calendar`, or `kind: fixed` with `starts: clock`";
+            self.problem(".store", message);
+        }
+    }
+}
+
+/// Windows whose beginning does not depend on what was called.
+fn has_steady_windows(quota: &QuotaConfig) -> bool {
+    match quota.kind {
+        QuotaKind::Calendar => true,
+        QuotaKind::Fixed => quota.starts == WindowStart::Clock,
+        QuotaKind::Sliding | QuotaKind::TokenBucket | QuotaKind::Concurrency => false,
+    }
+}

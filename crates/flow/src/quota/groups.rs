@@ -1,0 +1,198 @@
+//! The groups of a quota: as many as are allowed, the least recently used making room for new ones.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use egret_store::Timestamp;
+
+use super::group::Group;
+use super::meter::Rule;
+
+/// Longer names are told apart by a digest, so that groups with long names need no more memory.
+const NAME_BYTES_MAX: usize = 128;
+/// Groups that are looked at to find one that can make room, beginning with the least recently used. Those after it are used more
+/// recently, and come back to their full allowance no sooner.
+const LOOKS_MAX: usize = 8;
+/// What stands for no neighbour.
+const NONE: usize = usize::MAX;
+
+/// Groups that come and go, by name.
+#[derive(Debug)]
+pub(super) struct Groups {
+    table: Mutex<Table>,
+    /// Counts the calls of groups that found no room.
+    crowd: Arc<Group>,
+    hashers: [RandomState; 2],
+}
+
+#[derive(Debug)]
+struct Table {
+    places: HashMap<Arc<[u8]>, usize>,
+    entries: Vec<Entry>,
+    /// Most and least recently used.
+    newest: usize,
+    oldest: usize,
+    /// Whether somebody was sent to the crowd that may still be counted there.
+    is_crowded: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: Arc<[u8]>,
+    group: Arc<Group>,
+    newer: usize,
+    older: usize,
+}
+
+impl Groups {
+    pub(super) fn new(rule: Rule) -> Self {
+        let table = Table {
+            places: HashMap::new(),
+            entries: Vec::new(),
+            newest: NONE,
+            oldest: NONE,
+            is_crowded: false,
+        };
+        let crowd = Arc::new(Group::new(b"", rule));
+        Self { table: Mutex::new(table), crowd, hashers: [RandomState::new(), RandomState::new()] }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The group of that name, which may be that of all that found no room. Only a table whose crowd has nothing counted takes
+    /// in new groups: a name that was counted in the crowd would begin anew otherwise, and inventing names would be a way round.
+    pub(super) fn get(&self, name: &[u8], rule: &Rule, groups_max: usize, now: Timestamp) -> Arc<Group> {
+        let digest;
+        let name = if name.len() > NAME_BYTES_MAX {
+            digest = self.digest(name);
+            digest.as_slice()
+        } else {
+            name
+        };
+        let mut table = self.table();
+        if let Some(place) = table.places.get(name).copied() {
+            table.touch(place);
+            return table.entries[place].group.clone();
+        }
+        if table.is_crowded && !is_forgettable(&self.crowd, now) {
+            return self.crowd.clone();
+        }
+        table.is_crowded = false;
+        if let Some(group) = table.add(name, rule, groups_max, now) {
+            return group;
+        }
+        table.is_crowded = true;
+        self.crowd.clone()
+    }
+
+    /// A name that stands for a long one. Its hashes are keyed anew in each process, so that nobody can look for two that meet.
+    fn digest(&self, name: &[u8]) -> Vec<u8> {
+        let hashes = self.hashers.each_ref().map(|hasher| hasher.hash_one(name));
+        format!("#{:016x}{:016x}", hashes[0], hashes[1]).into_bytes()
+    }
+
+    /// A word that tells a name apart without showing it.
+    pub(super) fn disguise(&self, name: &[u8]) -> String {
+        format!("#{:016x}", self.hashers[0].hash_one(name))
+    }
+
+    /// Groups there are, the most recently used first, the crowd last.
+    pub(super) fn list(&self, most: usize) -> (Vec<Arc<Group>>, usize) {
+        let table = self.table();
+        let mut groups = Vec::new();
+        let mut place = table.newest;
+        while place != NONE && groups.len() < most {
+            groups.push(table.entries[place].group.clone());
+            place = table.entries[place].older;
+        }
+        (groups, table.entries.len())
+    }
+
+    /// Does something to every group, those without room included.
+    pub(super) fn each(&self, mut work: impl FnMut(&Group)) {
+        let table = self.table();
+        for entry in &table.entries {
+            work(&entry.group);
+        }
+        work(&self.crowd);
+    }
+
+    /// The group of all that found no room, if it has been used.
+    pub(super) fn crowd(&self) -> Option<&Arc<Group>> {
+        self.table().is_crowded.then_some(&self.crowd)
+    }
+}
+
+/// Whether a group is as a new one would be, and nobody holds it who could still change that.
+fn is_forgettable(group: &Arc<Group>, now: Timestamp) -> bool {
+    if Arc::strong_count(group) > 1 {
+        return false;
+    }
+    let mut state = group.lock();
+    state.advance(now);
+    state.is_new()
+}
+
+impl Table {
+    /// A new group, in a place of its own or in that of a group that can be forgotten.
+    fn add(&mut self, name: &[u8], rule: &Rule, groups_max: usize, now: Timestamp) -> Option<Arc<Group>> {
+        let place = if self.entries.len() < groups_max { self.entries.len() } else { self.forgettable(now)? };
+        let group = Arc::new(Group::new(name, rule.clone()));
+        let name: Arc<[u8]> = name.into();
+        let entry = Entry { name: name.clone(), group: group.clone(), newer: NONE, older: NONE };
+        if place == self.entries.len() {
+            self.entries.push(entry);
+        } else {
+            self.unlink(place);
+            self.places.remove(&self.entries[place].name);
+            self.entries[place] = entry;
+        }
+        self.places.insert(name, place);
+        self.link_newest(place);
+        Some(group)
+    }
+
+    fn forgettable(&self, now: Timestamp) -> Option<usize> {
+        let mut place = self.oldest;
+        for _ in 0..LOOKS_MAX {
+            let entry = self.entries.get(place)?;
+            if is_forgettable(&entry.group, now) {
+                return Some(place);
+            }
+            place = entry.newer;
+        }
+        None
+    }
+
+    fn touch(&mut self, place: usize) {
+        if place != self.newest {
+            self.unlink(place);
+            self.link_newest(place);
+        }
+    }
+
+    fn unlink(&mut self, place: usize) {
+        let Entry { newer, older, .. } = self.entries[place];
+        match self.entries.get_mut(newer) {
+            Some(entry) => entry.older = older,
+            None => self.newest = older,
+        }
+        match self.entries.get_mut(older) {
+            Some(entry) => entry.newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+
+    fn link_newest(&mut self, place: usize) {
+        let before = std::mem::replace(&mut self.newest, place);
+        self.entries[place].older = before;
+        self.entries[place].newer = NONE;
+        match self.entries.get_mut(before) {
+            Some(entry) => entry.newer = place,
+            None => self.oldest = place,
+        }
+    }
+}

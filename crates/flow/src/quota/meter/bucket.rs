@@ -1,0 +1,66 @@
+//! A token bucket, kept as the debt that drains from it: units that have not come back yet.
+
+use super::{Refill, Rule};
+
+/// What is missing from a full bucket. Debt is in units times the window's microseconds, of which `limit` drain each
+/// microsecond: whole numbers, so that nothing is lost to rounding however often it is looked at.
+#[derive(Debug, Default)]
+pub(super) struct Bucket {
+    debt: u128,
+    drained_at: u64,
+}
+
+/// Window and burst of a bucket's rule.
+fn shape(rule: &Rule) -> (u128, u128) {
+    match rule.refill {
+        Refill::Bucket { window, burst } => (u128::from(window), u128::from(burst)),
+        _ => (1, 0),
+    }
+}
+
+impl Bucket {
+    pub(super) fn drain(&mut self, now: u64, limit: u64) {
+        let elapsed = u128::from(now.saturating_sub(self.drained_at));
+        self.debt = self.debt.saturating_sub(elapsed * u128::from(limit));
+        self.drained_at = now;
+    }
+
+    /// Whether that many units fit beside the debt.
+    pub(super) fn fits(&self, units: u64, rule: &Rule) -> bool {
+        let (window, burst) = shape(rule);
+        self.debt.saturating_add(u128::from(units) * window) <= burst * window
+    }
+
+    /// Units missing, rounded up.
+    pub(super) fn debt(&self, rule: &Rule) -> u64 {
+        u64::try_from(self.debt.div_ceil(shape(rule).0)).unwrap_or(u64::MAX)
+    }
+
+    /// Counts units at `now`; gives `now`.
+    pub(super) fn count(&mut self, units: u64, now: u64, rule: &Rule) -> u64 {
+        self.debt = self.debt.saturating_add(u128::from(units) * shape(rule).0);
+        now
+    }
+
+    /// Gives units back that were counted at `at`, less what may have drained of them since.
+    pub(super) fn give_back(&mut self, units: u64, at: u64, now: u64, rule: &Rule) {
+        // A mark from before the clock was set back tells nothing.
+        let Some(elapsed) = now.checked_sub(at) else { return };
+        let drained = u128::from(elapsed) * u128::from(rule.limit);
+        let left = (u128::from(units) * shape(rule).0).saturating_sub(drained);
+        self.debt = self.debt.saturating_sub(left);
+    }
+
+    pub(super) fn shift_back(&mut self, micros: u64) {
+        self.drained_at = self.drained_at.saturating_sub(micros);
+    }
+
+    /// When `units` fit beside the debt.
+    pub(super) fn when(&self, units: u64, now: u64, rule: &Rule) -> Option<u64> {
+        let (window, burst) = shape(rule);
+        let above = self.debt.saturating_add(u128::from(units) * window).saturating_sub(burst * window);
+        let wait =
+            above.checked_div(u128::from(rule.limit))? + u128::from(above % u128::from(rule.limit) != 0);
+        Some(now.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX)))
+    }
+}

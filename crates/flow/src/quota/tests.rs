@@ -1,0 +1,675 @@
+//! What quotas promise, in simulated time against simulated providers, and from many threads.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: u64 = 1_000_000;
+
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(1_790_000_000 * SECOND + micros)
+}
+
+fn micros(time: Timestamp) -> u64 {
+    time.as_micros() - at(0).as_micros()
+}
+
+fn sliding(limit: u64) -> QuotaConfig {
+    QuotaConfig { limit, ..QuotaConfig::default() }
+}
+
+fn fixed(limit: u64) -> QuotaConfig {
+    QuotaConfig { limit, kind: QuotaKind::Fixed, ..QuotaConfig::default() }
+}
+
+fn bucket(limit: u64, burst: u64) -> QuotaConfig {
+    QuotaConfig { limit, kind: QuotaKind::TokenBucket, burst: Some(burst), ..QuotaConfig::default() }
+}
+
+fn slots(limit: u64) -> QuotaConfig {
+    QuotaConfig { limit, kind: QuotaKind::Concurrency, window: None, ..QuotaConfig::default() }
+}
+
+fn grouped(config: QuotaConfig) -> QuotaConfig {
+    QuotaConfig { group_by: Some(GroupBy::Account), ..config }
+}
+
+fn quotas<const N: usize>(configs: [(&str, QuotaConfig); N]) -> Quotas {
+    reloaded(configs, None)
+}
+
+fn reloaded<const N: usize>(configs: [(&str, QuotaConfig); N], previous: Option<&Quotas>) -> Quotas {
+    let configs = configs.map(|(name, config)| (name.to_owned(), config)).into();
+    let mut problems = Vec::new();
+    let quotas = Quotas::compile(&configs, previous, &mut problems);
+    assert_eq!(problems, Vec::new());
+    quotas
+}
+
+fn quota(config: QuotaConfig) -> Arc<Quota> {
+    quotas([("q", config)]).get("q").unwrap().clone()
+}
+
+fn used(quota: &Quota, now: Timestamp) -> u64 {
+    quota.snapshot(now, 10).groups[0].used
+}
+
+/// Takes one unit at a time, each answered at once, until there is none.
+fn drain(quota: &Quota, now: Timestamp, name: &[u8]) -> u64 {
+    let take = || quota.take(now, &[name], 1).map(|mut grant| grant.answered(now));
+    (0..100_000).take_while(|_| take().is_ok()).count().try_into().unwrap()
+}
+
+/// One call as it is made to happen: when it is tried after the one before, when the provider counts it after that, and when it
+/// ends after that.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    after: u64,
+    travels: u64,
+    works: u64,
+    cost: u64,
+    end: End,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum End {
+    Answered,
+    Dropped,
+    NotMade,
+}
+
+/// Calls that come faster than is allowed, over a network that is slow now and then.
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let mostly = |low: u64, high: u64| prop_oneof![8 => 0..low, 1 => 0..high];
+    let end = prop_oneof![8 => Just(End::Answered), 1 => Just(End::Dropped), 1 => Just(End::NotMade)];
+    let cost = prop_oneof![6 => Just(1_u64), 1 => 0..4_u64];
+    let call =
+        (mostly(30_000, 2 * SECOND), mostly(20_000, 3 * SECOND), mostly(20_000, 3 * SECOND), cost, end)
+            .prop_map(|(after, travels, works, cost, end)| Call { after, travels, works, cost, end });
+    prop::collection::vec(call, 1..300)
+}
+
+/// What the provider counted: when, how much, and when it had answered. In order of time.
+fn counted(quota: &Quota, calls: &[Call]) -> Vec<(u64, u64, u64)> {
+    let mut now = 0;
+    let mut under_way: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+    let mut grants = HashMap::new();
+    let mut counted = Vec::new();
+    for (index, call) in calls.iter().enumerate() {
+        now += call.after;
+        while let Some(Reverse((ends, ended))) = under_way.peek().copied()
+            && ends <= now
+        {
+            under_way.pop();
+            let mut grant: Grant = grants.remove(&ended).unwrap();
+            match calls[ended].end {
+                End::Answered => grant.answered(at(ends)),
+                End::Dropped => {}
+                End::NotMade => {
+                    grant.cancel(at(ends));
+                    continue;
+                }
+            }
+            drop(grant);
+        }
+        let Ok(grant) = quota.take(at(now), &[], call.cost) else { continue };
+        let counts = now + call.travels;
+        let ends = counts + call.works;
+        under_way.push(Reverse((ends, index)));
+        grants.insert(index, grant);
+        if call.end != End::NotMade {
+            counted.push((counts, call.cost, ends));
+        }
+    }
+    counted.sort_unstable();
+    counted
+}
+
+proptest! {
+    #[test]
+    fn a_sliding_quota_is_never_above_the_limit_in_any_window_of_the_provider(limit in 3_u64..20, calls in calls()) {
+        let counted = counted(&quota(sliding(limit)), &calls);
+        for (first, (begin, ..)) in counted.iter().enumerate() {
+            let within = counted[first..].iter().take_while(|(time, ..)| *time < begin + SECOND);
+            prop_assert!(within.map(|(_, cost, _)| cost).sum::<u64>() <= limit);
+        }
+    }
+
+    #[test]
+    fn a_sliding_quota_never_empties_a_token_bucket_of_its_size(limit in 3_u64..20, calls in calls()) {
+        let (mut debt, mut last) = (0, 0);
+        for (time, cost, _) in counted(&quota(sliding(limit)), &calls) {
+            debt = u64::saturating_sub(debt, (time - last) * limit) + cost * SECOND;
+            last = time;
+            prop_assert!(debt <= limit * SECOND);
+        }
+    }
+
+    #[test]
+    fn a_fixed_quota_is_never_above_the_limit_in_a_window_of_the_provider_by_the_same_clock(limit in 3_u64..20, calls in calls()) {
+        let mut windows = BTreeMap::new();
+        for (time, cost, _) in counted(&quota(fixed(limit)), &calls) {
+            *windows.entry(time / SECOND).or_insert(0) += cost;
+        }
+        prop_assert!(windows.values().all(|used| *used <= limit), "{:?}", windows);
+    }
+
+    #[test]
+    fn a_token_bucket_never_empties_that_of_the_provider(limit in 1_u64..50, burst in 3_u64..20, calls in calls()) {
+        let (mut debt, mut last) = (0, 0);
+        for (time, cost, _) in counted(&quota(bucket(limit, burst)), &calls) {
+            debt = u64::saturating_sub(debt, (time - last) * limit) + cost * SECOND;
+            last = time;
+            prop_assert!(debt <= burst * SECOND);
+        }
+    }
+
+    #[test]
+    fn a_concurrency_quota_never_has_more_calls_under_way(limit in 3_u64..20, calls in calls()) {
+        let counted = counted(&quota(slots(limit)), &calls);
+        for (begin, ..) in &counted {
+            let under_way = counted.iter().filter(|(time, _, ends)| time <= begin && begin < ends);
+            prop_assert!(under_way.map(|(_, cost, _)| cost).sum::<u64>() <= limit);
+        }
+    }
+
+    #[test]
+    fn a_token_bucket_decides_as_governor_does(
+        burst in 1_u32..20,
+        limit in prop::sample::select(vec![1_u64, 2, 5, 10, 100, 1000]),
+        steps in prop::collection::vec((0_u64..400_000, 1_u32..3), 1..200),
+    ) {
+        let clock = governor::clock::FakeRelativeClock::default();
+        let rate = governor::Quota::with_period(Duration::from_micros(SECOND / limit)).unwrap();
+        let rate = rate.allow_burst(burst.try_into().unwrap());
+        let oracle = governor::RateLimiter::direct_with_clock(rate, clock.clone());
+        let quota = quota(bucket(limit, burst.into()));
+        let mut now = 0;
+        for (after, cost) in steps {
+            now += after;
+            clock.advance(Duration::from_micros(after));
+            let theirs = oracle.check_n(cost.try_into().unwrap()).is_ok_and(|decision| decision.is_ok());
+            let ours = quota.take(at(now), &[], cost.into()).map(|mut grant| grant.answered(at(now)));
+            prop_assert_eq!(ours.is_ok(), theirs, "at {}", now);
+        }
+    }
+
+    #[test]
+    fn the_time_told_to_try_again_is_the_first_at_which_it_is_granted(
+        kind in 0..4,
+        limit in 1_u64..10,
+        takes in prop::collection::vec((0_u64..200_000, 1_u64..4), 1..60),
+    ) {
+        let quota = quota(match kind {
+            0 => sliding(limit),
+            1 => fixed(limit),
+            2 => bucket(limit, limit),
+            _ => QuotaConfig { starts: WindowStart::First, ..fixed(limit) },
+        });
+        let mut now = 0;
+        for (after, cost) in takes {
+            now += after;
+            let refusal = match quota.take(at(now), &[], cost) {
+                Ok(mut grant) => { grant.answered(at(now)); continue }
+                Err(refusal) => refusal,
+            };
+            if cost > limit {
+                prop_assert_eq!(refusal.why, Why::CostAboveLimit);
+                continue;
+            }
+            let retry_at = refusal.retry_at.unwrap();
+            prop_assert_eq!(quota.when(at(now), &[], cost, 0), Some(retry_at));
+            let before = at(micros(retry_at) - 1);
+            prop_assert!(before < at(now) || quota.take(before, &[], cost).is_err());
+            let mut grant = quota.take(retry_at, &[], cost).unwrap();
+            grant.answered(retry_at);
+            now = micros(retry_at);
+        }
+    }
+
+    #[test]
+    fn spillover_never_gives_more_than_its_cap_nor_more_than_was_left(
+        limit in 1_u64..10,
+        max in 1_u64..20,
+        wanted in prop::collection::vec(0_u64..40, 1..30),
+    ) {
+        let quota = quota(QuotaConfig { spillover: Some(SpilloverConfig { max }), ..fixed(limit) });
+        let mut spilled = 0;
+        for (now, wanted) in (0..).step_by(1_000_000).zip(wanted) {
+            prop_assert_eq!(quota.standing(at(now), &[]).unwrap().limit, limit + spilled);
+            let take = || quota.take(at(now), &[], 1).map(|mut grant| grant.answered(at(now)));
+            let granted = (0..wanted).map_while(|_| take().ok().map(|()| 1)).sum::<u64>();
+            prop_assert_eq!(granted, wanted.min(limit + spilled));
+            spilled = (limit + spilled - granted).min(max);
+        }
+    }
+
+    #[test]
+    fn parent_and_child_count_the_same_whichever_refuses(
+        child_limit in 1_u64..10,
+        parent_limit in 1_u64..10,
+        steps in prop::collection::vec((0_u64..400_000, 0_u64..3, 0..4), 1..100),
+    ) {
+        let child = |limit| QuotaConfig { parent: Some("parent".to_owned()), ..fixed(limit) };
+        let quotas = quotas([("a", child(child_limit)), ("b", child(child_limit)), ("parent", fixed(parent_limit))]);
+        let [a, b, parent] = ["a", "b", "parent"].map(|name| quotas.get(name).unwrap());
+        let mut now = 0;
+        for (after, cost, which) in steps {
+            now += after;
+            let now = at(now);
+            let (quota, before) = if which % 2 == 0 { (a, used(a, now)) } else { (b, used(b, now)) };
+            let fits = before + cost <= child_limit && used(parent, now) + cost <= parent_limit;
+            let granted = quota.take(now, &[], cost);
+            prop_assert_eq!(granted.is_ok(), fits);
+            match granted {
+                Ok(grant) if which < 2 => grant.cancel(now),
+                Ok(mut grant) => grant.answered(now),
+                Err(_) => {}
+            }
+            prop_assert_eq!(used(a, now) + used(b, now), used(parent, now));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_frees_nothing_and_holds_nothing_for_longer(
+        kind in 0..4,
+        limit in 1_u64..10,
+        back in 0_u64..3_600 * SECOND,
+    ) {
+        let quota = quota(match kind {
+            0 => sliding(limit),
+            1 => fixed(limit),
+            2 => bucket(limit, limit),
+            _ => QuotaConfig { starts: WindowStart::First, ..fixed(limit) },
+        });
+        let now = 4_000 * SECOND;
+        prop_assert_eq!(drain(&quota, at(now), b""), limit);
+        prop_assert_eq!(drain(&quota, at(now - back), b""), 0);
+        let until = now - back.max(SECOND) + 2 * SECOND + SECOND / 100;
+        prop_assert_eq!(drain(&quota, at(until.max(now - back + 2 * SECOND)), b""), limit);
+    }
+}
+
+#[test]
+fn a_sliding_quota_uses_98_percent_when_answers_take_10_ms() {
+    let quota = quota(sliding(100));
+    let (mut now, mut granted) = (0, 0);
+    let mut under_way: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
+    let mut grants = HashMap::new();
+    while now < 30 * SECOND {
+        match quota.take(at(now), &[], 1) {
+            Ok(grant) => {
+                let ends = now + 10_000;
+                granted += 1;
+                grants.entry(ends).or_insert_with(Vec::new).push(grant);
+                under_way.push(Reverse(ends));
+            }
+            Err(refusal) => {
+                let retry = micros(refusal.retry_at.unwrap());
+                let ends = under_way.peek().map_or(u64::MAX, |Reverse(ends)| *ends);
+                now = retry.min(ends).max(now + 1);
+                while under_way.peek().is_some_and(|Reverse(ends)| *ends <= now) {
+                    let Reverse(ends) = under_way.pop().unwrap();
+                    for mut grant in grants.remove(&ends).unwrap_or_default() {
+                        grant.answered(at(now));
+                    }
+                }
+            }
+        }
+    }
+    assert!((2_940..=3_000).contains(&granted), "{granted} of 3000");
+}
+
+#[test]
+fn a_thousand_takers_on_threads_are_never_granted_one_above_the_limit() {
+    let child = |config| QuotaConfig { parent: Some("parent".to_owned()), ..config };
+    for (config, limit) in [
+        (sliding(700), 700),
+        (fixed(700), 700),
+        (QuotaConfig { starts: WindowStart::First, ..fixed(700) }, 700),
+        (bucket(1, 700), 700),
+        (slots(700), 700),
+        (grouped(sliding(700)), 700),
+        (child(sliding(900)), 800),
+    ] {
+        let quotas = quotas([("parent", fixed(800)), ("q", config)]);
+        let quota = quotas.get("q").unwrap();
+        let granted: Vec<_> = std::thread::scope(|scope| {
+            let takers: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let take = |_| quota.take(at(0), &[b"group"], 1).ok();
+                        (0..125).filter_map(take).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
+        });
+        assert_eq!(granted.len(), limit, "{:?}", quota.config().kind);
+    }
+}
+
+#[test]
+fn shares_hold_to_the_unit_and_the_rest_goes_to_the_others() {
+    let shares = |default| {
+        let groups = [("gold", "50%"), ("silver", "25%")];
+        let groups = groups.map(|(name, share)| (name.to_owned(), share.parse().unwrap())).into();
+        grouped(QuotaConfig { shares: Some(SharesConfig { groups, default }), ..sliding(100) })
+    };
+    let allow = quota(shares(ShareDefault::Allow));
+    assert_eq!(
+        [b"tin".as_slice(), b"gold", b"silver", b"lead"].map(|name| drain(&allow, at(0), name)),
+        [25, 50, 25, 0]
+    );
+
+    let share = quota(shares(ShareDefault::Share("10%".parse().unwrap())));
+    let names = [b"a".as_slice(), b"b", b"c", b"gold"];
+    assert_eq!(names.map(|name| drain(&share, at(0), name)), [10, 10, 5, 50]);
+
+    let block = quota(shares(ShareDefault::Block));
+    assert_eq!(block.take(at(0), &[b"tin"], 1).unwrap_err().why, Why::ShareBlocked);
+    assert_eq!(drain(&block, at(0), b"silver"), 25);
+}
+
+#[test]
+fn what_a_call_turned_out_to_cost_is_charged_or_given_back() {
+    for config in [sliding(10), fixed(10), bucket(10, 10)] {
+        let quota = quota(config);
+        let mut cheap = quota.take(at(0), &[], 6).unwrap();
+        cheap.settle(at(1_000), 2);
+        assert_eq!(used(&quota, at(1_000)), 2);
+        let mut dear = quota.take(at(1_000), &[], 8).unwrap();
+        dear.settle(at(1_000), u64::MAX);
+        assert_eq!(used(&quota, at(1_000)), 12, "what is beyond the limit is taken for the limit");
+        assert_eq!(quota.take(at(1_000), &[], 1).unwrap_err().why, Why::Exhausted);
+        let later = quota.when(at(1_000), &[], 1, 0).unwrap();
+        assert!(quota.take(later, &[], 1).is_ok());
+    }
+}
+
+#[test]
+fn a_call_without_an_answer_is_counted_from_when_it_was_given_up() {
+    let quota = quota(sliding(1));
+    let grant = quota.take(at(0), &[], 1).unwrap();
+    assert!(quota.take(at(60 * SECOND), &[], 1).is_err(), "it is still under way");
+    drop(grant);
+    assert!(quota.take(at(61 * SECOND), &[], 1).is_err());
+    assert!(quota.take(at(62 * SECOND), &[], 1).is_err());
+    assert!(quota.take(at(63 * SECOND + 10_000), &[], 1).is_ok());
+}
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_watcher_is_woken_once_when_a_slot_comes_free() {
+    let quota = quota(slots(1));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let held = quota.take(at(0), &[], 1).unwrap();
+    assert_eq!(quota.take(at(0), &[], 1).unwrap_err().retry_at, None);
+    quota.watch(at(0), &[], &waker);
+    quota.watch(at(0), &[], &waker);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+    drop(held);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    drop(quota.take(at(0), &[], 1).unwrap());
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn what_is_ahead_delays_the_time_that_is_told_by_whole_windows() {
+    for (config, expected) in [
+        (fixed(10), [SECOND, SECOND, 2 * SECOND, 10 * SECOND]),
+        (bucket(10, 10), [100_000, SECOND, SECOND + 100_000, 9 * SECOND + 100_000]),
+    ] {
+        let quota = quota(config);
+        assert_eq!(drain(&quota, at(0), b""), 10);
+        let when = [0, 9, 10, 90].map(|ahead| micros(quota.when(at(0), &[], 1, ahead).unwrap()));
+        assert_eq!(when, expected);
+    }
+}
+
+#[test]
+fn groups_are_bounded_and_inventing_names_gives_nothing() {
+    let quota = quota(QuotaConfig { groups_max: 3, ..grouped(sliding(5)) });
+    for name in [b"a", b"b", b"c"] {
+        assert_eq!(drain(&quota, at(0), name), 5);
+    }
+    let invented =
+        (0..100).map(|name| drain(&quota, at(1_000), format!("name {name}").as_bytes())).sum::<u64>();
+    assert_eq!(invented, 5, "all that found no room share the allowance of one");
+    let snapshot = quota.snapshot(at(1_000), 10);
+    assert_eq!((snapshot.groups_count, snapshot.groups.len()), (3, 4));
+    // `a` is in use again when the others are back at their full allowance: they make room for new ones, not `a`.
+    assert_eq!(drain(&quota, at(3 * SECOND), b"a"), 5);
+    assert_eq!(drain(&quota, at(3 * SECOND), b"d"), 5);
+    assert_eq!(drain(&quota, at(3 * SECOND), b"e"), 5);
+    assert_eq!(drain(&quota, at(3 * SECOND), b"a"), 0);
+    assert_eq!(drain(&quota, at(3 * SECOND), b"f"), 5);
+    assert_eq!(drain(&quota, at(3 * SECOND), b"g"), 0);
+}
+
+#[test]
+fn a_group_that_is_held_is_not_forgotten() {
+    let quota = quota(QuotaConfig { groups_max: 1, ..grouped(slots(1)) });
+    let held = quota.take(at(0), &[b"a"], 1).unwrap();
+    let crowded = quota.take(at(0), &[b"b"], 1).unwrap();
+    assert!(quota.take(at(0), &[b"a"], 1).is_err());
+    drop((held, crowded));
+    let held = quota.take(at(0), &[b"b"], 1).unwrap();
+    assert!(quota.take(at(0), &[b"b"], 1).is_err());
+    drop(held);
+}
+
+#[test]
+fn names_that_may_be_secret_are_not_shown_and_long_ones_not_kept() {
+    let by_header =
+        |name: &str| QuotaConfig { group_by: Some(GroupBy::Header(name.to_owned())), ..sliding(5) };
+    let name = |quota: &Quota| quota.snapshot(at(0), 10).groups[0].name.clone();
+    let secret = quota(by_header("x-api-key"));
+    assert_eq!(drain(&secret, at(0), b"hunter2"), 5);
+    assert!(name(&secret).starts_with('#') && !name(&secret).contains("hunter2"));
+    let open = quota(by_header("x-team"));
+    assert_eq!(drain(&open, at(0), b"blue\x1b"), 5);
+    assert_eq!(name(&open), "blue\\x1b");
+    let long = quota(by_header("x-team"));
+    assert_eq!(drain(&long, at(0), &b"x".repeat(100_000)), 5);
+    assert_eq!(drain(&long, at(0), &b"x".repeat(100_000)), 0);
+    assert_eq!(drain(&long, at(0), &b"x".repeat(100_001)), 5);
+    assert!(name(&long).len() < 100);
+}
+
+#[test]
+fn a_reload_keeps_counts_and_obeys_the_new_limit() {
+    let first = quotas([("q", sliding(10)), ("other", fixed(5))]);
+    assert_eq!(drain(first.get("q").unwrap(), at(0), b""), 10);
+    let woken = Arc::new(Woken::default());
+    first.get("q").unwrap().watch(at(0), &[], &Waker::from(woken.clone()));
+
+    let more = reloaded([("q", sliding(12))], Some(&first));
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1, "who waits hears of the new limit");
+    assert_eq!(drain(more.get("q").unwrap(), at(0), b""), 2);
+    assert_eq!(
+        drain(first.get("q").unwrap(), at(0), b""),
+        0,
+        "calls under the old plan count in the same place"
+    );
+
+    let less = reloaded([("q", sliding(3))], Some(&more));
+    assert_eq!(drain(less.get("q").unwrap(), at(SECOND / 2), b""), 0);
+    assert_eq!(drain(less.get("q").unwrap(), at(SECOND + SECOND / 100), b""), 3);
+
+    let other = reloaded([("q", fixed(3))], Some(&less));
+    assert_eq!(drain(other.get("q").unwrap(), at(SECOND + SECOND / 100), b""), 3, "another kind begins anew");
+}
+
+#[test]
+fn a_month_is_counted_by_its_calendar() {
+    let month = QuotaConfig {
+        kind: QuotaKind::Calendar,
+        window: None,
+        period: Some(Period::Month),
+        renews: RenewalConfig { time_zone: "Europe/Berlin".to_owned(), ..RenewalConfig::default() },
+        ..sliding(5)
+    };
+    let quota = quota(month);
+    let time = |text: &str| {
+        Timestamp::from_secs(u64::try_from(text.parse::<jiff::Timestamp>().unwrap().as_second()).unwrap())
+    };
+    assert_eq!(drain(&quota, time("2026-10-31T22:59:59Z"), b""), 5);
+    assert_eq!(
+        quota.take(time("2026-10-31T22:59:59Z"), &[], 1).unwrap_err().retry_at,
+        Some(time("2026-10-31T23:00:00Z"))
+    );
+    assert_eq!(drain(&quota, time("2026-10-31T23:00:00Z"), b""), 5);
+    assert_eq!(quota.when(time("2026-11-05T00:00:00Z"), &[], 1, 5), Some(time("2026-12-31T23:00:00Z")));
+}
+
+#[test]
+fn what_a_provider_says_is_believed_where_it_counted_more() {
+    let learn = || Some(LearnConfig::default());
+    let quota = quota(QuotaConfig {
+        learn: learn(),
+        window: Some(egret_config::Duration::from_secs(60)),
+        ..fixed(100)
+    });
+    let said = |remaining, reset| Learned { remaining: Some(remaining), reset: Some(at(reset)), retry: None };
+    let hear = |now, learned| {
+        let mut grant = quota.take(at(now), &[], 1).unwrap();
+        grant.answered(at(now));
+        grant.learn(at(now), &quota, 0, &learned);
+    };
+    let left = |now| quota.standing(at(now), &[]).unwrap().remaining;
+    hear(0, said(1_000, 30 * SECOND));
+    assert_eq!(left(0), 99, "more than here is not believed");
+    hear(1, said(40, 30 * SECOND));
+    assert_eq!(left(1), 40);
+    hear(2, said(70, 30 * SECOND));
+    assert_eq!(left(2), 39, "an answer to an earlier call came later");
+    hear(3, said(0, 30 * SECOND));
+    assert_eq!(left(3), 0);
+    let refusal = quota.take(at(4), &[], 1).unwrap_err();
+    assert_eq!((refusal.why, refusal.retry_at), (Why::Exhausted, Some(at(30 * SECOND))));
+    assert_eq!(left(30 * SECOND), 96, "when the provider's window is over, its count is too");
+
+    let mut grant = quota.take(at(31 * SECOND), &[], 1).unwrap();
+    let absurd = Learned { retry: Some(Timestamp::NEVER), ..Learned::default() };
+    grant.learn(at(31 * SECOND), &quota, 0, &absurd);
+    let until = quota.take(at(31 * SECOND), &[], 1).unwrap_err().retry_at;
+    assert_eq!(
+        until,
+        Some(at(31 * SECOND) + Duration::from_hours(1)),
+        "what is absurd is held to `wait_max`"
+    );
+}
+
+fn problems_of<const N: usize>(configs: [(&str, QuotaConfig); N]) -> Vec<String> {
+    let configs = configs.map(|(name, config)| (name.to_owned(), config)).into();
+    validate(&configs).into_iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
+}
+
+#[test]
+fn contradictions_are_refused_with_their_place() {
+    let parent = |config, parent: &str| QuotaConfig { parent: Some(parent.to_owned()), ..config };
+    let shares = |groups: &[(&str, &str)], default| {
+        let groups =
+            groups.iter().map(|(name, share)| ((*name).to_owned(), share.parse().unwrap())).collect();
+        grouped(QuotaConfig { shares: Some(SharesConfig { groups, default }), ..sliding(100) })
+    };
+    let window = |window| Some(egret_config::Duration::from_secs(window));
+    for (config, expected) in [
+        (sliding(0), "quotas.q.limit: expected a whole number from 1 to 1000000000000, found `0`"),
+        (
+            QuotaConfig { window: None, ..sliding(1) },
+            "quotas.q: the key `window` is missing, which a sliding quota needs",
+        ),
+        (
+            QuotaConfig { window: window(0), ..sliding(1) },
+            "quotas.q.window: expected 1ms to 366d, found `0s`",
+        ),
+        (
+            QuotaConfig { window: window(400 * 86_400), ..sliding(1) },
+            "quotas.q.window: expected 1ms to 366d, found `400d`",
+        ),
+        (
+            QuotaConfig { window: window(1), ..slots(1) },
+            "quotas.q.window: a concurrency quota has no `window`",
+        ),
+        (
+            QuotaConfig { burst: Some(1), ..sliding(1) },
+            "quotas.q.burst: only a token-bucket has a `burst`; this quota is sliding",
+        ),
+        (
+            QuotaConfig { spillover: Some(SpilloverConfig { max: 1 }), ..sliding(1) },
+            "quotas.q.spillover: needs windows that follow each other: `kind: calendar`, or `kind: fixed` with `starts: clock`",
+        ),
+        (
+            QuotaConfig { kind: QuotaKind::Calendar, window: None, ..sliding(1) },
+            "quotas.q: the key `period` is missing, which a calendar quota needs: `day` or `month`",
+        ),
+        (
+            QuotaConfig { store: StoreKind::File, ..sliding(1) },
+            "quotas.q.store: the file keeps windows that begin by the clock: `kind: calendar`, or `kind: fixed` with `starts: clock`",
+        ),
+        (
+            shares(&[("a", "60%"), ("b", "40.01%")], ShareDefault::Block),
+            "quotas.q.shares.groups: the shares are more than 100% together",
+        ),
+        (
+            shares(&[("a", "0.5%")], ShareDefault::Block),
+            "quotas.q.shares.groups.a: 0.5% of 100 units is less than one unit",
+        ),
+        (
+            shares(&[("a", "100%")], ShareDefault::Allow),
+            "quotas.q.shares.default: the listed groups leave nothing to others: write `default: block`",
+        ),
+        (
+            shares(&[("a", "80%")], ShareDefault::Share("30%".parse().unwrap())),
+            "quotas.q.shares.default: `30%` is more than the 20% that the listed groups leave",
+        ),
+        (
+            QuotaConfig { shares: Some(SharesConfig::default()), ..sliding(1) },
+            "quotas.q.shares: needs `group_by`, which tells the groups apart",
+        ),
+        (parent(sliding(1), "p"), "quotas.q.parent: there is no quota `p`"),
+        (parent(sliding(1), "q"), "quotas.q.parent: a quota is not its own parent"),
+    ] {
+        assert_eq!(problems_of([("q", config)]), [expected]);
+    }
+    assert_eq!(
+        problems_of([
+            ("a", parent(sliding(1), "b")),
+            ("b", parent(sliding(1), "c")),
+            ("c", parent(sliding(1), "a"))
+        ]),
+        ["quotas.a.parent: goes round in a circle: a → b → c → a"]
+    );
+    assert_eq!(
+        problems_of([("a b", sliding(1))]),
+        ["quotas.a b: a quota's name has 1 to 64 letters, digits, `-` and `_`"]
+    );
+}
+
+#[test]
+fn what_is_wrong_is_left_out_and_all_that_stands_below_it() {
+    let child = |parent: &str| QuotaConfig { parent: Some(parent.to_owned()), ..sliding(1) };
+    let configs =
+        [("a", child("b")), ("b", child("a")), ("c", child("b")), ("d", child("none")), ("good", sliding(1))];
+    let configs = configs.map(|(name, config)| (name.to_owned(), config)).into();
+    let mut problems = Vec::new();
+    let quotas = Quotas::compile(&configs, None, &mut problems);
+    assert_eq!(problems.len(), 2);
+    assert_eq!(quotas.iter().map(|quota| quota.name()).collect::<Vec<_>>(), ["good"]);
+}
