@@ -12,6 +12,7 @@
 
 use std::hint::black_box;
 
+use egret_flow::Timestamp;
 use egret_flow::config::FlowConfig;
 use egret_flow::matching::Question;
 use egret_flow::message::{Changes, Fields, Request};
@@ -72,7 +73,9 @@ fn ask(mut case: Case) -> Case {
         consumer: None,
         body: None,
     };
-    case.router.find(Question { request: black_box(&request), roll: 7 }, &mut case.matches);
+    let question =
+        Question { request: black_box(&request), roll: 7, now: Timestamp::default(), has_body: false };
+    case.router.find(question, &mut case.matches);
     case
 }
 

@@ -4,6 +4,7 @@
 //! says what to do; the gateway does it.
 
 pub mod config;
+pub mod expression;
 pub mod matching;
 pub mod message;
 pub mod quota;

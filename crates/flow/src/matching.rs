@@ -8,15 +8,19 @@ mod path;
 mod sample;
 mod text;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use egret_config::Problem;
 use egret_http1::Method;
+use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use crate::expression::{EvaluationError, Expression, Inputs, Scope};
 use crate::message::Request;
+use crate::router::Parameters;
 
 pub use any_of::AnyOf;
 pub use sample::Percent;
@@ -59,6 +63,11 @@ pub struct MatchConfig {
     /// The share of exchanges, in percent, that the flow is for. Decided at random, once for each exchange.
     #[serde(skip_serializing_if = "is_all")]
     pub sample: Percent,
+    /// For everything else: an expression in CEL that has to be true, like `int(request.query.limit) > 100`. It may look at
+    /// `request` (`method`, `path`, `host`, `provider`, `scheme`, `consumer`, `headers`, `query`, `params`, `body`) and `now`. One
+    /// that looks at `request.body` has the body gathered first; one that fails does not match, and is counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
 }
 
 fn is_empty(any: &AnyOf) -> bool {
@@ -77,6 +86,10 @@ pub struct Question<'a> {
     pub request: &'a Request<'a>,
     /// A number drawn at random for the exchange, the same each time the exchange is asked about.
     pub roll: u64,
+    /// What time it is.
+    pub now: Timestamp,
+    /// Whether all of the body that there will be is here. Where it is not, flows whose `when` reads it are not decided.
+    pub has_body: bool,
 }
 
 /// The first predicate that does not fit.
@@ -98,6 +111,12 @@ pub enum Mismatch<'a> {
     Consumer,
     /// `sample`
     Sample,
+    /// `when`, which is false.
+    When,
+    /// `when`, which came to nothing.
+    Failed(EvaluationError),
+    /// `when`, which reads a body that is not here yet.
+    Undecided,
 }
 
 impl Mismatch<'_> {
@@ -126,6 +145,11 @@ impl Mismatch<'_> {
                 None => format!("it names no consumer, {} is asked for", list(&config.consumer)),
             },
             Self::Sample => format!("it is not among the sampled {} %", config.sample.get()),
+            Self::When => format!("`{}` is false", config.when.as_deref().unwrap_or_default()),
+            Self::Failed(error) => {
+                format!("`{}` fails on it: {error}", config.when.as_deref().unwrap_or_default())
+            }
+            Self::Undecided => "its body is not here, and `when` reads it".to_owned(),
         }
     }
 }
@@ -155,6 +179,7 @@ pub(crate) struct Matcher {
     headers: Box<[Named]>,
     consumers: Box<[TextPattern]>,
     sample: Option<Sample>,
+    when: Option<Expression<bool>>,
 }
 
 /// A name, and patterns of which one has to fit its value.
@@ -185,15 +210,24 @@ impl Matcher {
     /// Compiles the match of the flow `name`; `at` is where in the config it stands.
     pub fn compile(config: &MatchConfig, name: &str, at: &str) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
+        let paths = each(&config.path, &format!("{at}.path"), &mut problems, PathPattern::parse);
+        let when = config.when.as_deref().and_then(|source| {
+            let parameters: Vec<&str> =
+                paths.iter().flat_map(PathPattern::parameters).map(|(_, name)| name).collect();
+            let scope = Scope { has_response: false, parameters: &parameters };
+            let compiled = Expression::compile(source, scope);
+            compiled.map_err(|error| problems.push(error.at(format!("{at}.when")))).ok()
+        });
         let matcher = Self {
             providers: config.provider.iter().map(|name| name.as_str().into()).collect(),
             hosts: each(&config.host, &format!("{at}.host"), &mut problems, HostPattern::parse),
-            paths: each(&config.path, &format!("{at}.path"), &mut problems, PathPattern::parse),
+            paths,
             methods: methods(&config.method, &format!("{at}.method"), &mut problems),
             query: named(&config.query, &format!("{at}.query"), &mut problems, |_| Ok(())),
             headers: named(&config.header, &format!("{at}.header"), &mut problems, check_field_name),
             consumers: each(&config.consumer, &format!("{at}.consumer"), &mut problems, TextPattern::parse),
             sample: (!config.sample.is_all()).then(|| Sample::new(config.sample, name)),
+            when,
         };
         if problems.is_empty() { Ok(matcher) } else { Err(problems) }
     }
@@ -208,10 +242,12 @@ impl Matcher {
         if !self.has_host(request) {
             return Some(Mismatch::Host);
         }
-        if !self.paths.is_empty() && self.capture(readings).is_none() {
+        let capture = self.capture(readings);
+        if !self.paths.is_empty() && capture.is_none() {
             return Some(Mismatch::Path);
         }
-        self.mismatch_of_rest(question)
+        let (pattern, reading) = capture.unwrap_or_default();
+        self.mismatch_of_rest(question, Parameters::of(self, pattern, reading, readings))
     }
 
     /// Which pattern fits which reading of the path: the first pattern, in the first reading that it fits.
@@ -229,7 +265,11 @@ impl Matcher {
     }
 
     /// The first predicate that does not fit, of those that the router has no index for.
-    pub fn mismatch_of_rest(&self, question: Question<'_>) -> Option<Mismatch<'_>> {
+    pub fn mismatch_of_rest(
+        &self,
+        question: Question<'_>,
+        parameters: Parameters<'_>,
+    ) -> Option<Mismatch<'_>> {
         let request = question.request;
         if self.methods.as_ref().is_some_and(|methods| !methods.contains(request.method)) {
             return Some(Mismatch::Method);
@@ -247,7 +287,28 @@ impl Matcher {
         if self.sample.is_some_and(|sample| !sample.takes(question.roll)) {
             return Some(Mismatch::Sample);
         }
-        None
+        self.when.as_ref().and_then(|when| mismatch_of_when(when, question, parameters))
+    }
+
+    /// Whether `when` reads the body.
+    pub fn reads_body(&self) -> bool {
+        self.when.as_ref().is_some_and(Expression::needs_request_body)
+    }
+}
+
+fn mismatch_of_when(
+    when: &Expression<bool>,
+    question: Question<'_>,
+    parameters: Parameters<'_>,
+) -> Option<Mismatch<'static>> {
+    if when.needs_request_body() && !question.has_body {
+        return Some(Mismatch::Undecided);
+    }
+    let Question { request, now, .. } = question;
+    match when.evaluate(&Inputs { request, response: None, parameters, attempt: 1, now }) {
+        Ok(true) => None,
+        Ok(false) => Some(Mismatch::When),
+        Err(error) => Some(Mismatch::Failed(error)),
     }
 }
 
@@ -258,8 +319,7 @@ impl Named {
 
     fn fits_query(&self, request: &Request<'_>) -> bool {
         request.parameters().any(|(name, value)| {
-            with_decoded(name, |name| name == self.name.as_bytes())
-                && with_decoded(value, |value| self.fits(value))
+            is_same_decoded(name, self.name.as_bytes()) && with_decoded(value, |value| self.fits(value))
         })
     }
 
@@ -268,11 +328,11 @@ impl Named {
     }
 }
 
-/// Longer values of query parameters are decoded into memory that is asked for.
+/// Values of query parameters that are longer are decoded into memory that is asked for.
 const VALUE_BYTES_INLINE: usize = 256;
 
-/// Decodes as forms do (`+` is a space), where there is something to decode.
-fn with_decoded(bytes: &[u8], ask: impl FnOnce(&[u8]) -> bool) -> bool {
+/// Undoes percent-encoding as forms have it (`+` is a space), where there is something to undo.
+fn with_decoded<T>(bytes: &[u8], ask: impl FnOnce(&[u8]) -> T) -> T {
     if memchr::memchr2(b'%', b'+', bytes).is_none() {
         return ask(bytes);
     }
@@ -284,6 +344,19 @@ fn with_decoded(bytes: &[u8], ask: impl FnOnce(&[u8]) -> bool) -> bool {
         decode(part, |part| decoded.extend_from_slice(part));
     }
     ask(&decoded)
+}
+
+/// Whether the name or value of a query parameter is `plain`, once decoded.
+pub(crate) fn is_same_decoded(encoded: &[u8], plain: &[u8]) -> bool {
+    with_decoded(encoded, |decoded| decoded == plain)
+}
+
+/// The value of a query parameter, decoded.
+pub(crate) fn decode_form(bytes: &[u8]) -> Cow<'_, [u8]> {
+    match memchr::memchr2(b'%', b'+', bytes) {
+        None => Cow::Borrowed(bytes),
+        Some(_) => with_decoded(bytes, |decoded| Cow::Owned(decoded.to_vec())),
+    }
 }
 
 /// Parses each alternative; what cannot be parsed is a problem at its place.

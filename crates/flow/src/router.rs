@@ -9,8 +9,10 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use egret_config::Problem;
+use egret_http1::Span;
 
 use crate::config::FlowConfig;
+use crate::expression::EvaluationError;
 use crate::matching::{HostPattern, Matcher, PathPattern, Question, Readings, bare};
 use tree::{Filed, Forest, Root, ShortHasher};
 
@@ -27,6 +29,7 @@ pub struct Router {
     by_host: Index,
     /// By what stands after the star and its dot.
     by_parent_host: Index,
+    reads_bodies: bool,
 }
 
 type Index = HashMap<Box<str>, Root, BuildHasherDefault<ShortHasher>>;
@@ -63,6 +66,7 @@ impl Router {
         for (flow, matcher) in (0..).zip(&flows) {
             router.file(flow, matcher);
         }
+        router.reads_bodies = flows.iter().any(Matcher::reads_body);
         router.flows = flows.into();
         router
     }
@@ -108,22 +112,50 @@ impl Router {
             return;
         }
         self.gather(question, matches);
-        let Matches { found, .. } = matches;
+        let Matches { found, readings, failures, is_undecided } = matches;
         // A flow that is filed in several places may have been found in each: its first pattern counts.
         found.sort_unstable();
         found.dedup_by_key(|found| found.flow);
-        found.retain(|found| {
-            let matcher = &self.flows[found.flow as usize];
-            // What is filed under hosts has been found by its host.
-            let has_host = matcher.providers.is_empty() || matcher.has_host(question.request);
-            has_host && matcher.mismatch_of_rest(question).is_none()
+        found.retain(|found| match self.mismatch_of_rest(*found, question, readings) {
+            None => true,
+            Some(Mismatch::Failed(error)) => {
+                failures.push((found.flow, error));
+                false
+            }
+            Some(Mismatch::Undecided) => {
+                *is_undecided = true;
+                false
+            }
+            Some(_) => false,
         });
+    }
+
+    /// What else a flow asks for than that by which it was found.
+    fn mismatch_of_rest(
+        &self,
+        found: Filed,
+        question: Question<'_>,
+        readings: &Readings,
+    ) -> Option<Mismatch<'_>> {
+        let Filed { flow, pattern, reading } = found;
+        let matcher = &self.flows[flow as usize];
+        // What is filed under hosts has been found by its host.
+        if !matcher.providers.is_empty() && !matcher.has_host(question.request) {
+            return Some(Mismatch::Host);
+        }
+        let parameters = Parameters::of(matcher, pattern as usize, reading as usize, readings);
+        matcher.mismatch_of_rest(question, parameters)
+    }
+
+    /// Whether the match of any flow reads request bodies.
+    pub fn reads_bodies(&self) -> bool {
+        self.reads_bodies
     }
 
     /// Finds the flows whose provider or host, and path, fit.
     fn gather(&self, question: Question<'_>, matches: &mut Matches) {
         let request = question.request;
-        let Matches { readings, found } = matches;
+        let Matches { readings, found, .. } = matches;
         let mut visit = |root: &Root| {
             found.extend(root.pathless.iter().map(|flow| Filed { flow: *flow, pattern: 0, reading: 0 }));
             if let Some(trunk) = root.trunk {
@@ -166,18 +198,43 @@ impl Router {
         self.flows.get(flow)?.mismatch(question, &readings)
     }
 
-    /// The parameters that the path of a match gives, as name and value with percent-encoding undone, in the order of the path.
-    pub fn parameters<'a>(
-        &'a self,
-        found: Match,
-        matches: &'a Matches,
-    ) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
+    /// The parameters that the path of a match gives.
+    pub fn parameters<'a>(&'a self, found: Match, matches: &'a Matches) -> Parameters<'a> {
         let Filed { flow, pattern, reading } = found.0;
-        let pattern = self.flows.get(flow as usize).and_then(|matcher| matcher.paths.get(pattern as usize));
-        let segments = matches.readings.segments(reading as usize);
-        let text = matches.readings.text();
-        let parameters = pattern.into_iter().flat_map(PathPattern::parameters);
-        parameters.filter_map(move |(at, name)| Some((name, segments.get(at)?.of(text))))
+        match self.flows.get(flow as usize) {
+            Some(flow) => Parameters::of(flow, pattern as usize, reading as usize, &matches.readings),
+            None => Parameters::default(),
+        }
+    }
+}
+
+/// What the parameters of a path have captured, with percent-encoding undone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Parameters<'a> {
+    pattern: Option<&'a PathPattern>,
+    segments: &'a [Span],
+    text: &'a [u8],
+}
+
+impl<'a> Parameters<'a> {
+    /// What the pattern of that number captures in the reading of that number.
+    pub(crate) fn of(matcher: &'a Matcher, pattern: usize, reading: usize, readings: &'a Readings) -> Self {
+        Self {
+            pattern: matcher.paths.get(pattern),
+            segments: readings.segments(reading),
+            text: readings.text(),
+        }
+    }
+
+    /// What the parameter of that name has captured.
+    pub fn get(self, name: &str) -> Option<&'a [u8]> {
+        self.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
+    }
+
+    /// Names and values, in the order of the path.
+    pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let parameters = self.pattern.into_iter().flat_map(PathPattern::parameters);
+        parameters.filter_map(move |(at, name)| Some((name, self.segments.get(at)?.of(self.text))))
     }
 }
 
@@ -195,6 +252,8 @@ fn get<'a>(index: &'a Index, name: &str) -> Option<&'a Root> {
 pub struct Matches {
     found: Vec<Filed>,
     readings: Readings,
+    failures: Vec<(u32, EvaluationError)>,
+    is_undecided: bool,
 }
 
 /// A flow that matches.
@@ -213,6 +272,18 @@ impl Matches {
     pub fn clear(&mut self) {
         self.found.clear();
         self.readings.clear();
+        self.failures.clear();
+        self.is_undecided = false;
+    }
+
+    /// Whether there are flows that may match once the body is here: gather it, and ask again.
+    pub fn is_undecided(&self) -> bool {
+        self.is_undecided
+    }
+
+    /// The flows that do not match because their `when` failed, to be counted.
+    pub fn failures(&self) -> impl Iterator<Item = (usize, EvaluationError)> + '_ {
+        self.failures.iter().map(|(flow, error)| (*flow as usize, *error))
     }
 
     /// Whether no flow matches.

@@ -10,7 +10,8 @@ fn mismatch(config: serde_json::Value, lines: &str) -> Option<String> {
     with_request("stripe", lines, |request| {
         let mut readings = Readings::default();
         readings.read(request.path);
-        let mismatch = matcher.mismatch(Question { request, roll: 7 }, &readings)?;
+        let question = Question { request, roll: 7, now: Timestamp::default(), has_body: false };
+        let mismatch = matcher.mismatch(question, &readings)?;
         Some(mismatch.in_words(&config, request))
     })
 }
@@ -65,6 +66,12 @@ fn what_does_not_fit_is_said_in_words() {
         (json!({ "query": { "LIMIT": "10" } }), "no query parameter `LIMIT` has the value `10`"),
         (json!({ "header": { "x-tenant": "ACME-7" } }), "no header field `x-tenant` has the value `ACME-7`"),
         (json!({ "consumer": ["b", "c"] }), "its consumer is `billing`, not `b` or `c`"),
+        (json!({ "when": "request.query.limit == '9'" }), "`request.query.limit == '9'` is false"),
+        (
+            json!({ "when": "int(request.path) == 9" }),
+            "`int(request.path) == 9` fails on it: a function in it cannot do anything with what it was given",
+        ),
+        (json!({ "when": "request.body == 9" }), "its body is not here, and `when` reads it"),
         (json!({ "sample": 0 }), "it is not among the sampled 0 %"),
         (json!({ "provider": "x", "method": "PUT" }), "its provider is `stripe`, not `x`"),
     ] {
@@ -94,6 +101,11 @@ fn bad_patterns_are_problems_at_their_place() {
         (json!({ "method": "GE T" }), "match.method: `GE T` is not a method"),
         (json!({ "query": { "a": r"\d" } }), "match.query.a: a backslash stands before"),
         (json!({ "header": { "x y": "*" } }), "match.header.x y: `x y` cannot be the name"),
+        (json!({ "when": "request.pth == 1" }), "match.when: there is no variable `request.pth`"),
+        (
+            json!({ "path": "/{a}", "when": "request.params.b == ''" }),
+            "match.when: no path of this flow's match has",
+        ),
         (json!({ "consumer": ["a", r"\"] }), "match.consumer[1]: a backslash"),
     ] {
         let problems = problems(config);

@@ -1,9 +1,11 @@
+use egret_store::Timestamp;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::fixture::with_request;
 use crate::matching::{MatchConfig, Percent};
+use crate::message::Request;
 
 fn flow(name: &str, config: serde_json::Value) -> FlowConfig {
     flow_with(name, serde_json::from_value(config).unwrap())
@@ -11,6 +13,10 @@ fn flow(name: &str, config: serde_json::Value) -> FlowConfig {
 
 fn flow_with(name: &str, matching: MatchConfig) -> FlowConfig {
     FlowConfig { name: name.to_owned(), matching }
+}
+
+fn question<'a>(request: &'a Request<'a>, roll: u64) -> Question<'a> {
+    Question { request, roll, now: Timestamp::from_secs(1_000), has_body: true }
 }
 
 /// The flows found, each with the parameters of its path.
@@ -21,9 +27,9 @@ fn found(
     lines: &str,
     roll: u64,
 ) -> Vec<(usize, String)> {
-    with_request(provider, lines, |request| router.find(Question { request, roll }, matches));
+    with_request(provider, lines, |request| router.find(question(request, roll), matches));
     let parameters = |found| {
-        let pairs = router.parameters(found, matches);
+        let pairs = router.parameters(found, matches).iter();
         let words = pairs.map(|(name, value)| format!("{name}={}", String::from_utf8_lossy(value)));
         words.collect::<Vec<_>>().join(" ")
     };
@@ -76,6 +82,47 @@ fn matches_that_multiply_beyond_bounds_are_refused() {
     let problems = Router::compile(&flows).unwrap_err();
     assert_eq!(problems.len(), 1);
     assert!(problems[0].path == "flows[3].match" && problems[0].message.contains("200000"), "{problems:?}");
+}
+
+#[test]
+fn an_expression_sees_what_the_path_has_captured() {
+    let router = Router::compile(&[
+        flow(
+            "a",
+            json!({ "path": ["/x", "/v1/{kind}/{id}"], "when": "request.params.id.startsWith('ch_')" }),
+        ),
+        flow("b", json!({ "when": "now == 1000 && request.method in ['GET', 'HEAD']" })),
+        flow("c", json!({ "when": "request.body.missing == 1" })),
+    ])
+    .unwrap();
+    let matches = &mut Matches::default();
+    let flows = |found: Vec<(usize, String)>| found.into_iter().map(|(flow, _)| flow).collect::<Vec<_>>();
+    assert_eq!(flows(found(&router, matches, "-", "GET http://h/v1/charges/ch%5F1", 0)), [0, 1]);
+    assert_eq!(matches.failures().collect::<Vec<_>>(), [(2, EvaluationError::Types)]);
+    assert_eq!(flows(found(&router, matches, "-", "POST http://h/v1/charges/x", 0)), [] as [usize; 0]);
+}
+
+#[test]
+fn a_flow_that_reads_the_body_is_undecided_until_the_body_is_here() {
+    let router = Router::compile(&[
+        flow("all", json!({})),
+        flow("large", json!({ "method": "POST", "when": "request.body.amount > 100" })),
+    ])
+    .unwrap();
+    assert!(router.reads_bodies());
+    let matches = &mut Matches::default();
+    let mut ask = |method: &str, body: Option<&[u8]>, has_body| {
+        with_request("-", &format!("{method} http://h/"), |request| {
+            let request = Request { body, ..*request };
+            router.find(Question { has_body, ..question(&request, 0) }, matches);
+        });
+        (matches.iter().map(Match::flow).collect::<Vec<_>>(), matches.is_undecided())
+    };
+    assert_eq!(ask("POST", None, false), (vec![0], true));
+    assert_eq!(ask("POST", Some(br#"{"amount":200}"#), true), (vec![0, 1], false));
+    assert_eq!(ask("POST", Some(br#"{"amount":1}"#), true), (vec![0], false));
+    assert_eq!(ask("POST", None, true), (vec![0], false));
+    assert_eq!(ask("GET", None, false), (vec![0], false));
 }
 
 /// What a path pattern means, written down once more and as simply as can be, for paths with one reading.
@@ -152,7 +199,7 @@ proptest! {
                 .collect();
             prop_assert_eq!(found(&router, matches, provider, &lines, 0), expected.clone(), "{}", lines);
             with_request(provider, &lines, |request| {
-                let asked = (0..flows.len()).filter(|flow| router.mismatch(*flow, Question { request, roll: 0 }).is_none());
+                let asked = (0..flows.len()).filter(|flow| router.mismatch(*flow, question(request, 0)).is_none());
                 assert!(asked.eq(expected.iter().map(|(flow, _)| *flow)), "{lines}");
             });
         }
@@ -173,7 +220,7 @@ proptest! {
         let found: Vec<usize> =
             found(&router, &mut Matches::default(), "-", &lines, roll).into_iter().map(|(flow, _)| flow).collect();
         let asked: Vec<usize> = with_request("-", &lines, |request| {
-            (0..flows.len()).filter(|flow| router.mismatch(*flow, Question { request, roll }).is_none()).collect()
+            (0..flows.len()).filter(|flow| router.mismatch(*flow, question(request, roll)).is_none()).collect()
         });
         prop_assert_eq!(found, asked);
     }

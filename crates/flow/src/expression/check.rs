@@ -1,0 +1,413 @@
+//! What can be said of an expression before it is evaluated, and how it is made ready for it.
+//!
+//! Every name has to be known. Names with dots become one identifier, look-ups in tables become calls of a function that has no
+//! error for what is missing, and what loops, copies or joins is charged for.
+
+use std::fmt;
+
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, SelectExpr,
+    operators,
+};
+use cel::common::types::CelString;
+use egret_config::suggest;
+
+use super::budget::charged;
+use super::values::{LOOK_UP, Variable};
+use super::{ExpressionError, Scope};
+
+/// A set of variables.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Variables(u16);
+
+impl Variables {
+    /// Whether `variable` is among them.
+    pub fn contains(self, variable: Variable) -> bool {
+        self.0 & 1 << (variable as u16) != 0
+    }
+
+    fn insert(&mut self, variable: Variable) {
+        self.0 |= 1 << (variable as u16);
+    }
+}
+
+/// Functions that can be called, and what each comes to.
+const FUNCTIONS: [(&str, Known); 12] = [
+    ("size", Known::Number),
+    ("contains", Known::Bool),
+    ("startsWith", Known::Bool),
+    ("endsWith", Known::Bool),
+    ("int", Known::Number),
+    ("uint", Known::Number),
+    ("double", Known::Number),
+    ("string", Known::Text),
+    ("bytes", Known::Other),
+    ("bool", Known::Bool),
+    ("type", Known::Other),
+    ("dyn", Known::Unknown),
+];
+
+/// Macros, which parsing has turned into other things where they were used rightly.
+const MACROS: [&str; 6] = ["has", "all", "exists", "exists_one", "map", "filter"];
+
+/// Names of types, to compare `type(x)` with.
+const TYPES: [&str; 11] =
+    ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type", "dyn"];
+
+/// Checks an expression and makes it ready; says which variables it names.
+pub(super) fn check(tree: &mut IdedExpr, scope: Scope<'_>) -> Result<Variables, ExpressionError> {
+    let mut check = Check { scope, variables: Variables::default(), loops: Vec::new() };
+    check.visit(tree)?;
+    Ok(check.variables)
+}
+
+struct Check<'a> {
+    scope: Scope<'a>,
+    variables: Variables,
+    /// The names that the loops around have given, outermost first.
+    loops: Vec<String>,
+}
+
+type Checked = Result<(), ExpressionError>;
+
+impl Check<'_> {
+    fn visit(&mut self, node: &mut IdedExpr) -> Checked {
+        if let Some(name) = self.outside_name(node) {
+            return self.visit_name(node, &name);
+        }
+        match &mut node.expr {
+            Expr::Unspecified => Err(ExpressionError::new("a part of this expression is empty")),
+            Expr::Literal(_) | Expr::Ident(_) => Ok(()),
+            Expr::Select(select) => self.visit(&mut select.operand),
+            Expr::Struct(_) => {
+                Err(ExpressionError::new("there are no messages to be made here: use a map, `{\"a\": 1}`"))
+            }
+            Expr::List(list) => list.elements.iter_mut().try_for_each(|element| self.visit_copied(element)),
+            Expr::Map(map) => map.entries.iter_mut().try_for_each(|entry| self.visit_entry(entry)),
+            Expr::Call(_) => self.visit_call(node),
+            Expr::Comprehension(comprehension) => self.visit_loop(comprehension),
+        }
+    }
+
+    /// The dotted name that `node` spells, unless a loop has given it.
+    fn outside_name(&self, node: &IdedExpr) -> Option<String> {
+        let mut parts = Vec::new();
+        let mut node = node;
+        let root = loop {
+            match &node.expr {
+                Expr::Ident(name) => break name,
+                Expr::Select(SelectExpr { operand, field, test: false }) => {
+                    parts.push(field.as_str());
+                    node = operand;
+                }
+                _ => return None,
+            }
+        };
+        if root.starts_with('@') || self.loops.contains(root) {
+            return None;
+        }
+        parts.push(root);
+        parts.reverse();
+        Some(parts.join("."))
+    }
+
+    fn visit_name(&mut self, node: &mut IdedExpr, name: &str) -> Checked {
+        if TYPES.contains(&name) {
+            return Ok(());
+        }
+        let found = Variable::ALL.iter().find(|(known, _)| {
+            name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        });
+        let Some((known, variable)) = found else { return Err(self.unknown(name)) };
+        if known.starts_with("response.") && !self.scope.has_response {
+            return Err(ExpressionError::new(format!(
+                "`{known}` is not there yet: this is asked before the call"
+            )));
+        }
+        self.variables.insert(*variable);
+        let fields: Vec<&str> = name[known.len()..].split('.').filter(|field| !field.is_empty()).collect();
+        let mut flat = IdedExpr { id: node.id, expr: Expr::Ident((*known).to_owned()) };
+        for (depth, field) in fields.into_iter().enumerate() {
+            flat = match (depth, variable.is_table()) {
+                (0, true) => self.looked_up(*variable, flat, text(field))?,
+                _ => select(flat, field),
+            };
+        }
+        *node = self.charged_in_loops(flat);
+        Ok(())
+    }
+
+    fn unknown(&self, name: &str) -> ExpressionError {
+        let candidates = Variable::ALL.iter().map(|(known, _)| *known);
+        let candidates =
+            candidates.filter(|known| self.scope.has_response || !known.starts_with("response."));
+        let depth = name.split('.').count().min(2);
+        let start: String = name.split('.').take(depth).collect::<Vec<_>>().join(".");
+        let suggestion = suggest(&start, candidates).map(str::to_owned);
+        let message = match start.as_str() {
+            "request" | "response" => {
+                format!("`{start}` alone is no value: name a part of it, like `{start}.headers`")
+            }
+            _ => format!("there is no variable `{start}`"),
+        };
+        ExpressionError { message, suggestion }
+    }
+
+    /// `table[name]`, without an error for what is missing.
+    fn looked_up(
+        &self,
+        variable: Variable,
+        table: IdedExpr,
+        name: IdedExpr,
+    ) -> Result<IdedExpr, ExpressionError> {
+        if let (Variable::Parameters, Expr::Literal(LiteralValue::String(name))) = (variable, &name.expr) {
+            self.check_parameter(name.inner())?;
+        }
+        let call = CallExpr { func_name: LOOK_UP.to_owned(), target: None, args: vec![table, name] };
+        Ok(IdedExpr { id: 0, expr: Expr::Call(call) })
+    }
+
+    fn check_parameter(&self, name: &str) -> Checked {
+        if self.scope.parameters.contains(&name) {
+            return Ok(());
+        }
+        let message = format!("no path of this flow's match has a parameter `{{{name}}}`");
+        let suggestion = suggest(name, self.scope.parameters.iter().copied()).map(str::to_owned);
+        Err(ExpressionError { message, suggestion })
+    }
+
+    /// What is named in a loop is gone through again in each round.
+    fn charged_in_loops(&self, node: IdedExpr) -> IdedExpr {
+        if self.loops.is_empty() { node } else { charged(node, 1) }
+    }
+
+    fn visit_entry(&mut self, entry: &mut IdedEntryExpr) -> Checked {
+        match &mut entry.expr {
+            EntryExpr::MapEntry(entry) => {
+                self.visit_copied(&mut entry.key)?;
+                self.visit_copied(&mut entry.value)
+            }
+            EntryExpr::StructField(_) => Err(ExpressionError::new("there are no messages to be made here")),
+        }
+    }
+
+    fn visit_copied(&mut self, node: &mut IdedExpr) -> Checked {
+        self.visit(node)?;
+        charge(node, 1);
+        Ok(())
+    }
+
+    fn visit_call(&mut self, node: &mut IdedExpr) -> Checked {
+        let Expr::Call(call) = &mut node.expr else { return Ok(()) };
+        if !is_operator(&call.func_name) {
+            check_function(call)?;
+        }
+        if let Some(target) = &mut call.target {
+            self.visit(target)?;
+        }
+        if call.func_name == operators::INDEX
+            && let [table, name] = call.args.as_mut_slice()
+            && let Some(variable) = self.outside_name(table).and_then(|name| Variable::named(&name))
+            && variable.is_table()
+        {
+            self.visit_name(table, &self.outside_name(table).unwrap_or_default())?;
+            self.visit(name)?;
+            let (table, name) = (std::mem::take(table), std::mem::take(name));
+            *node = self.charged_in_loops(self.looked_up(variable, table, name)?);
+            return Ok(());
+        }
+        call.args.iter_mut().try_for_each(|arg| self.visit(arg))?;
+        if call.func_name == operators::ADD && !is_append(call) {
+            charge(node, 1);
+        }
+        Ok(())
+    }
+
+    fn visit_loop(&mut self, comprehension: &mut ComprehensionExpr) -> Checked {
+        let ComprehensionExpr {
+            iter_range,
+            iter_var,
+            iter_var2,
+            accu_init,
+            loop_cond,
+            loop_step,
+            result,
+            ..
+        } = comprehension;
+        if self
+            .outside_name(iter_range)
+            .and_then(|name| Variable::named(&name))
+            .is_some_and(Variable::is_table)
+        {
+            let message = "headers, query and params cannot be gone through: look names up in them";
+            return Err(ExpressionError::new(message));
+        }
+        self.visit(iter_range)?;
+        self.visit(accu_init)?;
+        let depth = self.loops.len();
+        for name in [Some(iter_var), iter_var2.as_mut()].into_iter().flatten() {
+            if matches!(name.as_str(), "request" | "response" | "attempt" | "now") {
+                return Err(ExpressionError::new(format!(
+                    "`{name}` is a variable already: call it something else"
+                )));
+            }
+            self.loops.push(name.clone());
+        }
+        self.visit(loop_cond)?;
+        self.visit(loop_step)?;
+        self.visit(result)?;
+        self.loops.truncate(depth);
+        let weight = nodes(loop_cond) + nodes(loop_step) + 1;
+        charge(iter_range, weight);
+        Ok(())
+    }
+}
+
+/// Whether `call` appends to what a loop gathers, which is done in place and without a copy.
+fn is_append(call: &CallExpr) -> bool {
+    matches!(call.args.as_slice(), [IdedExpr { expr: Expr::Ident(name), .. }, _] if name.starts_with('@'))
+}
+
+fn charge(node: &mut IdedExpr, weight: u32) {
+    *node = charged(std::mem::take(node), weight);
+}
+
+fn text(text: &str) -> IdedExpr {
+    IdedExpr { id: 0, expr: Expr::Literal(LiteralValue::String(CelString::from(text.to_owned()))) }
+}
+
+fn select(operand: IdedExpr, field: &str) -> IdedExpr {
+    let select = SelectExpr { operand: Box::new(operand), field: field.to_owned(), test: false };
+    IdedExpr { id: 0, expr: Expr::Select(select) }
+}
+
+fn is_operator(name: &str) -> bool {
+    name.starts_with('@') || !name.bytes().any(|byte| byte.is_ascii_alphabetic())
+}
+
+fn check_function(call: &CallExpr) -> Checked {
+    let name = call.func_name.as_str();
+    if FUNCTIONS.iter().any(|(known, _)| *known == name) {
+        return Ok(());
+    }
+    if MACROS.contains(&name) {
+        return Err(ExpressionError::new(format!("`{name}` is not used as it can be, like {}", usage(name))));
+    }
+    let known = FUNCTIONS.iter().map(|(known, _)| *known).chain(MACROS);
+    let suggestion = suggest(name, known).map(str::to_owned);
+    Err(ExpressionError { message: format!("there is no function `{name}`"), suggestion })
+}
+
+fn usage(name: &str) -> String {
+    match name {
+        "has" => "`has(request.headers.accept)`".to_owned(),
+        _ => format!("`request.body.items.{name}(item, item.price > 0)`"),
+    }
+}
+
+/// How many operators, names and values an expression is made of.
+fn nodes(node: &IdedExpr) -> u32 {
+    let of_entry = |entry: &IdedEntryExpr| match &entry.expr {
+        EntryExpr::MapEntry(entry) => nodes(&entry.key) + nodes(&entry.value),
+        EntryExpr::StructField(field) => nodes(&field.value),
+    };
+    1 + match &node.expr {
+        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => 0,
+        Expr::Select(select) => nodes(&select.operand),
+        Expr::Call(call) => {
+            call.target.iter().map(|target| nodes(target)).chain(call.args.iter().map(nodes)).sum()
+        }
+        Expr::List(list) => list.elements.iter().map(nodes).sum(),
+        Expr::Map(map) => map.entries.iter().map(of_entry).sum(),
+        Expr::Struct(made) => made.entries.iter().map(of_entry).sum(),
+        Expr::Comprehension(comprehension) => {
+            nodes(&comprehension.iter_range)
+                + nodes(&comprehension.loop_cond)
+                + nodes(&comprehension.loop_step)
+        }
+    }
+}
+
+/// What is known of the value that an expression comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing.
+    Unknown,
+    /// It is true or false.
+    Bool,
+    /// It is a number.
+    Number,
+    /// It is a text.
+    Text,
+    /// It is something else: a list, a map, nothing, a type.
+    Other,
+}
+
+impl fmt::Display for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "anything",
+            Self::Bool => "true or false",
+            Self::Number => "a number",
+            Self::Text => "a text",
+            Self::Other => "neither a truth value nor a number nor a text",
+        })
+    }
+}
+
+/// What is known of the value that a checked expression comes to, if it comes to any.
+pub(super) fn known(node: &IdedExpr) -> Known {
+    match &node.expr {
+        Expr::Literal(literal) => of_literal(literal),
+        Expr::Ident(name) => Variable::named(name).map_or(Known::Unknown, of_variable),
+        Expr::Select(select) if select.test => Known::Bool,
+        Expr::List(_) | Expr::Map(_) => Known::Other,
+        Expr::Call(call) => of_call(call),
+        Expr::Select(_) | Expr::Comprehension(_) | Expr::Struct(_) | Expr::Unspecified => Known::Unknown,
+    }
+}
+
+fn of_literal(literal: &LiteralValue) -> Known {
+    match literal {
+        LiteralValue::Boolean(_) => Known::Bool,
+        LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => Known::Number,
+        LiteralValue::String(_) => Known::Text,
+        LiteralValue::Bytes(_) | LiteralValue::Null => Known::Other,
+    }
+}
+
+fn of_variable(variable: Variable) -> Known {
+    match variable {
+        Variable::RequestBody | Variable::ResponseBody => Known::Unknown,
+        Variable::ResponseStatus | Variable::Attempt | Variable::Now => Known::Number,
+        variable if variable.is_table() => Known::Other,
+        _ => Known::Text,
+    }
+}
+
+fn of_call(call: &CallExpr) -> Known {
+    use operators as is;
+    let same = |a: &IdedExpr, b: &IdedExpr| if known(a) == known(b) { known(a) } else { Known::Unknown };
+    match (call.func_name.as_str(), call.args.as_slice()) {
+        (
+            is::LOGICAL_AND
+            | is::LOGICAL_OR
+            | is::LOGICAL_NOT
+            | is::EQUALS
+            | is::NOT_EQUALS
+            | is::GREATER
+            | is::GREATER_EQUALS
+            | is::LESS
+            | is::LESS_EQUALS
+            | is::IN,
+            _,
+        ) => Known::Bool,
+        (is::SUBSTRACT | is::MULTIPLY | is::DIVIDE | is::MODULO | is::NEGATE, _) => Known::Number,
+        (is::ADD, [a, b]) | (is::CONDITIONAL, [_, a, b]) => same(a, b),
+        (LOOK_UP, _) => Known::Text,
+        (name, [value, _]) if name.starts_with("@charge") => known(value),
+        (name, _) => {
+            FUNCTIONS.iter().find(|(known, _)| *known == name).map_or(Known::Unknown, |(_, known)| *known)
+        }
+    }
+}
