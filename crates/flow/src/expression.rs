@@ -33,7 +33,8 @@ use egret_store::Timestamp;
 use crate::message::{Request, Response};
 use crate::router::Parameters;
 use check::{Known, Variables};
-use values::Variable;
+
+pub(crate) use values::{Table, Variable};
 
 /// Longer expressions are refused.
 const EXPRESSION_BYTES_MAX: usize = 2048;

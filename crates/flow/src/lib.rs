@@ -9,6 +9,7 @@ pub mod matching;
 pub mod message;
 pub mod quota;
 pub mod router;
+pub mod template;
 
 #[cfg(test)]
 mod fixture;

@@ -23,7 +23,7 @@ use crate::router::Parameters;
 
 /// What an expression can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Variable {
+pub(crate) enum Variable {
     Method,
     Path,
     Host,
@@ -64,6 +64,11 @@ impl Variable {
     /// The one of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(other, _)| *other == name).map(|(_, variable)| *variable)
+    }
+
+    /// Whether it is a body.
+    pub fn is_body(self) -> bool {
+        matches!(self, Self::RequestBody | Self::ResponseBody)
     }
 
     /// Whether it is a table of texts.
@@ -134,7 +139,7 @@ impl VariableResolver for Values<'_> {
 
 /// Names with texts, looked up where they are.
 #[derive(Clone, Copy)]
-enum Table<'a> {
+pub(crate) enum Table<'a> {
     Fields(Fields<'a>),
     Query(Request<'a>),
     Parameters(Parameters<'a>),
@@ -142,7 +147,7 @@ enum Table<'a> {
 
 impl<'a> Table<'a> {
     /// The first value under `name`.
-    fn first(&self, name: &str) -> Option<Cow<'a, [u8]>> {
+    pub fn first(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         match self {
             Self::Fields(fields) => fields.iter().find_map(|(other, value)| {
                 other.eq_ignore_ascii_case(name.as_bytes()).then_some(Cow::Borrowed(value))

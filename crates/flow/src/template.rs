@@ -1,0 +1,325 @@
+//! Templates: texts with `${...}` in them, as fixed responses and transformations have them.
+//!
+//! | between the braces | what stands there instead |
+//! | --- | --- |
+//! | `request.method`, `.path`, `.host`, `.provider`, `.scheme`, `.consumer` | text; the consumer is empty if none is named |
+//! | `request.headers.x-id`, `query.page`, `params.id` | the first value of that name, empty if there is none |
+//! | `response.status`, `response.headers.x-id` | where there is a response |
+//! | `attempt`, `now` | which try of the call this is, from 1; seconds since the Unix epoch |
+//!
+//! `$${` is `${` itself. A value is escaped for the [`Place`] it goes to, so that nothing that a client or a provider sends can
+//! become more than a value. Secrets (`${env:NAME}`) have no place in templates, whose results are sent to whoever asks.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::Write;
+
+use egret_config::{Problem, suggest};
+
+use crate::expression::{Inputs, Scope, Table, Variable};
+
+/// Longer templates are refused.
+const TEMPLATE_BYTES_MAX: usize = 64 << 10;
+
+/// Templates with more values are refused.
+const VALUES_MAX: usize = 256;
+
+/// What a template may come to; more is an error.
+const RESULT_BYTES_MAX: usize = 1 << 20;
+
+/// Where the result of a template goes, which says how values are escaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Text that nothing reads anything into.
+    Text,
+    /// JSON. Texts have to stand between quotes; numbers may stand alone.
+    Json,
+    /// The value of a header field. A value with control characters is refused.
+    Field,
+    /// A part of a path, or a name or value of a query: percent-encoded, slashes too.
+    Url,
+}
+
+/// A compiled template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    pieces: Box<[Piece]>,
+    place: Place,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Literal(Box<str>),
+    /// A variable and, if it is a table, the name that is looked up in it.
+    Value(Variable, Box<str>),
+}
+
+/// Why a template came to nothing. Says nothing of the values, so that it can be logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TemplateError {
+    /// A value has control characters, which a header field cannot have.
+    Control,
+    /// The result is longer than allowed.
+    TooLong,
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Control => f.write_str("a value has control characters, which a header field cannot have"),
+            Self::TooLong => write!(f, "it comes to more than {RESULT_BYTES_MAX} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+impl Template {
+    /// Compiles `text`, which stands at `at` in the config and may name what `scope` says.
+    pub fn compile(text: &str, place: Place, scope: Scope<'_>, at: &str) -> Result<Self, Problem> {
+        if text.len() > TEMPLATE_BYTES_MAX {
+            return Err(Problem::new(at, format!("a template has at most {TEMPLATE_BYTES_MAX} bytes")));
+        }
+        let mut compiler = Compiler {
+            place,
+            scope,
+            at,
+            pieces: Vec::new(),
+            literal: String::new(),
+            quotes: Quotes::default(),
+        };
+        compiler.read(text)?;
+        Ok(Self { pieces: compiler.pieces.into(), place })
+    }
+
+    /// The text, where the template has no values.
+    pub fn as_literal(&self) -> Option<&str> {
+        match &*self.pieces {
+            [] => Some(""),
+            [Piece::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Appends what the template comes to. After an error, what has been appended means nothing.
+    pub fn render(&self, inputs: &Inputs<'_>, out: &mut Vec<u8>) -> Result<(), TemplateError> {
+        let start = out.len();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Value(variable, name) => self.place.write(&value(*variable, name, inputs), out)?,
+            }
+            if out.len() - start > RESULT_BYTES_MAX {
+                return Err(TemplateError::TooLong);
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Compiler<'a> {
+    place: Place,
+    scope: Scope<'a>,
+    at: &'a str,
+    pieces: Vec<Piece>,
+    literal: String,
+    quotes: Quotes,
+}
+
+impl Compiler<'_> {
+    fn read(&mut self, text: &str) -> Result<(), Problem> {
+        let mut rest = text;
+        while let Some(dollar) = rest.find("${") {
+            let (before, from) = rest.split_at(dollar);
+            if let Some(before) = before.strip_suffix('$') {
+                self.add(before)?;
+                self.add("${")?;
+                rest = &from[2..];
+                continue;
+            }
+            self.add(before)?;
+            let Some((name, after)) = from[2..].split_once('}') else {
+                return Err(self.problem("a `${` has no `}`: write `$${` for `${` itself".to_owned()));
+            };
+            self.value(name.trim())?;
+            rest = after;
+        }
+        self.add(rest)?;
+        self.close();
+        if self.pieces.len() > 2 * VALUES_MAX {
+            return Err(self.problem(format!("a template has at most {VALUES_MAX} values")));
+        }
+        Ok(())
+    }
+
+    fn problem(&self, message: String) -> Problem {
+        Problem::new(self.at, message)
+    }
+
+    fn add(&mut self, literal: &str) -> Result<(), Problem> {
+        if self.place == Place::Field && literal.bytes().any(is_control) {
+            return Err(
+                self.problem("a header field has no control characters, line ends among them".to_owned())
+            );
+        }
+        self.quotes.read(literal);
+        self.literal.push_str(literal);
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        if !self.literal.is_empty() {
+            self.pieces.push(Piece::Literal(std::mem::take(&mut self.literal).into()));
+        }
+    }
+
+    fn value(&mut self, name: &str) -> Result<(), Problem> {
+        let (variable, key) = self.named(name)?;
+        let is_number = matches!(variable, Variable::ResponseStatus | Variable::Attempt | Variable::Now);
+        if self.place == Place::Json && !is_number && !self.quotes.is_open {
+            return Err(
+                self.problem(format!("in JSON a text stands between quotes: write `\"${{{name}}}\"`"))
+            );
+        }
+        self.close();
+        self.pieces.push(Piece::Value(variable, key.into()));
+        Ok(())
+    }
+
+    /// The variable of that name, and what is looked up in it.
+    fn named<'n>(&self, name: &'n str) -> Result<(Variable, &'n str), Problem> {
+        if name.starts_with("env:") || name.starts_with("file:") {
+            return Err(self.problem(format!("`${{{name}}}` is a secret, which has no place in a template")));
+        }
+        let full = match name.split_once('.') {
+            Some(("params" | "query", _)) => Cow::Owned(format!("request.{name}")),
+            _ => Cow::Borrowed(name),
+        };
+        let known = Variable::ALL.iter().find(|(known, variable)| {
+            full.strip_prefix(known).is_some_and(|rest| match rest.strip_prefix('.') {
+                Some(key) => variable.is_table() && !key.is_empty(),
+                None => rest.is_empty() && !variable.is_table(),
+            })
+        });
+        let Some((known, variable)) = known.filter(|(_, variable)| !variable.is_body()) else {
+            return Err(self.unknown(name));
+        };
+        if known.starts_with("response.") && !self.scope.has_response {
+            return Err(self.problem(format!("`{known}` is not there yet: this is made before the call")));
+        }
+        // The name that is looked up ends the short form as it ends the full one.
+        let key = &name[name.len() - (full.len() - known.len()).saturating_sub(1)..];
+        if *variable == Variable::Parameters && !self.scope.parameters.contains(&key) {
+            let problem = self.problem(format!("no path of this flow's match has a parameter `{{{key}}}`"));
+            return Err(problem.suggest(key, self.scope.parameters.iter().copied()));
+        }
+        Ok((*variable, key))
+    }
+
+    fn unknown(&self, name: &str) -> Problem {
+        if ["request.body", "response.body"].iter().any(|body| name.starts_with(body)) {
+            return self.problem("bodies do not go into templates".to_owned());
+        }
+        let mut known: Vec<&str> = vec!["params", "query"];
+        known.extend(
+            Variable::ALL.iter().filter(|(_, variable)| !variable.is_body()).map(|(known, _)| *known),
+        );
+        let shown = match name.match_indices('.').nth(1) {
+            Some((dot, _)) => &name[..dot],
+            None => name,
+        };
+        let meant = suggest(shown, known.iter().copied())
+            .or_else(|| suggest(shown.split('.').next()?, ["params", "query"]));
+        let mut problem = self.problem(format!("there is no value `{shown}` to be put into a template"));
+        problem.suggestion = meant.filter(|meant| *meant != shown).map(str::to_owned);
+        if problem.suggestion.is_none() && known.contains(&shown) {
+            problem.message.push_str(": name what of it, like `request.headers.accept`");
+        }
+        problem
+    }
+}
+
+/// Whether JSON read so far stands within a text.
+#[derive(Debug, Default)]
+struct Quotes {
+    is_open: bool,
+    is_escaped: bool,
+}
+
+impl Quotes {
+    fn read(&mut self, text: &str) {
+        for byte in text.bytes() {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' => self.is_escaped = self.is_open,
+                b'"' => self.is_open = !self.is_open,
+                _ => (),
+            }
+        }
+    }
+}
+
+fn value<'a>(variable: Variable, key: &str, inputs: &Inputs<'a>) -> Cow<'a, [u8]> {
+    let Inputs { request, response, parameters, attempt, now } = *inputs;
+    let number = |number: u64| Cow::Owned(number.to_string().into_bytes());
+    let look_up = |table: Table<'a>| table.first(key).unwrap_or_default();
+    match variable {
+        Variable::Method => request.method.into(),
+        Variable::Path => request.path.into(),
+        Variable::Host => request.host.as_bytes().into(),
+        Variable::Provider => request.provider.as_bytes().into(),
+        Variable::Scheme => if request.tls { &b"https"[..] } else { b"http" }.into(),
+        Variable::Consumer => request.consumer.unwrap_or_default().into(),
+        Variable::Headers => look_up(Table::Fields(request.fields)),
+        Variable::Query => look_up(Table::Query(*request)),
+        Variable::Parameters => look_up(Table::Parameters(parameters)),
+        Variable::ResponseStatus => number(response.map_or(0, |response| response.status.into())),
+        Variable::ResponseHeaders => {
+            response.map(|response| look_up(Table::Fields(response.fields))).unwrap_or_default()
+        }
+        Variable::Attempt => number(attempt.into()),
+        Variable::Now => number(now.as_secs()),
+        Variable::RequestBody | Variable::ResponseBody => Cow::default(),
+    }
+}
+
+fn is_control(byte: u8) -> bool {
+    byte.is_ascii_control() && byte != b'\t'
+}
+
+impl Place {
+    fn write(self, value: &[u8], out: &mut Vec<u8>) -> Result<(), TemplateError> {
+        match self {
+            Self::Field if value.iter().copied().any(is_control) => return Err(TemplateError::Control),
+            Self::Text | Self::Field => out.extend_from_slice(value),
+            Self::Json => write_json(&String::from_utf8_lossy(value), out),
+            Self::Url => write_url(value, out),
+        }
+        Ok(())
+    }
+}
+
+/// As what stands between the quotes of a JSON text (RFC 8259 §7).
+fn write_json(text: &str, out: &mut Vec<u8>) {
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            0..=0x1f => drop(write!(out, "\\u{byte:04x}")),
+            _ => out.push(byte),
+        }
+    }
+}
+
+/// All but what RFC 3986 §2.3 calls unreserved is encoded.
+fn write_url(value: &[u8], out: &mut Vec<u8>) {
+    for byte in value {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' => out.push(*byte),
+            byte if byte.is_ascii_alphanumeric() => out.push(*byte),
+            byte => drop(write!(out, "%{byte:02X}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
