@@ -38,6 +38,26 @@ fn what_is_drawn_is_cut_to_the_maximum() {
     assert_eq!(provider.get("/delay/21ms").status, 400);
 }
 
+/// A timer that counts in milliseconds would be one to two of them late.
+#[test]
+fn a_delay_ends_on_time() {
+    let provider = BuiltIn::start(&["--threads", "1"]);
+    let mut client = provider.client();
+    let mut took = |target: &str| {
+        let started = Instant::now();
+        client.get("a", target).response();
+        started.elapsed()
+    };
+    let (mut delayed, mut direct): (Vec<_>, Vec<_>) =
+        (0..60).map(|_| (took("/delay/0.01"), took("/get"))).unzip();
+    delayed.sort_unstable();
+    direct.sort_unstable();
+    assert!(delayed[0] >= Duration::from_millis(10), "{delayed:?}");
+    // The lower quartile: on a busy machine others make some of them late.
+    let late = delayed[15].saturating_sub(direct[15]).saturating_sub(Duration::from_millis(10));
+    assert!(late < Duration::from_micros(800), "{late:?}: {delayed:?} {direct:?}");
+}
+
 #[test]
 fn every_answer_is_delayed_and_counters_are_not() {
     let provider = BuiltIn::start(&["--delay", "constant:60ms"]);

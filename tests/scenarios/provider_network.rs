@@ -93,3 +93,16 @@ fn threads_share_the_connections() {
     assert_eq!(names.iter().filter(|name| name.starts_with("egret-provider")).count(), 3, "{names:?}");
     assert_eq!(provider.counters()["requests"], 30, "all threads count together");
 }
+
+#[test]
+fn a_client_that_takes_too_long_for_a_head_is_let_go() {
+    let provider = BuiltIn::start(&["--head-timeout", "300ms"]);
+    let mut half = provider.client();
+    half.send("GET /get HTTP/1.1\r\nHost: a\r\nx-slow: ");
+    half.assert_closed();
+    let mut kept = provider.client();
+    assert_eq!(kept.get("a", "/delay/0.5").response().status, 200, "an answer may take longer");
+    let started = Instant::now();
+    kept.assert_closed();
+    assert!(started.elapsed() >= Duration::from_millis(250), "{:?}", started.elapsed());
+}

@@ -8,3 +8,5 @@ pub mod har;
 pub mod provider;
 pub mod report;
 pub mod statistics;
+#[cfg(target_os = "linux")]
+mod timer;

@@ -11,6 +11,7 @@ mod answer;
 mod auth;
 mod cache;
 mod call;
+mod clock;
 mod content;
 mod cookies;
 mod date;
@@ -68,6 +69,9 @@ pub const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// The longest time that an answer may be asked to take unless told otherwise.
 pub const DURATION_MAX: Duration = Duration::from_secs(10);
+
+/// How long a client may take to send a head unless told otherwise.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The handbook's table of endpoints, in Markdown.
 pub fn reference() -> String {

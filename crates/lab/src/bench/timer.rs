@@ -12,36 +12,24 @@ use mio::{Registry, Token};
 #[derive(Debug)]
 pub struct Alarm {
     #[cfg(target_os = "linux")]
-    timer: std::os::fd::OwnedFd,
+    timer: crate::timer::Timer,
 }
 
 #[cfg(target_os = "linux")]
 impl Alarm {
     /// An alarm that wakes the loop of `registry` with an event for `token`.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Self> {
-        use std::os::fd::AsRawFd;
+        use std::os::fd::AsRawFd as _;
 
-        use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
-
-        let timer =
-            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        let timer = crate::timer::Timer::new()?;
         let mut source = mio::unix::SourceFd(&timer.as_raw_fd());
         registry.register(&mut source, token, mio::Interest::READABLE)?;
         Ok(Self { timer })
     }
 
     /// Wakes the loop `after` so long, instead of when it was to wake before.
-    ///
-    /// Events come by edge, so that the timer is never read: setting it anew is what makes it quiet again.
     pub fn set(&self, after: Duration) -> io::Result<()> {
-        use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
-
-        // A time of zero would switch it off.
-        let after = after.max(Duration::from_nanos(1));
-        let it_value = Timespec::try_from(after).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
-        Ok(())
+        self.timer.set(after)
     }
 
     /// What the loop's own timeout is to be when the next wake-up is due `after` so long: the alarm does it.

@@ -1,6 +1,7 @@
 //! What stands before the endpoints: cross-origin rules, the rate limit, the delay, playback and faults that hold for all calls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
@@ -52,6 +53,11 @@ impl Front {
         Self { router: TowerToHyperService::new(endpoint::router(Arc::clone(&lab))), lab }
     }
 
+    /// How long a client may take to send a head.
+    pub fn head_timeout(&self) -> Duration {
+        self.lab.options().head_timeout
+    }
+
     /// Answers a call.
     pub async fn call(&self, request: hyper::Request<Incoming>, peer: Peer) -> Outcome {
         let asked = Asked {
@@ -86,7 +92,7 @@ impl Front {
         Ok(())
     }
 
-    /// Counts the call, asks the rate limit, waits as long as every answer is to wait, then plays back or asks the endpoint; some
+    /// Counts the call, asks the rate limit, waits for its turn and as long as every answer is to wait, then plays back or asks the endpoint; some
     /// answers are spoiled then.
     async fn admitted(&self, request: Request) -> Response {
         self.lab.count_request();
@@ -94,6 +100,7 @@ impl Front {
         if let Some((rule, refused)) = admission.filter(|(_, admission)| !admission.admitted) {
             return scene::limited(scene::refusal(rule), rule, refused);
         }
+        let _place = self.lab.place().await;
         let options = self.lab.options();
         if let Some(delay) = &options.delay {
             pause(delay.draw(&mut self.lab.sequences.next(), options.duration_max)).await;

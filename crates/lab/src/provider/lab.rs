@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Serialize, Serializer};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::StartError;
 use super::answer;
@@ -27,6 +28,8 @@ pub(super) struct Lab {
     pub sequences: Sequences,
     /// What is played back.
     pub recording: Option<Recording>,
+    /// Of which each call holds one while it is served, where there are only so many.
+    places: Option<Semaphore>,
     requests: AtomicU64,
     faults: [AtomicU64; Fault::ALL.len()],
     window: Mutex<Option<Window>>,
@@ -91,12 +94,19 @@ impl Lab {
     pub fn new(options: Options) -> Result<Self, StartError> {
         let recording = options.playback.as_ref().map(Recording::read).transpose()?;
         let sequences = Sequences::new(options.seed);
-        Ok(Self { options, sequences, recording, ..Self::default() })
+        let places = options.parallel.map(Semaphore::new);
+        Ok(Self { options, sequences, recording, places, ..Self::default() })
     }
 
     /// What the provider was told at its start.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Waits until the call may be served; it may as long as what is returned lives.
+    pub async fn place(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.places.as_ref()?.acquire().await.ok()
     }
 
     /// Counts a call.

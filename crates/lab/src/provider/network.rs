@@ -16,6 +16,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::clock;
+
 /// Bytes that are read from a socket at once, at most.
 const PIECE_BYTES: usize = 16 << 10;
 
@@ -106,7 +108,7 @@ impl Network {
         };
         let writing = async move {
             while let Some((due, bytes)) = arriving.recv().await {
-                tokio::time::sleep_until(due).await;
+                clock::sleep_until(due).await;
                 if bytes.is_empty() {
                     return if is_reset() { Ok(()) } else { to.shutdown().await };
                 }

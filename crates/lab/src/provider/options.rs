@@ -26,6 +26,9 @@ pub struct Options {
     pub redirect_hosts: Vec<String>,
     /// How long every answer waits.
     pub delay: Option<Delay>,
+    /// How many calls are served at a time, the rest waiting in line; any number where there is none. With a constant delay it makes a
+    /// provider of known capacity.
+    pub parallel: Option<usize>,
     /// The seed of all that is random and was not given a seed of its own. Without one nothing is the same twice.
     pub seed: Option<u64>,
     /// Bytes per second and direction that a connection carries; unlimited where there is none.
@@ -40,6 +43,8 @@ pub struct Options {
     pub playback: Option<Playback>,
     /// TLS with a certificate made at the start, whose authority is written to this file.
     pub tls: Option<PathBuf>,
+    /// How long a client may take to send a head, its waiting beforehand on a kept connection included.
+    pub head_timeout: Duration,
     /// What `/env` shows.
     pub environment: Vec<(String, String)>,
 }
@@ -105,6 +110,7 @@ impl Default for Options {
             hidden_fields: Vec::new(),
             redirect_hosts: Vec::new(),
             delay: None,
+            parallel: None,
             seed: None,
             bandwidth: None,
             rtt: Duration::ZERO,
@@ -112,6 +118,7 @@ impl Default for Options {
             rate_limit: None,
             playback: None,
             tls: None,
+            head_timeout: super::HEAD_TIMEOUT,
             environment: Vec::new(),
         }
     }

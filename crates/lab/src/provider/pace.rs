@@ -24,7 +24,7 @@ use super::error::ProviderError;
 use super::parameters::{Parameters, clamped};
 use super::query::Values;
 use super::random::Random;
-use super::{duration, status};
+use super::{clock, duration, status};
 
 pub(super) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
@@ -107,7 +107,7 @@ async fn delay(Path(text): Path<String>, call: Call) -> Answer {
 /// Waits, where there is anything to wait for.
 pub(super) async fn pause(duration: Duration) {
     if !duration.is_zero() {
-        tokio::time::sleep(duration).await;
+        clock::sleep(duration).await;
     }
 }
 
@@ -158,9 +158,9 @@ impl Pace {
             tokio::task::yield_now().await;
         } else if self.jitter > 0.0 {
             let scale = 1.0 + self.jitter * (2.0 * random.unit() - 1.0);
-            tokio::time::sleep(self.pause.mul_f64(scale.max(0.0))).await;
+            clock::sleep(self.pause.mul_f64(scale.max(0.0))).await;
         } else {
-            tokio::time::sleep(self.pause).await;
+            clock::sleep(self.pause).await;
         }
     }
 }
@@ -356,7 +356,7 @@ pub(super) fn slowed(content: Bytes, per_byte: Duration) -> Body {
         }
         let mut rest = rest;
         let piece = rest.split_to(rest.len().min(PIECE));
-        tokio::time::sleep(per_byte * u32::try_from(piece.len()).unwrap_or(u32::MAX)).await;
+        clock::sleep(per_byte * u32::try_from(piece.len()).unwrap_or(u32::MAX)).await;
         Some((Ok::<_, Infallible>(piece), rest))
     };
     Body::from_stream(stream::unfold(content, next))

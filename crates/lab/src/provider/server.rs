@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::call::Peer;
+use super::clock::{self, OwnTimer};
 use super::front::{Front, Outcome};
 use super::network::Network;
 use super::stream::Stream;
@@ -92,7 +93,10 @@ fn thread<F: Future<Output = ()>>(
         match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
             Ok(runtime) => {
                 drop(told);
-                runtime.block_on(run());
+                runtime.block_on(async {
+                    clock::start();
+                    run().await;
+                });
                 runtime.shutdown_background();
             }
             // Whoever started the thread has given up where this is not heard.
@@ -259,7 +263,10 @@ impl Service {
                 }
             })
         });
-        let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+        let mut connection = http1::Builder::new()
+            .timer(OwnTimer)
+            .header_read_timeout(self.front.head_timeout())
+            .serve_connection(TokioIo::new(stream), service);
         let result = loop {
             tokio::select! {
                 biased;

@@ -12,6 +12,7 @@ use axum::body::{Body, Bytes, HttpBody as _};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use super::clock;
 use super::date::http_date;
 use super::stream::Stream;
 use super::websocket::WebSocket;
@@ -106,7 +107,7 @@ impl Step {
             Self::Slowly(bytes, duration) => slowly(stream, &bytes, duration).await,
             Self::Pause(duration) => {
                 stream.flush().await?;
-                tokio::time::sleep(duration).await;
+                clock::sleep(duration).await;
                 Ok(())
             }
             Self::Plain(body) => plain(stream, body).await,
@@ -119,7 +120,7 @@ async fn slowly(stream: &mut Stream, bytes: &[u8], duration: Duration) -> io::Re
     let started = tokio::time::Instant::now();
     let pauses = u32::try_from(bytes.len()).unwrap_or(u32::MAX).max(2) - 1;
     for (number, byte) in (0_u32..).zip(bytes) {
-        tokio::time::sleep_until(started + duration * number / pauses).await;
+        clock::sleep_until(started + duration * number / pauses).await;
         stream.write_all(&[*byte]).await?;
         stream.flush().await?;
     }
