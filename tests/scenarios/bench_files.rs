@@ -1,5 +1,7 @@
 //! What `egret bench` writes: files that are whole or not there, a schema that holds, exit codes that a pipeline can trust.
 
+use std::process::Command;
+
 use egret_tests::bench::{bench, command};
 use egret_tests::process::{Directory, Process, run, run_well};
 use egret_tests::provider::{Provider, ok};
@@ -161,11 +163,31 @@ fn output_may_be_cut_short_by_its_reader() {
     let provider = Provider::plain();
     let script =
         format!("{} bench -q -n 3 {} | head -n 1", egret_tests::egret::binary().display(), provider.url());
-    assert!(
-        run_well(std::process::Command::new("sh").args(["-c", &script])).starts_with("This is egret bench")
-    );
+    assert!(run_well(Command::new("sh").args(["-c", &script])).starts_with("This is egret bench"));
     let mut full = command();
     full.args(["-q", "-n", "3", &provider.url()])
         .stdout(std::fs::File::options().write(true).open("/dev/full").unwrap());
     assert_eq!(run(&mut full).status.code(), Some(1));
+}
+
+/// A bar on a terminal: one line, written over, gone at the end.
+#[test]
+fn the_bar_is_one_line_of_a_terminal_and_leaves_nothing_behind() {
+    let provider = Provider::plain();
+    let egret = command().get_program().to_str().unwrap().to_owned();
+    let url = provider.url();
+    let line = format!("stty cols 60; exec {egret} bench -k -c 2 -t 500ms {url}");
+    let printed = run_well(Command::new("script").args(["-qec", &line, "/dev/null"]));
+    let (_, rest) = printed.split_once("(be patient)\r\n").unwrap();
+    let (bar, report) = rest.split_once("\r\nServer Software:").unwrap();
+    assert!(report.contains("Complete requests:"), "{report}");
+    assert!(bar.trim_end_matches("\r\n").lines().count() == 1, "{bar:?}");
+    let drawn: Vec<&str> = bar.trim_end().split('\r').filter(|text| !text.is_empty()).collect();
+    assert!(drawn.len() > 2, "{drawn:?}");
+    let (last, before) = drawn.split_last().unwrap();
+    assert_eq!(last.trim_end(), "\x1b[J", "{drawn:?}");
+    for text in before {
+        let text = text.strip_suffix("\x1b[J").unwrap();
+        assert!(text.contains(" of 0.5 s, ") && text.chars().count() < 60, "{text:?}");
+    }
 }

@@ -5,6 +5,7 @@ mod base64;
 pub mod bench;
 pub mod experiment;
 pub mod har;
+mod live;
 pub mod provider;
 pub mod report;
 pub mod statistics;

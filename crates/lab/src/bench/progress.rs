@@ -3,11 +3,10 @@
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
-
 use super::engine::Progress;
 use super::plan::Plan;
 use super::report::Style;
+use crate::live::LiveLine;
 
 /// ab says nothing of runs that are shorter.
 const QUIET_UP_TO: u64 = 150;
@@ -15,18 +14,16 @@ const QUIET_UP_TO: u64 = 150;
 /// ab's shortest step between two lines.
 const STEP_MIN: u64 = 100;
 
+/// The longest bar, in columns.
+const BAR_COLUMNS_MAX: usize = 40;
+
 /// Tells how far a run is, on standard error.
 #[derive(Debug)]
 pub enum News {
     /// Nothing is told.
     None,
     /// A bar that moves.
-    Bar {
-        /// The bar.
-        bar: ProgressBar,
-        /// How long the run takes, where that is what ends it.
-        duration: Option<Duration>,
-    },
+    Bar(Bar),
     /// A line every so many exchanges, as ab prints them.
     Lines {
         /// So many.
@@ -34,6 +31,16 @@ pub enum News {
         /// The next that is told of.
         next: u64,
     },
+}
+
+/// A bar that fills as a run nears its end.
+#[derive(Debug)]
+pub struct Bar {
+    line: LiveLine,
+    /// How long the run takes, where that is what ends it.
+    duration: Option<Duration>,
+    /// How many exchanges it has, where that is what ends it.
+    count: Option<u64>,
 }
 
 impl News {
@@ -44,23 +51,10 @@ impl News {
             return Self::None;
         }
         if stderr().is_terminal() {
-            return Self::bar(plan.count, plan.duration);
+            return Self::Bar(Bar { line: LiveLine::default(), duration: plan.duration, count: plan.count });
         }
         let step = plan.count.map_or(50_000, |count| count / 10).max(STEP_MIN);
         Self::Lines { step, next: step }
-    }
-
-    fn bar(count: Option<u64>, duration: Option<Duration>) -> Self {
-        let (length, template) = match (count, duration) {
-            (_, Some(duration)) => (millis(duration), "{bar:40} {elapsed} of {msg}"),
-            (Some(count), None) => (count, "{bar:40} {human_pos} of {human_len}, {eta} left {msg}"),
-            (None, None) => (0, "{human_pos} {msg}"),
-        };
-        let bar = ProgressBar::new(length);
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        Self::Bar { bar, duration }
     }
 
     /// Whether anything is told.
@@ -72,10 +66,8 @@ impl News {
     pub fn tell(&mut self, progress: Progress) {
         match self {
             Self::None => {}
-            Self::Bar { bar, duration: None } => bar.set_position(progress.done),
-            Self::Bar { bar, duration: Some(duration) } => {
-                bar.set_position(millis(progress.elapsed));
-                bar.set_message(format!("{} s, {} requests", duration.as_secs_f64(), progress.done));
+            Self::Bar(Bar { line, duration, count }) => {
+                line.show(&mut stderr(), |columns| told(progress, *duration, *count, columns));
             }
             Self::Lines { step, next } => {
                 while progress.done >= *next {
@@ -88,15 +80,64 @@ impl News {
 
     /// Ends it, with the number of exchanges that were made.
     pub fn finish(&mut self, done: u64) {
-        self.tell(Progress { done, elapsed: Duration::ZERO });
         match self {
             Self::None => {}
-            Self::Bar { bar, .. } => bar.finish_and_clear(),
-            Self::Lines { .. } => eprintln!("Finished {done} requests"),
+            Self::Bar(bar) => bar.line.clear(&mut stderr()),
+            Self::Lines { .. } => {
+                self.tell(Progress { done, elapsed: Duration::ZERO });
+                eprintln!("Finished {done} requests");
+            }
         }
     }
 }
 
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+/// The bar and what stands beside it.
+#[expect(clippy::cast_precision_loss, reason = "a bar has forty steps")]
+fn told(progress: Progress, duration: Option<Duration>, count: Option<u64>, columns: usize) -> String {
+    let Progress { done, elapsed } = progress;
+    let (elapsed_s, done_share) = (elapsed.as_secs_f64(), |count: u64| done as f64 / count.max(1) as f64);
+    let (share, text) = match (duration.map(|duration| duration.as_secs_f64()), count) {
+        (Some(whole_s), _) => {
+            (elapsed_s / whole_s, format!("{elapsed_s:.1} of {whole_s} s, {done} requests"))
+        }
+        (None, Some(count)) if done > 0 => {
+            let left_s = elapsed_s / done_share(count) - elapsed_s;
+            (done_share(count), format!("{done} of {count} requests, {left_s:.1} s left"))
+        }
+        (None, count) => {
+            (0.0, count.map_or(format!("{done} requests"), |count| format!("{done} of {count} requests")))
+        }
+    };
+    let width = columns.saturating_sub(text.chars().count() + 1).min(BAR_COLUMNS_MAX);
+    let full = (0..width).filter(|column| (*column as f64 + 0.5) / width as f64 <= share).count();
+    format!("{}{} {text}", "█".repeat(full), "░".repeat(width - full))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_run_for_a_time_tells_the_time_and_one_of_requests_what_is_left() {
+        let progress = Progress { done: 100, elapsed: SECOND };
+        let timed = told(progress, Some(4 * SECOND), None, 80);
+        assert_eq!(timed, format!("{}{} 1.0 of 4 s, 100 requests", "█".repeat(10), "░".repeat(30)));
+        let counted = told(progress, None, Some(200), 80);
+        assert_eq!(counted, format!("{}{} 100 of 200 requests, 1.0 s left", "█".repeat(20), "░".repeat(20)));
+    }
+
+    #[test]
+    fn a_bar_is_never_longer_than_its_room_and_never_fuller_than_full() {
+        let progress = Progress { done: 300, elapsed: 9 * SECOND };
+        for columns in [0, 10, 30, 40, 79, 300] {
+            let told = told(progress, Some(4 * SECOND), None, columns);
+            let bar = told.chars().filter(|letter| "█░".contains(*letter)).count();
+            assert!(bar <= BAR_COLUMNS_MAX && (bar == 0 || told.chars().count() <= columns), "{told}");
+            assert!(!told.contains('░'), "{told}");
+        }
+        let start = Progress { done: 0, elapsed: Duration::ZERO };
+        assert!(told(start, None, Some(200), 60).ends_with("░ 0 of 200 requests"));
+    }
 }

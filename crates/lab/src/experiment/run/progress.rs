@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::clock::span;
 use super::super::results::{Results, Turn};
 use super::turn::Setup;
+use crate::live::LiveLine;
 
 /// Between two updates of the line that tells what is under way.
 const UPDATE_EVERY: Duration = Duration::from_millis(500);
@@ -13,8 +14,8 @@ const UPDATE_EVERY: Duration = Duration::from_millis(500);
 /// Tells how far a run has come.
 pub struct Progress<'a> {
     told: &'a mut dyn Write,
-    /// Whether a line may be written over.
-    live: bool,
+    /// The line that tells what is under way, where one may be written over.
+    line: Option<LiveLine>,
     started: Instant,
     /// Turns taken before this run and in it.
     done: usize,
@@ -71,7 +72,7 @@ impl<'a> Progress<'a> {
         let case = experiment.cases.iter().map(|case| case.name.len()).max().unwrap_or(0);
         Self {
             told,
-            live,
+            line: live.then(LiveLine::default),
             started: Instant::now(),
             done: results.turns.len(),
             taken: 0,
@@ -128,23 +129,16 @@ impl<'a> Progress<'a> {
 
     fn show(&mut self, doing: &str) {
         self.updated = Instant::now();
-        if !self.live {
-            return;
-        }
         let left = self.time_left().map(|time| format!(", {} left", span(time))).unwrap_or_default();
-        let _ = write!(
-            self.told,
-            "\r\x1b[K{:>3}/{}  {}: {doing}{left}",
-            self.done + 1,
-            self.total,
-            self.under_way
-        );
-        let _ = self.told.flush();
+        let text = format!("{:>3}/{}  {}: {doing}{left}", self.done + 1, self.total, self.under_way);
+        if let Some(line) = &mut self.line {
+            line.show(self.told, |_| text);
+        }
     }
 
     fn clear(&mut self) {
-        if self.live {
-            let _ = write!(self.told, "\r\x1b[K");
+        if let Some(line) = &mut self.line {
+            line.clear(self.told);
         }
     }
 
