@@ -283,17 +283,3 @@ fn two_urls_are_compared_and_the_slower_one_is_named() {
     assert!(ran.printed.contains("p50: B is") && ran.printed.contains("% slower than A"), "{}", ran.printed);
     assert!(ran.printed.contains("% fewer than A"), "{}", ran.printed);
 }
-
-#[test]
-fn the_knee_of_a_provider_with_a_limit_is_found() {
-    // One connection and 10 ms an answer: about 100 a second.
-    let provider = Provider::scripted(|peer| {
-        let (_never, wait) = std::sync::mpsc::channel::<()>();
-        while peer.request().is_some() {
-            let _ = wait.recv_timeout(std::time::Duration::from_millis(10));
-            peer.send(ok("hello"));
-        }
-    });
-    let ran = bench(&["-q", "-k", "-c", "1", "-t", "500ms", "--find-knee", &provider.url()]).well();
-    assert!(ran.printed.contains("offered/s") && ran.printed.contains("nee"), "{}", ran.printed);
-}

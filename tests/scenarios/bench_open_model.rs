@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use egret_tests::bench::{bench, count, number, summary};
 use egret_tests::provider::{Provider, ok};
+use egret_tests::twins::BuiltIn;
 
 /// How long the provider stalls.
 const STALL: Duration = Duration::from_secs(1);
@@ -96,4 +97,21 @@ fn warming_up_is_not_counted() {
     let result = summary(&["-k", "-c", "2", "--warmup", "200ms", "-n", "50", &provider.url()]);
     assert_eq!(count(&result, "/requests"), 50);
     assert!(provider.requests().len() > 50, "the warm-up has sent some too");
+}
+
+#[test]
+fn the_knee_is_found_where_it_is_by_construction() {
+    // Eight at a time that take 40 ms each are 200 a second.
+    let provider = BuiltIn::start(&["--parallel", "8", "--delay", "40ms"]);
+    let url = format!("http://{}/get", provider.address());
+    let ran = bench(&["-q", "-k", "-c", "60", "-t", "800ms", "--find-knee", &url]).well();
+    let verdict =
+        ran.printed.lines().find(|line| line.starts_with("Knee: ")).unwrap_or_else(|| panic!("{ran:?}"));
+    let rates: Vec<f64> = verdict
+        .split(|letter: char| !letter.is_ascii_digit())
+        .filter_map(|number| number.parse().ok())
+        .filter(|rate| (100.0..1_000.0).contains(rate))
+        .collect();
+    let (kept, lost) = (rates[0], *rates.last().unwrap());
+    assert!((130.0..=206.0).contains(&kept) && (kept..=240.0).contains(&lost), "{}", ran.printed);
 }

@@ -59,7 +59,7 @@ pub fn find<W: Write>(
         let total = outcome.tally.total();
         let step = Step {
             offered,
-            achieved: outcome.requests_per_second(),
+            achieved: achieved(&outcome),
             p50: total.percentile(50.0),
             p99: total.percentile(99.0),
             failed: outcome.tally.failed + outcome.tally.non_2xx(),
@@ -90,6 +90,15 @@ fn measured<W: Write>(options: &Options, console: &Console<'_, W>) -> Result<Out
         return Err(Error::GivenUp(format!("{}: no request succeeded", run.url)));
     }
     Ok(outcome)
+}
+
+/// Exchanges per second while they were due. What the last one takes of its own is no falling behind, and a slow target with a
+/// short step would seem to.
+#[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
+fn achieved(outcome: &Outcome) -> f64 {
+    let alone = Duration::from_micros(outcome.tally.total().min());
+    let seconds = outcome.elapsed.saturating_sub(alone).as_secs_f64();
+    if seconds > 0.0 { outcome.tally.done as f64 / seconds } else { 0.0 }
 }
 
 /// Whether a target keeps up with a step, by the measure of the lowest.
