@@ -2,6 +2,7 @@
 
 # Versions of the tools that are built from source into .peers/; those that must fit the code follow Cargo.lock.
 GO_HTTPBIN := 2.25.0
+OHA := 1.16.0
 CARGO_DENY := 0.20.2
 CARGO_FUZZ := 0.13.2
 GUNGRAUN := $(shell awk '/^name = "gungraun-runner"/ { getline; gsub(/"/, ""); print $$3 }' Cargo.lock)
@@ -26,7 +27,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run build test lint doc check instructions fuzz deny lab footprint clean
+.PHONY: help run build test lint doc check instructions fuzz deny lab truth footprint clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,9 +61,9 @@ doc: ## Build the code's documentation, without warnings
 	@RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 
 # Binaries and tests are built in one go, so that both see one set of features and nothing is compiled twice.
-check: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/python $(PEERS)/node ## Unit, property and end-to-end tests
+check: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/oha-$(OHA) $(PEERS)/python $(PEERS)/node ## Unit, property and end-to-end tests
 	@$(say) "Checking for the end-to-end tests' peers: curl, ab, wrk, siege, nginx, openssl, chromium"
-	@scripts/need curl ab=apache2-utils wrk siege nginx openssl chromium
+	@scripts/need curl ab=apache2-utils wrk siege nginx openssl chromium script=bsdutils
 	@$(say) "Building Egret and its tests"
 	@cargo build --locked --workspace --bins --tests
 	@$(say) "Unit, property and end-to-end tests"
@@ -103,6 +104,16 @@ lab: build ## Run an experiment and leave a report in results/ (EXPERIMENT=modes
 	@$(say) "Running $(EXPERIMENT): keep the machine to itself"
 	@$(TARGET)/release/egret lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick)
 
+# All three are run, whatever the first ones say.
+truth: export PATH := $(CURDIR)/$(PEERS)/bin:$(PATH)
+truth: build $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/oha-$(OHA) ## Hold the lab's own tools against ab, wrk, oha and go-httpbin (FULL=1 for a claim)
+	@$(say) "Checking for ab, wrk and nginx"
+	@scripts/need ab=apache2-utils wrk nginx
+	@status=0; for experiment in agreement clients providers; do \
+		$(say) "Running $$experiment: keep the machine to itself"; \
+		$(TARGET)/release/egret lab run experiments/$$experiment.yaml --hold $(if $(FULL),,--quick) || status=1; \
+	done; exit $$status
+
 footprint: build $(PEERS)/envoy ## Measure Egret beside a byte relay, nginx, HAProxy and Envoy (CASE, ROUNDS, SECONDS, QUICK=1)
 	@$(say) "Checking for nginx, HAProxy, wrk and ab"
 	@scripts/need cc=gcc nginx haproxy wrk ab=apache2-utils openssl taskset=util-linux
@@ -122,6 +133,11 @@ clean: ## Remove all that was built, installed into the clone or measured
 $(PEERS)/go-httpbin-$(GO_HTTPBIN):
 	@$(say) "Installing go-httpbin $(GO_HTTPBIN), a provider for the end-to-end tests"
 	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/mccutchen/go-httpbin/v2/cmd/go-httpbin@v$(GO_HTTPBIN)
+	@touch $@
+
+$(PEERS)/oha-$(OHA):
+	@$(say) "Building oha $(OHA), a load client to be held against: a few minutes"
+	@$(cargo_install) oha --version '=$(OHA)'
 	@touch $@
 
 $(PEERS)/python: tests/peers/requirements.txt notebooks/requirements.txt

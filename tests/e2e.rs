@@ -20,6 +20,7 @@ mod scenarios {
     mod egress;
     mod lab_report;
     mod lab_run;
+    mod lab_truth;
     mod limits;
     mod loops;
     mod provider_auth;

@@ -65,6 +65,9 @@ pub struct RunArguments {
     /// The results folder, which must not exist. By default one in `./results`, named after experiment, time and version.
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     out: Option<PathBuf>,
+    /// Exit with code 1 where a figure is not held that the experiment says is to be.
+    #[arg(long)]
+    hold: bool,
     /// Go on with a run that was stopped, with the experiment and the configs as they were then.
     #[arg(long, value_name = "DIR", conflicts_with = "file")]
     resume: Option<PathBuf>,
@@ -101,7 +104,12 @@ fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let summary = report::report(&results)?;
     let results = results.finish()?;
     let directory = results.directory.display();
-    cli::print(&format!("\n{}\nReport: {directory}/report.html\n", told(&summary)))
+    cli::print(&format!("\n{}\nReport: {directory}/report.html\n", told(&summary)))?;
+    let broken = summary.held.iter().filter(|held| !held.holds()).count();
+    if arguments.hold && broken > 0 {
+        return Err(Failure::Failed(format!("Not held: {broken} of {} figures.", summary.held.len())));
+    }
+    Ok(())
 }
 
 fn report(directory: &Path) -> Result<(), Failure> {
@@ -120,10 +128,14 @@ fn compare(first: &Path, second: &Path, tolerance: u8, any: bool) -> Result<(), 
     Ok(())
 }
 
-/// The verdict, and what makes it doubtful, a line each.
+/// The verdict, the figures to hold, and what makes them doubtful, a line each.
 fn told(summary: &Summary) -> String {
+    let verdict = summary.verdict.iter().map(|sentence| format!("{sentence}\n"));
+    let heading =
+        (!summary.held.is_empty()).then(|| "\nFigures to hold, with what they are to be:\n".to_owned());
+    let held = heading.into_iter().chain(summary.held.iter().map(|held| format!("{held}\n")));
     let doubts = summary.doubts.iter().map(|doubt| format!("Doubtful: {doubt}\n"));
-    summary.verdict.iter().map(|sentence| format!("{sentence}\n")).chain(doubts).collect::<Vec<_>>().concat()
+    verdict.chain(held).chain(doubts).collect::<Vec<_>>().concat()
 }
 
 /// Has SIGINT and SIGTERM stop the run, on a thread that ends with the process.

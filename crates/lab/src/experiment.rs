@@ -21,7 +21,8 @@ mod template;
 
 pub use client::{ClientKind, Figures};
 pub use config::{
-    CaseConfig, ClientConfig, Experiment, ProviderConfig, ProviderKind, QuickConfig, ScenarioConfig,
+    CaseConfig, ClientConfig, Experiment, Figure, HoldConfig, ProviderConfig, ProviderKind, QuickConfig,
+    ScenarioConfig, Within,
 };
 pub use interrupt::{Interrupt, Interrupter};
 pub use listing::list;

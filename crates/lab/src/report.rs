@@ -2,6 +2,7 @@
 
 mod bars;
 mod compare;
+mod held;
 mod lines;
 mod page;
 mod summary;
@@ -11,6 +12,7 @@ mod verdict;
 use std::path::Path;
 
 pub use compare::{Comparison, Difference, compare};
+pub use held::Held;
 pub use summary::{CaseSummary, ScenarioSummary, SlopeSummary, Summary};
 
 use crate::experiment::{Results, ResultsError, make_directory, write_json, write_whole};

@@ -2,6 +2,7 @@
 
 mod ab;
 mod bench;
+mod oha;
 mod siege;
 mod wrk;
 
@@ -26,6 +27,8 @@ pub enum ClientKind {
     Siege,
     /// wrk: kept connections only, for a time.
     Wrk,
+    /// oha: keeps the times of all requests, of which percentiles are taken here.
+    Oha,
 }
 
 impl fmt::Display for ClientKind {
@@ -35,6 +38,7 @@ impl fmt::Display for ClientKind {
             Self::Ab => "ab",
             Self::Siege => "siege",
             Self::Wrk => "wrk",
+            Self::Oha => "oha",
         })
     }
 }
@@ -81,6 +85,7 @@ impl ClientKind {
             Self::Ab => Some("ab"),
             Self::Siege => Some("siege"),
             Self::Wrk => Some("wrk"),
+            Self::Oha => Some("oha"),
         }
     }
 
@@ -91,6 +96,7 @@ impl ClientKind {
             Self::Ab => Ok(ab::arguments(task)),
             Self::Siege => siege::arguments(task),
             Self::Wrk => wrk::arguments(task),
+            Self::Oha => Ok(oha::arguments(task)),
         }
     }
 
@@ -101,6 +107,7 @@ impl ClientKind {
             Self::Ab => ab::figures(directory, printed),
             Self::Siege => siege::figures(printed),
             Self::Wrk => wrk::figures(printed),
+            Self::Oha => oha::figures(printed),
         }?;
         let told = [figures.duration_s, figures.requests_per_second]
             .into_iter()

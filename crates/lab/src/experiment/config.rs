@@ -1,5 +1,7 @@
 //! The experiment file: its keys, their defaults, and what the types cannot say.
 
+mod hold;
+
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::ClientKind;
 use super::template;
+pub use hold::{Figure, HoldConfig, Within};
 
 /// Rounds beyond this bring nothing and fill a disk.
 const ROUNDS_MAX: u32 = 1_000;
@@ -24,6 +27,9 @@ const CONCURRENCY_MAX: u32 = 10_000;
 
 /// The most requests of one turn: ab keeps every one in memory.
 const REQUESTS_MAX: u64 = 50_000_000;
+
+/// The most threads that a client is asked for.
+const THREADS_MAX: u32 = 64;
 
 /// The scenario that deltas are taken from unless another is named.
 const DIRECT: &str = "direct";
@@ -53,6 +59,9 @@ pub struct Experiment {
     /// Turns of each case through each scenario.
     #[serde(default = "seven")]
     pub rounds: u32,
+    /// Figures that are to be held, which the report judges.
+    #[serde(default)]
+    pub hold: Vec<HoldConfig>,
     /// What `--quick` changes.
     #[serde(default)]
     pub quick: QuickConfig,
@@ -116,6 +125,8 @@ pub struct ClientConfig {
     pub requests_per_second: Option<u32>,
     /// Requests before the measured ones, which are not counted (1,000); 0 for none.
     pub warm_up_requests: Option<u64>,
+    /// Threads (1). Only `bench` and `wrk` can have more.
+    pub threads: Option<u32>,
     /// When a client that has not ended is given up (`15m`).
     pub deadline: Option<Duration>,
 }
@@ -138,6 +149,9 @@ pub struct ScenarioConfig {
     /// Whether to go on without it where its program is not installed.
     #[serde(default)]
     pub optional: bool,
+    /// Changes to `client`, for scenarios that differ in what asks.
+    #[serde(default)]
+    pub client: ClientConfig,
 }
 
 /// A kind of work.
@@ -198,6 +212,8 @@ pub struct Client {
     pub requests_per_second: Option<u32>,
     /// Requests before the measured ones.
     pub warm_up_requests: u64,
+    /// Threads.
+    pub threads: u32,
     /// When it is given up.
     pub deadline: std::time::Duration,
 }
@@ -225,6 +241,7 @@ impl ClientConfig {
             keep_alive: over.keep_alive.or(self.keep_alive),
             requests_per_second: over.requests_per_second.or(self.requests_per_second),
             warm_up_requests: over.warm_up_requests.or(self.warm_up_requests),
+            threads: over.threads.or(self.threads),
             deadline: over.deadline.or(self.deadline),
         }
     }
@@ -239,6 +256,7 @@ impl ClientConfig {
             keep_alive: self.keep_alive.unwrap_or(false),
             requests_per_second: self.requests_per_second,
             warm_up_requests: self.warm_up_requests.unwrap_or(1_000),
+            threads: self.threads.unwrap_or(1),
             deadline: self.deadline.unwrap_or(Duration::from_secs(900)).get(),
         }
     }
@@ -294,9 +312,14 @@ impl Experiment {
         self
     }
 
-    /// What the client does in a case.
-    pub fn client(&self, case: &CaseConfig) -> Client {
-        self.client.with(&case.client).resolved()
+    /// What the client does in a case, on its way through a scenario.
+    pub fn client(&self, case: &CaseConfig, scenario: &ScenarioConfig) -> Client {
+        self.client.with(&case.client).with(&scenario.client).resolved()
+    }
+
+    /// Every case with every scenario.
+    pub fn pairs(&self) -> impl Iterator<Item = (&CaseConfig, &ScenarioConfig)> {
+        self.cases.iter().flat_map(|case| self.scenarios.iter().map(move |scenario| (case, scenario)))
     }
 
     fn problems(&self, directory: &Path) -> Vec<Problem> {
@@ -309,27 +332,40 @@ impl Experiment {
         problems.extend(self.provider.problems(directory));
         for (index, scenario) in self.scenarios.iter().enumerate() {
             problems.extend(scenario.problems(&format!("scenarios[{index}]"), directory));
+            problems.extend(both_amounts(&format!("scenarios[{index}].client"), &scenario.client));
         }
         problems.extend(both_amounts("client", &self.client));
         problems.extend(both_amounts("quick.client", &self.quick.client));
         for (index, case) in self.cases.iter().enumerate() {
             let path = format!("cases[{index}]");
             problems.extend(both_amounts(&format!("{path}.client"), &case.client));
-            // Shown at the experiment's client where the case says nothing of its own.
-            let shown = if case.client == ClientConfig::default() {
-                "client".to_owned()
-            } else {
-                format!("{path}.client")
-            };
-            problems.extend(client_problem(&shown, &self.client(case)));
-            let quick = self.client.with(&case.client).with(&self.quick.client).resolved();
-            problems.extend(client_problem("quick.client", &quick));
+            for (number, scenario) in self.scenarios.iter().enumerate() {
+                // Shown where something of its own is said.
+                let shown = if scenario.client != ClientConfig::default() {
+                    format!("scenarios[{number}].client")
+                } else if case.client != ClientConfig::default() {
+                    format!("{path}.client")
+                } else {
+                    "client".to_owned()
+                };
+                problems.extend(client_problem(&shown, &self.client(case, scenario)));
+                let quick = self.client.with(&case.client).with(&self.quick.client).with(&scenario.client);
+                problems.extend(client_problem("quick.client", &quick.resolved()));
+            }
             if case.delay.is_none() && self.path_of(case).contains("@{delay_s}") {
                 problems.push(Problem::new(path, "the path has `@{delay_s}`, so the case needs a `delay`"));
             }
         }
-        problems.dedup();
-        problems
+        for (index, hold) in self.hold.iter().enumerate() {
+            problems.extend(hold.problems(&format!("hold[{index}]")));
+        }
+        let mut once: Vec<Problem> = Vec::with_capacity(problems.len());
+        for problem in problems {
+            if !once.contains(&problem) {
+                once.push(problem);
+            }
+        }
+        once
     }
 
     /// The path and query asked for in a case, with its placeholder.
@@ -356,6 +392,14 @@ impl Experiment {
         }
         for (index, name) in self.quick.cases.iter().enumerate() {
             look(format!("quick.cases[{index}]"), "case", name, &cases);
+        }
+        for (index, hold) in self.hold.iter().enumerate() {
+            for (key, name) in hold.scenarios() {
+                look(format!("hold[{index}].{key}"), "scenario", name, &scenarios);
+            }
+            for (number, name) in hold.cases.iter().enumerate() {
+                look(format!("hold[{index}].cases[{number}]"), "case", name, &cases);
+            }
         }
         if !self.quick.scenarios.is_empty()
             && !self.quick.scenarios.iter().any(|name| name == self.baseline())
@@ -514,6 +558,15 @@ fn client_problem(path: &str, client: &Client) -> Option<Problem> {
     }
     if client.kind == ClientKind::Wrk && !client.keep_alive {
         return at("keep_alive", "wrk always keeps its connections: say `keep_alive: true`".into());
+    }
+    if !(1..=client.concurrency.min(THREADS_MAX)).contains(&client.threads) {
+        return at("threads", format!("expected a number from 1 to {THREADS_MAX}, at most `concurrency`"));
+    }
+    if client.threads > 1 && !matches!(client.kind, ClientKind::Bench | ClientKind::Wrk) {
+        return at(
+            "threads",
+            format!("{} takes no number of threads: only `bench` and `wrk` do", client.kind),
+        );
     }
     if client.requests_per_second == Some(0) {
         return at("requests_per_second", "expected a number from 1".into());

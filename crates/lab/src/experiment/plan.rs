@@ -48,7 +48,7 @@ pub fn estimate(experiment: &Experiment, steps: &[Step]) -> Option<Duration> {
 
 fn step_estimate(experiment: &Experiment, step: Step) -> Option<Duration> {
     let case = &experiment.cases[step.case];
-    let client = experiment.client(case);
+    let client = experiment.client(case, &experiment.scenarios[step.scenario]);
     let delay = case.delay.map(egret_config::Duration::get).or_else(|| delay_in(experiment.path_of(case)));
     let warm_up = if client.warm_up_requests == 0 {
         Some(Duration::ZERO)

@@ -174,6 +174,15 @@ fn group(leader: u32) -> Vec<Stat> {
     .collect()
 }
 
+/// CPU time of all children that have ended and been waited for, and of theirs, in seconds: to a tick, mostly 10 ms.
+pub fn ended_cpu_s() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = text.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
+    let ticks =
+        fields.split_ascii_whitespace().skip(13).take(2).filter_map(|field| field.parse::<u64>().ok());
+    seconds(ticks.sum(), rustix::param::clock_ticks_per_second())
+}
+
 /// The time that a process's threads were on a core, to the nanosecond; 0 where the kernel does not tell.
 fn scheduled_ns(pid: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

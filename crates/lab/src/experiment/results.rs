@@ -92,7 +92,7 @@ pub struct Turn {
 /// What a part used during a turn's measured requests, all its processes together.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 pub struct ProcessFigures {
-    /// User and system time, in seconds. The client's ends with the last sample of it.
+    /// User and system time, in seconds.
     pub cpu_s: f64,
     /// The same for each answered request, in microseconds.
     pub cpu_us_per_request: f64,

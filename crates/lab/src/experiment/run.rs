@@ -140,7 +140,7 @@ impl Run {
             egret: describe(&egret),
             left_out,
             machine: Machine::look(),
-            pinned: pinned(),
+            pinned: pinned(&experiment),
             load_average_before: machine::load_average(),
             here,
             experiment,
@@ -154,7 +154,7 @@ impl Run {
         let mut results = Results::open(&absolute(directory))?;
         leave_out(&mut results.metadata.experiment, &results.metadata.here)?;
         results.metadata.started.push(clock::iso(SystemTime::now()));
-        results.metadata.pinned = pinned();
+        results.metadata.pinned = pinned(&results.metadata.experiment);
         let configs = results.configs()?;
         Ok(Self { results, configs, egret })
     }
@@ -265,19 +265,23 @@ fn leave_out(experiment: &mut Experiment, here: &Path) -> Result<BTreeMap<String
     {
         return Err(missing("the provider", program));
     }
-    for case in &experiment.cases {
-        if let Some(program) = experiment.client(case).kind.program().filter(|program| !installed(program)) {
+    for (case, scenario) in experiment.pairs() {
+        if let Some(program) =
+            experiment.client(case, scenario).kind.program().filter(|program| !installed(program))
+        {
             return Err(missing("the client", program));
         }
     }
     Ok(left_out)
 }
 
-/// Which core each part gets: with two the proxy has its own, with more everybody has.
-fn pinned() -> BTreeMap<String, usize> {
+/// Which core each part gets: with two the proxy has its own, or the provider where there is none; with more everybody has.
+fn pinned(experiment: &Experiment) -> BTreeMap<String, usize> {
     let cores = process::cores();
+    let has_proxy = experiment.scenarios.iter().any(|scenario| !scenario.is_direct());
     let given = match cores.as_slice() {
         [] | [_] => return BTreeMap::new(),
+        [client, provider] if !has_proxy => [("client", client), ("provider", provider), ("proxy", provider)],
         [load, proxy] => [("client", load), ("provider", load), ("proxy", proxy)],
         [client, provider, proxy, ..] => [("client", client), ("provider", provider), ("proxy", proxy)],
     };
@@ -287,7 +291,8 @@ fn pinned() -> BTreeMap<String, usize> {
 fn versions(experiment: &Experiment, here: &Path, version: &str) -> BTreeMap<String, String> {
     let provider = parts::provider_program(&experiment.provider);
     let proxies = experiment.scenarios.iter().filter_map(parts::proxy_program);
-    let clients = experiment.cases.iter().filter_map(|case| experiment.client(case).kind.program());
+    let clients =
+        experiment.pairs().filter_map(|(case, scenario)| experiment.client(case, scenario).kind.program());
     let mut versions = BTreeMap::from([("egret".to_owned(), format!("egret {version}"))]);
     for program in provider.into_iter().chain(proxies).chain(clients) {
         if let Some(located) = parts::locate(program, here) {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::bars::{Bar, BarChart};
+use super::held::Held;
 use super::lines::{Axis, Line, LineChart, Point};
 use super::summary::{CaseSummary, Kind, SLOPE_PERCENTILES, ScenarioSummary, Summary};
 use super::svg::{Chart, SERIES, STYLE, Scale, escape, thousands};
@@ -312,6 +313,7 @@ pub fn page(results: &Results, summary: &Summary, sections: &[Section]) -> Strin
     {
         let _ = writeln!(html, "<p class=\"about\">{}</p>", coded(paragraph.trim()));
     }
+    held(&mut html, &summary.held);
     for section in sections {
         let _ = writeln!(html, "<h2>{}</h2>\n<div class=\"charts\">", escape(&section.heading));
         for chart in &section.charts {
@@ -383,6 +385,23 @@ fn table(html: &mut String, summary: &Summary, case: &CaseSummary) {
             html.push_str(&cell_of(cell));
         }
         let _ = writeln!(html, "<td>{}</td></tr>", scenario.failed);
+    }
+    *html += "</tbody></table></div>\n";
+}
+
+/// The figures to hold, and whether they are.
+fn held(html: &mut String, figures: &[Held]) {
+    if figures.is_empty() {
+        return;
+    }
+    *html += "<h2>Figures to hold</h2>\n<div class=\"card scroll\"><table class=\"figures\">\n\
+        <thead><tr><th>case</th><th>figure</th><th>of</th><th>beside</th><th>is</th><th>is to be</th><th></th></tr></thead>\n<tbody>";
+    for held in figures {
+        let Held { case, figure, scenario, beside, .. } = held;
+        let cells =
+            [case, &figure.to_string(), scenario, beside, &held.told(), &held.bound(), held.verdict()];
+        let cells = cells.map(|cell| format!("<td>{}</td>", escape(cell)));
+        let _ = writeln!(html, "<tr>{}</tr>", cells.concat());
     }
     *html += "</tbody></table></div>\n";
 }

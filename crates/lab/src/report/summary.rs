@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
+use super::held::{Held, held};
 use super::verdict;
-use crate::experiment::{Results, Turn};
+use crate::experiment::{CaseConfig, Experiment, Results, Turn};
 use crate::statistics::{Estimate, difference, estimate, slope};
 
 /// Percentiles of which the growth with provider time is told.
@@ -35,6 +36,9 @@ pub struct Summary {
     pub cases: Vec<CaseSummary>,
     /// How what is added grows with provider time, where the cases differ in it.
     pub slopes: Vec<SlopeSummary>,
+    /// Figures that are to be held.
+    #[serde(default)]
+    pub held: Vec<Held>,
 }
 
 /// One kind of work.
@@ -136,6 +140,7 @@ impl Summary {
             quick: metadata.quick,
             whole: results.is_whole(),
             slopes: slopes(results, &cases, &baseline),
+            held: held(results),
             baseline,
             verdict: Vec::new(),
             doubts: Vec::new(),
@@ -167,7 +172,7 @@ impl CaseSummary {
         Self {
             case: case.name.clone(),
             delay_ms: case.delay.map(|delay| delay.get().as_secs_f64() * 1e3),
-            offered_per_second: experiment.client(case).requests_per_second,
+            offered_per_second: offered_per_second(experiment, case),
             scenarios: scenarios.collect(),
         }
     }
@@ -176,6 +181,14 @@ impl CaseSummary {
     pub fn scenario(&self, name: &str) -> Option<&ScenarioSummary> {
         self.scenarios.iter().find(|scenario| scenario.scenario == name)
     }
+}
+
+/// The rate that all scenarios of a case are offered.
+fn offered_per_second(experiment: &Experiment, case: &CaseConfig) -> Option<u32> {
+    let mut rates =
+        experiment.scenarios.iter().map(|scenario| experiment.client(case, scenario).requests_per_second);
+    let first = rates.next()??;
+    rates.all(|rate| rate == Some(first)).then_some(first)
 }
 
 /// A scenario's turns by round.

@@ -22,7 +22,7 @@ fn run(text: &str, cpu_us: f64, time: impl Fn(usize, usize, u32, usize) -> f64) 
                 };
                 let percentiles_ms =
                     (0..=100).map(|percent| time(case_index, index, round, percent)).collect();
-                let rate = experiment.client(case).requests_per_second.map_or(500.0, f64::from);
+                let rate = experiment.client(case, scenario).requests_per_second.map_or(500.0, f64::from);
                 let figures = Figures {
                     requests: 1000,
                     requests_per_second: rate,
@@ -221,4 +221,37 @@ fn what_only_one_run_has_is_named() {
     b.cases[0].scenarios.pop();
     assert_eq!(compare(&a, &b, 0.05).unmatched, ["default proxy: only in the first"]);
     assert_eq!(compare(&b, &a, 0.05).unmatched, ["default proxy: only in the second"]);
+}
+
+/// Two scenarios whose times differ by `apart` ms at every percentile, and these figures to hold.
+fn held(apart: f64, hold: &str) -> Vec<Held> {
+    let text = format!(
+        "title: t\nprovider: {{}}\nscenarios: [{{ name: a }}, {{ name: b }}]\nrounds: 7\nhold:\n  - {hold}\n"
+    );
+    let results = run(&text, 10.0, |_, scenario, round, percent| {
+        let own = if scenario == 0 { apart } else { 0.0 };
+        100.0 + f64::from(round) + f64::from(u32::try_from(percent).unwrap()) / 10.0 + own
+    });
+    Summary::of(&results).held
+}
+
+#[test]
+fn figures_are_held_within_their_bound_and_only_there() {
+    let within = "{ scenario: a, beside: [b], figures: [p50, p99], within: { percent: 2, ms: 0.2 } }";
+    let near = held(1.0, within);
+    assert_eq!(near.len(), 2);
+    assert!(near.iter().all(|held| held.holds() && held.is_sure() && held.verdict() == "held"), "{near:?}");
+    for apart in [9.0, -9.0] {
+        assert!(held(apart, within).iter().all(|held| held.verdict() == "NOT HELD"), "{apart}");
+    }
+    let ratio = |bound: &str| {
+        let hold = format!("{{ scenario: a, beside: [b], figures: [p50], {bound} }}");
+        held(10.0, &hold).first().map(|held| (held.holds(), held.bound()))
+    };
+    assert_eq!(ratio("at_most: 1"), Some((false, "≤ 1.00 ×".into())));
+    assert_eq!(ratio("at_most: 1.2"), Some((true, "≤ 1.20 ×".into())));
+    assert_eq!(ratio("at_least: 1"), Some((true, "≥ 1.00 ×".into())));
+    assert_eq!(ratio("added_ms_at_most: 9.5"), Some((false, "≤ 9.50 ms".into())));
+    assert_eq!(ratio("added_ms_at_most: 10.5"), Some((true, "≤ 10.5 ms".into())));
+    assert!(held(0.0, "{ scenario: a, beside: [b], figures: [client_cpu], at_most: 1 }").is_empty());
 }

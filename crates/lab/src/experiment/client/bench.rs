@@ -22,6 +22,9 @@ pub fn arguments(task: &Task<'_>) -> Vec<OsString> {
     if task.client.keep_alive {
         arguments.push("-k".into());
     }
+    if task.client.threads > 1 {
+        arguments.extend(words(&["--threads", &task.client.threads.to_string()]));
+    }
     if let Some(rate) = task.client.requests_per_second {
         arguments.extend(words(&["--rate", &rate.to_string()]));
     }

@@ -67,3 +67,18 @@ fn benchs_json_is_read() {
     assert_eq!(figures.client_saturated, Some(false));
     std::fs::remove_dir_all(directory).unwrap();
 }
+
+#[test]
+fn ohas_rows_are_read() {
+    let rows: Vec<String> =
+        (0..200).map(|row| format!("{}.5,0,0,0.001,0.{:03},110,{}\n", row, row + 1, 200)).collect();
+    let heading = "request-start,DNS,DNS+dialup,Response-delay,request-duration,bytes,status\n";
+    let printed = format!("{heading}{}200.5,0,0,0.1,0.5,110,503\n", rows.concat());
+    let figures = ClientKind::Oha.figures(Path::new("."), &printed).unwrap();
+    assert_eq!((figures.requests, figures.failed, figures.duration_s), (201, 1, 200.5));
+    assert_eq!((figures.percentiles_ms.len(), figures.percentiles_ms[50]), (101, 101.0));
+    assert!(ClientKind::Oha.figures(Path::new("."), "").unwrap_err().contains("no rows"));
+    let broken = format!("{heading}0,0,0,0,soon,110,200\n");
+    assert!(ClientKind::Oha.figures(Path::new("."), &broken).unwrap_err().contains("soon"));
+    assert_eq!(ClientKind::Oha.figures(Path::new("."), heading).unwrap().requests, 0);
+}

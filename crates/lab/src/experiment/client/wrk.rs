@@ -20,9 +20,9 @@ pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
         Amount::For(duration) => duration.as_secs(),
         Amount::Requests(_) => WARM_UP_S,
     };
-    // A thread: on its core there is no room for another.
+    let threads = format!("-t{}", task.client.threads);
     let mut arguments =
-        words(&["-t1", &format!("-c{}", task.client.concurrency), &format!("-d{seconds}s"), "-s"]);
+        words(&[&threads, &format!("-c{}", task.client.concurrency), &format!("-d{seconds}s"), "-s"]);
     arguments.extend([script.into(), task.url.into()]);
     Ok(arguments)
 }

@@ -10,7 +10,7 @@ fn report(text: &str) -> String {
 fn the_smallest_experiment_asks_directly_with_the_published_numbers() {
     let text = "title: t\nprovider: {}\nscenarios: [{ name: direct }]\n";
     let experiment = Experiment::parse("e.yaml", text, Path::new(".")).unwrap();
-    let client = experiment.client(&experiment.cases[0]);
+    let client = experiment.client(&experiment.cases[0], &experiment.scenarios[0]);
     assert_eq!(
         (client.amount, client.concurrency, client.warm_up_requests),
         (Amount::Requests(100_000), 100, 1_000)
@@ -30,7 +30,7 @@ fn quick_changes_what_it_names_and_the_amount_is_one_setting() {
     let text = text.replace("kind: wrk", "requests_per_second: 50");
     let quick = Experiment::parse("e.yaml", &text, Path::new(".")).unwrap().quick();
     assert_eq!((quick.rounds, quick.cases.len()), (2, 1));
-    let client = quick.client(&quick.cases[0]);
+    let client = quick.client(&quick.cases[0], &quick.scenarios[0]);
     assert_eq!((client.amount, client.concurrency), (Amount::Requests(500), 7));
 }
 
@@ -40,11 +40,11 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         (
             "titel: t\nprovider: {}\nscenarios: [{ name: direct }]\n",
             "e.yaml:1:1: titel: unknown key `titel`, expected one of `title`, `about`, `provider`, `client`, `scenarios`, \
-             `baseline`, `cases`, `rounds`, `quick`; did you mean `title`?",
+             `baseline`, `cases`, `rounds`, `hold`, `quick`; did you mean `title`?",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nclient: { kind: abb }\n",
-            "e.yaml:4:17: client.kind: expected one of `bench`, `ab`, `siege`, `wrk`, found `abb`; did you mean `ab`?",
+            "e.yaml:4:17: client.kind: expected one of `bench`, `ab`, `siege`, `wrk`, `oha`, found `abb`; did you mean `ab`?",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nbaseline: drect\n",
@@ -80,6 +80,22 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
             "`command` needs the key `command`",
         ),
         ("title: t\nprovider: {}\nscenarios: [{ name: x }, { name: x }]\n", "`x` is there twice"),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }, { name: b }]\nhold: [{ scenario: a, beside: [c], figures: [p50], at_most: 1 }]\n",
+            "e.yaml:4:32: hold[0].beside[0]: there is no scenario `c`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, beside: [a], figures: [p50] }]\n",
+            "hold[0]: one bound is needed",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, beside: [a], figures: [proxy_cpu], added_ms_at_most: 1 }]\n",
+            "hold[0].figures: `within` and `added_ms_at_most` are for response times",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a, client: { kind: ab, threads: 2 } }]\n",
+            "scenarios[0].client.threads: ab takes no number of threads",
+        ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: x }]\nrounds: 0\n",
             "expected a number from 1 to 1000, found `0`",

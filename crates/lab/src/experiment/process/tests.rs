@@ -44,6 +44,17 @@ fn a_group_is_measured_as_one_and_leaves_nobody_behind() {
 }
 
 #[test]
+fn what_has_ended_is_still_accounted_for() {
+    let log = log("ended");
+    let before = ended_cpu_s();
+    let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let mut part = Part::start(&shell(script, &log)).unwrap();
+    until("it has ended", || part.ended().is_some());
+    assert!(ended_cpu_s() > before);
+    std::fs::remove_file(log).unwrap();
+}
+
+#[test]
 fn a_part_that_ends_leaves_its_last_words() {
     let log = log("words");
     let mut part = Part::start(&shell("echo no such option >&2; exit 3", &log)).unwrap();

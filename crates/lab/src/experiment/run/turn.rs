@@ -9,7 +9,7 @@ use super::super::client::{Figures, Task};
 use super::super::config::{Amount, CaseConfig, Client, Experiment, ScenarioConfig};
 use super::super::interrupt::{Interrupt, Interrupted};
 use super::super::parts::{self, Workshop};
-use super::super::process::{Launch, Part, Usage, last_words};
+use super::super::process::{self, Launch, Part, Usage, last_words};
 use super::super::ready::{self, Probe};
 use super::super::results::{ProcessFigures, ResultsError, Turn, make_directory, write_whole};
 use super::super::template::Values;
@@ -86,7 +86,7 @@ pub fn take(
     interrupt: &Interrupt,
     progress: &mut Progress<'_>,
 ) -> Result<Turn, TurnError> {
-    let client = setup.experiment.client(setup.case);
+    let client = setup.experiment.client(setup.case, setup.scenario);
     let mut stage = Stage::set(setup, interrupt)?;
     if client.warm_up_requests > 0 {
         let amount = Amount::Requests(client.warm_up_requests.max(client.concurrency.into()));
@@ -241,6 +241,7 @@ impl<'a> Stage<'a> {
         make_directory(&directory).map_err(TurnError::Results)?;
         let launch = self.client(client, amount, &directory)?;
         let mut watch = Watch::start(self);
+        let ended_before_s = process::ended_cpu_s();
         let mut part = start(&launch)?;
         let start = Instant::now();
         let status = loop {
@@ -255,7 +256,7 @@ impl<'a> Stage<'a> {
             progress.tick(&format!("{name}, {} s", start.elapsed().as_secs()));
             self.interrupt.wait(LOOK_AGAIN)?;
         };
-        let used = watch.end(self);
+        let used = watch.end(self, process::ended_cpu_s() - ended_before_s);
         self.check()?;
         let printed = std::fs::read(&launch.stdout).unwrap_or_default();
         let printed = String::from_utf8_lossy(&printed);
@@ -369,8 +370,10 @@ impl Watch {
         used.memory_bytes_end = usage.memory_bytes;
     }
 
-    /// The last sample of provider and proxy comes after the client's end: nothing of their work is missed.
-    fn end(&mut self, stage: &Stage<'_>) -> BTreeMap<String, Used> {
+    /// The last sample of provider and proxy comes after the client's end: nothing of their work is missed. The client's whole
+    /// time is known once it has ended.
+    fn end(&mut self, stage: &Stage<'_>, client_cpu_s: f64) -> BTreeMap<String, Used> {
+        self.used.entry("client".to_owned()).or_default().cpu_s = client_cpu_s;
         for (name, part) in stage.parts() {
             self.note(name, part.usage());
         }

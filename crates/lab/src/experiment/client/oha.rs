@@ -1,0 +1,69 @@
+//! oha: a row of CSV for each request, from which its percentiles and its rate are taken.
+
+use std::ffi::OsString;
+
+use super::{Amount, Figures, Task, real, words};
+use crate::statistics::percentile;
+
+/// How it is asked.
+pub fn arguments(task: &Task<'_>) -> Vec<OsString> {
+    let mut arguments = words(&["--no-tui", "--output-format", "csv", "--redirect", "0"]);
+    arguments.extend(words(&["-c", &task.client.concurrency.to_string()]));
+    arguments.extend(match task.amount {
+        Amount::Requests(requests) => words(&["-n", &requests.to_string()]),
+        Amount::For(duration) => words(&["-z", &format!("{}s", duration.as_secs())]),
+    });
+    if !task.client.keep_alive {
+        arguments.push("--disable-keepalive".into());
+    }
+    arguments.push(task.url.into());
+    arguments
+}
+
+/// A request, as a row tells it.
+struct Row {
+    start_s: f64,
+    duration_s: f64,
+    status: u16,
+}
+
+/// What it saw.
+pub fn figures(printed: &str) -> Result<Figures, String> {
+    let mut lines = printed.lines().skip_while(|line| !line.starts_with("request-start,"));
+    let heading = lines.next().ok_or("it printed no rows")?;
+    let column = |name: &str| {
+        let found = heading.split(',').position(|column| column == name);
+        found.ok_or_else(|| format!("its rows have no `{name}`"))
+    };
+    let columns = [column("request-start")?, column("request-duration")?, column("status")?];
+    let rows: Vec<Row> = lines
+        .map(|line| row(line, columns).ok_or_else(|| format!("a row of it is `{line}`")))
+        .collect::<Result<_, _>>()?;
+    let mut times_ms: Vec<f64> = rows.iter().map(|row| row.duration_s * 1e3).collect();
+    times_ms.sort_by(f64::total_cmp);
+    let first = rows.iter().map(|row| row.start_s).fold(f64::INFINITY, f64::min);
+    let last = rows.iter().map(|row| row.start_s + row.duration_s).fold(first, f64::max);
+    let duration_s = if rows.is_empty() { 0.0 } else { last - first };
+    let requests = rows.len() as u64;
+    Ok(Figures {
+        requests,
+        failed: rows.iter().filter(|row| row.status / 100 != 2).count() as u64,
+        duration_s,
+        requests_per_second: if duration_s > 0.0 { real(requests) / duration_s } else { 0.0 },
+        mean_ms: crate::statistics::mean(&times_ms),
+        percentiles_ms: (0..=100_u8).filter_map(|percent| percentile(&times_ms, percent.into())).collect(),
+        p99_9_ms: percentile(&times_ms, 99.9),
+        client_saturated: None,
+    })
+}
+
+/// Start, duration and status of a row, in which nothing but numbers is wanted.
+fn row(line: &str, columns: [usize; 3]) -> Option<Row> {
+    let cells: Vec<&str> = line.split(',').collect();
+    let [start, duration, status] = columns.map(|column| cells.get(column).copied().unwrap_or_default());
+    Some(Row {
+        start_s: start.parse().ok()?,
+        duration_s: duration.parse().ok()?,
+        status: status.parse().ok()?,
+    })
+}

@@ -1,0 +1,46 @@
+//! The lab's own load client tells of a provider with an exact delay what ab, wrk and oha tell of it.
+
+use std::path::{Path, PathBuf};
+
+use egret_tests::egret::egret;
+use egret_tests::process::{Directory, run};
+use serde_json::Value;
+
+/// Runs it takes until a machine that others use as well was at rest for one.
+const TRIES: usize = 3;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Whether a figure is held, of those that a busy machine does not spoil: a hundredth of all times is a handful of them.
+fn disagrees(held: &Value) -> bool {
+    let [value, least, most] =
+        ["/value/value", "/least", "/most"].map(|at| held.pointer(at).unwrap().as_f64().unwrap());
+    held["figure"] != "p99" && !(least..=most).contains(&value)
+}
+
+#[test]
+fn percentiles_agree_with_those_of_ab_wrk_and_oha() {
+    let mut told = String::new();
+    for attempt in 0..TRIES {
+        let directory = Directory::default();
+        let out = directory.join(&format!("agreement-{attempt}"));
+        let mut command = egret(["lab", "run"]);
+        let peers = repository().join(".peers/bin");
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", peers.display()));
+        command.arg(repository().join("experiments/agreement.yaml")).arg("--quick").arg("--out").arg(&out);
+        let ran = run(&mut command);
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let summary = std::fs::read(out.join("summary.json")).unwrap();
+        let summary: Value = serde_json::from_slice(&summary).unwrap();
+        let held = summary["held"].as_array().unwrap();
+        assert_eq!(held.len(), 12, "four percentiles beside three clients: {held:?}");
+        if !held.iter().any(disagrees) {
+            return;
+        }
+        told = String::from_utf8_lossy(&ran.stdout).into_owned();
+    }
+    panic!("in none of {TRIES} runs:\n{told}");
+}
