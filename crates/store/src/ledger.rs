@@ -1,0 +1,203 @@
+//! Where units are asked for, without waiting, and who brings them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use crate::store::{Loan, Request, Store, StoreError};
+
+/// Requests that can wait for the clerk. When more are asked at once the store is too slow, and that is treated as its failure.
+const WAITING_MAX: usize = 4_096;
+/// Requests that are taken to the store together: one commit for all of them.
+const BATCH_MAX: usize = 512;
+
+/// Somebody who asked for units.
+pub trait Borrower: Send + Sync {
+    /// The answer. Called on the clerk's thread, so that it should be quick.
+    fn lent(&self, answer: Result<Loan, StoreError>);
+}
+
+/// A request, and who is to hear of its answer.
+pub struct Ask {
+    /// The request.
+    pub request: Request,
+    /// Who asked; `None` where no answer is needed.
+    pub borrower: Option<Arc<dyn Borrower>>,
+}
+
+/// Takes requests. Cloned freely; asking takes no lock and never waits.
+#[derive(Clone)]
+pub struct Ledger {
+    /// `None` closes it.
+    sender: SyncSender<Option<Ask>>,
+}
+
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ledger")
+    }
+}
+
+impl Ledger {
+    /// Asks; the request comes back if too many are waiting, or if there is no clerk any more.
+    pub fn ask(&self, ask: Ask) -> Result<(), Ask> {
+        match self.sender.try_send(Some(ask)) {
+            Err(TrySendError::Full(Some(ask)) | TrySendError::Disconnected(Some(ask))) => Err(ask),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the clerk finish what was asked before, and stop. Waits while the clerk has too much to do.
+    pub fn close(&self) {
+        // Without a clerk there is nothing to stop.
+        let _ = self.sender.send(None);
+    }
+}
+
+/// Takes requests to a store and brings the answers.
+pub struct Clerk {
+    receiver: Receiver<Option<Ask>>,
+}
+
+/// A ledger and its clerk.
+pub fn ledger() -> (Ledger, Clerk) {
+    let (sender, receiver) = sync_channel(WAITING_MAX);
+    (Ledger { sender }, Clerk { receiver })
+}
+
+impl Clerk {
+    /// Works until the ledger is closed, or all of it is dropped. Blocks, for a thread of its own.
+    pub fn run(self, store: &mut dyn Store) {
+        while let Ok(Some(ask)) = self.receiver.recv() {
+            if self.work_on(ask, store).is_break() {
+                break;
+            }
+        }
+        // Answers that came after the end have their units given back.
+        self.work_off(store);
+    }
+
+    /// Does what waits now, without waiting for more.
+    pub fn work_off(&self, store: &mut dyn Store) {
+        while let Ok(Some(ask)) = self.receiver.try_recv() {
+            if self.work_on(ask, store).is_break() {
+                return;
+            }
+        }
+    }
+
+    /// Does what was asked, together with what else waits; breaks off when the ledger was closed after it.
+    fn work_on(&self, first: Ask, store: &mut dyn Store) -> ControlFlow<()> {
+        let mut asks = vec![first];
+        let mut flow = ControlFlow::Continue(());
+        while asks.len() < BATCH_MAX
+            && let Ok(next) = self.receiver.try_recv()
+        {
+            let Some(ask) = next else {
+                flow = ControlFlow::Break(());
+                break;
+            };
+            asks.push(ask);
+        }
+        let (requests, borrowers): (Vec<_>, Vec<_>) =
+            asks.into_iter().map(|ask| (ask.request, ask.borrower)).unzip();
+        let mut loans = Vec::with_capacity(requests.len());
+        let result = store.apply(&requests, &mut loans);
+        for (at, borrower) in borrowers.into_iter().enumerate() {
+            let Some(borrower) = borrower else { continue };
+            borrower.lent(match (&result, loans.get(at)) {
+                (Ok(()), Some(loan)) => Ok(*loan),
+                (Ok(()), None) => Err(StoreError::Failed("it gave no answer".to_owned())),
+                (Err(error), _) => Err(error.clone()),
+            });
+        }
+        flow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::store::Window;
+
+    const WINDOW: Window = Window { begin: 10, end: 20, before: 0, limit: 5, spillover: 0 };
+
+    fn request(wanted: u64) -> Request {
+        Request { key: b"key".as_slice().into(), window: WINDOW, owed: 0, wanted, returned: 0 }
+    }
+
+    #[derive(Default)]
+    struct Answers(Mutex<Vec<Result<Loan, StoreError>>>);
+
+    impl Borrower for Answers {
+        fn lent(&self, answer: Result<Loan, StoreError>) {
+            self.0.lock().unwrap().push(answer);
+        }
+    }
+
+    /// Counts batches; fails every second one.
+    #[derive(Default)]
+    struct Flaky(Vec<usize>);
+
+    impl Store for Flaky {
+        fn apply(&mut self, requests: &[Request], loans: &mut Vec<Loan>) -> Result<(), StoreError> {
+            self.0.push(requests.len());
+            if self.0.len().is_multiple_of(2) {
+                return Err(StoreError::Failed("disk full".to_owned()));
+            }
+            let lend =
+                |request: &Request| Loan { begin: 10, units: request.wanted, used: 0, spilled: 0, until: 20 };
+            loans.extend(requests.iter().map(lend));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn requests_that_wait_are_taken_to_the_store_together_and_answered_before_it_is_closed() {
+        let (ledger, clerk) = ledger();
+        let answers = Arc::new(Answers::default());
+        for units in 0..1_000 {
+            let borrower: Arc<dyn Borrower> = answers.clone();
+            assert!(ledger.ask(Ask { request: request(units), borrower: Some(borrower) }).is_ok());
+        }
+        ledger.close();
+        let mut store = Flaky::default();
+        clerk.run(&mut store);
+        assert_eq!(store.0, [512, 488]);
+        let answers = answers.0.lock().unwrap();
+        assert_eq!(answers.len(), 1_000);
+        assert_eq!(answers[511].as_ref().unwrap().units, 511);
+        assert_eq!(answers[512], Err(StoreError::Failed("disk full".to_owned())));
+        assert!(
+            ledger.ask(Ask { request: request(1), borrower: None }).is_err(),
+            "there is no clerk any more"
+        );
+    }
+
+    #[test]
+    fn a_store_that_gives_no_answer_has_failed() {
+        struct Silent;
+        impl Store for Silent {
+            fn apply(&mut self, _: &[Request], _: &mut Vec<Loan>) -> Result<(), StoreError> {
+                Ok(())
+            }
+        }
+        let (ledger, clerk) = ledger();
+        let answers = Arc::new(Answers::default());
+        let borrower: Arc<dyn Borrower> = answers.clone();
+        assert!(ledger.ask(Ask { request: request(1), borrower: Some(borrower) }).is_ok());
+        clerk.work_off(&mut Silent);
+        assert!(answers.0.lock().unwrap()[0].is_err());
+    }
+
+    #[test]
+    fn asking_never_waits() {
+        let (ledger, clerk) = ledger();
+        let asked =
+            (0..10_000).take_while(|_| ledger.ask(Ask { request: request(1), borrower: None }).is_ok());
+        assert_eq!(asked.count(), WAITING_MAX);
+        drop(clerk);
+    }
+}
