@@ -8,6 +8,7 @@ pub mod expression;
 pub mod matching;
 pub mod message;
 pub mod quota;
+pub mod retry_after;
 pub mod router;
 pub mod template;
 

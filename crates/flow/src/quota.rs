@@ -9,9 +9,11 @@
 
 mod calendar;
 mod config;
+mod correction;
 mod group;
 mod groups;
 mod learn;
+mod lease;
 mod meter;
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,12 +23,14 @@ use std::task::Waker;
 use std::time::Duration;
 
 use egret_config::Problem;
-use egret_store::Timestamp;
+use egret_store::{Ledger, Timestamp};
 use smallvec::SmallVec;
 
 use calendar::Calendar;
 use group::{Group, State};
 use groups::Groups;
+use learn::Reader;
+use lease::{Backing, Place};
 use meter::{Refill, Rule, Schedule, Stage};
 
 pub use config::{
@@ -50,7 +54,14 @@ impl Quotas {
     ///
     /// A quota of `previous` that has the same name and counts in the same way keeps its counts: only `limit`, `burst`, `shares`,
     /// `parent`, `spillover`, `cost`, `groups_max`, and what a failing store does, can change without it beginning anew.
-    pub fn compile(configs: &QuotaConfigs, previous: Option<&Self>, problems: &mut Vec<Problem>) -> Self {
+    ///
+    /// Quotas that are kept in a file ask `ledger` for units; without one they go on as when the store fails.
+    pub fn compile(
+        configs: &QuotaConfigs,
+        previous: Option<&Self>,
+        ledger: Option<&Ledger>,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
         let wrong = validate(configs);
         let is_good = |name: &str| {
             let path = format!("quotas.{name}");
@@ -58,36 +69,28 @@ impl Quotas {
             !wrong.iter().any(|problem| problem.path.strip_prefix(&path).is_some_and(is_its))
         };
         let mut quotas = Self::default();
+        let sources = Sources { configs, previous, ledger, is_good: &is_good };
         for (name, config) in configs {
-            quotas.compile_one(name, config, configs, previous, &is_good);
+            quotas.compile_one(name, config, &sources);
         }
         problems.extend(wrong);
         quotas
     }
 
     /// Compiles a quota, those above it first. Their line is not longer than allowed and no circle, or it is not good.
-    fn compile_one(
-        &mut self,
-        name: &str,
-        config: &QuotaConfig,
-        configs: &QuotaConfigs,
-        previous: Option<&Self>,
-        is_good: &dyn Fn(&str) -> bool,
-    ) -> Option<Arc<Quota>> {
+    fn compile_one(&mut self, name: &str, config: &QuotaConfig, sources: &Sources<'_>) -> Option<Arc<Quota>> {
         if let Some(quota) = self.by_name.get(name) {
             return Some(quota.clone());
         }
-        if !is_good(name) {
+        if !(sources.is_good)(name) {
             return None;
         }
         let parent = match &config.parent {
-            Some(parent) => {
-                Some(self.compile_one(parent, configs.get(parent)?, configs, previous, is_good)?)
-            }
+            Some(parent) => Some(self.compile_one(parent, sources.configs.get(parent)?, sources)?),
             None => None,
         };
-        let before = previous.and_then(|previous| previous.by_name.get(name));
-        let quota = Arc::new(Quota::new(name, config, parent, before)?);
+        let before = sources.previous.and_then(|previous| previous.by_name.get(name));
+        let quota = Arc::new(Quota::new(name, config, parent, before, sources.ledger)?);
         self.by_name.insert(name.to_owned(), quota.clone());
         Some(quota)
     }
@@ -101,6 +104,21 @@ impl Quotas {
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Quota>> {
         self.by_name.values()
     }
+
+    /// Gives back to the store what it lent and was not used. Before the ledger is closed, when no more calls are made.
+    pub fn give_back(&self) {
+        for quota in self.iter() {
+            quota.counts.each(|_, group| group.lock().give_back_lease());
+        }
+    }
+}
+
+/// What quotas are compiled from.
+struct Sources<'a> {
+    configs: &'a QuotaConfigs,
+    previous: Option<&'a Quotas>,
+    ledger: Option<&'a Ledger>,
+    is_good: &'a dyn Fn(&str) -> bool,
 }
 
 /// A named allowance.
@@ -110,6 +128,7 @@ pub struct Quota {
     config: QuotaConfig,
     parent: Option<Arc<Quota>>,
     rule: Rule,
+    reader: Option<Reader>,
     counts: Counts,
 }
 
@@ -132,11 +151,17 @@ impl Quota {
         config: &QuotaConfig,
         parent: Option<Arc<Self>>,
         before: Option<&Arc<Self>>,
+        ledger: Option<&Ledger>,
     ) -> Option<Self> {
         let rule = rule(config)?;
         let before = before.filter(|before| before.counts_like(config)).map(|before| &before.counts);
-        let counts = Counts::new(config, &rule, before);
-        let quota = Self { name: name.into(), config: config.clone(), parent, rule, counts };
+        let backing = match config.store {
+            StoreKind::Memory => None,
+            StoreKind::File => Some(Backing { ledger: ledger.cloned(), quota: name.into() }),
+        };
+        let counts = Counts::new(config, &rule, backing.as_ref(), before);
+        let reader = config.learn.as_ref().map(Reader::new);
+        let quota = Self { name: name.into(), config: config.clone(), parent, rule, reader, counts };
         quota.set_rules();
         Some(quota)
     }
@@ -154,17 +179,25 @@ impl Quota {
 
     /// Has every group go on by this quota's limits.
     fn set_rules(&self) {
-        let set = |group: &Group, rule: Rule| group.free(|state| state.meter.set_rule(rule));
-        set(&self.counts.whole, self.rule.clone());
-        let Some(shares) = &self.config.shares else {
-            return self.counts.others.each(|group| set(group, self.rule.clone()));
-        };
-        for (name, group) in &self.counts.listed {
-            let share = std::str::from_utf8(name).ok().and_then(|name| shares.groups.get(name));
-            set(group, part(&self.rule, share.map_or(0, |share| share.of(self.rule.limit))));
+        let is_open = self.config.on_store_error == OnStoreError::Open;
+        self.counts.each(|place, group| {
+            let rule = self.rule_of(place, &group.name);
+            group.free(|state| state.set_rule(rule, is_open));
+        });
+    }
+
+    fn rule_of(&self, place: Place, name: &[u8]) -> Rule {
+        let Some(shares) = &self.config.shares else { return self.rule.clone() };
+        match place {
+            Place::Whole => self.rule.clone(),
+            Place::Rest => part(&self.rule, shares.rest_of(self.rule.limit)),
+            Place::Crowd => self.rule_of_other(),
+            Place::Named => {
+                let share = std::str::from_utf8(name).ok().and_then(|name| shares.groups.get(name));
+                share
+                    .map_or_else(|| self.rule_of_other(), |share| part(&self.rule, share.of(self.rule.limit)))
+            }
         }
-        set(&self.counts.rest, part(&self.rule, shares.rest_of(self.rule.limit)));
-        self.counts.others.each(|group| set(group, self.rule_of_other()));
     }
 
     /// The rule of a group that has no share of its own.
@@ -218,12 +251,19 @@ impl Quota {
             }
             states.push(state);
         }
+        let ask = |states: &mut Few<MutexGuard<'_, State>>| {
+            for (seat, state) in seats.iter().zip(states) {
+                state.ask_if_due(&seat.group);
+            }
+        };
         if let Some(refusal) = refusal {
+            ask(&mut states);
             return Err(refusal);
         }
         for state in &mut states {
-            state.meter.take(cost);
+            state.take(cost);
         }
+        ask(&mut states);
         drop(states);
         let hold = |seat: Seat<'_>| Hold {
             group: seat.group,
@@ -241,7 +281,7 @@ impl Quota {
         for seat in self.seats(now, names).ok()? {
             let mut state = seat.group.lock();
             state.advance(now);
-            if cost > state.meter.rule().most() {
+            if cost > state.meter().rule().most() {
                 return None;
             }
             when = when.max(state.when(cost.saturating_add(ahead))?);
@@ -264,7 +304,7 @@ impl Quota {
             state.advance(now);
             Standing {
                 quota: seat.quota.name.clone(),
-                limit: state.meter.allowance(),
+                limit: state.meter().allowance(),
                 remaining: state.remaining(),
                 reset: state.reset(),
                 window: seat.quota.config.window.map(egret_config::Duration::get),
@@ -304,10 +344,11 @@ impl Quota {
         state.advance(now);
         GroupSnapshot {
             name: label.map_or_else(|| self.shown(&group.name), str::to_owned),
-            used: state.meter.used(),
-            limit: state.meter.allowance(),
+            used: state.meter().used(),
+            limit: state.meter().allowance(),
             remaining: state.remaining(),
             reset: state.reset(),
+            has_store_failed: state.has_store_failed(),
         }
     }
 
@@ -374,20 +415,33 @@ struct Seat<'a> {
 }
 
 impl Counts {
-    fn new(config: &QuotaConfig, rule: &Rule, before: Option<&Self>) -> Self {
-        let group = |name: &str| Arc::new(Group::new(name.as_bytes(), rule.clone()));
+    fn new(config: &QuotaConfig, rule: &Rule, backing: Option<&Backing>, before: Option<&Self>) -> Self {
+        let group = |place: Place, name: &str| {
+            let lease = backing.map(|backing| backing.lease(place, name.as_bytes()));
+            Arc::new(Group::new(name.as_bytes(), rule.clone(), lease))
+        };
         let names = config.shares.iter().flat_map(|shares| shares.groups.keys());
         let listed = names.map(|name| {
             let kept = before.and_then(|before| before.listed.get(name.as_bytes()));
-            (name.as_bytes().into(), kept.cloned().unwrap_or_else(|| group(name)))
+            (name.as_bytes().into(), kept.cloned().unwrap_or_else(|| group(Place::Named, name)))
         });
+        let others = || Arc::new(Groups::new(rule.clone(), backing));
         Self {
-            whole: before.map_or_else(|| group(""), |before| before.whole.clone()),
+            whole: before.map_or_else(|| group(Place::Whole, ""), |before| before.whole.clone()),
             listed: listed.collect(),
-            rest: before.map_or_else(|| group(""), |before| before.rest.clone()),
-            others: before
-                .map_or_else(|| Arc::new(Groups::new(rule.clone())), |before| before.others.clone()),
+            rest: before.map_or_else(|| group(Place::Rest, ""), |before| before.rest.clone()),
+            others: before.map_or_else(others, |before| before.others.clone()),
         }
+    }
+
+    /// Does something to every group.
+    fn each(&self, mut work: impl FnMut(Place, &Group)) {
+        work(Place::Whole, &self.whole);
+        work(Place::Rest, &self.rest);
+        for group in self.listed.values() {
+            work(Place::Named, group);
+        }
+        self.others.each(work);
     }
 }
 
@@ -461,7 +515,7 @@ impl Grant {
             if hold.stage == Stage::Transit {
                 let mut state = hold.group.lock();
                 state.advance(now);
-                hold.stage = state.meter.answered(hold.units);
+                hold.stage = state.answered(hold.units);
             }
         }
     }
@@ -477,7 +531,7 @@ impl Grant {
             }
             hold.units = hold.group.free(|state| {
                 state.advance(now);
-                let actual = actual.min(state.meter.rule().most().max(hold.units));
+                let actual = actual.min(state.meter().rule().most().max(hold.units));
                 state.settle(hold.units, actual, hold.stage);
                 actual
             });
@@ -489,20 +543,29 @@ impl Grant {
         for hold in self.holds.drain(..) {
             hold.group.free(|state| {
                 state.advance(now);
-                state.meter.give_back(hold.units, hold.stage);
+                state.give_back(hold.units, hold.stage);
             });
         }
     }
 
-    /// Corrects the count of `quota`, from which this grant was taken, by what the response said; of one above it, if it is given
-    /// that one's place in the [`lineage`](Quota::lineage).
-    pub fn learn(&mut self, now: Timestamp, quota: &Quota, level: usize, learned: &Learned) {
-        let Some(learn) = &quota.config.learn else { return };
-        let wait_max_micros = u64::try_from(learn.wait_max.get().as_micros()).unwrap_or(u64::MAX);
-        for hold in self.holds.iter().filter(|hold| usize::from(hold.level) == level) {
-            let mut state = hold.group.lock();
-            state.advance(now);
-            state.correct(learned, wait_max_micros);
+    /// Corrects the counts of `quota`, from which this grant was taken, and of those above it by what the response's status and
+    /// fields say, where they are told to learn. After [`answered`](Self::answered), so that the call itself is counted.
+    pub fn learn<'a>(
+        &mut self,
+        now: Timestamp,
+        quota: &Quota,
+        status: u16,
+        fields: &(impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone),
+    ) {
+        for (level, quota) in quota.lineage().enumerate() {
+            let (Some(reader), Some(config)) = (&quota.reader, &quota.config.learn) else { continue };
+            let Some(learned) = reader.read(status, fields, now) else { continue };
+            let wait_max_micros = u64::try_from(config.wait_max.get().as_micros()).unwrap_or(u64::MAX);
+            for hold in self.holds.iter().filter(|hold| usize::from(hold.level) == level) {
+                let mut state = hold.group.lock();
+                state.advance(now);
+                state.correct(&learned, wait_max_micros);
+            }
         }
     }
 }
@@ -514,8 +577,8 @@ impl Drop for Grant {
                 continue;
             }
             hold.group.free(|state| {
-                if state.meter.rule().refill == Refill::Slots {
-                    state.meter.give_back(hold.units, Stage::Transit);
+                if state.meter().rule().refill == Refill::Slots {
+                    state.give_back(hold.units, Stage::Transit);
                 } else {
                     state.abandon(hold.units);
                 }
@@ -538,6 +601,9 @@ pub struct Refusal {
 /// Why a quota refuses. What stands later says more: of several quotas that refuse, the last of these is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
+    /// Its store is being asked for units: a matter of milliseconds. [`Quota::watch`] tells when they are there; when the time to
+    /// try again has come without them, the store has failed.
+    Fetching,
     /// Its units are used.
     Exhausted,
     /// Its store does not answer, and it is to be closed then.
@@ -552,6 +618,7 @@ impl Why {
     /// A word for metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Fetching => "fetching",
             Self::Exhausted => "exhausted",
             Self::StoreDown => "store-down",
             Self::ShareBlocked => "share-blocked",
@@ -564,6 +631,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quota = &self.quota;
         match self.why {
+            Why::Fetching => write!(f, "quota `{quota}` is being read from its store"),
             Why::Exhausted => write!(f, "quota `{quota}` is used up"),
             Why::StoreDown => write!(f, "the store of quota `{quota}` does not answer"),
             Why::ShareBlocked => write!(f, "quota `{quota}` has no share for this group"),
@@ -616,7 +684,11 @@ pub struct GroupSnapshot {
     pub remaining: u64,
     /// When all that is used now will have come back.
     pub reset: Timestamp,
+    /// Whether its store does not answer.
+    pub has_store_failed: bool,
 }
 
+#[cfg(test)]
+mod store_tests;
 #[cfg(test)]
 mod tests;

@@ -71,7 +71,7 @@ impl Changes {
     }
 
     /// All changes, in the order they were made.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = AppliedChange<'_>> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = AppliedChange<'_>> + Clone {
         let of = |(start, end): (u32, u32)| &self.arena[start as usize..end as usize];
         self.changes.iter().map(move |change| AppliedChange {
             name: of(change.name),
@@ -86,7 +86,7 @@ impl Changes {
     }
 
     /// The fields that are there after all changes and were not received.
-    pub fn added(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub fn added(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.iter().enumerate().filter_map(|(at, change)| {
             let is_gone = || {
                 self.iter()
@@ -123,7 +123,7 @@ impl<'a> Fields<'a> {
     }
 
     /// All fields as name and value, in order: those received, then those added.
-    pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
         let Self { received, bytes, changes } = self;
         let received = received.iter().map(|field| (field.name.of(bytes), field.value.of(bytes)));
         let kept = received.filter(|(name, _)| changes.is_empty() || !changes.removes(name));

@@ -433,9 +433,9 @@ pub struct SpilloverConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnConfig {
-    /// Where allowance is read from: `retry-after`, `ratelimit` (`RateLimit` and `RateLimit-Policy`, and the `RateLimit-Limit`,
-    /// `-Remaining` and `-Reset` of earlier drafts), `x-ratelimit` (`X-RateLimit-*` and `X-Rate-Limit-*`), or the names of three
-    /// headers of the provider's own.
+    /// Where allowance is read from: `retry-after`, `ratelimit` (`RateLimit` and `RateLimit-Policy`, and the `RateLimit-Remaining`
+    /// and `-Reset` of earlier drafts), `x-ratelimit` (`X-RateLimit-*` and `X-Rate-Limit-*`), or
+    /// `headers: { remaining: NAME, reset: NAME }` of the provider's own.
     pub from: Vec<LearnFrom>,
     /// The longest that a response may hold calls back. What asks for more is held to this.
     pub wait_max: Duration,
@@ -471,9 +471,6 @@ pub enum LearnFrom {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnHeaders {
-    /// The field with the limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<String>,
     /// The field with what is left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<String>,
@@ -695,9 +692,7 @@ impl Checks<'_> {
                 let message = "names neither `remaining` nor `reset`, so that nothing can be learned";
                 self.problem(&format!(".learn.from[{index}].headers"), message);
             }
-            for (key, name) in
-                [("limit", &headers.limit), ("remaining", &headers.remaining), ("reset", &headers.reset)]
-            {
+            for (key, name) in [("remaining", &headers.remaining), ("reset", &headers.reset)] {
                 if name.as_ref().is_some_and(|name| !is_token(name)) {
                     self.problem(&format!(".learn.from[{index}].headers.{key}"), "is not a header name");
                 }

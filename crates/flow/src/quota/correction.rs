@@ -1,15 +1,8 @@
-//! What a provider says of its own count, and how far it is believed.
+//! How far what a provider says of its own count is believed.
 
-/// What a response said of the provider's count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Learned {
-    /// Units that are left there.
-    pub remaining: Option<u64>,
-    /// When they come back.
-    pub reset: Option<egret_store::Timestamp>,
-    /// When to call again, from a response that refused the call.
-    pub retry: Option<egret_store::Timestamp>,
-}
+use egret_store::Timestamp;
+
+use super::learn::Learned;
 
 /// Two ends of a window that lie nearer together are the same one, told in whole seconds by two responses.
 const SAME_WINDOW_MICROS: u64 = 1_500_000;
@@ -61,7 +54,7 @@ impl Correction {
             self.blocked_until = self.blocked_until.max(bounded(retry.as_micros()));
         }
         let Some(remaining) = learned.remaining else { return };
-        let until = bounded(learned.reset.map_or(reset, egret_store::Timestamp::as_micros));
+        let until = bounded(learned.reset.map_or(reset, Timestamp::as_micros));
         if until <= now {
             return;
         }

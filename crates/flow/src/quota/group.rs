@@ -1,12 +1,14 @@
 //! One group of a quota: what it has used, what its provider said, and who waits for it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use egret_store::Timestamp;
+use egret_store::{Borrower, Loan, StoreError, Timestamp};
 
 use super::Why;
-use super::learn::Correction;
+use super::correction::Correction;
+use super::learn::Learned;
+use super::lease::{Count, Lease};
 use super::meter::{Meter, Rule, Stage};
 
 /// Tasks that can wait for one group. A queue needs one; the oldest is woken when there are more, and asks again.
@@ -21,12 +23,14 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn new(name: &[u8], rule: Rule) -> Self {
+    /// A group that has used nothing; with a lease, nothing but what its store knows of.
+    pub(super) fn new(name: &[u8], rule: Rule, lease: Option<Lease>) -> Self {
         let state = State {
             meter: Meter::new(rule),
             correction: Correction::default(),
             strays: 0,
             watchers: Vec::new(),
+            lease,
         };
         Self { name: name.into(), state: Mutex::new(state) }
     }
@@ -49,17 +53,42 @@ impl Group {
     }
 }
 
+impl Borrower for Group {
+    fn lent(&self, answer: Result<Loan, StoreError>) {
+        self.free(|state| state.lent(answer.ok()));
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.lock().give_back_lease();
+    }
+}
+
 /// What a group has used.
 #[derive(Debug)]
 pub(super) struct State {
-    pub meter: Meter,
+    meter: Meter,
     correction: Correction,
     /// Units in transit whose calls were given up since the time was last told.
     strays: u64,
     watchers: Vec<Waker>,
+    lease: Option<Lease>,
 }
 
 impl State {
+    pub(super) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Goes on by another rule of the same kind, and grants units while the store fails, or does not.
+    pub(super) fn set_rule(&mut self, rule: Rule, is_open: bool) {
+        self.meter.set_rule(rule);
+        if let Some(lease) = &mut self.lease {
+            lease.set_open(is_open);
+        }
+    }
+
     /// Takes note of the time.
     pub(super) fn advance(&mut self, now: Timestamp) {
         let now = self.meter.advance(now);
@@ -67,18 +96,69 @@ impl State {
             self.meter.abandoned(std::mem::take(&mut self.strays));
         }
         self.correction.expire(now);
+        let count = self.count();
+        if let Some(lease) = &mut self.lease {
+            lease.advance(count);
+        }
+    }
+
+    fn count(&self) -> Count {
+        let meter = &self.meter;
+        Count { now: meter.now(), epoch: meter.epoch(), used: meter.used(), allowance: meter.allowance() }
     }
 
     /// Why that many units cannot be had at the time last told, and when they perhaps can.
-    pub(super) fn refuses(&self, units: u64) -> Option<(Why, Option<Timestamp>)> {
+    pub(super) fn refuses(&mut self, units: u64) -> Option<(Why, Option<Timestamp>)> {
         if units > self.meter.rule().most() {
             return Some((Why::CostAboveLimit, None));
         }
         let fits = self.meter.fits(units.saturating_add(self.correction.withheld()));
-        if fits && self.correction.blocked_until().is_none() {
-            return None;
+        if !fits || self.correction.blocked_until().is_some() {
+            return Some((Why::Exhausted, self.when(units)));
         }
-        Some((Why::Exhausted, self.when(units)))
+        let (why, until) = self.lease.as_mut()?.refuses(units, self.meter.now())?;
+        Some((why, Some(Timestamp::from_micros(until))))
+    }
+
+    /// Takes units that are not refused.
+    pub(super) fn take(&mut self, units: u64) {
+        self.meter.take(units);
+        if let Some(lease) = &mut self.lease {
+            lease.spend(units);
+        }
+    }
+
+    /// Asks the store for more units, if it is time to; `group` is this one.
+    pub(super) fn ask_if_due(&mut self, group: &Arc<Group>) {
+        let count = self.count();
+        let Some(lease) = &mut self.lease else { return };
+        if let Some(window) = self.meter.window()
+            && lease.is_due(count)
+        {
+            lease.ask(group.clone(), window, count);
+        }
+    }
+
+    fn lent(&mut self, loan: Option<Loan>) {
+        let now = self.meter.now();
+        if let Some((used, spilled)) = self.lease.as_mut().and_then(|lease| lease.lent(loan, now)) {
+            self.meter.set(used, spilled);
+        }
+        if self.lease.as_ref().is_some_and(Lease::is_ending) {
+            self.give_back_lease();
+        }
+    }
+
+    /// Gives back what the store lent.
+    pub(super) fn give_back_lease(&mut self) {
+        if let (Some(lease), Some(window)) = (&mut self.lease, self.meter.window()) {
+            lease.give_back(window);
+        }
+    }
+
+    /// Whether there is a store and it does not answer.
+    pub(super) fn has_store_failed(&self) -> bool {
+        self.lease.as_ref().is_some_and(Lease::has_failed)
     }
 
     /// The earliest time at which that many units could be had.
@@ -99,17 +179,34 @@ impl State {
     }
 
     /// Believes a provider that has counted more than was counted here.
-    pub(super) fn correct(&mut self, learned: &super::learn::Learned, wait_max_micros: u64) {
+    pub(super) fn correct(&mut self, learned: &Learned, wait_max_micros: u64) {
         let free = self.meter.allowance().saturating_sub(self.meter.used());
         let now = self.meter.now();
         self.correction.learn(learned, free, now, self.meter.reset(), wait_max_micros);
     }
 
-    /// Settles a call whose answer arrived at the time last told.
+    /// The answer to a call arrived.
+    pub(super) fn answered(&mut self, units: u64) -> Stage {
+        self.meter.answered(units)
+    }
+
+    /// Units were taken and not used.
+    pub(super) fn give_back(&mut self, units: u64, stage: Stage) {
+        let before = self.meter.used();
+        self.meter.give_back(units, stage);
+        if let Some(lease) = &mut self.lease {
+            lease.unspend(before.saturating_sub(self.meter.used()));
+        }
+    }
+
+    /// A call that was charged `units` turned out to cost `actual`.
     pub(super) fn settle(&mut self, units: u64, actual: u64, stage: Stage) {
-        match actual.checked_sub(units) {
-            Some(more) => self.meter.add(more),
-            None => self.meter.give_back(units - actual, stage),
+        let Some(more) = actual.checked_sub(units) else {
+            return self.give_back(units - actual, stage);
+        };
+        self.meter.add(more);
+        if let Some(lease) = &mut self.lease {
+            lease.spend(more);
         }
     }
 
@@ -130,7 +227,10 @@ impl State {
 
     /// Whether a new group would be the same.
     pub(super) fn is_new(&self) -> bool {
-        self.meter.is_full() && self.correction.is_none() && self.strays == 0 && self.watchers.is_empty()
+        // What a store knows of need not be kept here.
+        let is_kept = self.lease.as_ref().is_some_and(|lease| lease.is_forgettable() && self.meter.is_idle());
+        let is_unused = self.meter.is_full() || is_kept;
+        is_unused && self.correction.is_none() && self.strays == 0 && self.watchers.is_empty()
     }
 
     /// Has `waker` woken when units come free at a time that could not be told before.

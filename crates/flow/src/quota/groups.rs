@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use egret_store::Timestamp;
 
 use super::group::Group;
+use super::lease::{Backing, Place};
 use super::meter::Rule;
 
 /// Longer names are told apart by a digest, so that groups with long names need no more memory.
@@ -24,6 +25,7 @@ pub(super) struct Groups {
     /// Counts the calls of groups that found no room.
     crowd: Arc<Group>,
     hashers: [RandomState; 2],
+    backing: Option<Backing>,
 }
 
 #[derive(Debug)]
@@ -46,7 +48,7 @@ struct Entry {
 }
 
 impl Groups {
-    pub(super) fn new(rule: Rule) -> Self {
+    pub(super) fn new(rule: Rule, backing: Option<&Backing>) -> Self {
         let table = Table {
             places: HashMap::new(),
             entries: Vec::new(),
@@ -54,8 +56,13 @@ impl Groups {
             oldest: NONE,
             is_crowded: false,
         };
-        let crowd = Arc::new(Group::new(b"", rule));
-        Self { table: Mutex::new(table), crowd, hashers: [RandomState::new(), RandomState::new()] }
+        let lease = backing.map(|backing| backing.lease(Place::Crowd, b""));
+        Self {
+            table: Mutex::new(table),
+            crowd: Arc::new(Group::new(b"", rule, lease)),
+            hashers: [RandomState::new(), RandomState::new()],
+            backing: backing.cloned(),
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -66,7 +73,8 @@ impl Groups {
     /// in new groups: a name that was counted in the crowd would begin anew otherwise, and inventing names would be a way round.
     pub(super) fn get(&self, name: &[u8], rule: &Rule, groups_max: usize, now: Timestamp) -> Arc<Group> {
         let digest;
-        let name = if name.len() > NAME_BYTES_MAX {
+        let is_long = name.len() > NAME_BYTES_MAX;
+        let name = if is_long {
             digest = self.digest(name);
             digest.as_slice()
         } else {
@@ -81,7 +89,13 @@ impl Groups {
             return self.crowd.clone();
         }
         table.is_crowded = false;
-        if let Some(group) = table.add(name, rule, groups_max, now) {
+        let make = || {
+            let lease = self.backing.as_ref().map(|backing| backing.lease(Place::Named, name));
+            Arc::new(Group::new(name, rule.clone(), lease))
+        };
+        // A digest means nothing to the next process, so that a store cannot keep what it counted.
+        let has_room = self.backing.is_none() || !is_long;
+        if has_room && let Some(group) = table.add(name, groups_max, now, make) {
             return group;
         }
         table.is_crowded = true;
@@ -112,12 +126,12 @@ impl Groups {
     }
 
     /// Does something to every group, those without room included.
-    pub(super) fn each(&self, mut work: impl FnMut(&Group)) {
+    pub(super) fn each(&self, mut work: impl FnMut(Place, &Group)) {
         let table = self.table();
         for entry in &table.entries {
-            work(&entry.group);
+            work(Place::Named, &entry.group);
         }
-        work(&self.crowd);
+        work(Place::Crowd, &self.crowd);
     }
 
     /// The group of all that found no room, if it has been used.
@@ -138,9 +152,15 @@ fn is_forgettable(group: &Arc<Group>, now: Timestamp) -> bool {
 
 impl Table {
     /// A new group, in a place of its own or in that of a group that can be forgotten.
-    fn add(&mut self, name: &[u8], rule: &Rule, groups_max: usize, now: Timestamp) -> Option<Arc<Group>> {
+    fn add(
+        &mut self,
+        name: &[u8],
+        groups_max: usize,
+        now: Timestamp,
+        make: impl FnOnce() -> Arc<Group>,
+    ) -> Option<Arc<Group>> {
         let place = if self.entries.len() < groups_max { self.entries.len() } else { self.forgettable(now)? };
-        let group = Arc::new(Group::new(name, rule.clone()));
+        let group = make();
         let name: Arc<[u8]> = name.into();
         let entry = Entry { name: name.clone(), group: group.clone(), newer: NONE, older: NONE };
         if place == self.entries.len() {

@@ -8,7 +8,7 @@ mod bucket;
 mod sliding;
 mod windows;
 
-use egret_store::Timestamp;
+use egret_store::{Timestamp, Window};
 
 use bucket::Bucket;
 use sliding::Sliding;
@@ -164,6 +164,31 @@ impl Meter {
             Gauge::Windows(windows) => windows.used() == 0 && windows.spilled() == 0,
             _ => self.used() == 0,
         }
+    }
+
+    /// Which window it is, counted from the first; 0 where there are none.
+    pub(super) fn epoch(&self) -> u64 {
+        if let Gauge::Windows(windows) = &self.gauge { windows.epoch() } else { 0 }
+    }
+
+    /// The window that it is, as a store has to know it; `None` where there are none.
+    pub(super) fn window(&self) -> Option<Window> {
+        let Refill::Windows { schedule, spillover } = &self.rule.refill else { return None };
+        let (begin, end) = schedule.window(self.latest);
+        let (before, _) = schedule.window(begin.saturating_sub(1));
+        Some(Window { begin, end, before, limit: self.rule.limit, spillover: *spillover })
+    }
+
+    /// Goes by the count of a store.
+    pub(super) fn set(&mut self, used: u64, spilled: u64) {
+        if let Gauge::Windows(windows) = &mut self.gauge {
+            windows.set(used, spilled);
+        }
+    }
+
+    /// Whether nothing is in transit.
+    pub(super) fn is_idle(&self) -> bool {
+        self.transit == 0
     }
 
     /// Takes units that fit.

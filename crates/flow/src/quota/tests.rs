@@ -46,7 +46,7 @@ fn quotas<const N: usize>(configs: [(&str, QuotaConfig); N]) -> Quotas {
 fn reloaded<const N: usize>(configs: [(&str, QuotaConfig); N], previous: Option<&Quotas>) -> Quotas {
     let configs = configs.map(|(name, config)| (name.to_owned(), config)).into();
     let mut problems = Vec::new();
-    let quotas = Quotas::compile(&configs, previous, &mut problems);
+    let quotas = Quotas::compile(&configs, previous, None, &mut problems);
     assert_eq!(problems, Vec::new());
     quotas
 }
@@ -545,34 +545,33 @@ fn what_a_provider_says_is_believed_where_it_counted_more() {
         window: Some(egret_config::Duration::from_secs(60)),
         ..fixed(100)
     });
-    let said = |remaining, reset| Learned { remaining: Some(remaining), reset: Some(at(reset)), retry: None };
-    let hear = |now, learned| {
+    let hear = |now, remaining: u64, reset: u64| {
         let mut grant = quota.take(at(now), &[], 1).unwrap();
         grant.answered(at(now));
-        grant.learn(at(now), &quota, 0, &learned);
+        let (remaining, reset) = (remaining.to_string(), at(reset).as_secs().to_string());
+        let fields = [("x-ratelimit-remaining", &remaining), ("x-ratelimit-reset", &reset)];
+        let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        grant.learn(at(now), &quota, 200, &fields);
     };
     let left = |now| quota.standing(at(now), &[]).unwrap().remaining;
-    hear(0, said(1_000, 30 * SECOND));
+    hear(0, 1_000, 30 * SECOND);
     assert_eq!(left(0), 99, "more than here is not believed");
-    hear(1, said(40, 30 * SECOND));
+    hear(1, 40, 30 * SECOND);
     assert_eq!(left(1), 40);
-    hear(2, said(70, 30 * SECOND));
+    hear(2, 70, 30 * SECOND);
     assert_eq!(left(2), 39, "an answer to an earlier call came later");
-    hear(3, said(0, 30 * SECOND));
+    hear(3, 0, 30 * SECOND);
     assert_eq!(left(3), 0);
     let refusal = quota.take(at(4), &[], 1).unwrap_err();
     assert_eq!((refusal.why, refusal.retry_at), (Why::Exhausted, Some(at(30 * SECOND))));
     assert_eq!(left(30 * SECOND), 96, "when the provider's window is over, its count is too");
 
-    let mut grant = quota.take(at(31 * SECOND), &[], 1).unwrap();
-    let absurd = Learned { retry: Some(Timestamp::NEVER), ..Learned::default() };
-    grant.learn(at(31 * SECOND), &quota, 0, &absurd);
-    let until = quota.take(at(31 * SECOND), &[], 1).unwrap_err().retry_at;
-    assert_eq!(
-        until,
-        Some(at(31 * SECOND) + Duration::from_hours(1)),
-        "what is absurd is held to `wait_max`"
-    );
+    let now = at(31 * SECOND);
+    let mut grant = quota.take(now, &[], 1).unwrap();
+    let fields = std::iter::once((b"Retry-After".as_slice(), b"999999999".as_slice()));
+    grant.learn(now, &quota, 429, &fields);
+    let until = quota.take(now, &[], 1).unwrap_err().retry_at;
+    assert_eq!(until, Some(now + Duration::from_hours(1)), "what is absurd is held to `wait_max`");
 }
 
 fn problems_of<const N: usize>(configs: [(&str, QuotaConfig); N]) -> Vec<String> {
@@ -669,7 +668,7 @@ fn what_is_wrong_is_left_out_and_all_that_stands_below_it() {
         [("a", child("b")), ("b", child("a")), ("c", child("b")), ("d", child("none")), ("good", sliding(1))];
     let configs = configs.map(|(name, config)| (name.to_owned(), config)).into();
     let mut problems = Vec::new();
-    let quotas = Quotas::compile(&configs, None, &mut problems);
+    let quotas = Quotas::compile(&configs, None, None, &mut problems);
     assert_eq!(problems.len(), 2);
     assert_eq!(quotas.iter().map(|quota| quota.name()).collect::<Vec<_>>(), ["good"]);
 }

@@ -64,6 +64,12 @@ impl Windows {
         self.end
     }
 
+    /// Goes by the count of a store that others may use too.
+    pub(super) fn set(&mut self, used: u64, spilled: u64) {
+        self.used = used;
+        self.spilled = spilled;
+    }
+
     pub(super) fn roll(&mut self, now: u64, rule: &Rule, transit: u64) {
         let Refill::Windows { schedule, spillover } = &rule.refill else { return };
         if self.end.is_some_and(|end| now < end) {

@@ -1,0 +1,226 @@
+//! Points in time as providers write them in `Retry-After`, `RateLimit-Reset` and their relatives: seconds from now, dates, seconds
+//! or milliseconds since 1970, durations like `6m0s`.
+//!
+//! They are hints from a stranger: what cannot be read is nothing, what has passed is now, and how far ahead one is believed is for
+//! the caller to bound.
+
+use std::time::Duration;
+
+use egret_store::Timestamp;
+
+/// No time is written longer than this.
+const BYTES_MAX: usize = 64;
+/// From here on a number is seconds since 1970 (this is 2001), not seconds from now (this were 31 years).
+const EPOCH_SECONDS_MIN: u64 = 1_000_000_000;
+/// From here on a number is milliseconds since 1970 (this is 1973), not seconds (this were the year 5138).
+const EPOCH_MILLIS_MIN: u64 = 100_000_000_000;
+/// Larger numbers tell no time.
+const NUMBER_MAX: u64 = 100_000_000_000_000;
+
+const MICROS: u64 = 1_000_000;
+const UNITS: [(&str, u64); 8] = [
+    ("ns", 0),
+    ("us", 1),
+    ("µs", 1),
+    ("ms", 1_000),
+    ("s", MICROS),
+    ("m", 60 * MICROS),
+    ("h", 3_600 * MICROS),
+    ("d", 86_400 * MICROS),
+];
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/// The point in time that a field's value tells, not before `now`: the value of `Retry-After` (RFC 9110 §10.2.3), which is seconds
+/// or a date, or any other of the forms above. `None` for what is none of them.
+pub fn read(value: &[u8], now: Timestamp) -> Option<Timestamp> {
+    let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= BYTES_MAX)?.trim();
+    let time = if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        number(text, now)
+    } else if text.starts_with(|first: char| first.is_ascii_digit()) {
+        duration(text).map(|duration| now + duration).or_else(|| iso_date(text))
+    } else {
+        http_date(text, now)
+    };
+    time.map(|time| time.max(now))
+}
+
+/// A number, with a fraction if any: its size tells what it counts.
+fn number(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let (whole, micros) = decimal(text)?;
+    if whole >= EPOCH_MILLIS_MIN {
+        return Some(Timestamp::from_micros(whole * 1_000));
+    }
+    let seconds = Duration::from_secs(whole) + Duration::from_micros(micros);
+    let from = if whole >= EPOCH_SECONDS_MIN { Timestamp::default() } else { now };
+    Some(from + seconds)
+}
+
+/// Whole part and millionths of `12` or `12.5`.
+fn decimal(text: &str) -> Option<(u64, u64)> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) {
+        return None;
+    }
+    let millionths = fraction.bytes().chain(std::iter::repeat(b'0')).take(6);
+    let millionths = millionths.fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    Some((whole.parse().ok().filter(|whole| *whole < NUMBER_MAX)?, millionths))
+}
+
+/// `6m0s`, `1s`, `60ms`, `1h2m3.5s`.
+fn duration(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut micros = 0_u64;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, from_unit) = rest.split_at(digits);
+        let letters = from_unit.find(|c: char| c.is_ascii_digit()).unwrap_or(from_unit.len());
+        let (unit, after) = from_unit.split_at(letters);
+        let factor = UNITS.iter().find(|(name, _)| *name == unit)?.1;
+        let (whole, millionths) = decimal(number)?;
+        let part = whole.saturating_mul(factor).saturating_add(millionths.saturating_mul(factor) / MICROS);
+        micros = micros.saturating_add(part);
+        rest = after;
+    }
+    Some(Duration::from_micros(micros))
+}
+
+/// `2026-11-22T00:31:16Z` (RFC 3339).
+fn iso_date(text: &str) -> Option<Timestamp> {
+    let moment = text.parse::<jiff::Timestamp>().ok()?;
+    Some(Timestamp::from_micros(u64::try_from(moment.as_microsecond()).ok()?))
+}
+
+/// The three forms of RFC 9110 §5.6.7: `Sun, 06 Nov 1994 08:49:37 GMT`, `Sunday, 06-Nov-94 08:49:37 GMT` and
+/// `Sun Nov  6 08:49:37 1994`. The day of the week is not looked at.
+fn http_date(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let mut words = text.split([' ', ',', '-', ':']).filter(|word| !word.is_empty()).skip(1);
+    let mut next = || words.next();
+    let (first, second) = (next()?, next()?);
+    let (day, month, year, time) = if first.starts_with(|c: char| c.is_ascii_digit()) {
+        let year = next()?;
+        (first, second, year, [next()?, next()?, next()?])
+    } else {
+        let time = [next()?, next()?, next()?];
+        (second, first, next()?, time)
+    };
+    if !words.next().is_none_or(|zone| zone == "GMT" || zone == "UTC") || words.next().is_some() {
+        return None;
+    }
+    let small = |digits: &str| digits.parse::<i8>().ok();
+    let month = MONTHS.iter().position(|name| name.eq_ignore_ascii_case(month))? + 1;
+    let date = jiff::civil::Date::new(full_year(year, now)?, i8::try_from(month).ok()?, small(day)?).ok()?;
+    let [hour, minute, second] = time.map(small);
+    // A leap second is taken as the one before it.
+    let time = jiff::civil::Time::new(hour?, minute?, second?.min(59), 0).ok()?;
+    let moment = jiff::tz::TimeZone::UTC.to_timestamp(date.to_datetime(time)).ok()?;
+    Some(Timestamp::from_secs(u64::try_from(moment.as_second()).ok()?))
+}
+
+/// Two digits are a year of this century, unless it would be more than 50 years ahead (RFC 9110 §5.6.7).
+fn full_year(digits: &str, now: Timestamp) -> Option<i16> {
+    let year: i16 = digits.parse().ok()?;
+    if digits.len() != 2 {
+        return Some(year);
+    }
+    let this_year = jiff::Timestamp::from_second(i64::try_from(now.as_secs()).ok()?).ok()?;
+    let this_year = jiff::tz::TimeZone::UTC.to_datetime(this_year).year();
+    let year = this_year - this_year % 100 + year;
+    Some(if year > this_year + 50 { year - 100 } else { year })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Sun, 22 Nov 2026 00:31:16 GMT.
+    const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
+
+    fn after(text: &str) -> Option<u64> {
+        read(text.as_bytes(), NOW).map(|time| u64::try_from(time.since(NOW).as_micros()).unwrap())
+    }
+
+    #[test]
+    fn every_form_that_providers_write_is_read() {
+        for (text, micros) in [
+            ("0", 0),
+            ("120", 120 * MICROS),
+            (" 64.57 ", 64_570_000),
+            ("1795307500", 24 * MICROS),
+            ("1795307500.25", 24_250_000),
+            ("1795307500250", 24_250_000),
+            ("6m0s", 360 * MICROS),
+            ("1s", MICROS),
+            ("60ms", 60_000),
+            ("1h2m3.5s", 3_723_500_000),
+            ("1d", 86_400 * MICROS),
+            ("250µs", 250),
+            ("Sun, 22 Nov 2026 00:31:26 GMT", 10 * MICROS),
+            ("Sunday, 22-Nov-26 00:31:26 GMT", 10 * MICROS),
+            ("Sun Nov 22 00:31:26 2026", 10 * MICROS),
+            ("2026-11-22T00:31:26Z", 10 * MICROS),
+            ("2026-11-22T01:31:26.5+01:00", 10_500_000),
+            // What has passed is now.
+            ("1500000000", 0),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", 0),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", 0),
+        ] {
+            assert_eq!(after(text), Some(micros), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_tells_no_time_is_nothing() {
+        for text in [
+            "",
+            " ",
+            ".",
+            "1.",
+            ".5",
+            "1.2.3",
+            "-1",
+            "+1",
+            "1e3",
+            "0x10",
+            "soon",
+            "1 s",
+            "s",
+            "5x",
+            "5ss",
+            "m5",
+            "99999999999999999999",
+            "170000000000000000",
+            "Sun, 31 Feb 2026 00:00:00 GMT",
+            "Sun, 22 Nov 2026 00:31 GMT",
+            "Sun, 22 Nov 2026 24:00:00 GMT",
+            "Sun, 22 Nov 2026 00:31:26 CET",
+            "2026-13-01T00:00:00Z",
+            "2026-11-22",
+        ] {
+            assert_eq!(after(text), None, "{text}");
+        }
+        assert_eq!(after(&"1".repeat(100)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics_and_nothing_lies_in_the_past(value: Vec<u8>, now: u64) {
+            let now = Timestamp::from_micros(now);
+            prop_assert!(read(&value, now).is_none_or(|time| time >= now));
+        }
+
+        #[test]
+        fn what_looks_like_a_time_is_read_without_a_panic(text in "[0-9]{0,20}[.]?[0-9]{0,9}(ns|us|ms|s|m|h|d| |:|-|T|Z|GMT|Nov){0,8}[0-9]{0,6}") {
+            read(text.as_bytes(), NOW);
+        }
+
+        #[test]
+        fn every_second_is_read_back_from_its_date(seconds in 1_795_307_476_i64..250_000_000_000) {
+            let date = jiff::Timestamp::from_second(seconds).unwrap().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+            prop_assert_eq!(read(date.as_bytes(), NOW), Some(Timestamp::from_secs(seconds.try_into().unwrap())));
+        }
+    }
+}
