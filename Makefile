@@ -98,11 +98,12 @@ deny: $(PEERS)/cargo-deny-$(CARGO_DENY) ## Licences, duplicates, sources and adv
 
 EXPERIMENT ?= modes
 lab: export PATH := $(CURDIR)/$(PEERS)/bin:$(CURDIR)/$(PEERS)/envoy/envoy/_bin:$(abspath $(TARGET))/footprint:$(PATH)
-lab: build ## Run an experiment and leave a report in results/ (EXPERIMENT=modes; FULL=1 for more than a quick look)
+lab: build $(if $(filter peers%,$(EXPERIMENT)),$(TARGET)/footprint/relay $(PEERS)/envoy) ## Run an experiment and leave a report in results/ (EXPERIMENT=modes, FULL=1, CASE, ROUNDS, SECONDS)
 	@$(say) "Checking for ab, wrk and nginx"
-	@scripts/need ab=apache2-utils wrk nginx
+	@scripts/need ab=apache2-utils wrk nginx $(if $(filter peers%,$(EXPERIMENT)),haproxy)
 	@$(say) "Running $(EXPERIMENT): keep the machine to itself"
-	@$(TARGET)/release/egret lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick)
+	@$(TARGET)/release/egret lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick) \
+		$(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
 
 # All three are run, whatever the first ones say.
 truth: export PATH := $(CURDIR)/$(PEERS)/bin:$(PATH)
@@ -114,16 +115,19 @@ truth: build $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/oha-$(OHA) ## Hold the l
 		$(TARGET)/release/egret lab run experiments/$$experiment.yaml --hold $(if $(FULL),,--quick) || status=1; \
 	done; exit $$status
 
-footprint: build $(PEERS)/envoy ## Measure Egret beside a byte relay, nginx, HAProxy and Envoy (CASE, ROUNDS, SECONDS, QUICK=1)
+footprint: build $(PEERS)/envoy $(TARGET)/footprint/relay ## Measure Egret beside a byte relay, nginx, HAProxy and Envoy (CASE, ROUNDS, SECONDS, QUICK=1)
 	@$(say) "Checking for nginx, HAProxy, wrk and ab"
 	@scripts/need cc=gcc nginx haproxy wrk ab=apache2-utils openssl taskset=util-linux
-	@mkdir -p $(TARGET)/footprint
-	@cc -O2 -Wall -Wextra -o $(TARGET)/footprint/relay experiments/footprint/relay.c
 	@cc -O2 -Wall -Wextra -o $(TARGET)/footprint/probe experiments/footprint/probe.c
 	@$(say) "Measuring: keep the machine to itself"
 	@$(PYTHON) experiments/footprint/run.py --tools $(TARGET)/footprint --egret $(TARGET)/release/egret \
 		--envoy $(PEERS)/envoy/envoy/_bin/envoy $(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(QUICK),--quick)
+
+$(TARGET)/footprint/relay: experiments/footprint/relay.c
+	@scripts/need cc=gcc
+	@mkdir -p $(@D)
+	@cc -O2 -Wall -Wextra -o $@ $<
 
 clean: ## Remove all that was built, installed into the clone or measured
 	rm -rf target $(PEERS) .venv tests/peers/node/node_modules fuzz/target

@@ -301,3 +301,43 @@ fn a_full_disk_is_told_and_nothing_looks_whole() {
     assert_eq!(outcome(lab(&["--resume".as_ref(), &partial])).0, 0);
     assert!(out.exists());
 }
+
+#[test]
+fn cases_and_rounds_are_chosen_on_the_command_line() {
+    let directory = Directory::default();
+    let text = format!(
+        "provider: {{ path: /get }}\n{SMALL}scenarios: [{{ name: direct }}]\ncases: [{{ name: one }}, {{ name: two }}]\n\
+         quick: {{ cases: [one], rounds: 1 }}\n"
+    );
+    let file = experiment(&directory, &text);
+    let chosen = |words: &[&str], out: &str| {
+        let mut command = lab(&[&file, "--out".as_ref(), &directory.join(out)]);
+        command.args(words);
+        outcome(command)
+    };
+    let (code, said) = chosen(&["--quick", "--case", "two", "--rounds", "2"], "out");
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(turns(&directory.join("out")), ["01-two-direct", "02-two-direct"]);
+    let (code, said) = chosen(&["--case", "three"], "none");
+    assert!(code == 2 && said.contains("there is no case `three`: there are one, two"), "{said}");
+    assert!(!directory.join("none.partial").exists());
+}
+
+#[test]
+fn every_client_but_siege_sends_bodies_and_a_figure_that_is_not_held_is_told() {
+    let directory = Directory::default();
+    let text = "provider: { path: /post }\nclient: { duration: 1s, concurrency: 2, keep_alive: true, warm_up_requests: 0, body: 3KiB }\n\
+        scenarios:\n  - { name: bench }\n  - { name: ab, client: { kind: ab } }\n  - { name: wrk, client: { kind: wrk } }\n\
+        rounds: 1\nhold:\n  - { scenario: bench, beside: [ab, wrk], figures: [p50], at_most: 0 }\n";
+    let file = experiment(&directory, text);
+    let out = directory.join("out");
+    let (code, said) = outcome(lab(&[&file, "--hold".as_ref(), "--out".as_ref(), &out]));
+    assert!(code == 1 && said.contains("Not held: 2 of 2 figures."), "{said}");
+    for client in ["bench", "ab", "wrk"] {
+        let turn = json(out.join(format!("turns/01-default-{client}/turn.json")));
+        assert_eq!(turn["failed"], 0, "a GET would be refused with 405: {turn}");
+        assert!(turn["requests"].as_u64().unwrap() > 10, "{turn}");
+    }
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("Figures to hold") && page.contains("NOT HELD, unsure"));
+}

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use egret_lab::experiment::{self, Interrupt, Interrupter, Results, ResultsError, Run, RunError};
+use egret_lab::experiment::{self, Changes, Interrupt, Interrupter, Results, ResultsError, Run, RunError};
 use egret_lab::report::{self, Summary};
 
 use crate::events::{Event, Events, runtime};
@@ -65,6 +65,15 @@ pub struct RunArguments {
     /// The results folder, which must not exist. By default one in `./results`, named after experiment, time and version.
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     out: Option<PathBuf>,
+    /// Rounds, instead of the experiment's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "resume")]
+    rounds: Option<u32>,
+    /// Run this case alone; may be repeated.
+    #[arg(long = "case", value_name = "NAME", conflicts_with = "resume")]
+    cases: Vec<String>,
+    /// How long each turn lasts, in cases whose turns last for a time.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=600), conflicts_with = "resume")]
+    seconds: Option<u32>,
     /// Exit with code 1 where a figure is not held that the experiment says is to be.
     #[arg(long)]
     hold: bool,
@@ -92,7 +101,13 @@ fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let run = match (&arguments.file, &arguments.resume) {
         (_, Some(directory)) => Run::resume(directory, egret),
         (Some(file), None) => {
-            Run::new(file, arguments.quick, arguments.out.as_deref(), egret, env!("CARGO_PKG_VERSION"))
+            let changes = Changes {
+                quick: arguments.quick,
+                rounds: arguments.rounds,
+                cases: arguments.cases.clone(),
+                seconds: arguments.seconds,
+            };
+            Run::new(file, &changes, arguments.out.as_deref(), egret, env!("CARGO_PKG_VERSION"))
         }
         (None, None) => return Err(Failure::Misused("which experiment? Name its file".into())),
     };
@@ -161,7 +176,9 @@ impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         let message = error.to_string();
         match error {
-            RunError::File(_) | RunError::Results(ResultsError::Exists(_) | ResultsError::NotThere(_)) => {
+            RunError::File(_)
+            | RunError::Misused(_)
+            | RunError::Results(ResultsError::Exists(_) | ResultsError::NotThere(_)) => {
                 Self::Misused(message)
             }
             _ => Self::Failed(message),

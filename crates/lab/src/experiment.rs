@@ -29,4 +29,4 @@ pub use listing::list;
 pub use machine::Machine;
 pub use results::{Metadata, ProcessFigures, Results, ResultsError, Turn};
 pub(crate) use results::{make_directory, write_json, write_whole};
-pub use run::{Run, RunError};
+pub use run::{Changes, Run, RunError};

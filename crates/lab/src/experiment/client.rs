@@ -92,11 +92,11 @@ impl ClientKind {
     /// Its arguments; writes what they refer to into the task's directory.
     pub fn arguments(self, task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
         match self {
-            Self::Bench => Ok(bench::arguments(task)),
-            Self::Ab => Ok(ab::arguments(task)),
+            Self::Bench => bench::arguments(task),
+            Self::Ab => ab::arguments(task),
             Self::Siege => siege::arguments(task),
             Self::Wrk => wrk::arguments(task),
-            Self::Oha => Ok(oha::arguments(task)),
+            Self::Oha => oha::arguments(task),
         }
     }
 
@@ -142,6 +142,20 @@ fn parse_percentiles(text: &str) -> Option<Vec<f64>> {
 /// The words of a command line.
 fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
+}
+
+/// Options that make requests a POST with a file that is written for it, where the task is to have a body; none otherwise. It is
+/// hidden, so that it is not kept with the figures.
+fn body_options(task: &Task<'_>, options: &[&str], file_option: &str) -> std::io::Result<Vec<OsString>> {
+    if task.client.body_bytes == 0 {
+        return Ok(Vec::new());
+    }
+    let file = task.directory.join(".body");
+    let length = usize::try_from(task.client.body_bytes).unwrap_or(usize::MAX);
+    std::fs::write(&file, vec![b'x'; length])?;
+    let mut words = words(options);
+    words.extend([file_option.into(), file.into()]);
+    Ok(words)
 }
 
 /// A number of requests or a time, as the options that ab and its like take.

@@ -2,11 +2,11 @@
 
 mod hold;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use egret_config::{CONFIG_BYTES_MAX, Duration, Problem, Report};
+use egret_config::{CONFIG_BYTES_MAX, Duration, Problem, Report, Size};
 use serde::{Deserialize, Serialize};
 
 use super::client::ClientKind;
@@ -30,6 +30,9 @@ const REQUESTS_MAX: u64 = 50_000_000;
 
 /// The most threads that a client is asked for.
 const THREADS_MAX: u32 = 64;
+
+/// The largest body that a client sends, and the largest file that a provider is given.
+const CONTENT_BYTES_MAX: u64 = 64 << 20;
 
 /// The scenario that deltas are taken from unless another is named.
 const DIRECT: &str = "direct";
@@ -89,6 +92,9 @@ pub struct ProviderConfig {
     /// A path that is answered at once with 2xx when the provider is ready.
     #[serde(default = "root")]
     pub ready: String,
+    /// For `command`: files made before it starts, in its working directory, by name and size; full of the letter x.
+    #[serde(default)]
+    pub files: BTreeMap<String, Size>,
     /// Whether it speaks TLS; scenarios without a proxy then ask by https.
     #[serde(default)]
     pub tls: bool,
@@ -125,6 +131,8 @@ pub struct ClientConfig {
     pub requests_per_second: Option<u32>,
     /// Requests before the measured ones, which are not counted (1,000); 0 for none.
     pub warm_up_requests: Option<u64>,
+    /// Size of the body of each request, which is then a POST (none). Not with `siege`.
+    pub body: Option<Size>,
     /// Threads (1). Only `bench` and `wrk` can have more.
     pub threads: Option<u32>,
     /// When a client that has not ended is given up (`15m`).
@@ -212,6 +220,8 @@ pub struct Client {
     pub requests_per_second: Option<u32>,
     /// Requests before the measured ones.
     pub warm_up_requests: u64,
+    /// Size of the body of each request; 0 where they are GET.
+    pub body_bytes: u64,
     /// Threads.
     pub threads: u32,
     /// When it is given up.
@@ -241,6 +251,7 @@ impl ClientConfig {
             keep_alive: over.keep_alive.or(self.keep_alive),
             requests_per_second: over.requests_per_second.or(self.requests_per_second),
             warm_up_requests: over.warm_up_requests.or(self.warm_up_requests),
+            body: over.body.or(self.body),
             threads: over.threads.or(self.threads),
             deadline: over.deadline.or(self.deadline),
         }
@@ -256,6 +267,7 @@ impl ClientConfig {
             keep_alive: self.keep_alive.unwrap_or(false),
             requests_per_second: self.requests_per_second,
             warm_up_requests: self.warm_up_requests.unwrap_or(1_000),
+            body_bytes: self.body.map_or(0, Size::bytes),
             threads: self.threads.unwrap_or(1),
             deadline: self.deadline.unwrap_or(Duration::from_secs(900)).get(),
         }
@@ -310,6 +322,17 @@ impl Experiment {
             case.client = case.client.with(&quick.client);
         }
         self
+    }
+
+    /// Has turns that last for a time last so long.
+    pub(super) fn lasting(&mut self, duration: Duration) {
+        let change = ClientConfig { duration: Some(duration), ..ClientConfig::default() };
+        let base = self.client.clone();
+        for client in self.cases.iter_mut().map(|case| &mut case.client) {
+            if matches!(base.with(client).resolved().amount, Amount::For(_)) {
+                *client = client.with(&change);
+            }
+        }
     }
 
     /// What the client does in a case, on its way through a scenario.
@@ -424,6 +447,17 @@ impl ProviderConfig {
         if !is_command && (!self.command.is_empty() || self.config.is_some()) {
             problems.push(Problem::new("provider", "`command` and `config` go with `kind: command`"));
         }
+        if !is_command && !self.files.is_empty() {
+            problems.push(Problem::new("provider.files", "goes with `kind: command`"));
+        }
+        for (name, size) in &self.files {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
+                let message = "a file's name is of letters, digits, `-`, `_` and `.`";
+                problems.push(Problem::new(format!("provider.files.{name}"), message));
+            }
+            problems.extend(too_large(&format!("provider.files.{name}"), size.bytes()));
+        }
         if is_command && !self.arguments.is_empty() {
             problems.push(Problem::new("provider.arguments", "a command has its arguments in `command`"));
         }
@@ -528,6 +562,11 @@ fn both_amounts(path: &str, client: &ClientConfig) -> Option<Problem> {
     })
 }
 
+fn too_large(path: &str, bytes: u64) -> Option<Problem> {
+    let message = || format!("more than {} MiB", CONTENT_BYTES_MAX >> 20);
+    (bytes > CONTENT_BYTES_MAX).then(|| Problem::new(path, message()))
+}
+
 /// What a client cannot do.
 fn client_problem(path: &str, client: &Client) -> Option<Problem> {
     let at = |key: &str, message: String| Some(Problem::new(format!("{path}.{key}"), message));
@@ -567,6 +606,12 @@ fn client_problem(path: &str, client: &Client) -> Option<Problem> {
             "threads",
             format!("{} takes no number of threads: only `bench` and `wrk` do", client.kind),
         );
+    }
+    if client.body_bytes > 0 && client.kind == ClientKind::Siege {
+        return at("body", "siege is only asked for GET here".into());
+    }
+    if let Some(problem) = too_large(&format!("{path}.body"), client.body_bytes) {
+        return Some(problem);
     }
     if client.requests_per_second == Some(0) {
         return at("requests_per_second", "expected a number from 1".into());

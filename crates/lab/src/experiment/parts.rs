@@ -105,7 +105,14 @@ impl Workshop<'_> {
         };
         words.extend(config.arguments.iter().cloned());
         let template = config.config.as_deref().map(|file| config_name("provider", file));
-        self.launch("provider", "the provider", &words, template, port, core)
+        let launch = self.launch("provider", "the provider", &words, template, port, core)?;
+        for (name, size) in &config.files {
+            let file = launch.directory.join(name);
+            let length = usize::try_from(size.bytes()).unwrap_or(usize::MAX);
+            std::fs::write(&file, vec![b'x'; length])
+                .map_err(|error| format!("{}: {error}", file.display()))?;
+        }
+        Ok(launch)
     }
 
     /// The scenario's proxy that listens on `port`; `None` for the straight way.

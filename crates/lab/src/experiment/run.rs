@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
-use egret_config::Report;
+use egret_config::{Duration, Report};
 
 use super::config::Experiment;
 use super::interrupt::Interrupt;
@@ -32,9 +32,47 @@ pub struct Run {
     egret: PathBuf,
 }
 
+/// How a run differs from what the experiment's file says.
+#[derive(Debug, Clone, Default)]
+pub struct Changes {
+    /// Whether it is the quick profile.
+    pub quick: bool,
+    /// Rounds.
+    pub rounds: Option<u32>,
+    /// The cases that are kept, by name; all where none is named.
+    pub cases: Vec<String>,
+    /// How many seconds each turn lasts, where turns last for a time.
+    pub seconds: Option<u32>,
+}
+
+impl Changes {
+    /// The experiment with these changes; what they say wrongly otherwise.
+    fn made_to(&self, mut experiment: Experiment) -> Result<Experiment, String> {
+        let names: Vec<&str> = experiment.cases.iter().map(|case| case.name.as_str()).collect();
+        if let Some(unknown) = self.cases.iter().find(|name| !names.contains(&name.as_str())) {
+            return Err(format!("there is no case `{unknown}`: there are {}", names.join(", ")));
+        }
+        if !self.cases.is_empty() {
+            experiment.cases.retain(|case| self.cases.contains(&case.name));
+            // Those that are asked for are also wanted in the quick profile.
+            experiment.quick.cases.clear();
+        }
+        if self.quick {
+            experiment = experiment.quick();
+        }
+        experiment.rounds = self.rounds.unwrap_or(experiment.rounds);
+        if let Some(seconds) = self.seconds {
+            experiment.lasting(Duration::from_secs(seconds.into()));
+        }
+        Ok(experiment)
+    }
+}
+
 /// Why a run did not come to its end.
 #[derive(Debug)]
 pub enum RunError {
+    /// It was asked for what the experiment has not.
+    Misused(String),
     /// The experiment's file is wrong.
     File(Report),
     /// What the experiment needs is not there.
@@ -84,7 +122,7 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(report) => report.fmt(f),
-            Self::Missing(message) => f.write_str(message),
+            Self::Missing(message) | Self::Misused(message) => f.write_str(message),
             Self::Turn { turn, error, kept } => write!(f, "{turn}: {error}\n{kept}"),
             Self::Results(error) => error.fmt(f),
             Self::Stuck { error, kept } => write!(f, "{error}\n{kept}"),
@@ -112,13 +150,14 @@ impl Run {
     /// profile, the time and Egret's version. `egret` is Egret's own program.
     pub fn new(
         file: &Path,
-        quick: bool,
+        changes: &Changes,
         out: Option<&Path>,
         egret: PathBuf,
         version: &str,
     ) -> Result<Self, RunError> {
         let (experiment, text) = Experiment::read(file)?;
-        let mut experiment = if quick { experiment.quick() } else { experiment };
+        let quick = changes.quick;
+        let mut experiment = changes.made_to(experiment).map_err(RunError::Misused)?;
         let here = absolute(file.parent().unwrap_or(Path::new(".")));
         let configs = parts::read_configs(&experiment, &here).map_err(RunError::Missing)?;
         let left_out = leave_out(&mut experiment, &here)?;

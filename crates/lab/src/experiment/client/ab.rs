@@ -3,18 +3,19 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::{Figures, PERCENTILES_CSV, Task, amount_options, percentiles, words};
+use super::{Figures, PERCENTILES_CSV, Task, amount_options, body_options, percentiles, words};
 
 /// How it is asked.
-pub fn arguments(task: &Task<'_>) -> Vec<OsString> {
+pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
     // -l: lengths may vary, as the echo of a request does; -r: a reset counts as failed rather than ends it.
     let mut arguments = words(&["-q", "-l", "-r", "-c", &task.client.concurrency.to_string()]);
     arguments.extend(amount_options(task.amount));
     if task.client.keep_alive {
         arguments.push("-k".into());
     }
+    arguments.extend(body_options(task, &["-T", "application/octet-stream"], "-p")?);
     arguments.extend(["-e".into(), task.directory.join(PERCENTILES_CSV).into(), task.url.into()]);
-    arguments
+    Ok(arguments)
 }
 
 /// What it saw.

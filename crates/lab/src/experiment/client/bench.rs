@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Amount, Figures, PERCENTILES_CSV, Task, percentiles, words};
+use super::{Amount, Figures, PERCENTILES_CSV, Task, body_options, percentiles, words};
 
 const JSON: &str = "bench.json";
 
@@ -13,7 +13,7 @@ const JSON: &str = "bench.json";
 const HDR: &str = "latency.hdr";
 
 /// How it is asked.
-pub fn arguments(task: &Task<'_>) -> Vec<OsString> {
+pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
     let mut arguments = words(&["bench", "-q", "-l", "-r", "-c", &task.client.concurrency.to_string()]);
     arguments.extend(match task.amount {
         Amount::Requests(requests) => words(&["-n", &requests.to_string()]),
@@ -28,11 +28,12 @@ pub fn arguments(task: &Task<'_>) -> Vec<OsString> {
     if let Some(rate) = task.client.requests_per_second {
         arguments.extend(words(&["--rate", &rate.to_string()]));
     }
+    arguments.extend(body_options(task, &["-T", "application/octet-stream"], "-p")?);
     for (option, file) in [("-e", PERCENTILES_CSV), ("--json", JSON), ("--hdr", HDR)] {
         arguments.extend([option.into(), task.directory.join(file).into()]);
     }
     arguments.push(task.url.into());
-    arguments
+    Ok(arguments)
 }
 
 #[derive(Deserialize)]

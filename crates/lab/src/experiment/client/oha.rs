@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
-use super::{Amount, Figures, Task, real, words};
+use super::{Amount, Figures, Task, body_options, real, words};
 use crate::statistics::percentile;
 
 /// How it is asked.
-pub fn arguments(task: &Task<'_>) -> Vec<OsString> {
+pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
     let mut arguments = words(&["--no-tui", "--output-format", "csv", "--redirect", "0"]);
     arguments.extend(words(&["-c", &task.client.concurrency.to_string()]));
     arguments.extend(match task.amount {
@@ -16,8 +16,9 @@ pub fn arguments(task: &Task<'_>) -> Vec<OsString> {
     if !task.client.keep_alive {
         arguments.push("--disable-keepalive".into());
     }
+    arguments.extend(body_options(task, &["-m", "POST", "-T", "application/octet-stream"], "-D")?);
     arguments.push(task.url.into());
-    arguments
+    Ok(arguments)
 }
 
 /// A request, as a row tells it.

@@ -23,7 +23,12 @@ pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
     let threads = format!("-t{}", task.client.threads);
     let mut arguments =
         words(&[&threads, &format!("-c{}", task.client.concurrency), &format!("-d{seconds}s"), "-s"]);
-    arguments.extend([script.into(), task.url.into()]);
+    arguments.extend([
+        script.into(),
+        task.url.into(),
+        "--".into(),
+        task.client.body_bytes.to_string().into(),
+    ]);
     Ok(arguments)
 }
 

@@ -81,6 +81,22 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         ),
         ("title: t\nprovider: {}\nscenarios: [{ name: x }, { name: x }]\n", "`x` is there twice"),
         (
+            "title: t\nprovider: { kind: command, command: [x], files: { ../a: 1B, b: 1GiB } }\nscenarios: [{ name: a }]\n",
+            "a file's name is of letters, digits, `-`, `_` and `.`",
+        ),
+        (
+            "title: t\nprovider: { kind: command, command: [x], files: { b: 1GiB } }\nscenarios: [{ name: a }]\n",
+            "provider.files.b: more than 64 MiB",
+        ),
+        (
+            "title: t\nprovider: { files: { b: 1MiB } }\nscenarios: [{ name: a }]\n",
+            "provider.files: goes with `kind: command`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\nclient: { kind: siege, body: 1KiB }\n",
+            "client.body: siege is only asked for GET here",
+        ),
+        (
             "title: t\nprovider: {}\nscenarios: [{ name: a }, { name: b }]\nhold: [{ scenario: a, beside: [c], figures: [p50], at_most: 1 }]\n",
             "e.yaml:4:32: hold[0].beside[0]: there is no scenario `c`",
         ),

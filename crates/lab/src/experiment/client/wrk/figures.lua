@@ -1,5 +1,15 @@
 -- Has wrk print its figures as JSON, on a line of their own and last: all whole percentiles, which its report leaves out.
 
+-- The size of a body that makes requests a POST; 0 for GET.
+function init(args)
+   local bytes = tonumber(args[1])
+   if bytes > 0 then
+      wrk.method = "POST"
+      wrk.body = string.rep("x", bytes)
+      wrk.headers["Content-Type"] = "application/octet-stream"
+   end
+end
+
 function done(summary, latency)
    local times = { latency.min }
    for percent = 1, 99 do
