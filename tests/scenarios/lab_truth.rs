@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use egret_tests::egret::egret;
+use egret_tests::peers::path_with_peers;
 use egret_tests::process::{Directory, run};
 use serde_json::Value;
 
@@ -27,9 +28,7 @@ fn percentiles_agree_with_those_of_ab_wrk_and_oha() {
         let directory = Directory::default();
         let out = directory.join(&format!("agreement-{attempt}"));
         let mut command = egret(["lab", "run"]);
-        let peers = repository().join(".peers/bin");
-        let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{}:{path}", peers.display()));
+        command.env("PATH", path_with_peers());
         command.arg(repository().join("experiments/agreement.yaml")).arg("--quick").arg("--out").arg(&out);
         let ran = run(&mut command);
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));

@@ -166,6 +166,12 @@ fn client(program: PathBuf) -> Command {
     command
 }
 
+/// The PATH with what `make check` has installed before all else.
+pub fn path_with_peers() -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{}:{path}", root().join(".peers/bin").display())
+}
+
 /// curl, quiet, with a time limit.
 pub fn curl() -> Command {
     let mut command = client(located("curl", ".peers/bin/curl"));

@@ -48,8 +48,10 @@ impl Held {
 
     /// Whether all of the interval says the same.
     pub fn is_sure(&self) -> bool {
-        let ends = [self.value.low, self.value.high].map(|end| self.allows(end));
-        self.value.is_firm() && ends == [self.holds(); 2]
+        let Estimate { low, high, .. } = self.value;
+        let within = self.allows(low) && self.allows(high);
+        let beyond = self.least.is_some_and(|least| high < least) || self.most.is_some_and(|most| low > most);
+        self.value.is_firm() && (within || beyond)
     }
 
     fn allows(&self, value: f64) -> bool {

@@ -255,3 +255,19 @@ fn figures_are_held_within_their_bound_and_only_there() {
     assert_eq!(ratio("added_ms_at_most: 10.5"), Some((true, "≤ 10.5 ms".into())));
     assert!(held(0.0, "{ scenario: a, beside: [b], figures: [client_cpu], at_most: 1 }").is_empty());
 }
+
+#[test]
+fn an_interval_that_reaches_over_a_bound_leaves_the_verdict_unsure() {
+    let of = |value: f64, low: f64, high: f64| {
+        let value = crate::statistics::Estimate { value, low, high, confidence: 0.95 };
+        let mut held =
+            held(0.0, "{ scenario: a, beside: [b], figures: [p50], within: { percent: 1, ms: 1 } }")
+                .remove(0);
+        (held.least, held.most, held.value) = (Some(-1.0), Some(1.0), value);
+        held.verdict()
+    };
+    assert_eq!(of(0.0, -0.5, 0.5), "held");
+    assert_eq!(of(0.0, -0.5, 1.5), "held, unsure");
+    assert_eq!(of(2.0, 1.5, 2.5), "NOT HELD");
+    assert_eq!(of(2.0, -2.0, 2.5), "NOT HELD, unsure");
+}
