@@ -10,6 +10,7 @@
 mod calendar;
 mod config;
 mod correction;
+mod expressions;
 mod group;
 mod groups;
 mod learn;
@@ -38,6 +39,7 @@ pub use config::{
     QuotaConfigs, QuotaKind, RenewalConfig, ShareDefault, SharesConfig, SpilloverConfig, StoreKind,
     WindowStart, validate,
 };
+pub use expressions::QuotaExpressions;
 pub use learn::Learned;
 
 /// Groups that one call draws from without an allocation: a quota, a parent, and the rest of one with shares.
@@ -129,6 +131,7 @@ pub struct Quota {
     parent: Option<Arc<Quota>>,
     rule: Rule,
     reader: Option<Reader>,
+    expressions: QuotaExpressions,
     counts: Counts,
 }
 
@@ -161,7 +164,10 @@ impl Quota {
         };
         let counts = Counts::new(config, &rule, backing.as_ref(), before);
         let reader = config.learn.as_ref().map(Reader::new);
-        let quota = Self { name: name.into(), config: config.clone(), parent, rule, reader, counts };
+        // What is wrong with them was told when the config was checked.
+        let expressions = QuotaExpressions::compile(config, "", &mut Vec::new());
+        let quota =
+            Self { name: name.into(), config: config.clone(), parent, rule, reader, expressions, counts };
         quota.set_rules();
         Some(quota)
     }
@@ -218,6 +224,11 @@ impl Quota {
         &self.config
     }
 
+    /// What of it is told by expressions.
+    pub fn expressions(&self) -> &QuotaExpressions {
+        &self.expressions
+    }
+
     /// The quota that is drawn from together with this one.
     pub fn parent(&self) -> Option<&Arc<Self>> {
         self.parent.as_ref()
@@ -236,6 +247,9 @@ impl Quota {
     /// Times need not come in order. One that is more than a second behind the latest seen means that the clock was set back:
     /// what is counted then moves with it. A clock that was set forward cannot be told from time that passed.
     pub fn take(&self, now: Timestamp, names: &[&[u8]], cost: u64) -> Result<Grant, Refusal> {
+        if self.parent.is_none() && self.config.group_by.is_none() {
+            return self.take_alone(now, cost);
+        }
         let seats = self.seats(now, names)?;
         let mut states: Few<MutexGuard<'_, State>> = SmallVec::new();
         let mut refusal: Option<Refusal> = None;
@@ -272,6 +286,25 @@ impl Quota {
             stage: Stage::Transit,
         };
         Ok(Grant { holds: seats.into_iter().map(hold).collect() })
+    }
+
+    /// The same for a quota without groups and parents: one lock, and nothing to put together.
+    fn take_alone(&self, now: Timestamp, cost: u64) -> Result<Grant, Refusal> {
+        let group = &self.counts.whole;
+        let mut state = group.lock();
+        state.advance(now);
+        let refusal = state.refuses(cost);
+        if refusal.is_none() {
+            state.take(cost);
+        }
+        state.ask_if_due(group);
+        drop(state);
+        if let Some((why, retry_at)) = refusal {
+            return Err(Refusal { quota: self.name.clone(), why, retry_at });
+        }
+        let mut holds = Few::new();
+        holds.push(Hold { group: group.clone(), level: 0, units: cost, stage: Stage::Transit });
+        Ok(Grant { holds })
     }
 
     /// The earliest time at which a call of `cost` units could be granted if `ahead` units were taken before it. It may turn out

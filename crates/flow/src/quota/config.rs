@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::calendar::Calendar;
+use super::expressions::QuotaExpressions;
 
 /// Quotas by name, as the config gives them.
 pub type QuotaConfigs = BTreeMap<String, QuotaConfig>;
@@ -19,6 +20,8 @@ const UNITS_MAX: u64 = 1_000_000_000_000;
 const WINDOW_MIN: Duration = Duration::from_millis(1);
 /// Windows longer than a year are a mistake.
 const WINDOW_MAX: Duration = Duration::from_secs(366 * 86_400);
+/// Pairs of headers of a provider's own: each response is searched for all of them.
+const LEARN_HEADERS_MAX: usize = 16;
 /// Parents above each other. Each one is a lock that a call holds for a moment.
 pub(super) const ANCESTORS_MAX: usize = 7;
 
@@ -433,10 +436,11 @@ pub struct SpilloverConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnConfig {
-    /// Where allowance is read from: `retry-after`, `ratelimit` (`RateLimit` and `RateLimit-Policy`, and the `RateLimit-Remaining`
-    /// and `-Reset` of earlier drafts), `x-ratelimit` (`X-RateLimit-*` and `X-Rate-Limit-*`), or
-    /// `headers: { remaining: NAME, reset: NAME }` of the provider's own.
+    /// Where allowance is read from: `retry-after`, `ratelimit` (`RateLimit`, and the `RateLimit-Remaining` and `-Reset` of
+    /// earlier drafts) and `x-ratelimit` (`X-RateLimit-*` and `X-Rate-Limit-*`).
     pub from: Vec<LearnFrom>,
+    /// Header fields of the provider's own that tell the same.
+    pub headers: Vec<LearnHeaders>,
     /// The longest that a response may hold calls back. What asks for more is held to this.
     pub wait_max: Duration,
 }
@@ -445,13 +449,14 @@ impl Default for LearnConfig {
     fn default() -> Self {
         Self {
             from: vec![LearnFrom::RetryAfter, LearnFrom::RateLimit, LearnFrom::XRateLimit],
+            headers: Vec::new(),
             wait_max: Duration::from_secs(3_600),
         }
     }
 }
 
 /// Header fields that tell a provider's count.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum LearnFrom {
     /// `Retry-After` of a 429 or 503 (RFC 9110 §10.2.3).
     #[serde(rename = "retry-after")]
@@ -462,9 +467,6 @@ pub enum LearnFrom {
     /// `X-RateLimit-*` and `X-Rate-Limit-*`.
     #[serde(rename = "x-ratelimit")]
     XRateLimit,
-    /// Headers of the provider's own.
-    #[serde(rename = "headers")]
-    Headers(LearnHeaders),
 }
 
 /// Names of header fields that tell a provider's count; at least one of `remaining` and `reset`.
@@ -513,6 +515,7 @@ pub fn validate(quotas: &QuotaConfigs) -> Vec<Problem> {
         checks.parent(name, quota, quotas);
         checks.learn(quota);
         checks.store(quota);
+        QuotaExpressions::compile(quota, &format!("quotas.{name}"), &mut problems);
     }
     problems
 }
@@ -677,8 +680,11 @@ impl Checks<'_> {
         if quota.kind == QuotaKind::Concurrency {
             self.problem(".learn", "providers do not tell how many calls they have under way");
         }
-        if learn.from.is_empty() || learn.from.len() > 16 {
-            self.problem(".learn.from", "expected 1 to 16 entries");
+        if learn.from.is_empty() && learn.headers.is_empty() {
+            self.problem(".learn", "names nothing to learn from");
+        }
+        if learn.headers.len() > LEARN_HEADERS_MAX {
+            self.problem(".learn.headers", format!("more than {LEARN_HEADERS_MAX} entries"));
         }
         if learn.wait_max.is_zero() || learn.wait_max > WINDOW_MAX {
             self.problem(
@@ -686,15 +692,14 @@ impl Checks<'_> {
                 format!("expected 1ms to {WINDOW_MAX}, found `{}`", learn.wait_max),
             );
         }
-        for (index, from) in learn.from.iter().enumerate() {
-            let LearnFrom::Headers(headers) = from else { continue };
+        for (index, headers) in learn.headers.iter().enumerate() {
+            let path = format!(".learn.headers[{index}]");
             if headers.remaining.is_none() && headers.reset.is_none() {
-                let message = "names neither `remaining` nor `reset`, so that nothing can be learned";
-                self.problem(&format!(".learn.from[{index}].headers"), message);
+                self.problem(&path, "names neither `remaining` nor `reset`, so that nothing can be learned");
             }
             for (key, name) in [("remaining", &headers.remaining), ("reset", &headers.reset)] {
                 if name.as_ref().is_some_and(|name| !is_token(name)) {
-                    self.problem(&format!(".learn.from[{index}].headers.{key}"), "is not a header name");
+                    self.problem(&format!("{path}.{key}"), "is not a header name");
                 }
             }
         }

@@ -96,15 +96,9 @@ impl State {
             self.meter.abandoned(std::mem::take(&mut self.strays));
         }
         self.correction.expire(now);
-        let count = self.count();
         if let Some(lease) = &mut self.lease {
-            lease.advance(count);
+            lease.advance(count(&self.meter));
         }
-    }
-
-    fn count(&self) -> Count {
-        let meter = &self.meter;
-        Count { now: meter.now(), epoch: meter.epoch(), used: meter.used(), allowance: meter.allowance() }
     }
 
     /// Why that many units cannot be had at the time last told, and when they perhaps can.
@@ -130,8 +124,8 @@ impl State {
 
     /// Asks the store for more units, if it is time to; `group` is this one.
     pub(super) fn ask_if_due(&mut self, group: &Arc<Group>) {
-        let count = self.count();
         let Some(lease) = &mut self.lease else { return };
+        let count = count(&self.meter);
         if let Some(window) = self.meter.window()
             && lease.is_due(count)
         {
@@ -243,4 +237,8 @@ impl State {
         }
         self.watchers.push(waker.clone());
     }
+}
+
+fn count(meter: &Meter) -> Count {
+    Count { now: meter.now(), epoch: meter.epoch(), used: meter.used(), allowance: meter.allowance() }
 }

@@ -45,11 +45,10 @@ impl Reader {
                     reader.pair("x-ratelimit");
                     reader.pair("x-rate-limit");
                 }
-                LearnFrom::Headers(headers) => {
-                    reader.pairs.push([headers.remaining.clone(), headers.reset.clone()]);
-                }
             }
         }
+        let own = config.headers.iter().map(|headers| [headers.remaining.clone(), headers.reset.clone()]);
+        reader.pairs.extend(own);
         reader
     }
 
@@ -181,7 +180,7 @@ mod tests {
             reset: Some("anthropic-ratelimit-requests-reset".to_owned()),
         };
         let mut config = LearnConfig::default();
-        config.from.push(LearnFrom::Headers(own));
+        config.headers.push(own);
         let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
         let learned = Reader::new(&config).read(status, &fields, NOW)?;
         let seconds = |time: Option<Timestamp>| time.map(|time| time.since(NOW).as_secs());

@@ -672,3 +672,65 @@ fn what_is_wrong_is_left_out_and_all_that_stands_below_it() {
     assert_eq!(problems.len(), 2);
     assert_eq!(quotas.iter().map(|quota| quota.name()).collect::<Vec<_>>(), ["good"]);
 }
+
+#[test]
+fn quotas_are_read_as_people_write_them() {
+    #[derive(Debug, Default, serde::Deserialize)]
+    struct Root {
+        quotas: QuotaConfigs,
+    }
+    let load = |text: &str| egret_config::load::<Root>("egret.yaml", text, |root| validate(&root.quotas));
+    let text = "quotas:
+  stripe-live: { limit: 100, window: 1s, group_by: header:X-Account }
+  github: { limit: 5000, window: 1h, kind: fixed, learn: {} }
+  maps: { limit: 50, window: 1s, kind: token-bucket, burst: 10, parent: maps-month }
+  maps-month:
+    limit: 100000
+    kind: calendar
+    period: month
+    renews: { day: 15, time: \"06:00\", time_zone: Europe/Berlin }
+    spillover: { max: 5000 }
+    store: file
+    on_store_error: open
+  model:
+    limit: 30000
+    window: 1m
+    group_by: consumer
+    shares: { groups: { gold: 75%, silver: 12.5% }, default: block }
+    cost: { request: \"size(string(request.body)) / 4\", response: \"response.body.usage.total_tokens\" }
+    learn: { from: [retry-after], headers: [{ remaining: x-left, reset: x-back }], wait_max: 10m }
+  slots: { limit: 8, kind: concurrency, group_by: account }
+";
+    let root = load(text).unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!(root.quotas.len(), 6);
+    assert_eq!(root.quotas["stripe-live"].group_by, Some(GroupBy::Header("x-account".to_owned())));
+    let written = serde_json::to_string(&serde_json::json!({ "quotas": root.quotas })).unwrap();
+    assert_eq!(load(&written).unwrap().quotas, root.quotas, "what is written down reads back");
+    for (text, expected) in [
+        ("quotas:\n  a: { limt: 5 }\n", "egret.yaml:2:8: quotas.a.limt: unknown key `limt`"),
+        ("quotas:\n  a: { window: 1s }\n", "egret.yaml:2:3: quotas.a: the key `limit` is missing"),
+        (
+            "quotas:\n  a: { limit: 0, window: 1s }\n",
+            "egret.yaml:2:15: quotas.a.limit: expected a whole number from 1",
+        ),
+        (
+            "quotas:\n  a: { limit: 1, window: 1s, group_by: headr:x }\n",
+            "egret.yaml:2:40: quotas.a.group_by: `headr:x` tells no groups apart",
+        ),
+        (
+            "quotas:\n  a: { limit: 1, window: 1s, cost: { request: \"1 +\" } }\n",
+            "egret.yaml:2:47: quotas.a.cost.request: ",
+        ),
+        (
+            "quotas:\n  a: { limit: 1, window: 1s, cost: { request: \"'one'\" } }\n",
+            "egret.yaml:2:47: quotas.a.cost.request: this comes to",
+        ),
+        (
+            "quotas:\n  a: { limit: 1, window: 1s, cost: { request: response.status } }\n",
+            "egret.yaml:2:47: quotas.a.cost.request: ",
+        ),
+    ] {
+        let report = load(text).unwrap_err().to_string();
+        assert!(report.starts_with(expected), "{report}");
+    }
+}

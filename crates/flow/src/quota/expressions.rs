@@ -1,0 +1,43 @@
+//! What of a quota is told by expressions: the group of a call, and its cost.
+
+use egret_config::Problem;
+
+use super::config::{GroupBy, QuotaConfig};
+use crate::expression::{Expression, ExpressionError, Outcome, Scope};
+
+/// The expressions of a quota. A quota may be used by many flows, so that none of them sees what a flow's path has captured.
+#[derive(Debug, Clone, Default)]
+pub struct QuotaExpressions {
+    /// The group of a call, from its request.
+    pub group: Option<Expression<String>>,
+    /// The units charged before a call, from its request; one where there is no expression.
+    pub request_cost: Option<Expression<u64>>,
+    /// The units that a call turned out to cost, from its response.
+    pub response_cost: Option<Expression<u64>>,
+}
+
+impl QuotaExpressions {
+    /// Compiles the expressions of the quota at `path`. Those that are wrong are left out and told as problems.
+    pub(super) fn compile(config: &QuotaConfig, path: &str, problems: &mut Vec<Problem>) -> Self {
+        let mut tell = |error: ExpressionError, key: &str| problems.push(error.at(format!("{path}.{key}")));
+        let group = match &config.group_by {
+            Some(GroupBy::Cel(source)) => Some(source.as_str()),
+            _ => None,
+        };
+        let (request, response) = (config.cost.request.as_deref(), config.cost.response.as_deref());
+        Self {
+            group: compile(group, false, |error| tell(error, "group_by")),
+            request_cost: compile(request, false, |error| tell(error, "cost.request")),
+            response_cost: compile(response, true, |error| tell(error, "cost.response")),
+        }
+    }
+}
+
+fn compile<T: Outcome>(
+    source: Option<&str>,
+    has_response: bool,
+    tell: impl FnOnce(ExpressionError),
+) -> Option<Expression<T>> {
+    let scope = Scope { has_response, parameters: &[] };
+    Expression::compile(source?, scope).map_err(tell).ok()
+}
