@@ -1,0 +1,37 @@
+//! Any bytes as what a provider says of its count: points in time, and the fields with what is left.
+#![no_main]
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use egret_flow::Timestamp;
+use egret_flow::quota::{LearnConfig, QuotaConfig, Quotas};
+use egret_flow::retry_after;
+
+const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
+const LIMIT: u64 = 1_000_000;
+
+static HOUR: AtomicU64 = AtomicU64::new(0);
+static QUOTAS: LazyLock<Quotas> = LazyLock::new(|| {
+    let quota = QuotaConfig { limit: LIMIT, learn: Some(LearnConfig::default()), ..QuotaConfig::default() };
+    Quotas::compile(&BTreeMap::from([("q".to_owned(), quota)]), None, None, &mut Vec::new())
+});
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    assert!(retry_after::read(bytes, NOW).is_none_or(|time| time >= NOW));
+
+    // A line is a value of each field in turn.
+    let names: [&[u8]; 5] =
+        [b"ratelimit", b"ratelimit-remaining", b"x-ratelimit-remaining", b"x-ratelimit-reset", b"retry-after"];
+    let fields = names.into_iter().zip(bytes.split(|byte| *byte == b'\n'));
+    let quota = QUOTAS.get("q").expect("it is configured");
+    // What was learned before is over by now, and so is what was taken.
+    let now = NOW + Duration::from_hours(HOUR.fetch_add(2, Ordering::Relaxed));
+    let mut grant = quota.take(now, &[], 1).expect("nothing that was said holds for more than an hour");
+    grant.answered(now);
+    grant.learn(now, quota, 429, &fields);
+    let standing = quota.standing(now, &[]).expect("it has no groups");
+    assert!(standing.remaining < LIMIT);
+});
