@@ -4,6 +4,7 @@
 //! says what to do; the gateway does it.
 
 pub mod config;
+pub mod explain;
 pub mod expression;
 pub mod matching;
 pub mod message;

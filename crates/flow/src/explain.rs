@@ -1,0 +1,98 @@
+//! Which flows are for a request, and why the others are not: for somebody who wonders.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::config::FlowConfig;
+use crate::matching::{Mismatch, Question};
+use crate::router::{Matches, Router};
+
+/// What a flow has to do with a request.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// The flow's name.
+    pub flow: String,
+    /// Whether it is for the request.
+    pub matches: bool,
+    /// If not, the first part of its match that does not fit, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
+    /// The share of such requests that it is for, in percent, where that is not all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<f64>,
+    /// What its path captures.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// Exchanges that are tried until one is sampled.
+const ROLLS_MAX: u64 = 100_000;
+
+/// Asks each of `flows`, which `router` has been compiled from. A flow that is for a share of exchanges is asked as if the request were
+/// one of them.
+pub fn explain(flows: &[FlowConfig], router: &Router, question: Question<'_>) -> Vec<Verdict> {
+    flows.iter().enumerate().map(|(number, flow)| verdict(number, flow, router, question)).collect()
+}
+
+fn verdict(number: usize, flow: &FlowConfig, router: &Router, question: Question<'_>) -> Verdict {
+    let ask = |roll| router.mismatch(number, Question { roll, ..question });
+    let is_sampled = |roll: &u64| ask(*roll) != Some(Mismatch::Sample);
+    let roll = (0..ROLLS_MAX).find(is_sampled).unwrap_or_default();
+    let mismatch = ask(roll);
+    let share = flow.matching.sample;
+    Verdict {
+        flow: flow.name.clone(),
+        matches: mismatch.is_none(),
+        why_not: mismatch.map(|mismatch| mismatch.in_words(&flow.matching, question.request)),
+        sample: (mismatch.is_none() && !share.is_all()).then(|| share.get()),
+        parameters: if mismatch.is_none() {
+            parameters(number, router, Question { roll, ..question })
+        } else {
+            BTreeMap::new()
+        },
+    }
+}
+
+fn parameters(number: usize, router: &Router, question: Question<'_>) -> BTreeMap<String, String> {
+    let mut matches = Matches::default();
+    router.find(question, &mut matches);
+    let found = matches.iter().find(|found| found.flow() == number);
+    let parameters = found.map(|found| router.parameters(found, &matches)).unwrap_or_default();
+    let words = |(name, value): (&str, &[u8])| (name.to_owned(), String::from_utf8_lossy(value).into_owned());
+    parameters.iter().map(words).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use egret_store::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::with_request;
+
+    #[test]
+    fn each_flow_says_what_it_has_to_do_with_a_request() {
+        let flows: Vec<FlowConfig> = serde_json::from_value(json!([
+            { "name": "charge", "match": { "provider": "stripe", "path": "/v1/{kind}/{id}", "sample": 1 } },
+            { "name": "post", "match": { "method": "POST" } },
+            { "name": "never", "match": { "sample": 0 } },
+            { "name": "all" },
+        ]))
+        .unwrap();
+        let router = Router::compile(&flows).unwrap();
+        let verdicts = with_request("stripe", "GET https://api.stripe.com/v1/charges/7", |request| {
+            let question = Question { request, roll: 0, now: Timestamp::default(), has_body: true };
+            explain(&flows, &router, question)
+        });
+        assert_eq!(
+            serde_json::to_value(verdicts).unwrap(),
+            json!([
+                { "flow": "charge", "matches": true, "sample": 1.0, "parameters": { "kind": "charges", "id": "7" } },
+                { "flow": "post", "matches": false, "why_not": "its method is GET, not `POST`" },
+                { "flow": "never", "matches": false, "why_not": "it is not among the sampled 0 %" },
+                { "flow": "all", "matches": true },
+            ])
+        );
+    }
+}
