@@ -134,13 +134,13 @@ fn find_nothing(case: Case) -> Case {
     ask(case)
 }
 
-#[library_benchmark(config = at_most(1_850))]
+#[library_benchmark(config = at_most(1_925))]
 #[bench::one(one())]
 fn find_in_one(case: Case) -> Case {
     ask(case)
 }
 
-#[library_benchmark(config = at_most(1_850))]
+#[library_benchmark(config = at_most(1_925))]
 #[bench::providers(thousand_providers())]
 #[bench::paths(thousand_paths())]
 #[bench::hundred_by_ten(hundred_by_ten())]
@@ -148,7 +148,7 @@ fn find_in_a_thousand(case: Case) -> Case {
     ask(case)
 }
 
-#[library_benchmark(config = at_most(4_450))]
+#[library_benchmark(config = at_most(4_950))]
 #[bench::of_a_thousand(five_of_thousand())]
 fn find_many(case: Case) -> Case {
     assert_eq!(case.matches.iter().len(), case.expected);
