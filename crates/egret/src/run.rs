@@ -128,7 +128,7 @@ impl Served {
         let shown = Arc::new(Shown { gateway: OnceLock::new(), config: Mutex::new(config.clone()) });
         let control = Control::start(&config.control, Arc::<Shown>::clone(&shown))
             .map_err(|error| control_failure(&error))?;
-        let gateway = Gateway::start(&config.gateway, &config.providers, &[control.address()])
+        let gateway = Gateway::start(config.gateway_parts(), &[control.address()])
             .map_err(|error| gateway_failure(&error))?;
         let _ = shown.gateway.set(Arc::clone(&gateway));
         tell_listeners(&[], &gateway.addresses());
@@ -226,7 +226,7 @@ impl Served {
         let new = self.run.parse(text, self.demo.as_ref()).map_err(|report| report.summaries())?;
         let new = self.keep_fixed(new);
         let listened = self.gateway.addresses();
-        self.gateway.reload(&new.gateway, &new.providers).map_err(|error| vec![error.to_string()])?;
+        self.gateway.reload(new.gateway_parts()).map_err(|error| vec![error.to_string()])?;
         tell_listeners(&listened, &self.gateway.addresses());
         warn_unverified(&new.providers);
         self.logging.set_level(new.log.level);

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::matching::{HostPattern, MatchConfig, place};
+use crate::remedies::RemedyConfig;
 use crate::router::Router;
 
 /// What is to be done with some of the exchanges.
@@ -18,6 +19,9 @@ pub struct FlowConfig {
     /// Which exchanges the flow is for: all, if nothing is said.
     #[serde(rename = "match", default)]
     pub matching: MatchConfig,
+    /// What is done with them, outermost first: the first one sees the request first and the response last.
+    #[serde(default)]
+    pub remedies: Vec<RemedyConfig>,
 }
 
 /// The longest name of a flow.

@@ -3,17 +3,32 @@
 //! The crate knows no socket and starts no thread. It is told what time it is, sees messages as views over the bytes received, and
 //! says what to do; the gateway does it.
 
+pub mod answer;
+pub mod conditions;
 pub mod config;
+pub mod exchange;
 pub mod explain;
 pub mod expression;
 pub mod matching;
 pub mod message;
 pub mod quota;
+pub mod random;
+pub mod remedies;
+pub mod remedy;
 pub mod retry_after;
 pub mod router;
+pub mod tally;
 pub mod template;
 
+mod course;
+mod draw;
 #[cfg(test)]
 mod fixture;
+mod line;
+mod plan;
 
-pub use egret_store::Timestamp;
+pub use answer::{Answer, Fixed, Reason, Refused};
+pub use course::{Backward, Course, Onward};
+pub use egret_store::{Clock, Timestamp};
+pub use exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
+pub use plan::{Flows, RemedyStats};

@@ -8,11 +8,29 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use egret_config::{Duration, Secret, Size};
+use egret_flow::config::FlowConfig;
+use egret_flow::quota::QuotaConfigs;
+use egret_store::Ledger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 
 /// Providers by name, as the config gives them.
 pub type Providers = BTreeMap<String, ProviderConfig>;
+
+/// All parts of the config that the gateway obeys.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts<'a> {
+    /// `gateway:`
+    pub gateway: &'a GatewayConfig,
+    /// `providers:`
+    pub providers: &'a Providers,
+    /// `quotas:`
+    pub quotas: &'a QuotaConfigs,
+    /// `flows:`
+    pub flows: &'a [FlowConfig],
+    /// Where quotas that outlive the process ask for units; none while a config is only checked.
+    pub ledger: Option<&'a Ledger>,
+}
 
 /// Where the gateway listens and how it treats connections.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]

@@ -8,6 +8,7 @@ pub(crate) mod clock;
 pub(crate) mod date;
 pub(crate) mod failure;
 pub(crate) mod forward;
+pub(crate) mod guide;
 pub(crate) mod pipe;
 pub(crate) mod route;
 pub(crate) mod tunnel;
@@ -26,6 +27,7 @@ use crate::exchange::access_log::Record;
 use crate::exchange::clock::{Clock, Deadlines, RateWindow, micros};
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::{Reply, edit_request, edit_response, survey};
+use crate::exchange::guide::Guide;
 use crate::exchange::pipe::PipeError;
 use crate::exchange::route::{Forward, Question, Route};
 use crate::plan::UpstreamTimeouts;
@@ -41,7 +43,12 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
     let end = match route(client, desk, &view) {
         Ok(Route::Forward(forward)) => {
             let upstream = Rc::clone(&forward.upstream);
-            Exchange::new(client, desk, view, upstream, begun).run(&forward).await
+            let mut exchange = Exchange::new(client, desk, view, upstream, begun);
+            if !exchange.view.plan.flows.is_empty() && exchange.find_flows(&forward) {
+                exchange.run_guided(&forward).await
+            } else {
+                exchange.run(&forward).await
+            }
         }
         Ok(Route::Tunnel(authority)) => {
             Box::pin(tunnel::connect(client, desk, &view, authority, begun)).await
@@ -110,6 +117,8 @@ struct Exchange<'a> {
     /// Bytes sent to the provider and received from it so far.
     sent_bytes: u64,
     received_bytes: u64,
+    /// What takes the exchange through its flows, if it has any with remedies.
+    guide: Option<Box<Guide>>,
 }
 
 impl<'a> Exchange<'a> {
@@ -131,6 +140,7 @@ impl<'a> Exchange<'a> {
             failed: None,
             sent_bytes: 0,
             received_bytes: 0,
+            guide: None,
             client,
             desk,
             view,
@@ -140,12 +150,25 @@ impl<'a> Exchange<'a> {
 
     async fn run(&mut self, forward: &Forward) -> End {
         match self.obtain_response(forward).await {
-            Ok(connection) if self.desk.tray.response.status == 101 => {
-                Box::pin(self.upgrade(connection)).await
-            }
-            Ok(connection) => self.reply(connection).await,
-            Err(Stop::Failure(failure)) => Box::pin(self.answer(&failure)).await,
-            Err(Stop::ClientGone | Stop::Stale) => {
+            Ok(connection) => self.pass_on(connection).await,
+            Err(stop) => self.stop(stop).await,
+        }
+    }
+
+    /// Passes on the response whose head is here.
+    async fn pass_on(&mut self, connection: Connection) -> End {
+        if self.desk.tray.response.status == 101 {
+            Box::pin(self.upgrade(connection)).await
+        } else {
+            self.reply(connection).await
+        }
+    }
+
+    /// Ends an exchange that has brought no response.
+    async fn stop(&mut self, stop: Stop) -> End {
+        match stop {
+            Stop::Failure(failure) => Box::pin(self.answer(&failure)).await,
+            Stop::ClientGone | Stop::Stale => {
                 self.record(0, self.clock.forwarded);
                 End::Close
             }
@@ -153,7 +176,9 @@ impl<'a> Exchange<'a> {
     }
 
     fn timeouts(&self) -> UpstreamTimeouts {
-        self.upstream.plan.timeouts
+        let timeouts = self.upstream.plan.timeouts;
+        let Some(guide) = &self.guide else { return timeouts };
+        UpstreamTimeouts { first_byte: guide.draft.call.first_byte.or(timeouts.first_byte), ..timeouts }
     }
 
     /// Sends the request until a provider's connection brings the head of a final response.
@@ -231,7 +256,8 @@ impl<'a> Exchange<'a> {
         let Desk { input, request, up, .. } = &mut *self.desk;
         let worker = &self.client.worker;
         let mut edits = worker.edits.borrow_mut();
-        edit_request(request, input.filled(), forward, &worker.shared.via, &mut edits);
+        let draft = self.guide.as_ref().map(|guide| &guide.draft);
+        edit_request(request, input.filled(), forward, &worker.shared.via, draft, &mut edits);
         let head = request.render(input.filled(), &edits);
         let body = &input.filled()[request.len..];
         let shared = (&worker.buffers, &self.view.plan.trailers);
@@ -442,7 +468,7 @@ impl<'a> Exchange<'a> {
             let reply = Reply { version: request.version, persistent: true, chunked: false };
             let worker = &self.client.worker;
             let mut edits = worker.edits.borrow_mut();
-            edit_response(response, output.filled(), reply, &worker.shared.via, &mut edits);
+            edit_response(response, output.filled(), reply, &worker.shared.via, None, &mut edits);
             let head = response.render(output.filled(), &edits);
             if !down.is_blocked_on_sink() {
                 down.reset(ResponseFraming::None, false);
@@ -549,7 +575,14 @@ impl<'a> Exchange<'a> {
         let Tray { output, response, down } = &mut *self.desk.tray;
         let worker = &self.client.worker;
         let mut edits = worker.edits.borrow_mut();
-        edit_response(response, output.filled(), reply, &worker.shared.via, &mut edits);
+        edit_response(
+            response,
+            output.filled(),
+            reply,
+            &worker.shared.via,
+            self.guide.as_deref(),
+            &mut edits,
+        );
         down.start(response.framing, reply.chunked);
         let head = response.render(output.filled(), &edits);
         let body = &output.filled()[response.len..];
@@ -676,10 +709,15 @@ impl<'a> Exchange<'a> {
         let persistent = self.can_persist_without_provider();
         let with_body = self.desk.request.method != egret_http1::Method::Head;
         let answer = failure.answer(with_body, persistent);
-        let sent = self.client.send_all(&answer).await;
+        self.send_answer(&answer, failure.status(), persistent).await
+    }
+
+    /// Sends a whole answer of the gateway's own.
+    async fn send_answer(&mut self, answer: &[u8], status: u16, persistent: bool) -> End {
+        let sent = self.client.send_all(answer).await;
         self.desk.tray.down.moved_bytes += answer.len() as u64;
         self.clock.forwarded = Instant::now();
-        self.record(failure.kind.status(), self.clock.forwarded);
+        self.record(status, self.clock.forwarded);
         if !sent {
             return End::Close;
         }
@@ -737,7 +775,8 @@ impl<'a> Exchange<'a> {
         });
     }
 
-    fn record(&self, status: u16, ended: Instant) {
+    fn record(&mut self, status: u16, ended: Instant) {
+        self.end_guided(ended);
         let counters = self.upstream.counters();
         counters.exchange(self.desk.request.method, status);
         if status != 0 {

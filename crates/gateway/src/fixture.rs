@@ -6,12 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use egret_flow::quota::QuotaConfigs;
 use egret_http1::{Edits, HeadLimits, RequestHead};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::client::Client;
-use crate::config::{GatewayConfig, Providers};
+use crate::config::{GatewayConfig, Parts, Providers};
 use crate::exchange::access_log::AccessLog;
 use crate::exchange::failure::Failure;
 use crate::exchange::forward::{Via, edit_request, survey};
@@ -63,7 +64,9 @@ impl Fixture {
     pub fn new(config: &GatewayConfig, providers: &Providers, listener: SocketAddr) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
         let runtime = runtime.expect("an event loop");
-        let plan = Plan::compile(config, providers, &[], 1, None).expect("a good config");
+        let parts =
+            Parts { gateway: config, providers, quotas: &QuotaConfigs::default(), flows: &[], ledger: None };
+        let plan = Plan::compile(parts, &[], 1, None).expect("a good config");
         let client = runtime.block_on(async {
             let resolver = Resolver::start(&config.dns).expect("a resolver");
             let access_log = AccessLog::start(&config.access_log).expect("an access log");
@@ -95,7 +98,7 @@ impl Fixture {
         match question.route().map_err(slug)? {
             Route::Tunnel(authority) => Ok(Destination(Kind::Tunnel(authority))),
             Route::Forward(forward) => {
-                edit_request(&self.request, request, &forward, &self.via, &mut self.edits);
+                edit_request(&self.request, request, &forward, &self.via, None, &mut self.edits);
                 self.request.render(request, &self.edits).for_each_piece(send);
                 Ok(Destination(Kind::Upstream(forward.upstream)))
             }

@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use crate::config::{GatewayConfig, Providers};
+use crate::config::{GatewayConfig, Parts};
 use crate::exchange::access_log::AccessLog;
 use crate::plan::Plan;
 use crate::stats::StatsSnapshot;
@@ -79,21 +79,19 @@ impl std::error::Error for StartError {}
 
 /// Everything in a configuration that contradicts itself or cannot be obeyed: dangling names, bad URLs, unreadable
 /// certificates, rules without meaning.
-pub fn validate(gateway: &GatewayConfig, providers: &Providers) -> Vec<Problem> {
-    Plan::compile(gateway, providers, &[], 1, None).err().unwrap_or_default()
+pub fn validate(parts: Parts<'_>) -> Vec<Problem> {
+    Plan::compile(parts, &[], 1, None).err().unwrap_or_default()
 }
 
 impl Gateway {
     /// Starts the threads and listens. `own` are further ports of this process that no exchange may be sent to.
-    pub fn start(
-        config: &GatewayConfig,
-        providers: &Providers,
-        own: &[SocketAddr],
-    ) -> Result<Arc<Self>, StartError> {
+    pub fn start(parts: Parts<'_>, own: &[SocketAddr]) -> Result<Arc<Self>, StartError> {
+        let config = parts.gateway;
         raise_descriptor_limit();
         let workers = config.workers.count();
         let (listeners, sockets, bound) = bind_all(config, &[])?;
-        let plan = Plan::compile(&bound, providers, own, workers, None).map_err(StartError::Config)?;
+        let plan = Plan::compile(Parts { gateway: &bound, ..parts }, own, workers, None)
+            .map_err(StartError::Config)?;
         let plan = Arc::new(plan);
         let resolver =
             Resolver::start(&config.dns).map_err(|error| StartError::System("start the resolver", error))?;
@@ -137,11 +135,12 @@ impl Gateway {
 
     /// Applies a new configuration: all of it, or none and an error. Exchanges under way end as they began; connections,
     /// counters and look-ups are kept where nothing about them changes. The number of workers stays.
-    pub fn reload(&self, config: &GatewayConfig, providers: &Providers) -> Result<(), StartError> {
+    pub fn reload(&self, parts: Parts<'_>) -> Result<(), StartError> {
+        let config = parts.gateway;
         let mut state = self.lock();
         let (listeners, sockets, bound) = bind_all(config, &state.listeners)?;
         let workers = self.shared.workers.len();
-        let plan = Plan::compile(&bound, providers, &self.own, workers, Some(&state.plan))
+        let plan = Plan::compile(Parts { gateway: &bound, ..parts }, &self.own, workers, Some(&state.plan))
             .map_err(StartError::Config)?;
         let reopened = self.shared.access_log.reconfigure(&config.access_log);
         reopened.map_err(|error| StartError::System("open the access log", error))?;

@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use egret_config::Problem;
+use egret_flow::config::KnownProvider;
+use egret_flow::{Destination, Flows};
 use egret_http1::{HeadLimits, TrailerNames};
 
 use crate::config::{
-    GatewayConfig, LimitsConfig, ListenConfig, PoolConfig, ProviderConfig, Providers, TimeoutsConfig,
+    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers, TimeoutsConfig,
     all_loopback,
 };
 use crate::upstream::authority::{Authority, Host};
@@ -37,6 +39,8 @@ pub(crate) struct Plan {
     pub limits: LimitsConfig,
     pub head_limits: HeadLimits,
     pub trailers: TrailerNames,
+    /// What is to be done with exchanges.
+    pub flows: Flows,
     config: GatewayConfig,
 }
 
@@ -83,6 +87,8 @@ pub(crate) struct UpstreamPlan {
     pub origin: Origin,
     /// The value of `Host` in requests to it.
     pub host_field: Box<[u8]>,
+    /// The host without a port, in lower case.
+    host_text: Box<str>,
     /// Put before the path of every request; no slash at its end.
     pub path_prefix: Box<[u8]>,
     pub tls: Option<ClientTls>,
@@ -112,6 +118,7 @@ impl OtherHosts {
     pub fn upstream(&self, origin: Origin) -> UpstreamPlan {
         UpstreamPlan {
             host_field: host_field(&origin),
+            host_text: origin.authority.host.to_string().into(),
             path_prefix: Box::default(),
             tls: origin.tls.then(|| self.tls.clone()),
             timeouts: self.timeouts,
@@ -145,6 +152,13 @@ impl OtherHosts {
 }
 
 impl UpstreamPlan {
+    /// What flows know it as.
+    pub fn destination(&self) -> Destination<'_> {
+        let provider = if self.configured { self.stats.name() } else { OTHER_HOSTS };
+        let Origin { tls, authority } = &self.origin;
+        Destination { provider, tls: *tls, host: &self.host_text, port: authority.port }
+    }
+
     /// Takes a place for one more connection, or says that the limit is reached.
     pub fn try_open(self: &Arc<Self>) -> Option<OpenPlace> {
         let before = self.open.fetch_add(1, Relaxed);
@@ -167,12 +181,12 @@ impl Plan {
     /// Compiles a configuration whose listeners are bound: their addresses are the real ones, no port is 0 (unless it is only
     /// to be validated). What `previous` has of it is kept.
     pub fn compile(
-        config: &GatewayConfig,
-        providers: &Providers,
+        parts: Parts<'_>,
         own: &[SocketAddr],
         workers: usize,
         previous: Option<&Self>,
     ) -> Result<Self, Vec<Problem>> {
+        let Parts { gateway: config, providers, .. } = parts;
         let mut problems = Vec::new();
         check_limits(&config.limits, &mut problems);
         let exposed = !all_loopback(&config.listen);
@@ -201,6 +215,8 @@ impl Plan {
             }
         }
         let listeners = compile_listeners(config, providers, &mut problems);
+        let flows = compile_flows(parts, &origins, workers, previous);
+        let flows = ok_or_push(flows, &mut problems).unwrap_or_default();
         let Some(policy) = policy else { return Err(problems) };
 
         let default_timeouts = upstream_timeouts(&config.timeouts, None);
@@ -230,6 +246,7 @@ impl Plan {
             by_origin.entry(origin.clone()).or_insert(plans.len());
             plans.push(Arc::new(UpstreamPlan {
                 host_field: host_field(&origin),
+                host_text: origin.authority.host.to_string().into(),
                 path_prefix,
                 tls,
                 timeouts: upstream_timeouts(&config.timeouts, Some(provider)),
@@ -263,12 +280,9 @@ impl Plan {
             other_hosts,
             timeouts: client_timeouts(&config.timeouts),
             limits: config.limits.clone(),
-            head_limits: HeadLimits {
-                start_line: bytes(config.limits.start_line.bytes()),
-                head: bytes(config.limits.head.bytes()),
-                fields: usize::from(config.limits.fields),
-            },
+            head_limits: head_limits(&config.limits),
             trailers: TrailerNames::new(config.trailers.iter().map(String::as_str)),
+            flows,
             config: config.clone(),
         })
     }
@@ -364,6 +378,14 @@ fn compile_listeners(
     listeners
 }
 
+fn head_limits(limits: &LimitsConfig) -> HeadLimits {
+    HeadLimits {
+        start_line: bytes(limits.start_line.bytes()),
+        head: bytes(limits.head.bytes()),
+        fields: usize::from(limits.fields),
+    }
+}
+
 fn check_limits(limits: &LimitsConfig, problems: &mut Vec<Problem>) {
     let mut check = |key: &str, good: bool, message: &str| {
         if !good {
@@ -380,6 +402,32 @@ fn check_limits(limits: &LimitsConfig, problems: &mut Vec<Problem>) {
         "a start line is part of the head: not above `limits.head`",
     );
     check("dynamic_upstreams", limits.dynamic_upstreams >= 1, "at least 1 is needed");
+}
+
+/// A provider's name and config, and its URL as origin and path.
+type ProviderOrigin<'a> = (&'a String, &'a ProviderConfig, (Origin, Box<[u8]>));
+
+fn compile_flows(
+    parts: Parts<'_>,
+    origins: &[ProviderOrigin<'_>],
+    workers: usize,
+    previous: Option<&Plan>,
+) -> Result<Flows, Vec<Problem>> {
+    let host = |name: &String| {
+        let known = origins.iter().find(|(known, _, _)| *known == name);
+        known.map(|(_, _, (origin, _))| origin.authority.host.to_string())
+    };
+    let hosts: Vec<Option<String>> = parts.providers.keys().map(host).collect();
+    let named = parts.providers.keys().zip(&hosts);
+    let known: Vec<_> = named.map(|(name, host)| KnownProvider { name, host: host.as_deref() }).collect();
+    Flows::compile(
+        parts.flows,
+        parts.quotas,
+        &known,
+        parts.ledger,
+        workers,
+        previous.map(|previous| &previous.flows),
+    )
 }
 
 /// A name is a path segment of the gateway's own URL and a metrics label, so it is kept plain.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use egret_flow::{Clock, Timestamp};
 use egret_http1::Edits;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -27,6 +28,7 @@ use crate::client;
 use crate::exchange::access_log::AccessLog;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::Via;
+use crate::exchange::guide::Guide;
 use crate::plan::{Origin, Plan, UpstreamPlan};
 use crate::upstream::authority::Authority;
 use crate::upstream::dial::DialError;
@@ -39,6 +41,9 @@ use crate::worker::timer::Timers;
 
 /// How often idle connections to providers are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How old the clock of remedies may be: a system clock that somebody sets is noticed then.
+const CLOCK_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// What all workers and the threads beside them share. Nothing here is touched on the path of a request, but for what is read only.
 #[derive(Debug)]
@@ -130,6 +135,11 @@ pub(crate) struct Worker {
     pub tray: RefCell<Box<client::Tray>>,
     /// The changes to the head that is being sent. One list for all, which the processor then keeps at hand.
     pub edits: RefCell<Edits>,
+    /// Spare parts for exchanges that flows match.
+    #[expect(clippy::vec_box, reason = "a guide is large, and is handed around more often than it is made")]
+    pub guides: RefCell<Vec<Box<Guide>>>,
+    /// What remedies are told the time by.
+    time: Cell<Clock>,
     pub draining: Cell<bool>,
     view: RefCell<Rc<View>>,
     others: RefCell<Others>,
@@ -170,6 +180,8 @@ impl Worker {
             desks: RefCell::default(),
             tray: RefCell::default(),
             edits: RefCell::default(),
+            guides: RefCell::default(),
+            time: Cell::new(Clock::new()),
             draining: Cell::new(false),
             view: RefCell::new(Rc::new(View::new(plan, number, None))),
             others: RefCell::default(),
@@ -243,6 +255,19 @@ impl Worker {
     /// The plan now in force.
     pub fn view(&self) -> Rc<View> {
         Rc::clone(&self.view.borrow())
+    }
+
+    /// When `instant` is, as remedies are told it.
+    pub fn timestamp(&self, instant: Instant) -> Timestamp {
+        if instant.saturating_duration_since(self.time.get().made()) > CLOCK_AGE_MAX {
+            self.time.set(Clock::new());
+        }
+        self.time.get().timestamp(instant)
+    }
+
+    /// When `timestamp` is on the clock that everything else goes by.
+    pub fn instant(&self, timestamp: Timestamp) -> Instant {
+        self.time.get().instant(timestamp)
     }
 
     /// The host without a configured provider that a client wrote as `text`; `parse` reads it when it is not known yet.

@@ -35,6 +35,7 @@ mod body;
 mod edits;
 mod head;
 mod span;
+mod status;
 mod syntax;
 
 pub use body::{
@@ -48,3 +49,5 @@ pub use head::{
     Version,
 };
 pub use span::Span;
+pub use status::reason;
+pub use syntax::{is_field_value, is_target, is_token};

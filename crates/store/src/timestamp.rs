@@ -84,6 +84,11 @@ impl Clock {
         Self { instant: Instant::now(), timestamp: Timestamp(micros(since_epoch)) }
     }
 
+    /// When it was made.
+    pub fn made(&self) -> Instant {
+        self.instant
+    }
+
     /// When `instant` is.
     pub fn timestamp(&self, instant: Instant) -> Timestamp {
         match instant.checked_duration_since(self.instant) {

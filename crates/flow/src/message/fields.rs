@@ -41,6 +41,16 @@ impl Changes {
         self.changes.is_empty()
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Forgets all but the first `len`.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.changes.truncate(len);
+    }
+
     /// Gives the message one field `name` with `value`, in place of those it has. The name has to be a token and the value free of
     /// control characters: both are checked where they come from.
     pub fn set(&mut self, name: &[u8], value: &[u8]) {
@@ -118,8 +128,8 @@ impl<'a> Fields<'a> {
     }
 
     /// The value of the first field `name`.
-    pub fn get(self, name: &'a [u8]) -> Option<&'a [u8]> {
-        self.all(name).next()
+    pub fn get(self, name: &[u8]) -> Option<&'a [u8]> {
+        self.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     /// All fields as name and value, in order: those received, then those added.

@@ -12,7 +12,7 @@ fn flow(name: &str, config: serde_json::Value) -> FlowConfig {
 }
 
 fn flow_with(name: &str, matching: MatchConfig) -> FlowConfig {
-    FlowConfig { name: name.to_owned(), matching }
+    FlowConfig { name: name.to_owned(), matching, ..FlowConfig::default() }
 }
 
 fn question<'a>(request: &'a Request<'a>, roll: u64) -> Question<'a> {

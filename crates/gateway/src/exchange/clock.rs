@@ -15,6 +15,8 @@ pub(crate) struct Clock {
     pub begun: Instant,
     /// How long it took to get a connection.
     pub dial: DialTimes,
+    /// How long the exchange had to wait for its remedies, and for calls that were made in vain.
+    pub waited: Duration,
     /// The request's head, and what was there of its body, has been handed to the system.
     pub sent: Instant,
     /// The first byte of the response is here.
@@ -26,13 +28,14 @@ pub(crate) struct Clock {
 impl Clock {
     /// An exchange whose head has been parsed at `begun`.
     pub fn new(begun: Instant) -> Self {
-        Self { begun, dial: DialTimes::default(), sent: begun, first_byte: begun, forwarded: begun }
+        let (dial, waited) = (DialTimes::default(), Duration::ZERO);
+        Self { begun, dial, waited, sent: begun, first_byte: begun, forwarded: begun }
     }
 
     /// The part of the latency that the gateway itself took.
     pub fn footprint(&self) -> Duration {
         let dial = self.dial.dns + self.dial.connect + self.dial.tls;
-        let there = self.sent.saturating_duration_since(self.begun).saturating_sub(dial);
+        let there = self.sent.saturating_duration_since(self.begun).saturating_sub(dial + self.waited);
         there + self.forwarded.saturating_duration_since(self.first_byte)
     }
 }

@@ -1,9 +1,9 @@
 //! What can go wrong with an exchange, and the answer that the gateway makes of it.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
-use egret_http1::{BodyError, HeadError};
+use egret_flow::{CallFailure, FailureKind, Fixed, Reason, Refused, Timestamp};
+use egret_http1::{BodyError, HeadError, reason};
 
 /// The ways in which the gateway itself ends an exchange. The slug is what `x-egret-error` carries and counters are named after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,21 +32,26 @@ pub(crate) enum ErrorKind {
     TotalTimeout,
     PoolFull,
     TooManyConnections,
+    QuotaExceeded,
+    TooManyInFlight,
+    QueueFull,
+    QueueTimeout,
+    ProviderThrottled,
+    CircuitOpen,
+    RemedyFailed,
 }
 
 /// One line of the table of answers.
 struct Row {
     slug: &'static str,
     status: u16,
-    /// Reason phrase and problem title.
-    title: &'static str,
     /// Error type of RFC 9209 §2.3.
     proxy_error: &'static str,
 }
 
 impl ErrorKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 31] = [
         Self::BadRequest,
         Self::UriTooLong,
         Self::HeadTooLarge,
@@ -71,47 +76,51 @@ impl ErrorKind {
         Self::TotalTimeout,
         Self::PoolFull,
         Self::TooManyConnections,
+        Self::QuotaExceeded,
+        Self::TooManyInFlight,
+        Self::QueueFull,
+        Self::QueueTimeout,
+        Self::ProviderThrottled,
+        Self::CircuitOpen,
+        Self::RemedyFailed,
     ];
 
     const fn row(self) -> Row {
-        const fn row(slug: &'static str, status: u16, title: &'static str, proxy_error: &'static str) -> Row {
-            Row { slug, status, title, proxy_error }
+        const fn row(slug: &'static str, status: u16, proxy_error: &'static str) -> Row {
+            Row { slug, status, proxy_error }
         }
         match self {
-            Self::BadRequest => row("bad-request", 400, "Bad Request", "http_request_error"),
-            Self::UriTooLong => row("uri-too-long", 414, "URI Too Long", "http_request_error"),
-            Self::HeadTooLarge => {
-                row("head-too-large", 431, "Request Header Fields Too Large", "http_request_error")
-            }
-            Self::NotImplemented => row("not-implemented", 501, "Not Implemented", "http_request_error"),
-            Self::VersionNotSupported => {
-                row("version-not-supported", 505, "HTTP Version Not Supported", "http_request_error")
-            }
-            Self::RequestTimeout => row("request-timeout", 408, "Request Timeout", "http_request_error"),
-            Self::UnknownProvider => row("unknown-provider", 404, "Not Found", "destination_not_found"),
-            Self::ConnectNotAllowed => {
-                row("connect-not-allowed", 405, "Method Not Allowed", "http_request_denied")
-            }
-            Self::NoForwardsLeft => row("no-forwards-left", 405, "Method Not Allowed", "http_request_denied"),
-            Self::LoopDetected => row("loop-detected", 508, "Loop Detected", "proxy_loop_detected"),
-            Self::EgressDenied => row("egress-denied", 403, "Forbidden", "destination_ip_prohibited"),
-            Self::DnsFailed => row("dns-failed", 502, "Bad Gateway", "dns_error"),
-            Self::DnsTimeout => row("dns-timeout", 504, "Gateway Timeout", "dns_timeout"),
-            Self::ConnectFailed => row("connect-failed", 502, "Bad Gateway", "connection_refused"),
-            Self::ConnectTimeout => row("connect-timeout", 504, "Gateway Timeout", "connection_timeout"),
-            Self::TlsFailed => row("tls-failed", 502, "Bad Gateway", "tls_protocol_error"),
-            Self::TlsTimeout => row("tls-timeout", 504, "Gateway Timeout", "connection_timeout"),
-            Self::BadResponse => row("bad-response", 502, "Bad Gateway", "http_protocol_error"),
-            Self::ProviderClosed => row("provider-closed", 502, "Bad Gateway", "connection_terminated"),
-            Self::FirstByteTimeout => {
-                row("first-byte-timeout", 504, "Gateway Timeout", "http_response_timeout")
-            }
-            Self::IdleTimeout => row("idle-timeout", 504, "Gateway Timeout", "connection_write_timeout"),
-            Self::TotalTimeout => row("total-timeout", 504, "Gateway Timeout", "http_response_timeout"),
-            Self::PoolFull => row("pool-full", 503, "Service Unavailable", "connection_limit_reached"),
-            Self::TooManyConnections => {
-                row("too-many-connections", 503, "Service Unavailable", "connection_limit_reached")
-            }
+            Self::BadRequest => row("bad-request", 400, "http_request_error"),
+            Self::UriTooLong => row("uri-too-long", 414, "http_request_error"),
+            Self::HeadTooLarge => row("head-too-large", 431, "http_request_error"),
+            Self::NotImplemented => row("not-implemented", 501, "http_request_error"),
+            Self::VersionNotSupported => row("version-not-supported", 505, "http_request_error"),
+            Self::RequestTimeout => row("request-timeout", 408, "http_request_error"),
+            Self::UnknownProvider => row("unknown-provider", 404, "destination_not_found"),
+            Self::ConnectNotAllowed => row("connect-not-allowed", 405, "http_request_denied"),
+            Self::NoForwardsLeft => row("no-forwards-left", 405, "http_request_denied"),
+            Self::LoopDetected => row("loop-detected", 508, "proxy_loop_detected"),
+            Self::EgressDenied => row("egress-denied", 403, "destination_ip_prohibited"),
+            Self::DnsFailed => row("dns-failed", 502, "dns_error"),
+            Self::DnsTimeout => row("dns-timeout", 504, "dns_timeout"),
+            Self::ConnectFailed => row("connect-failed", 502, "connection_refused"),
+            Self::ConnectTimeout => row("connect-timeout", 504, "connection_timeout"),
+            Self::TlsFailed => row("tls-failed", 502, "tls_protocol_error"),
+            Self::TlsTimeout => row("tls-timeout", 504, "connection_timeout"),
+            Self::BadResponse => row("bad-response", 502, "http_protocol_error"),
+            Self::ProviderClosed => row("provider-closed", 502, "connection_terminated"),
+            Self::FirstByteTimeout => row("first-byte-timeout", 504, "http_response_timeout"),
+            Self::IdleTimeout => row("idle-timeout", 504, "connection_write_timeout"),
+            Self::TotalTimeout => row("total-timeout", 504, "http_response_timeout"),
+            Self::PoolFull => row("pool-full", 503, "connection_limit_reached"),
+            Self::TooManyConnections => row("too-many-connections", 503, "connection_limit_reached"),
+            Self::QuotaExceeded => row("quota-exceeded", 429, "http_request_denied"),
+            Self::TooManyInFlight => row("too-many-in-flight", 429, "http_request_denied"),
+            Self::QueueFull => row("queue-full", 429, "http_request_denied"),
+            Self::QueueTimeout => row("queue-timeout", 429, "http_request_denied"),
+            Self::ProviderThrottled => row("provider-throttled", 429, "http_request_denied"),
+            Self::CircuitOpen => row("circuit-open", 503, "destination_unavailable"),
+            Self::RemedyFailed => row("remedy-failed", 503, "proxy_internal_error"),
         }
     }
 
@@ -133,12 +142,52 @@ pub(crate) struct Failure {
     pub kind: ErrorKind,
     /// What happened and what to do; never holds bytes of a peer other than a host name that passed the strict parser.
     pub detail: Cow<'static, str>,
+    /// What a remedy wants otherwise.
+    more: Option<Box<More>>,
+}
+
+/// What a remedy wants other than the table has it.
+#[derive(Debug, Clone)]
+struct More {
+    status: Option<u16>,
+    retry_after_s: Option<u64>,
+    fields: Vec<(Cow<'static, str>, Vec<u8>)>,
 }
 
 impl Failure {
     /// An error that is explained by `detail`.
     pub fn new(kind: ErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, detail: detail.into() }
+        Self { kind, detail: detail.into(), more: None }
+    }
+
+    /// What a remedy has refused at `now`.
+    pub fn refused(refused: Refused, now: Timestamp) -> Self {
+        let Refused { reason, status, detail, retry_at, fields } = refused;
+        // A time that is over before the client could use it would be none.
+        let retry_after_s = retry_at.map(|at| at.since(now).as_millis().div_ceil(1_000).max(1));
+        let retry_after_s = retry_after_s.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
+        Self { kind: reason.into(), detail, more: Some(Box::new(More { status, retry_after_s, fields })) }
+    }
+
+    /// How a remedy sees it, after a call of which the provider may have seen something if `sent`.
+    pub fn of_call(&self, sent: bool) -> CallFailure {
+        let kind = match self.kind {
+            ErrorKind::DnsFailed | ErrorKind::ConnectFailed | ErrorKind::TlsFailed => FailureKind::Connect,
+            ErrorKind::DnsTimeout
+            | ErrorKind::ConnectTimeout
+            | ErrorKind::TlsTimeout
+            | ErrorKind::FirstByteTimeout
+            | ErrorKind::IdleTimeout => FailureKind::Timeout,
+            ErrorKind::ProviderClosed => FailureKind::Reset,
+            ErrorKind::BadResponse => FailureKind::BadResponse,
+            _ => FailureKind::Refused,
+        };
+        CallFailure { kind, slug: self.kind.slug(), sent }
+    }
+
+    /// The status of the answer.
+    pub fn status(&self) -> u16 {
+        self.more.as_ref().and_then(|more| more.status).unwrap_or(self.kind.status())
     }
 
     /// A request head that breaks a rule.
@@ -165,43 +214,96 @@ impl Failure {
 
     /// The whole answer on the wire. `with_body` is false for HEAD; the connection is closed after it unless `persistent`.
     pub fn answer(&self, with_body: bool, persistent: bool) -> Vec<u8> {
-        let row = self.kind.row();
+        self.write(with_body, Some(if persistent { b"keep-alive" } else { b"close" }))
+    }
+
+    /// The whole answer as a message that says nothing of the connection.
+    pub fn message(&self, with_body: bool) -> Vec<u8> {
+        self.write(with_body, None)
+    }
+
+    fn write(&self, with_body: bool, connection: Option<&[u8]>) -> Vec<u8> {
+        let (row, status) = (self.kind.row(), self.status());
         let body = serde_json::json!({
             "type": "about:blank",
-            "title": row.title,
-            "status": row.status,
+            "title": reason(status),
+            "status": status,
             "detail": self.detail,
             "error": row.slug,
         })
         .to_string();
-        let mut text = String::with_capacity(512);
-        // Writing to a String cannot fail.
-        let _ = write!(
-            text,
-            "HTTP/1.1 {} {}\r\nContent-Type: application/problem+json\r\nContent-Length: {}\r\nDate: {}\r\nCache-Control: no-store\r\n\
-             x-egret-generated: true\r\nx-egret-error: {}\r\nProxy-Status: egret; error={}\r\n",
-            row.status,
-            row.title,
-            body.len(),
-            crate::exchange::date::now(),
-            row.slug,
-            row.proxy_error,
-        );
-        if row.status == 503 {
-            text.push_str("Retry-After: 1\r\n");
+        let mut message = Vec::with_capacity(512 + body.len());
+        start(&mut message, status);
+        field(&mut message, "Content-Type", b"application/problem+json");
+        field(&mut message, "Cache-Control", b"no-store");
+        field(&mut message, "x-egret-error", row.slug.as_bytes());
+        field(&mut message, "Proxy-Status", format!("egret; error={}", row.proxy_error).as_bytes());
+        let asked = self.more.as_ref().and_then(|more| more.retry_after_s);
+        if let Some(seconds) = asked.or(matches!(status, 429 | 503).then_some(1)) {
+            field(&mut message, "Retry-After", seconds.to_string().as_bytes());
         }
-        if row.status == 405 {
-            text.push_str("Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n");
+        if status == 405 {
+            field(&mut message, "Allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
         }
-        text.push_str(if persistent {
-            "Connection: keep-alive\r\n\r\n"
-        } else {
-            "Connection: close\r\n\r\n"
-        });
-        if with_body {
-            text.push_str(&body);
+        for (name, value) in self.more.iter().flat_map(|more| &more.fields) {
+            field(&mut message, name, value);
         }
-        text.into_bytes()
+        field(&mut message, "Content-Length", body.len().to_string().as_bytes());
+        if let Some(option) = connection {
+            field(&mut message, "Connection", option);
+        }
+        finish(&mut message, body.as_bytes(), with_body);
+        message
+    }
+}
+
+/// A response that a flow's config spells out, as a message that says nothing of the connection.
+pub(crate) fn fixed(fixed: &Fixed, with_body: bool) -> Vec<u8> {
+    let mut message = Vec::with_capacity(512 + fixed.body.len());
+    start(&mut message, fixed.status);
+    for (name, value) in &fixed.fields {
+        field(&mut message, name, value);
+    }
+    // These never have a body, and say nothing of its length (RFC 9110 §8.6).
+    let bodiless = matches!(fixed.status, 204 | 304);
+    if !bodiless {
+        field(&mut message, "Content-Length", fixed.body.len().to_string().as_bytes());
+    }
+    finish(&mut message, &fixed.body, with_body && !bodiless);
+    message
+}
+
+fn start(message: &mut Vec<u8>, status: u16) {
+    message.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", reason(status)).as_bytes());
+    field(message, "Date", crate::exchange::date::now().as_bytes());
+    field(message, "x-egret-generated", b"true");
+}
+
+fn field(message: &mut Vec<u8>, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        message.extend_from_slice(part);
+    }
+}
+
+/// The end of the head, and the body.
+fn finish(message: &mut Vec<u8>, body: &[u8], with_body: bool) {
+    message.extend_from_slice(b"\r\n");
+    if with_body {
+        message.extend_from_slice(body);
+    }
+}
+
+impl From<Reason> for ErrorKind {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::QuotaExceeded => Self::QuotaExceeded,
+            Reason::TooManyInFlight => Self::TooManyInFlight,
+            Reason::QueueFull => Self::QueueFull,
+            Reason::QueueTimeout => Self::QueueTimeout,
+            Reason::ProviderThrottled => Self::ProviderThrottled,
+            Reason::CircuitOpen => Self::CircuitOpen,
+            Reason::RemedyFailed => Self::RemedyFailed,
+        }
     }
 }
 

@@ -1,8 +1,11 @@
 //! What is changed in a message on its way: no more than RFC 9110 asks of an intermediary.
 
-use egret_http1::{Edits, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
+use egret_flow::Draft;
+use egret_flow::message::Changes;
+use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
 
 use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::guide::Guide;
 use crate::exchange::route::{Forward, RoutingFields};
 
 /// How this instance appears in `Via` (RFC 9110 §7.6.3). A request that carries its name has come round in a loop.
@@ -75,6 +78,7 @@ pub(crate) fn edit_request(
     bytes: &[u8],
     forward: &Forward,
     via: &Via,
+    draft: Option<&Draft>,
     edits: &mut Edits,
 ) {
     edits.clear();
@@ -103,8 +107,9 @@ pub(crate) fn edit_request(
     if !has_host {
         edits.insert("Host", &plan.host_field);
     }
-    if forward.new_target || request.version == Version::Http10 {
-        let path = forward.target.of(bytes);
+    let drafted = draft.and_then(|draft| draft.target.as_deref());
+    if forward.new_target || request.version == Version::Http10 || drafted.is_some() {
+        let path = drafted.unwrap_or_else(|| forward.target.of(bytes));
         // `OPTIONS http://host` asks about the server as a whole (RFC 9112 §3.2.4).
         let is_whole = request.method == Method::Options && path.is_empty() && !forward.path_prefix;
         let path = if is_whole { b"*" } else { path };
@@ -120,6 +125,26 @@ pub(crate) fn edit_request(
         edits.insert("Connection", b"TE");
     }
     edits.insert_lines(via.line(request.version));
+    if let Some(draft) = draft {
+        edit_fields(&request.fields, bytes, &draft.request, edits);
+    }
+}
+
+/// Applies what remedies have changed. What frames a message, or says where it goes, they cannot change.
+fn edit_fields(fields: &[Field], bytes: &[u8], changes: &Changes, edits: &mut Edits) {
+    if changes.is_empty() {
+        return;
+    }
+    for (index, field) in fields.iter().enumerate() {
+        if changes.removes(field.name.of(bytes)) {
+            edits.remove(index);
+        }
+    }
+    for (name, value) in changes.added() {
+        if let Ok(name) = std::str::from_utf8(name) {
+            edits.insert(name, value);
+        }
+    }
 }
 
 /// What becomes of the client's connection with this response.
@@ -149,6 +174,7 @@ pub(crate) fn edit_response(
     bytes: &[u8],
     reply: Reply,
     via: &Via,
+    guide: Option<&Guide>,
     edits: &mut Edits,
 ) {
     edits.clear();
@@ -185,13 +211,39 @@ pub(crate) fn edit_response(
         edits.insert("Connection", b"keep-alive");
     }
     edits.insert_lines(via.line(response.version));
+    if let Some(guide) = guide {
+        edit_guided(response, bytes, guide, edits);
+    }
 }
 
-/// Fields that mark an answer of the gateway itself; a provider may not forge them.
+/// What remedies have changed in a response, and what they have decided, if the client asks.
+fn edit_guided(response: &ResponseHead, bytes: &[u8], guide: &Guide, edits: &mut Edits) {
+    edit_fields(&response.fields, bytes, &guide.draft.response, edits);
+    if let Some(trace) = guide.trace() {
+        edits.insert("x-egret-trace", trace.as_bytes());
+    }
+}
+
+/// The changes to an answer of the gateway's own that has gone through remedies like a response.
+pub(crate) fn edit_generated(
+    response: &ResponseHead,
+    bytes: &[u8],
+    reply: Reply,
+    guide: Option<&Guide>,
+    edits: &mut Edits,
+) {
+    edits.clear();
+    edits.insert("Connection", if reply.persistent { b"keep-alive" } else { b"close" });
+    if let Some(guide) = guide {
+        edit_guided(response, bytes, guide, edits);
+    }
+}
+
+/// Fields that say what the gateway itself has done; a provider may not forge them.
 fn is_own_field(name: &[u8]) -> bool {
     match name.len() {
         17 => name.eq_ignore_ascii_case(b"x-egret-generated"),
-        13 => name.eq_ignore_ascii_case(b"x-egret-error"),
+        13 => name.eq_ignore_ascii_case(b"x-egret-error") || name.eq_ignore_ascii_case(b"x-egret-trace"),
         _ => false,
     }
 }

@@ -64,6 +64,9 @@ impl RoutingFields {
             return false;
         }
         let name = field.name.of(bytes);
+        if is_for_flows(name) {
+            return true;
+        }
         // The length tells nearly all other fields apart without looking at them.
         let (slot, rank) = match name.len() {
             12 if name.eq_ignore_ascii_case(b"x-egret-host") => (&mut self.host, Rank::Egret),
@@ -80,6 +83,16 @@ impl RoutingFields {
             *slot = Some((rank, field.value));
         }
         true
+    }
+}
+
+/// Whether a field speaks to the gateway's flows: who calls, and that decisions are to be told.
+fn is_for_flows(name: &[u8]) -> bool {
+    match name.len() {
+        13 => name.eq_ignore_ascii_case(b"x-egret-trace"),
+        16 => name.eq_ignore_ascii_case(b"x-egret-consumer"),
+        20 => name.eq_ignore_ascii_case(b"x-lunar-consumer-tag"),
+        _ => false,
     }
 }
 

@@ -1,0 +1,222 @@
+//! The course of one exchange through the remedies of its flows: inwards with the request, outwards with the response.
+
+use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Poll};
+
+use egret_store::Timestamp;
+use tracing::{debug, error};
+
+use crate::answer::{Answer, Reason, Refused};
+use crate::exchange::Exchange;
+use crate::plan::{Flows, Slot};
+use crate::remedies::AnyHeld;
+use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Step};
+use crate::router::{Match, Matches};
+use crate::tally::Decision;
+
+/// The longest trace that an exchange can ask for, in bytes.
+const TRACE_BYTES_MAX: usize = 1024;
+
+/// Where a request goes when its remedies are through with it.
+#[derive(Debug)]
+pub enum Onward {
+    /// To the provider, as the draft has it.
+    Call,
+    /// Nowhere: a remedy has answered. The answer goes back through [`Course::response`].
+    Answer(Box<Answer>),
+}
+
+/// Where a response goes when remedies are through with it.
+#[derive(Debug)]
+pub enum Backward {
+    /// To the client.
+    Pass,
+    /// Nowhere: from this time on, the request goes through [`Course::poll_request`] again.
+    Repeat(Timestamp),
+    /// Nowhere: this takes its place, and goes back through [`Course::response`].
+    Answer(Box<Answer>),
+}
+
+/// The course of one exchange. Kept and used again, so that nothing is allocated.
+#[derive(Debug, Default)]
+pub struct Course {
+    /// The remedies by their number in the plan, each with the match of its flow, outermost first.
+    chain: Vec<(usize, Match)>,
+    /// What those entered keep, in the same order.
+    held: Vec<AnyHeld>,
+    /// How far in the exchange is: on its way in the next remedy to see the request, on its way out one beyond the next to see the
+    /// response.
+    depth: usize,
+    /// Since when the next remedy has been waiting.
+    waiting_since: Option<Timestamp>,
+    needs: Needs,
+    /// What was decided so far, if the client asks for it.
+    trace: Option<String>,
+}
+
+impl Course {
+    /// Starts the course through the flows that have been found. Says whether there is any remedy on it. `traced` is whether the
+    /// client asks what is decided.
+    pub fn start(&mut self, flows: &Flows, matches: &Matches, traced: bool) -> bool {
+        self.chain.clear();
+        self.held.clear();
+        self.depth = 0;
+        self.waiting_since = None;
+        self.chain.extend(
+            matches.iter().flat_map(|found| flows.slots_of(found.flow()).map(move |slot| (slot, found))),
+        );
+        self.needs =
+            self.chain.iter().fold(Needs::default(), |needs, (slot, _)| needs.and(flows.slots[*slot].needs));
+        self.trace = traced.then(String::new);
+        !self.chain.is_empty()
+    }
+
+    /// What its remedies need together.
+    pub fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    /// What has been decided so far, for the field `x-egret-trace`, if the client has asked for it.
+    pub fn trace(&self) -> Option<&str> {
+        self.trace.as_deref()
+    }
+
+    /// Goes on inwards as far as possible.
+    pub fn poll_request(
+        &mut self,
+        flows: &Flows,
+        exchange: &mut Exchange<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Onward> {
+        while let Some((number, found)) = self.chain.get(self.depth) {
+            let slot = &flows.slots[*number];
+            exchange.params.found = Some(*found);
+            if self.held.len() == self.depth {
+                self.held.push(slot.remedy.held());
+            }
+            let held = &mut self.held[self.depth];
+            let mark = (slot.mode == Mode::Report).then(|| exchange.draft.mark());
+            let decided = guarded(slot, || slot.remedy.request(exchange, held, cx));
+            let step = match (decided, slot.mode) {
+                (Ok(Poll::Pending), Mode::Enforce) => {
+                    self.waiting_since.get_or_insert(exchange.now);
+                    return Poll::Pending;
+                }
+                (Ok(Poll::Pending), Mode::Report) => {
+                    // Gives back what it would wait for.
+                    *held = slot.remedy.held();
+                    self.note(slot, exchange, Decision::Wait);
+                    Step::Next
+                }
+                (Ok(Poll::Ready(step)), _) => step,
+                (Err(fault), _) => Step::Fail(fault),
+            };
+            if let Some(mark) = mark {
+                exchange.draft.back_to(mark);
+            }
+            if let Some(since) = self.waiting_since.take() {
+                slot.tally.waited(exchange.worker, exchange.now.since(since));
+                self.note(slot, exchange, Decision::Wait);
+            }
+            let (decision, answer) = match step {
+                Step::Next => (Decision::Next, None),
+                Step::Answer(answer) => (Decision::Answer, Some(answer)),
+                Step::Fail(fault) => (Decision::Fail, slot.refusal(&fault)),
+            };
+            self.note(slot, exchange, decision);
+            if let (Some(answer), Mode::Enforce) = (answer, slot.mode) {
+                self.held.truncate(self.depth);
+                return Poll::Ready(Onward::Answer(answer));
+            }
+            self.depth += 1;
+        }
+        Poll::Ready(Onward::Call)
+    }
+
+    /// Takes a response, or a failure, outwards as far as possible.
+    pub fn response(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) -> Backward {
+        while let Some(outer) = self.depth.checked_sub(1) {
+            self.depth = outer;
+            let (number, found) = self.chain[outer];
+            let slot = &flows.slots[number];
+            exchange.params.found = Some(found);
+            let held = &mut self.held[outer];
+            let mark = (slot.mode == Mode::Report).then(|| exchange.draft.mark());
+            let decided = guarded(slot, || slot.remedy.response(exchange, held));
+            if let Some(mark) = mark {
+                exchange.draft.back_to(mark);
+            }
+            let reaction = decided.unwrap_or_else(Reaction::Fail);
+            let (decision, backward) = match reaction {
+                Reaction::Pass => continue,
+                Reaction::Repeat(at) => (Decision::Repeat, Some(Backward::Repeat(at))),
+                Reaction::Answer(answer) => (Decision::Answer, Some(Backward::Answer(answer))),
+                Reaction::Fail(fault) => (Decision::Fail, slot.refusal(&fault).map(Backward::Answer)),
+            };
+            self.note(slot, exchange, decision);
+            if let (Some(backward), Mode::Enforce) = (backward, slot.mode) {
+                self.end_from(outer + 1, flows, exchange);
+                // A repeated call does not pass this remedy's request side again.
+                self.depth = outer + usize::from(matches!(backward, Backward::Repeat(_)));
+                return backward;
+            }
+        }
+        Backward::Pass
+    }
+
+    /// The exchange is over.
+    pub fn end(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) {
+        self.end_from(0, flows, exchange);
+        self.chain.clear();
+    }
+
+    /// Ends the exchange for the remedies from that depth on inwards.
+    fn end_from(&mut self, depth: usize, flows: &Flows, exchange: &mut Exchange<'_>) {
+        while self.held.len() > depth
+            && let Some(mut held) = self.held.pop()
+        {
+            let (number, found) = self.chain[self.held.len()];
+            let slot = &flows.slots[number];
+            exchange.params.found = Some(found);
+            if let Err(fault) | Ok(Err(fault)) = guarded(slot, || slot.remedy.end(exchange, &mut held)) {
+                // What it would refuse has been answered already.
+                slot.refusal(&fault);
+                self.note(slot, exchange, Decision::Fail);
+            }
+        }
+    }
+
+    fn note(&mut self, slot: &Slot, exchange: &Exchange<'_>, decision: Decision) {
+        slot.tally.count(exchange.worker, decision);
+        let Some(trace) = &mut self.trace else { return };
+        if trace.len() < TRACE_BYTES_MAX {
+            let separator = if trace.is_empty() { "" } else { ", " };
+            let report = if slot.mode == Mode::Report { ";report" } else { "" };
+            // Writing to a String cannot fail.
+            let _ = write!(trace, "{separator}{}={}{report}", slot.label, decision.word());
+        }
+    }
+}
+
+/// Does what a remedy does. A panic is a bug, which must not take the exchange down.
+fn guarded<T>(slot: &Slot, act: impl FnOnce() -> T) -> Result<T, Fault> {
+    catch_unwind(AssertUnwindSafe(act)).map_err(|_| {
+        error!(remedy = slot.label, "a remedy has panicked: this is a bug of Egret");
+        Fault("it has panicked".into())
+    })
+}
+
+impl Slot {
+    /// The answer that a failure means to the exchange, if it may not go on.
+    fn refusal(&self, fault: &Fault) -> Option<Box<Answer>> {
+        debug!(remedy = self.label, fault = %fault.0, "a remedy cannot decide");
+        (self.on_error == OnError::Closed).then(|| {
+            let detail = format!(
+                "the remedy {} cannot decide, and is set to refuse then (`on_error`): {}",
+                self.label, fault.0
+            );
+            Box::new(Answer::Refused(Refused::new(Reason::RemedyFailed, detail)))
+        })
+    }
+}

@@ -1,0 +1,217 @@
+//! Drawing from a quota for an exchange: which groups it belongs to, what it costs, and what its response says of both.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::task::Waker;
+
+use egret_store::Timestamp;
+use smallvec::SmallVec;
+
+use crate::answer::{Reason, Refused};
+use crate::exchange::{Exchange, Outcome};
+use crate::expression::Expression;
+use crate::message::Request;
+use crate::quota::{Grant, GroupBy, Quota, Refusal, StoreKind, Why};
+use crate::remedy::{Fault, Needs, Site};
+
+/// The largest response body that a cost is read from.
+const COST_BODY_BYTES_MAX: usize = 256 * 1024;
+
+/// A quota that a remedy draws from.
+#[derive(Debug, Clone)]
+pub(crate) struct Draw {
+    quota: Arc<Quota>,
+}
+
+/// Whom a call counts for, and how much.
+pub(crate) struct Claim<'a> {
+    /// The call's group in the quota and in each above it.
+    names: SmallVec<[Cow<'a, [u8]>; 3]>,
+    /// Units.
+    pub cost: u64,
+}
+
+impl Draw {
+    /// From the quota `name`, which `key` of the remedy's config holds; a problem where there is none of that name.
+    pub fn named(name: &str, key: &str, site: &mut Site<'_>) -> Option<Self> {
+        if let Some(quota) = site.quotas.get(name) {
+            return Some(Self { quota: Arc::clone(quota) });
+        }
+        if !site.is_wrong_quota(name) {
+            site.dangling(key, name, "quota");
+        }
+        None
+    }
+
+    /// From `quota`.
+    pub fn of(quota: Arc<Quota>) -> Self {
+        Self { quota }
+    }
+
+    /// `stripe-live: 100 per 1s`
+    pub fn describe(&self) -> String {
+        let config = self.quota.config();
+        match config.window {
+            Some(window) => format!("{} per {window} (quota {})", config.limit, self.quota.name()),
+            None => format!("{} (quota {})", config.limit, self.quota.name()),
+        }
+    }
+
+    /// What it has to see of messages.
+    pub fn needs(&self) -> Needs {
+        let expressions = || self.quota.lineage().map(Quota::expressions);
+        let request = expressions().any(|all| {
+            all.group.as_ref().is_some_and(Expression::needs_request_body)
+                || all.request_cost.as_ref().is_some_and(Expression::needs_request_body)
+        });
+        let response =
+            expressions().filter_map(|all| all.response_cost.as_ref()).any(Expression::needs_response_body);
+        Needs {
+            request_body: if request { COST_BODY_BYTES_MAX } else { 0 },
+            response_tail: if response { COST_BODY_BYTES_MAX } else { 0 },
+            ..Needs::default()
+        }
+    }
+
+    /// Whom `exchange` counts for, and how much.
+    pub fn claim<'a>(
+        &self,
+        exchange: &'a Exchange<'_>,
+        request: &'a Request<'a>,
+    ) -> Result<Claim<'a>, Fault> {
+        let mut names = SmallVec::new();
+        for quota in self.quota.lineage() {
+            names.push(group(quota, exchange, request)?);
+        }
+        let cost = match &self.quota.expressions().request_cost {
+            Some(cost) => exchange.evaluate(cost)?,
+            None => 1,
+        };
+        Ok(Claim { names, cost })
+    }
+
+    /// Takes what is claimed, or nothing.
+    pub fn take(&self, now: Timestamp, claim: &Claim<'_>) -> Result<Grant, Refusal> {
+        self.quota.take(now, &claim.names(), claim.cost)
+    }
+
+    /// When the claim could be met if `ahead` units were taken before it; none where that cannot be told.
+    pub fn when(&self, now: Timestamp, claim: &Claim<'_>, ahead: u64) -> Option<Timestamp> {
+        self.quota.when(now, &claim.names(), claim.cost, ahead)
+    }
+
+    /// Has `waker` woken when units come free other than by time.
+    pub fn watch(&self, now: Timestamp, claim: &Claim<'_>, waker: &Waker) {
+        self.quota.watch(now, &claim.names(), waker);
+    }
+
+    /// The same where only units that are on their way from a store can be waited for.
+    pub fn watch_if_stored(&self, now: Timestamp, claim: &Claim<'_>, waker: &Waker) {
+        if self.quota.lineage().any(|quota| quota.config().store != StoreKind::Memory) {
+            self.watch(now, claim, waker);
+        }
+    }
+
+    /// A response, or a failure, is there for what `grant` was taken for.
+    pub fn answered(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
+        match &exchange.outcome {
+            Outcome::Failure(failure) if !failure.sent => {
+                if let Some(grant) = grant.take() {
+                    grant.cancel(exchange.now);
+                }
+            }
+            Outcome::None | Outcome::Failure(_) => {}
+            Outcome::Response(_) => {
+                let (Some(grant), Some(response)) = (grant, exchange.response()) else { return Ok(()) };
+                grant.answered(exchange.now);
+                grant.learn(exchange.now, &self.quota, response.status, &response.fields.iter());
+                if self.needs().response_tail == 0 {
+                    return self.settle(grant, exchange);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The response is through.
+    pub fn end(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
+        match grant {
+            Some(grant) if self.needs().response_tail > 0 && exchange.response().is_some() => {
+                self.settle(grant, exchange)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn settle(&self, grant: &mut Grant, exchange: &Exchange<'_>) -> Result<(), Fault> {
+        if let Some(cost) = &self.quota.expressions().response_cost {
+            grant.settle(exchange.now, exchange.evaluate(cost)?);
+        }
+        Ok(())
+    }
+
+    /// How the quota stands, for whoever is refused or wants to know (`RateLimit` of draft-ietf-httpapi-ratelimit-headers).
+    pub fn fields(&self, now: Timestamp, claim: &Claim<'_>) -> Vec<(Cow<'static, str>, Vec<u8>)> {
+        let Some(standing) = self.quota.standing(now, &claim.names()) else { return Vec::new() };
+        // A part of a second is a second: nobody is to come too early.
+        let reset_s = standing.reset.since(now).as_millis().div_ceil(1_000);
+        let name = &standing.quota;
+        let window =
+            standing.window.map_or_else(String::new, |window| format!(";w={}", window.as_secs().max(1)));
+        vec![
+            ("RateLimit-Policy".into(), format!("\"{name}\";q={}{window}", standing.limit).into_bytes()),
+            ("RateLimit".into(), format!("\"{name}\";r={};t={reset_s}", standing.remaining).into_bytes()),
+        ]
+    }
+
+    /// The answer to a call that is refused.
+    pub fn refused(&self, reason: Reason, refusal: &Refusal, now: Timestamp, claim: &Claim<'_>) -> Refused {
+        let detail = match refusal.why {
+            Why::Exhausted | Why::Fetching | Why::StoreDown => {
+                format!("{refusal}: try again when `Retry-After` says")
+            }
+            Why::ShareBlocked | Why::CostAboveLimit => refusal.to_string(),
+        };
+        Refused {
+            retry_at: refusal.retry_at,
+            fields: self.fields(now, claim),
+            ..Refused::new(reason, detail)
+        }
+    }
+}
+
+impl Claim<'_> {
+    fn names(&self) -> SmallVec<[&[u8]; 3]> {
+        self.names.iter().map(AsRef::as_ref).collect()
+    }
+
+    /// One name for all groups together.
+    pub fn key(&self) -> Box<[u8]> {
+        let mut key = Vec::new();
+        for name in &self.names {
+            key.extend_from_slice(&name.len().to_le_bytes());
+            key.extend_from_slice(name);
+        }
+        key.into()
+    }
+}
+
+/// The group that an exchange belongs to in one quota; empty where it has none.
+fn group<'a>(
+    quota: &Quota,
+    exchange: &'a Exchange<'_>,
+    request: &'a Request<'a>,
+) -> Result<Cow<'a, [u8]>, Fault> {
+    let name = match &quota.config().group_by {
+        None | Some(GroupBy::Account) => None,
+        Some(GroupBy::Header(name)) => request.fields.get(name.as_bytes()),
+        Some(GroupBy::Consumer) => request.consumer,
+        Some(GroupBy::Param(name)) => exchange.params().get(name),
+        Some(GroupBy::Provider) => Some(request.provider.as_bytes()),
+        Some(GroupBy::Cel(_)) => {
+            let Some(expression) = &quota.expressions().group else { return Ok(Cow::Borrowed(b"")) };
+            return Ok(Cow::Owned(exchange.evaluate(expression)?.into_bytes()));
+        }
+    };
+    Ok(Cow::Borrowed(name.unwrap_or_default()))
+}

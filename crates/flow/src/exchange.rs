@@ -1,0 +1,294 @@
+//! An exchange as a remedy is given it: the messages to look at, and a draft to write changes into.
+
+use std::time::Duration;
+
+use egret_http1::{Method, RequestHead, ResponseHead};
+use egret_store::Timestamp;
+
+use crate::expression::{self, Expression, Inputs};
+use crate::message::{Changes, Fields, Request, Response};
+use crate::plan::Flows;
+use crate::random::Random;
+use crate::remedy::Fault;
+use crate::router::{Match, Matches, Parameters};
+
+/// Where a request goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Destination<'a> {
+    /// The provider's name in the config; `-` where the request goes to a host that the config does not name.
+    pub provider: &'a str,
+    /// Whether it goes over TLS.
+    pub tls: bool,
+    /// The host, in lower case, without a port.
+    pub host: &'a str,
+    /// The port.
+    pub port: u16,
+}
+
+impl Destination<'_> {
+    /// Of a request that goes to nobody.
+    pub const NOWHERE: Self = Self { provider: "-", tls: false, host: "", port: 0 };
+}
+
+/// A message as it was received: its head and the bytes that the head's offsets lead into.
+#[derive(Debug)]
+pub struct Received<'a, Head> {
+    /// The head.
+    pub head: &'a Head,
+    /// The bytes it was parsed from.
+    pub bytes: &'a [u8],
+    /// The whole body without framing, where it is here and a flow asks for it.
+    pub body: Option<&'a [u8]>,
+}
+
+/// How the last call to a provider ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Outcome<'a> {
+    /// No call has been made yet.
+    #[default]
+    None,
+    /// With the head of a final response; or a remedy further in has answered in the provider's place.
+    Response(&'a Received<'a, ResponseHead>),
+    /// Without a response.
+    Failure(CallFailure),
+}
+
+/// Why a call brought no response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallFailure {
+    /// What kind of failure.
+    pub kind: FailureKind,
+    /// The name of the error as `x-egret-error` would have it.
+    pub slug: &'static str,
+    /// Whether the provider may have seen any of the request.
+    pub sent: bool,
+}
+
+/// Kinds of failures, as remedies tell them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// No connection: the name does not resolve, nobody listens, TLS fails.
+    Connect,
+    /// Something took longer than its limit.
+    Timeout,
+    /// The connection ended before a response was there.
+    Reset,
+    /// What came back is no response that could be passed on.
+    BadResponse,
+    /// The gateway itself refuses: egress policy, a full pool. Trying again changes nothing.
+    Refused,
+}
+
+/// What remedies have made of an exchange so far. Kept and cleared between exchanges, so that nothing is allocated.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// Changes to the fields of the request.
+    pub request: Changes,
+    /// Changes to the fields of the response.
+    pub response: Changes,
+    /// The path and query that are called instead of those received; relative to the provider's URL, in origin-form.
+    pub target: Option<Vec<u8>>,
+    /// How the next call is made.
+    pub call: Call,
+    /// Calls made so far.
+    pub calls: u32,
+    /// Random numbers for this exchange; seeded by whoever makes the draft.
+    pub random: Random,
+    /// When whoever waits wants to be asked again.
+    wake_at: Option<Timestamp>,
+}
+
+/// How a call is made, where remedies want it other than the provider's config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Call {
+    /// The provider that is called instead, by its number in the config.
+    pub provider: Option<usize>,
+    /// How long to wait for the head of the response.
+    pub first_byte: Option<Duration>,
+    /// How long the exchange may take as a whole, every call counted.
+    pub total: Option<Duration>,
+    /// After how long without a response a second call is made beside the first.
+    pub hedge: Option<Duration>,
+}
+
+/// How a draft stood at one moment.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    request: usize,
+    response: usize,
+    call: Call,
+    target: Option<Vec<u8>>,
+}
+
+impl Draft {
+    /// How it stands, for [`back_to`](Self::back_to).
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            request: self.request.len(),
+            response: self.response.len(),
+            call: self.call,
+            target: self.target.clone(),
+        }
+    }
+
+    /// Takes back all that was drafted since `mark`.
+    pub(crate) fn back_to(&mut self, mark: Mark) {
+        self.request.truncate(mark.request);
+        self.response.truncate(mark.response);
+        self.call = mark.call;
+        self.target = mark.target;
+    }
+
+    /// Makes ready for another exchange.
+    pub fn clear(&mut self) {
+        self.request.clear();
+        self.response.clear();
+        self.target = None;
+        self.call = Call::default();
+        self.calls = 0;
+        self.wake_at = None;
+    }
+
+    /// When to ask again at the latest, whatever else happens. Forgotten by asking.
+    pub fn take_wake_at(&mut self) -> Option<Timestamp> {
+        self.wake_at.take()
+    }
+}
+
+/// What the path of a flow has captured of the path of a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Params<'a> {
+    all: Option<(&'a Flows, &'a Matches)>,
+    /// The match of the flow whose remedy is asked.
+    pub(crate) found: Option<Match>,
+}
+
+impl<'a> Params<'a> {
+    /// What is captured by any of the flows that have been found.
+    pub fn new(flows: &'a Flows, matches: &'a Matches) -> Self {
+        Self { all: Some((flows, matches)), found: None }
+    }
+
+    /// What the path of the flow whose remedy is asked has captured.
+    fn captured(self) -> Parameters<'a> {
+        let found = self.all.zip(self.found);
+        found.map_or_else(Parameters::default, |((flows, matches), found)| {
+            flows.router.parameters(found, matches)
+        })
+    }
+}
+
+/// What a remedy is given: an exchange at one moment of its way.
+#[derive(Debug)]
+pub struct Exchange<'a> {
+    /// What time it is.
+    pub now: Timestamp,
+    /// The number of the worker whose exchange it is.
+    pub worker: usize,
+    /// Where the request goes.
+    pub destination: Destination<'a>,
+    /// The request as received.
+    pub received: Received<'a, RequestHead>,
+    /// The path and query as received, relative to the provider's URL.
+    pub target: &'a [u8],
+    /// What the path of the flow in question has captured.
+    pub params: Params<'a>,
+    /// Whether all of the request is still here, so that it can be sent again.
+    pub repeatable: bool,
+    /// How the last call ended.
+    pub outcome: Outcome<'a>,
+    /// What remedies have made of it so far.
+    pub draft: &'a mut Draft,
+}
+
+impl<'a> Exchange<'a> {
+    /// A request that has been received, before anything is known of flows.
+    pub fn new(
+        now: Timestamp,
+        destination: Destination<'a>,
+        received: Received<'a, RequestHead>,
+        target: &'a [u8],
+        draft: &'a mut Draft,
+    ) -> Self {
+        let params = Params::default();
+        Self {
+            now,
+            worker: 0,
+            destination,
+            received,
+            target,
+            params,
+            repeatable: false,
+            outcome: Outcome::None,
+            draft,
+        }
+    }
+
+    /// The request as the remedies so far have left it.
+    pub fn request(&self) -> Request<'_> {
+        let Received { head, bytes, body } = &self.received;
+        let (path, query) = split_target(self.draft.target.as_deref().unwrap_or(self.target));
+        let fields = Fields::new(&head.fields, bytes, &self.draft.request);
+        Request {
+            provider: self.destination.provider,
+            tls: self.destination.tls,
+            host: self.destination.host,
+            port: self.destination.port,
+            method: head.method_text.of(bytes),
+            path,
+            query,
+            fields,
+            consumer: fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag")),
+            body: *body,
+        }
+    }
+
+    /// What the flow's path has captured.
+    pub fn params(&self) -> Parameters<'a> {
+        self.params.captured()
+    }
+
+    /// The request's method.
+    pub fn method(&self) -> Method {
+        self.received.head.method
+    }
+
+    /// The response as the remedies so far have left it, if there is one.
+    pub fn response(&self) -> Option<Response<'_>> {
+        let Outcome::Response(received) = self.outcome else { return None };
+        let fields = Fields::new(&received.head.fields, received.bytes, &self.draft.response);
+        Some(Response { status: received.head.status, fields, body: received.body })
+    }
+
+    /// The time before which the provider wants no further call (RFC 9110 §10.2.3).
+    pub fn retry_after(&self) -> Option<Timestamp> {
+        crate::retry_after::read(self.response()?.fields.get(b"retry-after")?, self.now)
+    }
+
+    /// What `expression` comes to for this exchange.
+    pub fn evaluate<T: expression::Outcome>(&self, expression: &Expression<T>) -> Result<T, Fault> {
+        let (request, response) = (self.request(), self.response());
+        let inputs = Inputs {
+            request: &request,
+            response: response.as_ref(),
+            parameters: self.params(),
+            attempt: self.draft.calls.max(1),
+            now: self.now,
+        };
+        expression.evaluate(&inputs).map_err(|error| Fault(error.to_string().into()))
+    }
+
+    /// Asks to be asked again at `at`, or earlier if somebody else wants that.
+    pub fn wake_at(&mut self, at: Timestamp) {
+        self.draft.wake_at = Some(self.draft.wake_at.map_or(at, |other| other.min(at)));
+    }
+}
+
+/// Path and query of a target in origin-form.
+fn split_target(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let (path, query) = match memchr::memchr(b'?', target) {
+        Some(at) => (&target[..at], Some(&target[at + 1..])),
+        None => (target, None),
+    };
+    (if path.is_empty() { b"/" } else { path }, query)
+}

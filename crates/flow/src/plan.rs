@@ -1,0 +1,176 @@
+//! All flows of a config, compiled: found by the router, their remedies in one list.
+//!
+//! A reload compiles new ones beside those in force. What remedies keep from one exchange to the next, and what they have been counted
+//! with, is carried over where the config still has the same remedy.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use egret_config::Problem;
+use egret_store::Ledger;
+
+use crate::config::{FlowConfig, KnownProvider};
+use crate::matching::Question;
+use crate::quota::{QuotaConfigs, Quotas};
+use crate::remedies::{AnyRemedy, RemedyConfig};
+use crate::remedy::{Identity, KeptStates, Mode, Needs, OnError, Site};
+use crate::router::{Matches, Router};
+use crate::tally::{Tally, TallySnapshot};
+
+/// All flows of a config, compiled.
+#[derive(Debug, Default)]
+pub struct Flows {
+    pub(crate) router: Router,
+    /// The remedies of all flows, in their order.
+    pub(crate) slots: Vec<Slot>,
+    /// By the number of the flow: where its remedies start in `slots`, and, at the end, where those of the last one end.
+    starts: Vec<usize>,
+    /// What the remedies draw from.
+    pub quotas: Quotas,
+    kept: KeptStates,
+}
+
+/// A remedy in its place.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub remedy: AnyRemedy,
+    pub mode: Mode,
+    pub on_error: OnError,
+    pub needs: Needs,
+    /// `flow/remedy`, with a number where the flow has several of the kind.
+    pub label: Box<str>,
+    pub tally: Arc<Tally>,
+    identity: Identity,
+}
+
+/// What a remedy has decided so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemedyStats {
+    /// The flow's name.
+    pub flow: String,
+    /// The remedy's key in the config, with a number where the flow has several of the kind.
+    pub remedy: String,
+    /// Whether it acts on what it decides.
+    pub mode: Mode,
+    /// What it has decided.
+    pub tally: TallySnapshot,
+}
+
+impl Flows {
+    /// Compiles `config` for `workers` workers. What `before` has of it is kept. Refused with everything that is wrong.
+    pub fn compile(
+        config: &[FlowConfig],
+        quotas: &QuotaConfigs,
+        providers: &[KnownProvider<'_>],
+        ledger: Option<&Ledger>,
+        workers: usize,
+        before: Option<&Self>,
+    ) -> Result<Self, Vec<Problem>> {
+        let mut problems = crate::config::problems(config, providers);
+        let router = Router::compile(config).unwrap_or_default();
+        let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();
+        let quotas = Quotas::compile(quotas, before.map(|before| &before.quotas), ledger, &mut problems);
+        let mut compiled = Self { router, quotas, ..Self::default() };
+        for (number, flow) in config.iter().enumerate() {
+            compiled.starts.push(compiled.slots.len());
+            let mut ordinals = HashMap::new();
+            for (place, remedy) in flow.remedies.iter().enumerate() {
+                let path = format!("flows[{number}].remedies[{place}]");
+                let Some(key) = only_key(remedy, &path, &mut problems) else { continue };
+                let ordinal = ordinals.entry(key).and_modify(|count| *count += 1).or_insert(1);
+                let identity = Identity { flow: flow.name.clone(), remedy: key, ordinal: *ordinal };
+                let site = Site {
+                    providers: &names,
+                    quotas: &compiled.quotas,
+                    path: format!("{path}.{key}"),
+                    problems: &mut problems,
+                    identity,
+                    before: before.map(|before| &before.kept),
+                    kept: &mut compiled.kept,
+                };
+                compiled.slots.extend(Slot::compile(remedy, site, workers, before));
+            }
+        }
+        compiled.starts.push(compiled.slots.len());
+        if problems.is_empty() { Ok(compiled) } else { Err(problems) }
+    }
+
+    /// Whether there is no flow at all.
+    pub fn is_empty(&self) -> bool {
+        self.router.is_empty()
+    }
+
+    /// What its remedies do, for people: by flow, in order.
+    pub fn describe(&self, flow: usize) -> impl Iterator<Item = (&str, String)> {
+        self.slots_of(flow)
+            .map(|number| (self.slots[number].remedy_name(), self.slots[number].remedy.describe()))
+    }
+
+    /// What each remedy has decided so far.
+    pub fn stats(&self) -> impl Iterator<Item = RemedyStats> {
+        self.slots.iter().map(|slot| RemedyStats {
+            flow: slot.identity.flow.clone(),
+            remedy: slot.remedy_name().to_owned(),
+            mode: slot.mode,
+            tally: slot.tally.snapshot(),
+        })
+    }
+
+    /// Finds the flows for a request.
+    pub fn find(&self, question: Question<'_>, matches: &mut Matches) {
+        self.router.find(question, matches);
+    }
+
+    /// The numbers of the remedies of a flow.
+    pub(crate) fn slots_of(&self, flow: usize) -> std::ops::Range<usize> {
+        match self.starts.get(flow..flow + 2) {
+            Some([start, end]) => *start..*end,
+            _ => 0..0,
+        }
+    }
+
+    fn slot_before(&self, identity: &Identity) -> Option<&Slot> {
+        self.slots.iter().find(|slot| slot.identity == *identity)
+    }
+}
+
+impl Slot {
+    fn compile(
+        config: &RemedyConfig,
+        mut site: Site<'_>,
+        workers: usize,
+        before: Option<&Flows>,
+    ) -> Option<Self> {
+        let remedy = AnyRemedy::compile(config, &mut site)?;
+        let identity = site.identity;
+        let Identity { flow, remedy: key, ordinal } = &identity;
+        let label = if *ordinal == 1 { format!("{flow}/{key}") } else { format!("{flow}/{key}-{ordinal}") };
+        let before = before.and_then(|before| before.slot_before(&identity));
+        let tally = before.map_or_else(|| Arc::new(Tally::new(workers)), |before| Arc::clone(&before.tally));
+        let (mode, on_error, needs) = (config.mode, config.on_error, remedy.needs());
+        Some(Self { remedy, mode, on_error, needs, label: label.into(), tally, identity })
+    }
+
+    fn remedy_name(&self) -> &str {
+        &self.label[self.identity.flow.len() + 1..]
+    }
+}
+
+/// The one remedy's key that `config` has; a problem if there is none, or several.
+fn only_key(config: &RemedyConfig, path: &str, problems: &mut Vec<Problem>) -> Option<&'static str> {
+    match config.keys()[..] {
+        [key] => Some(key),
+        [] => {
+            let message = format!("a remedy is missing here: one of {}", RemedyConfig::KEYS.join(", "));
+            problems.push(Problem::new(path, message));
+            None
+        }
+        [first, second, ..] => {
+            let message = format!(
+                "`{first}` and `{second}` stand in one entry: give each an entry of its own, in the order wanted"
+            );
+            problems.push(Problem::new(path, message));
+            None
+        }
+    }
+}

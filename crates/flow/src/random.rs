@@ -1,0 +1,52 @@
+//! Random numbers for jitter and sampling: quick, seeded, not for secrets.
+
+/// A `SplitMix64` generator (Steele, Lea and Flood, 2014).
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence that belongs to `seed`.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number, any of 64 bits.
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// The next number from 0 up to and with `most`, all equally likely but for 64 bits' grain.
+    pub fn up_to(&mut self, most: u64) -> u64 {
+        let wide = u128::from(self.draw()) * (u128::from(most) + 1);
+        u64::try_from(wide >> 64).unwrap_or(most)
+    }
+}
+
+impl Default for Random {
+    /// Seeded by the standard library's own source of hash seeds.
+    fn default() -> Self {
+        use std::hash::{BuildHasher, Hasher};
+        Self::new(std::hash::RandomState::new().build_hasher().finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_within_their_bounds_and_spread_over_them() {
+        let mut random = Random::new(1);
+        let mut counts = [0_u32; 5];
+        for _ in 0..5_000 {
+            counts[usize::try_from(random.up_to(4)).unwrap()] += 1;
+        }
+        assert!(counts.iter().all(|count| (900..1_100).contains(count)), "{counts:?}");
+        assert_eq!(random.up_to(0), 0);
+        assert!((0..100).any(|_| random.up_to(u64::MAX) > u64::MAX / 2));
+    }
+}

@@ -1,0 +1,118 @@
+//! The remedies: a file each, and a line each in the registry below.
+
+use std::task::{Context, Poll};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::Exchange;
+use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Remedy, Site, Step};
+
+pub mod concurrency;
+pub mod fixed_response;
+pub mod limit;
+pub mod queue;
+pub mod retry;
+pub mod timeout;
+
+/// From one line for each remedy: its key in the config, and what is generic over all of them.
+macro_rules! registry {
+    ($($(#[$doc:meta])* $key:literal $field:ident: $module:ident::$Remedy:ident;)*) => {
+        /// One remedy of a flow: exactly one remedy's key with that remedy's config, and what goes for all remedies beside it.
+        #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct RemedyConfig {
+            $(
+                $(#[$doc])*
+                #[serde(rename = $key, skip_serializing_if = "Option::is_none")]
+                pub $field: Option<<$module::$Remedy as Remedy>::Config>,
+            )*
+            /// Whether it acts: `enforce`, or `report` to only decide and be counted.
+            pub mode: Mode,
+            /// What becomes of the exchange when the remedy itself fails: `open` lets it pass, `closed` refuses it.
+            pub on_error: OnError,
+        }
+
+        impl RemedyConfig {
+            /// The keys of all remedies.
+            pub const KEYS: &[&'static str] = &[$($key),*];
+
+            /// The keys of the remedies in this entry; a good one has one.
+            pub fn keys(&self) -> Vec<&'static str> {
+                let keys = [$(self.$field.is_some().then_some($key)),*];
+                keys.into_iter().flatten().collect()
+            }
+        }
+
+        /// Any remedy.
+        #[derive(Debug)]
+        pub(crate) enum AnyRemedy {
+            $($Remedy($module::$Remedy),)*
+        }
+
+        /// What any remedy keeps for an exchange.
+        #[derive(Debug)]
+        pub(crate) enum AnyHeld {
+            $($Remedy(<$module::$Remedy as Remedy>::Held),)*
+        }
+
+        impl AnyRemedy {
+            /// The remedy that `config` describes; none, and a problem noted, where that is wrong.
+            pub fn compile(config: &RemedyConfig, site: &mut Site<'_>) -> Option<Self> {
+                $(if let Some(config) = &config.$field {
+                    return $module::$Remedy::compile(config, site).map(Self::$Remedy);
+                })*
+                None
+            }
+
+            pub fn describe(&self) -> String {
+                match self { $(Self::$Remedy(remedy) => remedy.describe(),)* }
+            }
+
+            pub fn needs(&self) -> Needs {
+                match self { $(Self::$Remedy(remedy) => remedy.needs(),)* }
+            }
+
+            /// What it keeps before it has seen anything.
+            pub fn held(&self) -> AnyHeld {
+                match self { $(Self::$Remedy(_) => AnyHeld::$Remedy(Default::default()),)* }
+            }
+
+            pub fn request(&self, exchange: &mut Exchange<'_>, held: &mut AnyHeld, cx: &mut Context<'_>) -> Poll<Step> {
+                match (self, held) {
+                    $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.request(exchange, held, cx),)*
+                    _ => Poll::Ready(Step::Next),
+                }
+            }
+
+            pub fn response(&self, exchange: &mut Exchange<'_>, held: &mut AnyHeld) -> Reaction {
+                match (self, held) {
+                    $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.response(exchange, held),)*
+                    _ => Reaction::Pass,
+                }
+            }
+
+            pub fn end(&self, exchange: &mut Exchange<'_>, held: &mut AnyHeld) -> Result<(), Fault> {
+                match (self, held) {
+                    $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.end(exchange, held),)*
+                    _ => Ok(()),
+                }
+            }
+        }
+    };
+}
+
+registry! {
+    /// Lets so many exchanges be under way at once, each until the last byte of its response.
+    "concurrency" concurrency: concurrency::Concurrency;
+    /// Answers in the provider's place.
+    "fixed-response" fixed_response: fixed_response::FixedResponse;
+    /// Refuses what is above a quota, or lets it wait.
+    "limit" limit: limit::Limit;
+    /// Lets what is above a quota wait for its turn.
+    "queue" queue: queue::Queue;
+    /// Makes a failed call again.
+    "retry" retry: retry::Retry;
+    /// Limits how long the provider may take.
+    "timeout" timeout: timeout::Timeout;
+}

@@ -1,0 +1,96 @@
+//! `concurrency`: at most so many exchanges under way at once, each until the last byte of its response.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::answer::{Reason, Refused};
+use crate::draw::Draw;
+use crate::exchange::Exchange;
+use crate::quota::{Grant, GroupBy, QuotaConfig, QuotaKind, Quotas};
+use crate::remedy::{Needs, Remedy, Site, Step};
+
+/// At most so many exchanges are under way at once.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConcurrencyConfig {
+    /// Exchanges under way at once.
+    pub max: u64,
+    /// Counts by group, as a quota's `group_by` does: `header:NAME`, `consumer`, `param:NAME`, `provider` or `cel:EXPRESSION`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_by: Option<GroupBy>,
+    /// The status of a refusal, 400 to 599; 429 where nothing is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
+/// At most so many exchanges are under way at once.
+#[derive(Debug)]
+pub struct Concurrency {
+    draw: Draw,
+    status: Option<u16>,
+}
+
+impl Remedy for Concurrency {
+    type Config = ConcurrencyConfig;
+    /// The slot; free again when dropped.
+    type Held = Option<Grant>;
+
+    fn compile(config: &ConcurrencyConfig, site: &mut Site<'_>) -> Option<Self> {
+        site.check_refusal_status(config.status);
+        let name = format!("{}/concurrency", site.flow());
+        let quota = QuotaConfig {
+            limit: config.max,
+            kind: QuotaKind::Concurrency,
+            window: None,
+            group_by: config.group_by.clone(),
+            ..QuotaConfig::default()
+        };
+        let configs = BTreeMap::from([(name.clone(), quota)]);
+        let before: Option<Arc<Quotas>> = site.kept();
+        let mut problems = Vec::new();
+        let quotas = Quotas::compile(&configs, before.as_deref(), None, &mut problems);
+        for problem in problems {
+            let key = if problem.path.ends_with("group_by") { "group_by" } else { "max" };
+            site.problem(key, problem.message);
+        }
+        let quota = Arc::clone(quotas.get(&name)?);
+        site.keep_new(Arc::new(quotas));
+        Some(Self { draw: Draw::of(quota), status: config.status })
+    }
+
+    fn describe(&self) -> String {
+        format!("at most {} at once", self.draw.describe())
+    }
+
+    fn needs(&self) -> Needs {
+        self.draw.needs()
+    }
+
+    fn request(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut Option<Grant>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Step> {
+        let now = exchange.now;
+        let request = exchange.request();
+        let claim = match self.draw.claim(exchange, &request) {
+            Ok(claim) => claim,
+            Err(fault) => return Poll::Ready(Step::Fail(fault)),
+        };
+        Poll::Ready(match self.draw.take(now, &claim) {
+            Ok(grant) => {
+                *held = Some(grant);
+                Step::Next
+            }
+            Err(refusal) => {
+                let refused = self.draw.refused(Reason::TooManyInFlight, &refusal, now, &claim);
+                Refused { status: self.status, ..refused }.into()
+            }
+        })
+    }
+}

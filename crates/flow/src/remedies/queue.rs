@@ -1,0 +1,336 @@
+//! `queue`: lets exchanges wait for a quota, and tells those at once that would wait in vain.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use egret_config::Duration;
+use egret_store::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::answer::{Reason, Refused};
+use crate::draw::{Claim, Draw};
+use crate::exchange::Exchange;
+use crate::expression::{Expression, Scope};
+use crate::line::{Lines, Place};
+use crate::message::Request;
+use crate::quota::{Grant, Refusal, Why};
+use crate::remedy::{Fault, Needs, Reaction, Remedy, Site, Step};
+
+/// The most exchanges that one queue may hold.
+const SIZE_MAX: u32 = 100_000;
+/// The most classes of priority.
+const CLASSES_MAX: usize = 16;
+
+/// Exchanges above a quota wait for their turn.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueueConfig {
+    /// The quota that is waited for, a name under `quotas`.
+    pub quota: String,
+    /// Exchanges that may wait at once, of all groups together.
+    pub size: u32,
+    /// The longest wait. Whoever would have to wait longer is told at once.
+    pub max_wait: Duration,
+    /// Who goes first. Without it, whoever came first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<PriorityConfig>,
+    /// The status of a refusal, 400 to 599; 429 where nothing is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self {
+            quota: String::new(),
+            size: 1_000,
+            max_wait: Duration::from_secs(30),
+            priority: None,
+            status: None,
+        }
+    }
+}
+
+/// Who goes first in a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PriorityConfig {
+    /// What tells the class of an exchange: `header:NAME`, or `cel:EXPRESSION` for text.
+    pub by: String,
+    /// The classes, first the one that goes first. A class that is not listed goes last.
+    pub classes: Vec<String>,
+    /// How long an exchange has to have waited to go before newcomers of the next higher class, so that no class waits for ever.
+    pub ageing: Duration,
+}
+
+impl Default for PriorityConfig {
+    fn default() -> Self {
+        Self { by: String::new(), classes: Vec::new(), ageing: Duration::from_secs(5) }
+    }
+}
+
+/// Lets exchanges wait for a quota.
+#[derive(Debug)]
+pub struct Queue {
+    draw: Draw,
+    lines: Arc<Lines>,
+    priority: Option<Priority>,
+    size: usize,
+    max_wait: std::time::Duration,
+    status: Option<u16>,
+}
+
+#[derive(Debug)]
+struct Priority {
+    by: ClassBy,
+    classes: BTreeMap<Vec<u8>, u32>,
+    ageing: std::time::Duration,
+}
+
+#[derive(Debug)]
+enum ClassBy {
+    Header(String),
+    Cel(Expression<String>),
+}
+
+/// Where an exchange stands.
+#[derive(Debug, Default)]
+pub struct Ticket {
+    place: Option<Place>,
+    /// Until when it waits at the longest.
+    deadline: Timestamp,
+}
+
+/// What is held of one exchange.
+#[derive(Debug, Default)]
+pub struct Held {
+    grant: Option<Grant>,
+    ticket: Ticket,
+}
+
+impl Remedy for Queue {
+    type Config = QueueConfig;
+    type Held = Held;
+
+    fn compile(config: &QueueConfig, site: &mut Site<'_>) -> Option<Self> {
+        let before = site.problems.len();
+        site.check_refusal_status(config.status);
+        if !(1..=SIZE_MAX).contains(&config.size) {
+            site.problem("size", format!("from 1 to {SIZE_MAX}"));
+        }
+        if config.max_wait.is_zero() {
+            site.problem("max_wait", "with no time to wait this is a `limit`");
+        }
+        let priority = config.priority.as_ref().map(|priority| Priority::compile(priority, site));
+        let draw = Draw::named(&config.quota, "quota", site);
+        if site.problems.len() > before {
+            return None;
+        }
+        let lines = site.keep(|_| true, Lines::default);
+        Some(Self {
+            draw: draw?,
+            lines,
+            priority: priority.flatten(),
+            size: usize::try_from(config.size).unwrap_or(usize::MAX),
+            max_wait: config.max_wait.get(),
+            status: config.status,
+        })
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "at most {}; up to {} wait up to {:?} for their turn",
+            self.draw.describe(),
+            self.size,
+            self.max_wait
+        )
+    }
+
+    fn needs(&self) -> Needs {
+        self.draw.needs()
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+        self.wait(exchange, &mut held.ticket, &mut held.grant, cx)
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+        match self.draw.answered(&mut held.grant, exchange) {
+            Ok(()) => Reaction::Pass,
+            Err(fault) => Reaction::Fail(fault),
+        }
+    }
+
+    fn end(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
+        self.draw.end(&mut held.grant, exchange)
+    }
+}
+
+/// What comes of an attempt to get through.
+enum Attempt {
+    Through(Grant),
+    /// Not yet: ask again at this time, or when woken.
+    Wait(Option<Timestamp>),
+    Refuse(Refused),
+}
+
+impl Queue {
+    /// Lets an exchange through, into the line, on in the line, or out of it.
+    pub(crate) fn wait(
+        &self,
+        exchange: &mut Exchange<'_>,
+        ticket: &mut Ticket,
+        grant: &mut Option<Grant>,
+        cx: &Context<'_>,
+    ) -> Poll<Step> {
+        let attempt = {
+            let request = exchange.request();
+            match self.draw.claim(exchange, &request) {
+                Ok(claim) if ticket.place.is_none() => self.arrive(exchange, &request, &claim, ticket, cx),
+                Ok(claim) => Ok(self.ask(exchange.now, &claim, ticket, cx)),
+                Err(fault) => Err(fault),
+            }
+        };
+        match attempt {
+            Ok(Attempt::Through(granted)) => {
+                ticket.place = None;
+                *grant = Some(granted);
+                Poll::Ready(Step::Next)
+            }
+            Ok(Attempt::Wait(at)) => {
+                exchange.wake_at(at.map_or(ticket.deadline, |at| at.min(ticket.deadline)));
+                Poll::Pending
+            }
+            Ok(Attempt::Refuse(refused)) => {
+                ticket.place = None;
+                Poll::Ready(Refused { status: self.status, ..refused }.into())
+            }
+            Err(fault) => Poll::Ready(Step::Fail(fault)),
+        }
+    }
+
+    /// An exchange that does not wait yet: through at once where nobody waits and there is allowance, else into the line.
+    fn arrive(
+        &self,
+        exchange: &Exchange<'_>,
+        request: &Request<'_>,
+        claim: &Claim<'_>,
+        ticket: &mut Ticket,
+        cx: &Context<'_>,
+    ) -> Result<Attempt, Fault> {
+        let now = exchange.now;
+        if self.lines.is_empty() {
+            match self.draw.take(now, claim) {
+                Ok(grant) => return Ok(Attempt::Through(grant)),
+                Err(refusal) if is_hopeless(&refusal) => {
+                    return Ok(Attempt::Refuse(self.draw.refused(
+                        Reason::QuotaExceeded,
+                        &refusal,
+                        now,
+                        claim,
+                    )));
+                }
+                Err(_) => {}
+            }
+        }
+        let handicap = match &self.priority {
+            Some(priority) => priority.handicap(exchange, request)?,
+            None => std::time::Duration::ZERO,
+        };
+        let Some((place, before)) = self.lines.join(claim.key(), now, handicap, self.size, cx.waker()) else {
+            let detail = "as many exchanges wait for this quota as may: try again when `Retry-After` says";
+            let waiting = u64::try_from(self.lines.len()).unwrap_or(u64::MAX);
+            let retry_at = self.draw.when(now, claim, waiting.saturating_mul(claim.cost));
+            return Ok(Attempt::Refuse(Refused { retry_at, ..Refused::new(Reason::QueueFull, detail) }));
+        };
+        let turn = self.draw.when(now, claim, before.saturating_mul(claim.cost));
+        ticket.place = Some(place);
+        ticket.deadline = now + self.max_wait;
+        match turn.filter(|turn| *turn > ticket.deadline) {
+            Some(turn) => Ok(Attempt::Refuse(self.too_late(now, claim, Some(turn)))),
+            None => Ok(self.ask(now, claim, ticket, cx)),
+        }
+    }
+
+    /// An exchange that waits: through if it is in front and there is allowance.
+    fn ask(&self, now: Timestamp, claim: &Claim<'_>, ticket: &Ticket, cx: &Context<'_>) -> Attempt {
+        let is_first = ticket.place.as_ref().is_none_or(|place| place.is_first(cx.waker()));
+        if is_first {
+            // Before the attempt, so that nothing that comes free in between is missed.
+            self.draw.watch(now, claim, cx.waker());
+            match self.draw.take(now, claim) {
+                Ok(grant) => return Attempt::Through(grant),
+                Err(refusal) if is_hopeless(&refusal) => {
+                    return Attempt::Refuse(self.draw.refused(Reason::QuotaExceeded, &refusal, now, claim));
+                }
+                Err(refusal) if now < ticket.deadline => return Attempt::Wait(refusal.retry_at),
+                Err(_) => {}
+            }
+        }
+        if now < ticket.deadline {
+            return Attempt::Wait(None);
+        }
+        Attempt::Refuse(self.too_late(now, claim, self.draw.when(now, claim, 0)))
+    }
+
+    fn too_late(&self, now: Timestamp, claim: &Claim<'_>, retry_at: Option<Timestamp>) -> Refused {
+        let detail = format!(
+            "the quota does not let this exchange through within {:?} (`max_wait`): try again when `Retry-After` says",
+            self.max_wait
+        );
+        let fields = self.draw.fields(now, claim);
+        Refused { retry_at, fields, ..Refused::new(Reason::QueueTimeout, detail) }
+    }
+}
+
+/// Whether waiting changes nothing.
+fn is_hopeless(refusal: &Refusal) -> bool {
+    matches!(refusal.why, Why::ShareBlocked | Why::CostAboveLimit | Why::StoreDown)
+}
+
+impl Priority {
+    fn compile(config: &PriorityConfig, site: &mut Site<'_>) -> Option<Self> {
+        if config.classes.is_empty() || config.classes.len() > CLASSES_MAX {
+            site.problem("priority.classes", format!("from 1 to {CLASSES_MAX} classes"));
+        }
+        if config.ageing.is_zero() {
+            site.problem("priority.ageing", "with no time to wait all classes are alike");
+        }
+        let by = match config.by.split_once(':') {
+            Some(("header", name)) if egret_http1::is_token(name.as_bytes()) => {
+                Some(ClassBy::Header(name.to_owned()))
+            }
+            Some(("cel", source)) => {
+                let scope = Scope { has_response: false, parameters: &[] };
+                match Expression::compile(source.trim(), scope) {
+                    Ok(expression) => Some(ClassBy::Cel(expression)),
+                    Err(error) => {
+                        site.problems.push(error.at(site.path_of("priority.by")));
+                        None
+                    }
+                }
+            }
+            _ => {
+                site.problem("priority.by", "write `header:NAME` or `cel:EXPRESSION`");
+                None
+            }
+        };
+        let classes =
+            (0..).zip(&config.classes).map(|(class, name)| (name.clone().into_bytes(), class)).collect();
+        Some(Self { by: by?, classes, ageing: config.ageing.get() })
+    }
+
+    /// What the class of an exchange is worth: the time by which it stands behind one of the first class.
+    fn handicap(&self, exchange: &Exchange<'_>, request: &Request<'_>) -> Result<std::time::Duration, Fault> {
+        let last = u32::try_from(self.classes.len()).unwrap_or(u32::MAX);
+        let class = match &self.by {
+            ClassBy::Header(name) => {
+                request.fields.get(name.as_bytes()).and_then(|class| self.classes.get(class))
+            }
+            ClassBy::Cel(expression) => self.classes.get(exchange.evaluate(expression)?.as_bytes()),
+        };
+        Ok(self.ageing * class.copied().unwrap_or(last))
+    }
+}

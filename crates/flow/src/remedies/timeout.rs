@@ -1,0 +1,76 @@
+//! `timeout`: limits how long the provider may take, for the exchanges of one flow.
+
+use std::task::{Context, Poll};
+
+use egret_config::Duration;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::Exchange;
+use crate::remedy::{Remedy, Site, Step};
+
+/// How long the provider may take. A limit that is not set is that of the provider's config; of several flows the shortest counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TimeoutConfig {
+    /// From the end of the request to the head of the response. Each call of a repeated one has it anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<Duration>,
+    /// The whole exchange, from the first byte of the request to the last of the response, waits and repeated calls included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<Duration>,
+}
+
+/// Limits how long the provider may take.
+#[derive(Debug)]
+pub struct Timeout {
+    first_byte: Option<std::time::Duration>,
+    total: Option<std::time::Duration>,
+}
+
+impl Remedy for Timeout {
+    type Config = TimeoutConfig;
+    type Held = ();
+
+    fn compile(config: &TimeoutConfig, site: &mut Site<'_>) -> Option<Self> {
+        if config.first_byte.is_none() && config.total.is_none() {
+            site.problem("", "one of `first_byte` and `total` is needed");
+            return None;
+        }
+        for (key, limit) in [("first_byte", config.first_byte), ("total", config.total)] {
+            if limit.is_some_and(Duration::is_zero) {
+                site.problem(
+                    key,
+                    "nothing can be done in no time: leave the key out to have no limit of this flow's own",
+                );
+                return None;
+            }
+        }
+        Some(Self {
+            first_byte: config.first_byte.map(Duration::get),
+            total: config.total.map(Duration::get),
+        })
+    }
+
+    fn describe(&self) -> String {
+        let limit =
+            |name, limit: Option<std::time::Duration>| limit.map(|limit| format!("{name} within {limit:?}"));
+        let limits = [limit("first byte", self.first_byte), limit("all", self.total)];
+        limits.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, _held: &mut (), _cx: &mut Context<'_>) -> Poll<Step> {
+        let call = &mut exchange.draft.call;
+        call.first_byte = shorter(call.first_byte, self.first_byte);
+        call.total = shorter(call.total, self.total);
+        Poll::Ready(Step::Next)
+    }
+}
+
+/// The shorter of two limits, where none is no limit.
+pub(crate) fn shorter(
+    one: Option<std::time::Duration>,
+    other: Option<std::time::Duration>,
+) -> Option<std::time::Duration> {
+    one.into_iter().chain(other).min()
+}

@@ -1,0 +1,233 @@
+//! What a remedy is: one file under `remedies/`, and one line in [`registry`](crate::remedies).
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use egret_config::Problem;
+use egret_store::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::answer::{Answer, Refused};
+use crate::exchange::Exchange;
+use crate::quota::Quotas;
+
+/// What is to be done with an exchange, as a remedy sees it: on the way of the request, and on the way back of the response.
+///
+/// All of it is called on the thread of the exchange and must not block. Nothing is called twice at the same time for one exchange,
+/// but many exchanges are under way at once, on several threads.
+pub trait Remedy: Debug + Send + Sync + Sized + 'static {
+    /// Its keys in the config.
+    type Config;
+
+    /// What it keeps for one exchange from its request side on. Dropping it gives back everything that is held.
+    type Held: Debug + Default;
+
+    /// Makes it from its config. Pushes at least one problem where it returns none.
+    fn compile(config: &Self::Config, site: &mut Site<'_>) -> Option<Self>;
+
+    /// What it does, for people: `at most 100 requests per second (quota stripe-live)`.
+    fn describe(&self) -> String;
+
+    /// What of the messages it has to see or keep.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    /// The request is on its way. A remedy that has to wait keeps `cx`'s waker where it will be woken, or asks for a time with
+    /// [`Exchange::wake_at`], and is asked again then.
+    fn request(
+        &self,
+        _exchange: &mut Exchange<'_>,
+        _held: &mut Self::Held,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Step> {
+        Poll::Ready(Step::Next)
+    }
+
+    /// A response, or the failure of the call, is on its way back.
+    fn response(&self, _exchange: &mut Exchange<'_>, _held: &mut Self::Held) -> Reaction {
+        Reaction::Pass
+    }
+
+    /// The response's body is through, or the exchange is over without one. What is held is dropped after this.
+    fn end(&self, _exchange: &mut Exchange<'_>, _held: &mut Self::Held) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// Where a request goes from a remedy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// On.
+    Next,
+    /// No further: this is the answer.
+    Answer(Box<Answer>),
+    /// Wherever the config has it for remedies that fail: this one cannot decide.
+    Fail(Fault),
+}
+
+impl From<Refused> for Step {
+    fn from(refused: Refused) -> Self {
+        Self::Answer(Box::new(Answer::Refused(refused)))
+    }
+}
+
+/// Why a remedy cannot decide, for the log. Holds nothing that a peer sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault(pub Cow<'static, str>);
+
+/// Where a response goes from a remedy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reaction {
+    /// On.
+    Pass,
+    /// Nowhere: the call is made again at this time, through the remedies further in.
+    Repeat(Timestamp),
+    /// Nowhere: this is the answer.
+    Answer(Box<Answer>),
+    /// Wherever the config has it for remedies that fail: this one cannot decide.
+    Fail(Fault),
+}
+
+/// What of the messages a remedy has to see or keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// Bytes of the request's body that it wants to see before it decides.
+    pub request_body: usize,
+    /// Bytes of the request's body to keep, so that the call can be made again.
+    pub replay: usize,
+    /// Bytes of the response's body that it wants to see before the response goes on.
+    pub response_body: usize,
+    /// Bytes of the response's body that it wants to see at the end.
+    pub response_tail: usize,
+}
+
+impl Needs {
+    /// What two remedies need together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            request_body: self.request_body.max(other.request_body),
+            replay: self.replay.max(other.replay),
+            response_body: self.response_body.max(other.response_body),
+            response_tail: self.response_tail.max(other.response_tail),
+        }
+    }
+}
+
+/// Whether a remedy acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// It acts.
+    #[default]
+    Enforce,
+    /// It decides and is counted, and the exchange goes on as if it were not there.
+    Report,
+}
+
+/// What becomes of an exchange when a remedy itself fails: an expression without a value, a store that is gone, a bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// It goes on as if the remedy were not there.
+    #[default]
+    Open,
+    /// It is refused.
+    Closed,
+}
+
+/// Where a remedy is compiled: what it may refer to, and where problems are noted.
+#[derive(Debug)]
+pub struct Site<'a> {
+    /// The names of the providers, in the order of their numbers.
+    pub providers: &'a [&'a str],
+    /// The quotas that have nothing wrong with them.
+    pub quotas: &'a Quotas,
+    /// Where in the config: `flows[0].remedies[1].limit`.
+    pub path: String,
+    /// What is wrong so far.
+    pub problems: &'a mut Vec<Problem>,
+    /// Which remedy of the config this is, whatever stands around it.
+    pub(crate) identity: Identity,
+    pub(crate) before: Option<&'a KeptStates>,
+    pub(crate) kept: &'a mut KeptStates,
+}
+
+/// Names a remedy across reloads: its flow, its kind, and the how manieth of that kind it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    pub flow: String,
+    pub remedy: &'static str,
+    pub ordinal: usize,
+}
+
+/// What remedies keep from one config to the next.
+pub(crate) type KeptStates = HashMap<Identity, Arc<dyn Any + Send + Sync>>;
+
+impl Site<'_> {
+    /// Notes that `key` of this remedy is wrong.
+    pub fn problem(&mut self, key: &str, message: impl Into<String>) {
+        let problem = Problem::new(self.path_of(key), message);
+        self.problems.push(problem);
+    }
+
+    /// The path of `key` in the config.
+    pub fn path_of(&self, key: &str) -> String {
+        format!("{}.{key}", self.path)
+    }
+
+    /// Notes that `key` names a `kind` of thing that is not there, and what was probably meant.
+    pub fn dangling(&mut self, key: &str, name: &str, kind: &str) {
+        let problem = Problem::new(self.path_of(key), format!("no {kind} is called `{name}`"));
+        let problem = match kind {
+            "quota" => problem.suggest(name, self.quotas.iter().map(|quota| quota.name())),
+            _ => problem.suggest(name, self.providers.iter().copied()),
+        };
+        self.problems.push(problem);
+    }
+
+    /// Whether there is a quota of that name, with something wrong that has been noted already.
+    pub fn is_wrong_quota(&self, name: &str) -> bool {
+        self.problems.iter().any(|problem| problem.path.starts_with(&format!("quotas.{name}")))
+    }
+
+    /// Notes a problem if `status` is none that a refusal can have.
+    pub fn check_refusal_status(&mut self, status: Option<u16>) {
+        if status.is_some_and(|status| !(400..=599).contains(&status)) {
+            self.problem("status", "a refusal has a status from 400 to 599");
+        }
+    }
+
+    /// The name of the flow.
+    pub fn flow(&self) -> &str {
+        &self.identity.flow
+    }
+
+    /// State that outlives a reload: what the same remedy had under the config before, if that `fits`, or else a new one. A remedy
+    /// keeps one state.
+    pub fn keep<State: Any + Send + Sync>(
+        &mut self,
+        fits: impl FnOnce(&State) -> bool,
+        make: impl FnOnce() -> State,
+    ) -> Arc<State> {
+        let state = self.kept().filter(|state| fits(state)).unwrap_or_else(|| Arc::new(make()));
+        self.keep_new(Arc::clone(&state));
+        state
+    }
+
+    /// What the same remedy has kept under the config before.
+    pub fn kept<State: Any + Send + Sync>(&self) -> Option<Arc<State>> {
+        Arc::clone(self.before?.get(&self.identity)?).downcast().ok()
+    }
+
+    /// Keeps `state` for the config after this one.
+    pub fn keep_new<State: Any + Send + Sync>(&mut self, state: Arc<State>) {
+        self.kept.insert(self.identity.clone(), state);
+    }
+}

@@ -1,0 +1,432 @@
+//! An exchange that flows match: through their remedies with the request, back through them with the response, and again where one of
+//! them wants it.
+//!
+//! The remedies decide, in `egret-flow`; what they decide is done here. Exchanges that no flow matches never come here.
+
+use std::future::poll_fn;
+use std::mem;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use egret_flow::matching::Question;
+use egret_flow::router::Matches;
+use egret_flow::{
+    Answer, Backward, Course, Destination, Draft, Exchange as FlowExchange, Flows, Onward, Outcome, Params,
+    Received, Timestamp,
+};
+use egret_http1::{HeadLimits, Method, Progress, RequestFraming, ResponseFraming, Span};
+use tokio::time::{Sleep, sleep_until};
+
+use super::{Exchange, Stop};
+use crate::client::{Desk, End, Tray};
+use crate::exchange::clock::RateWindow;
+use crate::exchange::failure::{self, ErrorKind, Failure};
+use crate::exchange::forward::{Reply, edit_generated};
+use crate::exchange::route::Forward;
+use crate::upstream::{Connection, Upstream};
+use crate::worker::Worker;
+
+/// Guides that a worker keeps for later.
+const SPARE_GUIDES: usize = 256;
+
+/// What an exchange goes through its flows with. A worker lends as many as there are such exchanges at once.
+#[derive(Debug, Default)]
+pub(crate) struct Guide {
+    course: Course,
+    /// What the remedies have made of the exchange so far.
+    pub draft: Draft,
+    matches: Matches,
+    /// Where the client wants the request to go.
+    destination: Option<Rc<Upstream>>,
+    /// The target that it asks for there.
+    target: Span,
+}
+
+/// What has become of a request so far.
+enum Brought {
+    /// The head of a provider's response is in the tray.
+    Response(Connection),
+    /// An answer in the provider's place is in the tray, all of it.
+    Answer(Option<ErrorKind>),
+    /// The call has failed.
+    Failure(Failure),
+}
+
+/// What waits for a remedy.
+struct Waiting {
+    since: Instant,
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+/// The exchange as it stands, apart from what the guide knows of it.
+#[derive(Clone, Copy)]
+struct Moment<'a> {
+    worker: &'a Worker,
+    at: Instant,
+    desk: &'a Desk,
+    repeatable: bool,
+    outcome: Outcome<'a>,
+}
+
+impl Guide {
+    /// What has been decided so far, if the client has asked for it.
+    pub fn trace(&self) -> Option<&str> {
+        self.course.trace()
+    }
+
+    /// Finds the flows for a request and goes to their start. Says whether they have any remedy.
+    fn start(&mut self, flows: &Flows, forward: &Forward, desk: &Desk, now: Timestamp) -> bool {
+        let Self { course, draft, matches, destination, target } = self;
+        draft.clear();
+        *destination = Some(Rc::clone(&forward.upstream));
+        *target = forward.target;
+        let bytes = desk.input.filled();
+        let received = Received { head: &desk.request, bytes, body: None };
+        let roll = draft.random.draw();
+        let exchange =
+            FlowExchange::new(now, forward.upstream.plan.destination(), received, target.of(bytes), draft);
+        let request = exchange.request();
+        let has_body = desk.request.framing == RequestFraming::None;
+        flows.find(Question { request: &request, roll, now, has_body }, matches);
+        let traced = request.fields.get(b"x-egret-trace").is_some();
+        course.start(flows, matches, traced)
+    }
+
+    /// Has `act` take the course on, with the exchange as it stands.
+    fn go_on<T>(
+        &mut self,
+        flows: &Flows,
+        moment: Moment<'_>,
+        act: impl FnOnce(&mut Course, &mut FlowExchange<'_>) -> T,
+    ) -> T {
+        let Self { course, draft, matches, destination, target } = self;
+        let Moment { worker, at, desk, repeatable, outcome } = moment;
+        let bytes = desk.input.filled();
+        let received = Received { head: &desk.request, bytes, body: None };
+        let destination =
+            destination.as_ref().map_or(Destination::NOWHERE, |upstream| upstream.plan.destination());
+        let mut exchange =
+            FlowExchange::new(worker.timestamp(at), destination, received, target.of(bytes), draft);
+        exchange.worker = worker.number;
+        exchange.params = Params::new(flows, matches);
+        exchange.repeatable = repeatable;
+        exchange.outcome = outcome;
+        act(course, &mut exchange)
+    }
+}
+
+impl Exchange<'_> {
+    /// Finds the flows for the request. Says whether they have any remedy; the exchange is guided through them then.
+    pub(super) fn find_flows(&mut self, forward: &Forward) -> bool {
+        let worker = &self.client.worker;
+        let mut guide = worker.guides.borrow_mut().pop().unwrap_or_default();
+        let found =
+            guide.start(&self.view.plan.flows, forward, self.desk, worker.timestamp(self.clock.begun));
+        self.guide = Some(guide);
+        if !found {
+            self.give_guide_back();
+        }
+        found
+    }
+
+    /// Takes the exchange through its flows.
+    pub(super) async fn run_guided(&mut self, forward: &Forward) -> End {
+        match self.guided(forward).await {
+            Ok(end) => end,
+            Err(stop) => self.stop(stop).await,
+        }
+    }
+
+    async fn guided(&mut self, forward: &Forward) -> Result<End, Stop> {
+        loop {
+            let mut brought = self.inwards(forward).await?;
+            let at = loop {
+                match self.outwards(&brought) {
+                    Backward::Pass => return Ok(self.conclude(brought).await),
+                    Backward::Answer(answer) => {
+                        self.put_aside(brought).await?;
+                        brought = self.take_up(*answer);
+                    }
+                    Backward::Repeat(at) => {
+                        self.put_aside(brought).await?;
+                        break at;
+                    }
+                }
+            };
+            self.wait_until(at).await?;
+            self.prepare_repetition();
+        }
+    }
+
+    /// Takes the request through its remedies, and to the provider if they let it.
+    async fn inwards(&mut self, forward: &Forward) -> Result<Brought, Stop> {
+        match self.pass_remedies().await? {
+            Onward::Answer(answer) => Ok(self.take_up(*answer)),
+            Onward::Call => match self.call(forward).await {
+                Ok(connection) => Ok(Brought::Response(connection)),
+                Err(Stop::Failure(failure)) => Ok(Brought::Failure(failure)),
+                Err(stop) => Err(stop),
+            },
+        }
+    }
+
+    /// Calls the provider as the draft has it.
+    async fn call(&mut self, forward: &Forward) -> Result<Connection, Stop> {
+        let Some(guide) = &mut self.guide else { return self.obtain_response(forward).await };
+        guide.draft.calls += 1;
+        let call = guide.draft.call;
+        if let Some(total) = call.total {
+            self.deadlines.total = Some(self.clock.begun + total);
+        }
+        let Some(provider) = call.provider.and_then(|number| self.view.upstreams.get(number)) else {
+            self.upstream = Rc::clone(&forward.upstream);
+            return self.obtain_response(forward).await;
+        };
+        let upstream = Rc::clone(provider);
+        self.upstream = Rc::clone(&upstream);
+        let target = forward.target;
+        let elsewhere = Forward { upstream, target, path_prefix: true, new_target: true, new_host: true };
+        self.obtain_response(&elsewhere).await
+    }
+
+    /// Waits until all remedies let the request pass, or one answers.
+    async fn pass_remedies(&mut self) -> Result<Onward, Stop> {
+        let mut waiting: Option<Waiting> = None;
+        let mut now = if self.clock.sent == self.clock.begun { self.clock.begun } else { Instant::now() };
+        poll_fn(|cx| {
+            if waiting.is_some() {
+                now = Instant::now();
+            }
+            loop {
+                if let Poll::Ready(onward) = self.poll_remedies(cx, now) {
+                    let since = waiting.as_ref().map_or(now, |waiting| waiting.since);
+                    self.clock.waited += now.saturating_duration_since(since);
+                    return Poll::Ready(Ok(onward));
+                }
+                if waiting.is_none() {
+                    self.wait_on_nobody();
+                }
+                if let Err(stop) = self.watch_waiting_client(cx) {
+                    return Poll::Ready(Err(stop));
+                }
+                let waiting = waiting.get_or_insert(Waiting { since: now, alarm: None });
+                waiting.alarm = self.wake_at().map(|at| Box::pin(sleep_until(at.into())));
+                match waiting.alarm.as_mut().map(|alarm| alarm.as_mut().poll(cx)) {
+                    // The time has come while it was being asked for.
+                    Some(Poll::Ready(())) => now = Instant::now(),
+                    Some(Poll::Pending) | None => return Poll::Pending,
+                }
+            }
+        })
+        .await
+    }
+
+    fn poll_remedies(&mut self, cx: &mut Context<'_>, at: Instant) -> Poll<Onward> {
+        let Some(guide) = &mut self.guide else { return Poll::Ready(Onward::Call) };
+        let flows = &self.view.plan.flows;
+        let repeatable = !self.unrepeatable;
+        let moment =
+            Moment { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome: Outcome::None };
+        guide.go_on(flows, moment, |course, exchange| course.poll_request(flows, exchange, cx))
+    }
+
+    /// Takes what the request has brought outwards through its remedies.
+    fn outwards(&mut self, brought: &Brought) -> Backward {
+        let Some(guide) = &mut self.guide else { return Backward::Pass };
+        let flows = &self.view.plan.flows;
+        let at = match brought {
+            Brought::Response(_) => self.clock.first_byte,
+            Brought::Answer(_) | Brought::Failure(_) => Instant::now(),
+        };
+        let tray = &self.desk.tray;
+        let received = Received { head: &tray.response, bytes: tray.output.filled(), body: None };
+        let outcome = match brought {
+            Brought::Failure(failure) => Outcome::Failure(failure.of_call(self.desk.up.moved_bytes > 0)),
+            Brought::Response(_) | Brought::Answer(_) => Outcome::Response(&received),
+        };
+        let repeatable = !self.unrepeatable;
+        let moment = Moment { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome };
+        guide.go_on(flows, moment, |course, exchange| course.response(flows, exchange))
+    }
+
+    /// Hands on what has come through all remedies.
+    async fn conclude(&mut self, brought: Brought) -> End {
+        match brought {
+            Brought::Response(connection) => self.pass_on(connection).await,
+            Brought::Answer(kind) => self.deliver(kind).await,
+            Brought::Failure(failure) => Box::pin(self.answer(&failure)).await,
+        }
+    }
+
+    /// Puts an answer in the provider's place into the tray, as if it had been received.
+    fn take_up(&mut self, answer: Answer) -> Brought {
+        let now = self.client.worker.timestamp(Instant::now());
+        let method = self.desk.request.method;
+        let with_body = method != Method::Head;
+        let (message, kind) = match answer {
+            Answer::Fixed(fixed) => (failure::fixed(&fixed, with_body), None),
+            Answer::Refused(refused) => {
+                let failure = Failure::refused(refused, now);
+                (failure.message(with_body), Some(failure.kind))
+            }
+        };
+        let worker = &self.client.worker;
+        self.desk.take_tray(worker);
+        let Tray { output, response, .. } = &mut *self.desk.tray;
+        worker.buffers.grow(output, message.len());
+        output.clear();
+        output.spare()[..message.len()].copy_from_slice(&message);
+        output.advance(message.len());
+        response.reset();
+        match response.parse(output.filled(), &HeadLimits::default(), method) {
+            Ok(Progress::Complete) => Brought::Answer(kind),
+            _ => Brought::Failure(Failure::new(
+                ErrorKind::RemedyFailed,
+                "a flow answers with a head that is larger than any may be",
+            )),
+        }
+    }
+
+    /// Sends the answer that is in the tray.
+    async fn deliver(&mut self, kind: Option<ErrorKind>) -> End {
+        // What was waited for until now is not the gateway's own time.
+        self.clock.first_byte = Instant::now();
+        if let Some(kind) = kind {
+            self.client.worker.counters().generated(kind);
+            self.failed = Some(kind);
+        }
+        let persistent = self.can_persist_without_provider();
+        let version = self.desk.request.version;
+        let reply = Reply { version, persistent, chunked: false };
+        let Tray { output, response, .. } = &*self.desk.tray;
+        let status = response.status;
+        let message = {
+            let mut edits = self.client.worker.edits.borrow_mut();
+            edit_generated(response, output.filled(), reply, self.guide.as_deref(), &mut edits);
+            let mut message = response.render(output.filled(), &edits).to_vec();
+            message.extend_from_slice(&output.filled()[response.len..]);
+            message
+        };
+        self.send_answer(&message, status, persistent).await
+    }
+
+    /// Gives up a response, or an answer, that does not go on.
+    async fn put_aside(&mut self, brought: Brought) -> Result<(), Stop> {
+        self.flush_informational().await?;
+        let worker = Rc::clone(&self.client.worker);
+        if let Brought::Response(connection) = brought {
+            self.keep_if_whole(connection, &worker);
+        }
+        self.desk.give_tray_back(&worker);
+        Ok(())
+    }
+
+    /// Sees to it that an informational response that is half on its way arrives whole.
+    async fn flush_informational(&mut self) -> Result<(), Stop> {
+        poll_fn(|cx| {
+            if !self.desk.has_tray() {
+                return Poll::Ready(Ok(()));
+            }
+            match self.desk.tray.down.poll_backlog(cx, &mut self.client.stream) {
+                Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+                Poll::Ready(Err(_)) => Poll::Ready(Err(Stop::ClientGone)),
+                Poll::Pending => self.poll_waiting_client(cx),
+            }
+        })
+        .await
+    }
+
+    /// Keeps the connection for others if all of the response is here; reading on would cost more than a new one.
+    fn keep_if_whole(&mut self, connection: Connection, worker: &Worker) {
+        let Tray { output, response, down } = &mut *self.desk.tray;
+        down.start(response.framing, false);
+        let body = &output.filled()[response.len..];
+        let whole = down.skip(body) == Some(body.len()) && response.framing != ResponseFraming::UntilClose;
+        if whole && response.persistent && self.desk.up.is_complete() && !self.sink_closed {
+            let (timeout_s, requests_left) = (response.keep_alive_timeout_s, response.keep_alive_max);
+            self.upstream.keep(connection, Instant::now(), timeout_s, requests_left);
+            worker.has_kept();
+        }
+    }
+
+    /// Waits until a call is to be made again.
+    async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
+        let mut alarm = Box::pin(sleep_until(self.client.worker.instant(at).into()));
+        self.wait_on_nobody();
+        poll_fn(|cx| match alarm.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Ok(())),
+            Poll::Pending => self.poll_waiting_client(cx),
+        })
+        .await
+    }
+
+    /// While a remedy lets it wait, the exchange is held to its end as a whole alone.
+    fn wait_on_nobody(&mut self) {
+        self.deadlines.phase = None;
+        self.deadlines.rate = RateWindow::default();
+        self.deadlines.arm(self.client);
+    }
+
+    /// Makes ready to send the request again.
+    fn prepare_repetition(&mut self) {
+        self.clock.waited += Instant::now().saturating_duration_since(self.clock.sent);
+        let counters = self.upstream.counters();
+        counters.sent_bytes.add(mem::take(&mut self.sent_bytes) + self.desk.up.moved_bytes);
+        counters.received_bytes.add(mem::take(&mut self.received_bytes));
+        self.desk.reset_up();
+        self.kept_body = 0;
+        self.sink_closed = false;
+        self.informational = 0;
+    }
+
+    /// Notices what happens to a client that waits for its turn. One that says that it has nothing more to say has left: it would
+    /// take a place from others, and there is nothing on its way to it yet.
+    fn watch_waiting_client(&mut self, cx: &mut Context<'_>) -> Result<(), Stop> {
+        self.watch_client(cx)?;
+        if self.client.half_closed {
+            return Err(Stop::ClientGone);
+        }
+        let expired = self.client.timer.poll_expired(cx).then(|| self.expired_while_waiting(cx)).flatten();
+        expired.map_or(Ok(()), Err)
+    }
+
+    /// Pending as long as the client waits.
+    fn poll_waiting_client(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
+        match self.watch_waiting_client(cx) {
+            Ok(()) => Poll::Pending,
+            Err(stop) => Poll::Ready(Err(stop)),
+        }
+    }
+
+    /// When the remedies want to be asked again.
+    fn wake_at(&mut self) -> Option<Instant> {
+        let at = self.guide.as_mut()?.draft.take_wake_at()?;
+        Some(self.client.worker.instant(at))
+    }
+
+    /// Ends the exchange for its remedies, if it has any.
+    pub(super) fn end_guided(&mut self, at: Instant) {
+        let Some(guide) = &mut self.guide else { return };
+        let flows = &self.view.plan.flows;
+        let moment = Moment {
+            worker: &self.client.worker,
+            at,
+            desk: self.desk,
+            repeatable: false,
+            outcome: Outcome::None,
+        };
+        guide.go_on(flows, moment, |course, exchange| course.end(flows, exchange));
+        self.give_guide_back();
+    }
+
+    fn give_guide_back(&mut self) {
+        let mut guides = self.client.worker.guides.borrow_mut();
+        if let Some(guide) = self.guide.take()
+            && guides.len() < SPARE_GUIDES
+        {
+            guides.push(guide);
+        }
+    }
+}
