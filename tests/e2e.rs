@@ -18,6 +18,7 @@ mod scenarios {
     mod control;
     mod dns;
     mod egress;
+    mod flow_bodies;
     mod lab_report;
     mod lab_run;
     mod lab_truth;

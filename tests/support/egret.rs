@@ -18,6 +18,7 @@ pub struct Config {
     gateway: Vec<String>,
     control: Vec<String>,
     providers: Vec<String>,
+    flows: String,
 }
 
 impl Default for Config {
@@ -27,6 +28,7 @@ impl Default for Config {
             gateway: Vec::new(),
             control: Vec::new(),
             providers: Vec::new(),
+            flows: String::new(),
         }
     }
 }
@@ -58,6 +60,13 @@ impl Config {
         self
     }
 
+    /// Adds the config's end: `quotas:` and `flows:`.
+    #[must_use]
+    pub fn flows(mut self, yaml: impl Display) -> Self {
+        self.flows = yaml.to_string();
+        self
+    }
+
     /// Adds a line under `control:`.
     #[must_use]
     pub fn control(mut self, line: impl Into<String>) -> Self {
@@ -83,7 +92,7 @@ impl Config {
             yaml += "providers:\n";
             push_lines(&mut yaml, &self.providers);
         }
-        yaml
+        yaml + &self.flows
     }
 
     /// Starts Egret with it.

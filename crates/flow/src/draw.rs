@@ -9,13 +9,10 @@ use smallvec::SmallVec;
 
 use crate::answer::{Reason, Refused};
 use crate::exchange::{Exchange, Outcome};
-use crate::expression::Expression;
+use crate::expression::{BODY_BYTES_MAX, Expression};
 use crate::message::Request;
 use crate::quota::{Grant, GroupBy, Quota, Refusal, StoreKind, Why};
 use crate::remedy::{Fault, Needs, Site};
-
-/// The largest response body that a cost is read from.
-const COST_BODY_BYTES_MAX: usize = 256 * 1024;
 
 /// A quota that a remedy draws from.
 #[derive(Debug, Clone)]
@@ -67,8 +64,8 @@ impl Draw {
         let response =
             expressions().filter_map(|all| all.response_cost.as_ref()).any(Expression::needs_response_body);
         Needs {
-            request_body: if request { COST_BODY_BYTES_MAX } else { 0 },
-            response_tail: if response { COST_BODY_BYTES_MAX } else { 0 },
+            request_body: if request { BODY_BYTES_MAX } else { 0 },
+            response_tail: if response { BODY_BYTES_MAX } else { 0 },
             ..Needs::default()
         }
     }

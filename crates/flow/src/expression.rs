@@ -43,7 +43,7 @@ const EXPRESSION_BYTES_MAX: usize = 2048;
 const DEPTH_MAX: u16 = 48;
 
 /// Longer bodies are not read: `request.body` is an error then.
-const BODY_BYTES_MAX: usize = 1 << 20;
+pub const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// What expressions at some place of the config may see.
 #[derive(Debug, Clone, Copy, Default)]

@@ -28,7 +28,7 @@ use crate::exchange::clock::{Clock, Deadlines, RateWindow, micros};
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::{Reply, edit_request, edit_response, survey};
 use crate::exchange::guide::Guide;
-use crate::exchange::pipe::PipeError;
+use crate::exchange::pipe::{Kept, PipeError};
 use crate::exchange::route::{Forward, Question, Route};
 use crate::plan::UpstreamTimeouts;
 use crate::upstream::{Connection, Upstream};
@@ -44,10 +44,10 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
         Ok(Route::Forward(forward)) => {
             let upstream = Rc::clone(&forward.upstream);
             let mut exchange = Exchange::new(client, desk, view, upstream, begun);
-            if !exchange.view.plan.flows.is_empty() && exchange.find_flows(&forward) {
-                exchange.run_guided(&forward).await
-            } else {
+            if exchange.view.plan.flows.is_empty() {
                 exchange.run(&forward).await
+            } else {
+                exchange.run_with_flows(&forward).await
             }
         }
         Ok(Route::Tunnel(authority)) => {
@@ -348,20 +348,28 @@ impl<'a> Exchange<'a> {
     }
 
     fn poll_up(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Result<(), PipeError>> {
+        let replay_bytes = self.guide.as_ref().map_or(0, |guide| guide.replay_bytes());
         let Desk { input, request, up, .. } = &mut *self.desk;
-        if !up.is_received() && self.kept_body > 0 {
+        let mut kept = Kept { len: request.len + self.kept_body, most: 0, has_gap: self.unrepeatable };
+        if !self.unrepeatable && self.kept_body <= replay_bytes {
+            kept.most = request.len + replay_bytes;
+        } else if !up.is_received() && self.kept_body > 0 {
             // From here on the input only passes through.
             self.unrepeatable = true;
-            input.remove(request.len, request.len + self.kept_body);
-            self.kept_body = 0;
+            input.remove(request.len, kept.len);
+            kept = Kept::first(request.len);
         }
         let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
         let before = up.read_bytes;
-        let polled =
-            up.poll(cx, &mut self.client.stream, (input, request.len), &mut connection.stream, shared);
-        let read = up.read_bytes - before;
-        self.unrepeatable |= read > 0;
-        self.client.worker.counters().received_bytes.add(read);
+        let polled = up.poll(cx, &mut self.client.stream, (input, &mut kept), &mut connection.stream, shared);
+        if kept.has_gap && kept.len > request.len {
+            // A part of the body is of no use.
+            input.remove(request.len, kept.len);
+            kept.len = request.len;
+        }
+        self.kept_body = kept.len - request.len;
+        self.unrepeatable |= kept.has_gap;
+        self.client.worker.counters().received_bytes.add(up.read_bytes - before);
         polled
     }
 
@@ -584,6 +592,9 @@ impl<'a> Exchange<'a> {
             &mut edits,
         );
         down.start(response.framing, reply.chunked);
+        if let Some(guide) = &mut self.guide {
+            guide.tap(&output.filled()[..response.len], down);
+        }
         let head = response.render(output.filled(), &edits);
         let body = &output.filled()[response.len..];
         let shared = (&worker.buffers, &self.view.plan.trailers);
@@ -615,7 +626,8 @@ impl<'a> Exchange<'a> {
         }
         let Tray { output, down, .. } = &mut *self.desk.tray;
         let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
-        match down.poll(cx, &mut connection.stream, (output, 0), &mut self.client.stream, shared) {
+        let kept = &mut Kept::first(0);
+        match down.poll(cx, &mut connection.stream, (output, kept), &mut self.client.stream, shared) {
             Poll::Ready(Ok(())) => return Poll::Ready(Finish::Complete),
             Poll::Ready(Err(PipeError::SinkGone)) => return Poll::Ready(Finish::ClientGone),
             Poll::Ready(Err(error)) => {

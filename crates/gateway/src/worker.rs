@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use egret_flow::{Clock, Timestamp};
+use egret_flow::Clock;
 use egret_http1::Edits;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -42,9 +42,6 @@ use crate::worker::timer::Timers;
 /// How often idle connections to providers are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How old the clock of remedies may be: a system clock that somebody sets is noticed then.
-const CLOCK_AGE_MAX: Duration = Duration::from_secs(10);
-
 /// What all workers and the threads beside them share. Nothing here is touched on the path of a request, but for what is read only.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -53,6 +50,8 @@ pub(crate) struct Shared {
     pub resolver: Resolver,
     pub access_log: AccessLog,
     pub via: Via,
+    /// What remedies are told the time by.
+    pub clock: Clock,
     /// Client connections that each worker has been given and that are still open.
     pub connections: Box<[AtomicU32]>,
     pub draining: AtomicBool,
@@ -106,6 +105,7 @@ impl Shared {
             resolver,
             access_log,
             via: Via::new(&pseudonym()),
+            clock: Clock::new(),
             connections: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             draining: AtomicBool::new(false),
             reloads: AtomicU64::new(0),
@@ -138,8 +138,6 @@ pub(crate) struct Worker {
     /// Spare parts for exchanges that flows match.
     #[expect(clippy::vec_box, reason = "a guide is large, and is handed around more often than it is made")]
     pub guides: RefCell<Vec<Box<Guide>>>,
-    /// What remedies are told the time by.
-    time: Cell<Clock>,
     pub draining: Cell<bool>,
     view: RefCell<Rc<View>>,
     others: RefCell<Others>,
@@ -181,7 +179,6 @@ impl Worker {
             tray: RefCell::default(),
             edits: RefCell::default(),
             guides: RefCell::default(),
-            time: Cell::new(Clock::new()),
             draining: Cell::new(false),
             view: RefCell::new(Rc::new(View::new(plan, number, None))),
             others: RefCell::default(),
@@ -255,19 +252,6 @@ impl Worker {
     /// The plan now in force.
     pub fn view(&self) -> Rc<View> {
         Rc::clone(&self.view.borrow())
-    }
-
-    /// When `instant` is, as remedies are told it.
-    pub fn timestamp(&self, instant: Instant) -> Timestamp {
-        if instant.saturating_duration_since(self.time.get().made()) > CLOCK_AGE_MAX {
-            self.time.set(Clock::new());
-        }
-        self.time.get().timestamp(instant)
-    }
-
-    /// When `timestamp` is on the clock that everything else goes by.
-    pub fn instant(&self, timestamp: Timestamp) -> Instant {
-        self.time.get().instant(timestamp)
     }
 
     /// The host without a configured provider that a client wrote as `text`; `parse` reads it when it is not known yet.

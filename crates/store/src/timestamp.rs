@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::{Add, Sub};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A point in time: microseconds since the Unix epoch. Everything that depends on time is told it, so that tests can make it.
@@ -67,44 +68,67 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Turns instants of the monotonic clock, which every exchange reads anyway, into timestamps.
+/// Turns instants of the monotonic clock, which every exchange reads anyway, into timestamps. One for all threads, so that they
+/// agree.
 ///
-/// It goes by the system's time of when it was made, so that what it tells never jumps; a new one is made where a system clock that
-/// has been set should be noticed.
-#[derive(Debug, Clone, Copy)]
+/// It goes by the system's time of when it was made, and looks every ten seconds whether somebody has set the system's clock since.
+#[derive(Debug)]
 pub struct Clock {
     instant: Instant,
     timestamp: Timestamp,
+    /// By how many microseconds the system's clock has been set since.
+    shift: AtomicI64,
+    /// When that was looked at last, in seconds after `instant`.
+    looked_s: AtomicU64,
 }
+
+/// How often the system's clock is looked at.
+const LOOK_INTERVAL_S: u64 = 10;
+/// A smaller difference is the time between the two readings.
+const SHIFT_MIN_MICROS: u64 = 100_000;
 
 impl Clock {
     /// A clock that agrees with the system's now.
     pub fn new() -> Self {
-        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self { instant: Instant::now(), timestamp: Timestamp(micros(since_epoch)) }
-    }
-
-    /// When it was made.
-    pub fn made(&self) -> Instant {
-        self.instant
+        let (instant, timestamp) = (Instant::now(), system_time());
+        Self { instant, timestamp, shift: AtomicI64::new(0), looked_s: AtomicU64::new(0) }
     }
 
     /// When `instant` is.
     pub fn timestamp(&self, instant: Instant) -> Timestamp {
-        match instant.checked_duration_since(self.instant) {
-            Some(after) => self.timestamp + after,
-            None => self.timestamp - self.instant.duration_since(instant),
+        let Some(after) = instant.checked_duration_since(self.instant) else {
+            return self.shifted(self.timestamp - self.instant.duration_since(instant));
+        };
+        if after.as_secs() >= self.looked_s.load(Relaxed) + LOOK_INTERVAL_S {
+            self.look(after.as_secs());
         }
+        self.shifted(self.timestamp + after)
     }
 
     /// The instant of `timestamp`; one far away if it is beyond what the system's clock can tell.
     pub fn instant(&self, timestamp: Timestamp) -> Instant {
         const FAR: Duration = Duration::from_hours(365 * 24);
-        if timestamp < self.timestamp {
-            let before = self.timestamp.since(timestamp);
-            return self.instant.checked_sub(before).unwrap_or(self.instant);
+        let start = self.shifted(self.timestamp);
+        if timestamp < start {
+            return self.instant.checked_sub(start.since(timestamp)).unwrap_or(self.instant);
         }
-        self.instant + timestamp.since(self.timestamp).min(FAR)
+        self.instant + timestamp.since(start).min(FAR)
+    }
+
+    fn shifted(&self, timestamp: Timestamp) -> Timestamp {
+        Timestamp(timestamp.0.saturating_add_signed(self.shift.load(Relaxed)))
+    }
+
+    /// Looks at the system's clock, unless another thread has just done so.
+    fn look(&self, second: u64) {
+        if self.looked_s.swap(second, Relaxed) == second {
+            return;
+        }
+        let (told, is) = (self.timestamp.0 + micros(self.instant.elapsed()), system_time().0);
+        let shift = i64::try_from(i128::from(is) - i128::from(told)).unwrap_or_default();
+        if shift.abs_diff(self.shift.load(Relaxed)) >= SHIFT_MIN_MICROS {
+            self.shift.store(shift, Relaxed);
+        }
     }
 }
 
@@ -112,6 +136,10 @@ impl Default for Clock {
     fn default() -> Self {
         Self::new()
     }
+}
+
+fn system_time() -> Timestamp {
+    Timestamp(micros(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -127,6 +155,19 @@ mod tests {
         }
         assert!(clock.timestamp(Instant::now()) >= clock.timestamp);
         assert!(clock.instant(Timestamp::NEVER) > clock.instant);
+    }
+
+    #[test]
+    fn a_system_clock_that_was_set_is_noticed_in_time() {
+        let clock = Clock::new();
+        let hour = Duration::from_hours(1);
+        let set_back = Clock { timestamp: clock.timestamp + hour, ..Clock::new() };
+        let soon = set_back.instant + Duration::from_secs(9);
+        assert!(set_back.timestamp(soon).since(clock.timestamp(soon)) > hour / 2);
+        let later = set_back.instant + Duration::from_secs(10);
+        let difference = set_back.timestamp(later).since(clock.timestamp(later));
+        assert!(difference < Duration::from_secs(1), "{difference:?}");
+        assert_eq!(set_back.instant(set_back.timestamp(later)), later);
     }
 
     #[test]

@@ -10,13 +10,16 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use egret_flow::expression::BODY_BYTES_MAX;
 use egret_flow::matching::Question;
 use egret_flow::router::Matches;
 use egret_flow::{
     Answer, Backward, Course, Destination, Draft, Exchange as FlowExchange, Flows, Onward, Outcome, Params,
     Received, Timestamp,
 };
-use egret_http1::{HeadLimits, Method, Progress, RequestFraming, ResponseFraming, Span};
+use egret_http1::{
+    BodyDecoder, Field, HeadLimits, Method, Progress, RequestFraming, ResponseFraming, ResponseHead, Span,
+};
 use tokio::time::{Sleep, sleep_until};
 
 use super::{Exchange, Stop};
@@ -24,12 +27,18 @@ use crate::client::{Desk, End, Tray};
 use crate::exchange::clock::RateWindow;
 use crate::exchange::failure::{self, ErrorKind, Failure};
 use crate::exchange::forward::{Reply, edit_generated};
+use crate::exchange::pipe::{Pipe, Tap};
 use crate::exchange::route::Forward;
 use crate::upstream::{Connection, Upstream};
 use crate::worker::Worker;
 
 /// Guides that a worker keeps for later.
 const SPARE_GUIDES: usize = 256;
+
+/// Tells a client that waits for it to send its body (RFC 9110 §10.1.1).
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+const EVENT_STREAM: &[u8] = b"text/event-stream";
 
 /// What an exchange goes through its flows with. A worker lends as many as there are such exchanges at once.
 #[derive(Debug, Default)]
@@ -42,6 +51,13 @@ pub(crate) struct Guide {
     destination: Option<Rc<Upstream>>,
     /// The target that it asks for there.
     target: Span,
+    /// The request's body without framing, where a flow wants to see it and it is here as a whole.
+    body: Vec<u8>,
+    has_body: bool,
+    /// The head of the response, kept for those who look at it once the body is through.
+    response_head: Vec<u8>,
+    /// Memory for the end of the response's body.
+    tail: Vec<u8>,
 }
 
 /// What has become of a request so far.
@@ -60,6 +76,14 @@ struct Waiting {
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
+/// A body on its way to being whole.
+struct Gathering {
+    decoder: BodyDecoder,
+    /// Bytes of the body, with its framing, that are decoded.
+    used: usize,
+    spans: Vec<Span>,
+}
+
 /// The exchange as it stands, apart from what the guide knows of it.
 #[derive(Clone, Copy)]
 struct Moment<'a> {
@@ -71,27 +95,51 @@ struct Moment<'a> {
 }
 
 impl Guide {
+    /// Bytes of the request's body that are to be kept, so that it can be sent again.
+    pub fn replay_bytes(&self) -> usize {
+        self.course.needs().replay
+    }
+
     /// What has been decided so far, if the client has asked for it.
     pub fn trace(&self) -> Option<&str> {
         self.course.trace()
     }
 
-    /// Finds the flows for a request and goes to their start. Says whether they have any remedy.
-    fn start(&mut self, flows: &Flows, forward: &Forward, desk: &Desk, now: Timestamp) -> bool {
-        let Self { course, draft, matches, destination, target } = self;
-        draft.clear();
-        *destination = Some(Rc::clone(&forward.upstream));
-        *target = forward.target;
+    /// Makes ready for the request that is in `desk`.
+    fn start(&mut self, forward: &Forward, framing: RequestFraming) {
+        self.draft.clear();
+        self.destination = Some(Rc::clone(&forward.upstream));
+        self.target = forward.target;
+        self.body.clear();
+        self.has_body = framing == RequestFraming::None;
+    }
+
+    /// Finds the flows for the request. Nothing if that depends on its body, which is not here.
+    fn find(&mut self, flows: &Flows, desk: &Desk, now: Timestamp, roll: u64) -> Option<bool> {
+        let has_body = self.has_body;
+        let Self { course, draft, matches, destination, target, body, .. } = self;
         let bytes = desk.input.filled();
-        let received = Received { head: &desk.request, bytes, body: None };
-        let roll = draft.random.draw();
-        let exchange =
-            FlowExchange::new(now, forward.upstream.plan.destination(), received, target.of(bytes), draft);
+        let received = Received { head: &desk.request, bytes, body: has_body.then_some(body.as_slice()) };
+        let destination =
+            destination.as_ref().map_or(Destination::NOWHERE, |upstream| upstream.plan.destination());
+        let exchange = FlowExchange::new(now, destination, received, target.of(bytes), draft);
         let request = exchange.request();
-        let has_body = desk.request.framing == RequestFraming::None;
         flows.find(Question { request: &request, roll, now, has_body }, matches);
+        if matches.is_undecided() && !has_body {
+            return None;
+        }
         let traced = request.fields.get(b"x-egret-trace").is_some();
-        course.start(flows, matches, traced)
+        Some(course.start(flows, matches, traced))
+    }
+
+    /// Has what remedies want to see at the end of the response kept, if they want anything.
+    pub fn tap(&mut self, head: &[u8], down: &mut Pipe) {
+        let most = self.course.needs().response_tail;
+        if most > 0 {
+            self.response_head.clear();
+            self.response_head.extend_from_slice(head);
+            down.tap = Some(Tap::new(mem::take(&mut self.tail), most));
+        }
     }
 
     /// Has `act` take the course on, with the exchange as it stands.
@@ -101,14 +149,20 @@ impl Guide {
         moment: Moment<'_>,
         act: impl FnOnce(&mut Course, &mut FlowExchange<'_>) -> T,
     ) -> T {
-        let Self { course, draft, matches, destination, target } = self;
+        let has_body = self.has_body;
+        let Self { course, draft, matches, destination, target, body, .. } = self;
         let Moment { worker, at, desk, repeatable, outcome } = moment;
         let bytes = desk.input.filled();
-        let received = Received { head: &desk.request, bytes, body: None };
+        let received = Received { head: &desk.request, bytes, body: has_body.then_some(body.as_slice()) };
         let destination =
             destination.as_ref().map_or(Destination::NOWHERE, |upstream| upstream.plan.destination());
-        let mut exchange =
-            FlowExchange::new(worker.timestamp(at), destination, received, target.of(bytes), draft);
+        let mut exchange = FlowExchange::new(
+            worker.shared.clock.timestamp(at),
+            destination,
+            received,
+            target.of(bytes),
+            draft,
+        );
         exchange.worker = worker.number;
         exchange.params = Params::new(flows, matches);
         exchange.repeatable = repeatable;
@@ -118,27 +172,112 @@ impl Guide {
 }
 
 impl Exchange<'_> {
-    /// Finds the flows for the request. Says whether they have any remedy; the exchange is guided through them then.
-    pub(super) fn find_flows(&mut self, forward: &Forward) -> bool {
-        let worker = &self.client.worker;
-        let mut guide = worker.guides.borrow_mut().pop().unwrap_or_default();
-        let found =
-            guide.start(&self.view.plan.flows, forward, self.desk, worker.timestamp(self.clock.begun));
-        self.guide = Some(guide);
+    /// Takes the exchange through the flows that match it, or straight on if none of them has a remedy.
+    pub(super) async fn run_with_flows(&mut self, forward: &Forward) -> End {
+        let found = match self.find_flows(forward).await {
+            Ok(found) => found,
+            Err(stop) => return self.stop(stop).await,
+        };
         if !found {
             self.give_guide_back();
+            return self.run(forward).await;
         }
-        found
-    }
-
-    /// Takes the exchange through its flows.
-    pub(super) async fn run_guided(&mut self, forward: &Forward) -> End {
         match self.guided(forward).await {
             Ok(end) => end,
             Err(stop) => self.stop(stop).await,
         }
     }
 
+    /// Finds the flows for the request. Says whether they have any remedy.
+    async fn find_flows(&mut self, forward: &Forward) -> Result<bool, Stop> {
+        let worker = Rc::clone(&self.client.worker);
+        let now = worker.shared.clock.timestamp(self.clock.begun);
+        let guide = self.guide.insert(worker.guides.borrow_mut().pop().unwrap_or_default());
+        guide.start(forward, self.desk.request.framing);
+        let roll = guide.draft.random.draw();
+        let mut found = guide.find(&self.view.plan.flows, self.desk, now, roll);
+        let wanted = guide.course.needs().request_body;
+        if found.is_none() {
+            self.gather_body(BODY_BYTES_MAX).await?;
+            found =
+                self.guide.as_mut().and_then(|guide| guide.find(&self.view.plan.flows, self.desk, now, roll));
+        } else if found == Some(true) && wanted > 0 {
+            self.gather_body(wanted).await?;
+        }
+        Ok(found.unwrap_or_default())
+    }
+
+    /// Receives the request's body as a whole, and leaves it in the input too. One of more than `most` bytes is left to pass through.
+    async fn gather_body(&mut self, most: usize) -> Result<(), Stop> {
+        let framing = self.desk.request.framing;
+        if matches!(framing, RequestFraming::Length(length) if length > most as u64) {
+            return Ok(());
+        }
+        if self.desk.request.expect_continue && !self.client.send_all(CONTINUE).await {
+            return Err(Stop::ClientGone);
+        }
+        let mut gathering = Gathering { decoder: BodyDecoder::from(framing), used: 0, spans: Vec::new() };
+        self.deadlines.rate = RateWindow::starting(Instant::now(), 0);
+        self.note_progress(self.view.plan.timeouts.idle);
+        poll_fn(|cx| self.poll_gather(cx, &mut gathering, most)).await
+    }
+
+    fn poll_gather(
+        &mut self,
+        cx: &mut Context<'_>,
+        gathering: &mut Gathering,
+        most: usize,
+    ) -> Poll<Result<(), Stop>> {
+        let Some(guide) = &mut self.guide else { return Poll::Ready(Ok(())) };
+        let head_len = self.desk.request.len;
+        loop {
+            let input = &mut self.desk.input;
+            let bytes = &input.filled()[head_len + gathering.used..];
+            gathering.spans.clear();
+            let used = match gathering.decoder.decode(bytes, &mut gathering.spans) {
+                Ok(used) => used,
+                Err(error) => return Poll::Ready(Err(Stop::Failure(Failure::bad_request_body(error)))),
+            };
+            gathering.spans.iter().for_each(|span| guide.body.extend_from_slice(span.of(bytes)));
+            gathering.used += used;
+            guide.has_body = gathering.decoder.is_done() && guide.body.len() <= most;
+            // Chunks of a byte each are mostly framing.
+            if gathering.decoder.is_done() || guide.body.len() > most || gathering.used > 8 * most {
+                return Poll::Ready(Ok(()));
+            }
+            if input.is_full() {
+                self.client.worker.buffers.grow(input, 2 * input.filled().len());
+            }
+            match self.client.stream.poll_read(cx, input.spare()) {
+                Poll::Ready(Ok(count)) if count > 0 => {
+                    input.advance(count);
+                    self.client.worker.counters().received_bytes.add(count as u64);
+                }
+                Poll::Ready(_) => return Poll::Ready(Err(Stop::ClientGone)),
+                Poll::Pending => break,
+            }
+        }
+        self.poll_late_body(cx)
+    }
+
+    /// Pending as long as the client may take its time.
+    fn poll_late_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
+        let now = Instant::now();
+        if !self.client.timer.poll_expired(cx) {
+            return Poll::Pending;
+        }
+        let gathered = self.guide.as_ref().map_or(0, |guide| guide.body.len() as u64);
+        let is_late = self.deadlines.phase.is_some_and(|phase| phase <= now)
+            || !self.deadlines.rate.keeps_up(now, gathered, self.view.plan.limits.body_rate.bytes());
+        if is_late {
+            let detail = "the request body, which a flow wants to see, does not arrive in time (`limits.body_rate`, `timeouts.idle`)";
+            return Poll::Ready(Err(Stop::Failure(Failure::new(ErrorKind::RequestTimeout, detail))));
+        }
+        self.deadlines.rearm(self.client, cx, now);
+        Poll::Pending
+    }
+
+    /// Takes the exchange through its remedies, as often as they want.
     async fn guided(&mut self, forward: &Forward) -> Result<End, Stop> {
         loop {
             let mut brought = self.inwards(forward).await?;
@@ -262,7 +401,7 @@ impl Exchange<'_> {
 
     /// Puts an answer in the provider's place into the tray, as if it had been received.
     fn take_up(&mut self, answer: Answer) -> Brought {
-        let now = self.client.worker.timestamp(Instant::now());
+        let now = self.client.worker.shared.clock.timestamp(Instant::now());
         let method = self.desk.request.method;
         let with_body = method != Method::Head;
         let (message, kind) = match answer {
@@ -353,7 +492,7 @@ impl Exchange<'_> {
 
     /// Waits until a call is to be made again.
     async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
-        let mut alarm = Box::pin(sleep_until(self.client.worker.instant(at).into()));
+        let mut alarm = Box::pin(sleep_until(self.client.worker.shared.clock.instant(at).into()));
         self.wait_on_nobody();
         poll_fn(|cx| match alarm.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Ok(())),
@@ -403,21 +542,28 @@ impl Exchange<'_> {
     /// When the remedies want to be asked again.
     fn wake_at(&mut self) -> Option<Instant> {
         let at = self.guide.as_mut()?.draft.take_wake_at()?;
-        Some(self.client.worker.instant(at))
+        Some(self.client.worker.shared.clock.instant(at))
     }
 
     /// Ends the exchange for its remedies, if it has any.
     pub(super) fn end_guided(&mut self, at: Instant) {
+        let tap = self.desk.tray.down.tap.take();
         let Some(guide) = &mut self.guide else { return };
+        let head_bytes = mem::take(&mut guide.response_head);
+        let head = &self.desk.tray.response;
+        let received = tap.as_ref().map(|tap| Received {
+            head,
+            bytes: &head_bytes,
+            body: body_of(head, &head_bytes, tap),
+        });
+        let outcome = received.as_ref().map_or(Outcome::None, Outcome::Response);
+        let moment = Moment { worker: &self.client.worker, at, desk: self.desk, repeatable: false, outcome };
         let flows = &self.view.plan.flows;
-        let moment = Moment {
-            worker: &self.client.worker,
-            at,
-            desk: self.desk,
-            repeatable: false,
-            outcome: Outcome::None,
-        };
         guide.go_on(flows, moment, |course, exchange| course.end(flows, exchange));
+        guide.response_head = head_bytes;
+        if let Some(tap) = tap {
+            guide.tail = tap.into_bytes();
+        }
         self.give_guide_back();
     }
 
@@ -429,4 +575,21 @@ impl Exchange<'_> {
             guides.push(guide);
         }
     }
+}
+
+/// What remedies get to see of a response's body at its end: all of it, or of a stream of events the last one with data in JSON,
+/// which is where providers tell what the stream has cost.
+fn body_of<'a>(head: &ResponseHead, bytes: &[u8], tap: &'a Tap) -> Option<&'a [u8]> {
+    let is_type = |field: &&Field| field.name.of(bytes).eq_ignore_ascii_case(b"content-type");
+    let media_type = head.fields.iter().find(is_type).map(|field| field.value.of(bytes));
+    let is_events = media_type.is_some_and(|value| {
+        value.get(..EVENT_STREAM.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM))
+    });
+    if !is_events {
+        return tap.is_whole().then(|| tap.tail());
+    }
+    let data = |line: &'a [u8]| {
+        line.strip_prefix(b"data:").map(<[u8]>::trim_ascii).filter(|data| data.starts_with(b"{"))
+    };
+    tap.tail().rsplit(|byte| *byte == b'\n').find_map(data)
 }

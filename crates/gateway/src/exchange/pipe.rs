@@ -36,6 +36,35 @@ pub(crate) enum PipeError {
 /// What all pipes of a worker use: its buffers, and the trailers that may pass.
 pub(crate) type Shared<'a> = (&'a BufferPool, &'a TrailerNames);
 
+/// What stays at the front of a buffer that a body passes through.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kept {
+    /// Bytes that stay.
+    pub len: usize,
+    /// Up to here the body stays as well, once it has been sent.
+    pub most: usize,
+    /// Whether some of the body is missing from what has stayed.
+    pub has_gap: bool,
+}
+
+impl Kept {
+    /// Just the first `len` bytes; the body only passes through.
+    pub fn first(len: usize) -> Self {
+        Self { len, most: len, has_gap: false }
+    }
+
+    /// Has the next `count` bytes stay too, unless they would be too many.
+    fn take(&mut self, count: usize) -> bool {
+        let fits = !self.has_gap && self.len + count <= self.most;
+        if fits {
+            self.len += count;
+        } else {
+            self.has_gap |= count > 0;
+        }
+        fits
+    }
+}
+
 /// One direction of a body. Reused from exchange to exchange.
 #[derive(Debug)]
 pub(crate) struct Pipe {
@@ -48,6 +77,8 @@ pub(crate) struct Pipe {
     backlog_sent: usize,
     /// Whether the other side's TLS still holds some of what it took.
     held: bool,
+    /// Where a copy of the body goes, if somebody wants one.
+    pub tap: Option<Tap>,
     /// Framed bytes that the other side took, head included: moves whenever there is progress.
     pub moved_bytes: u64,
     /// Bytes that [`poll`](Self::poll) has received.
@@ -64,6 +95,7 @@ impl Default for Pipe {
             backlog: Vec::new(),
             backlog_sent: 0,
             held: false,
+            tap: None,
             moved_bytes: 0,
             read_bytes: 0,
         }
@@ -86,6 +118,7 @@ impl Pipe {
         self.backlog.shrink_to(STREAM_BYTES);
         self.backlog_sent = 0;
         self.held = false;
+        self.tap = None;
         self.spans.clear();
         self.spans.shrink_to(SPARE_SPANS);
         self.moved_bytes = 0;
@@ -140,6 +173,9 @@ impl Pipe {
         (buffers, names): Shared<'_>,
     ) -> Result<(), PipeError> {
         let data_len: usize = self.spans.iter().map(|span| span.len()).sum();
+        if let Some(tap) = &mut self.tap {
+            self.spans.iter().for_each(|span| tap.take(span.of(input)));
+        }
         let ends = self.chunked && self.decoder.is_done();
         if ends {
             names.filter(self.decoder.trailers(), &mut self.trailers);
@@ -173,13 +209,13 @@ impl Pipe {
         Ok(())
     }
 
-    /// Moves the body on as far as both sides allow. Ready when it is complete. The body is read into `buffer` after its first
-    /// `keep` bytes, which stay; so do bytes after the end of the body.
+    /// Moves the body on as far as both sides allow. Ready when it is complete. The body is read into `buffer` after the bytes that
+    /// `kept` says stay; so do bytes after the end of the body.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
         source: &mut Stream,
-        (buffer, keep): (&mut Buffer, usize),
+        (buffer, kept): (&mut Buffer, &mut Kept),
         sink: &mut Stream,
         shared: Shared<'_>,
     ) -> Poll<Result<(), PipeError>> {
@@ -190,9 +226,10 @@ impl Pipe {
             }
             if buffer.is_full() {
                 // A head that fills the buffer leaves no place for the body. There is more where this came from, too.
-                shared.0.grow(buffer, 2 * STREAM_BYTES);
+                let bytes = (2 * buffer.filled().len()).min(kept.most + STREAM_BYTES);
+                shared.0.grow(buffer, bytes.max(2 * STREAM_BYTES));
             }
-            if buffer.filled().len() == keep {
+            if buffer.filled().len() == kept.len {
                 let received =
                     ready!(source.poll_read(cx, buffer.spare())).map_err(|_| PipeError::SourceGone)?;
                 buffer.advance(received);
@@ -205,9 +242,11 @@ impl Pipe {
                 }
             }
             let full = buffer.is_full();
-            let used = self.send(cx, None, &buffer.filled()[keep..], sink, shared)?;
-            buffer.remove(keep, keep + used);
-            if full && buffer.filled().len() == keep {
+            let used = self.send(cx, None, &buffer.filled()[kept.len..], sink, shared)?;
+            if !kept.take(used) {
+                buffer.remove(kept.len, kept.len + used);
+            }
+            if full && buffer.filled().len() == kept.len {
                 // There is more where this came from: fewer, larger pieces.
                 shared.0.grow(buffer, STREAM_BYTES);
             }
@@ -230,6 +269,46 @@ impl Pipe {
         ready!(sink.poll_flush(cx)).map_err(|_| PipeError::SinkGone)?;
         self.held = false;
         Poll::Ready(Ok(()))
+    }
+}
+
+/// A copy of the end of a body, as much as is wanted.
+#[derive(Debug, Default)]
+pub(crate) struct Tap {
+    bytes: Vec<u8>,
+    most: usize,
+    passed_bytes: u64,
+}
+
+impl Tap {
+    /// Wants the last `most` bytes. Uses the memory of `bytes`.
+    pub fn new(mut bytes: Vec<u8>, most: usize) -> Self {
+        bytes.clear();
+        Self { bytes, most, passed_bytes: 0 }
+    }
+
+    fn take(&mut self, data: &[u8]) {
+        self.passed_bytes += data.len() as u64;
+        self.bytes.extend_from_slice(&data[data.len().saturating_sub(self.most)..]);
+        // Not each time, so that the cost stays in proportion.
+        if self.bytes.len() > self.most.saturating_mul(2) {
+            self.bytes.drain(..self.bytes.len() - self.most);
+        }
+    }
+
+    /// The end of the body so far.
+    pub fn tail(&self) -> &[u8] {
+        &self.bytes[self.bytes.len().saturating_sub(self.most)..]
+    }
+
+    /// Whether that is all of it.
+    pub fn is_whole(&self) -> bool {
+        self.tail().len() as u64 == self.passed_bytes
+    }
+
+    /// The memory, for another.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 }
 
@@ -341,7 +420,10 @@ mod tests {
             let mut pipe = Pipe::default();
             pipe.reset(framing, chunked);
             let shared = (&buffers, &names);
-            let ended = poll_fn(|cx| pipe.poll(cx, &mut source, (&mut buffer, 0), &mut sink, shared)).await;
+            let ended = poll_fn(|cx| {
+                pipe.poll(cx, &mut source, (&mut buffer, &mut Kept::first(0)), &mut sink, shared)
+            })
+            .await;
             drop(sink);
             (received.await.unwrap(), ended)
         })

@@ -11,7 +11,7 @@ use egret_http1::ResponseFraming;
 use crate::client::{Client, Desk, End, Tray};
 use crate::exchange;
 use crate::exchange::access_log::Record;
-use crate::exchange::pipe::Pipe;
+use crate::exchange::pipe::{Kept, Pipe};
 use crate::upstream::Upstream;
 use crate::upstream::authority::Authority;
 use crate::upstream::stream::Stream;
@@ -96,14 +96,14 @@ impl Ways {
         let view = client.worker.view();
         let shared = (&client.worker.buffers, &view.plan.trailers);
         if self.up_open {
-            let polled = up.poll(cx, &mut client.stream, (input, 0), provider, shared);
+            let polled = up.poll(cx, &mut client.stream, (input, &mut Kept::first(0)), provider, shared);
             match end_of_way(cx, polled.map_err(drop), provider) {
                 Ok(ended) => self.up_open = !ended,
                 Err(()) => return Poll::Ready(()),
             }
         }
         if self.down_open {
-            let polled = down.poll(cx, provider, (output, 0), &mut client.stream, shared);
+            let polled = down.poll(cx, provider, (output, &mut Kept::first(0)), &mut client.stream, shared);
             match end_of_way(cx, polled.map_err(drop), &mut client.stream) {
                 Ok(ended) => self.down_open = !ended,
                 Err(()) => return Poll::Ready(()),
