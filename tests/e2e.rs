@@ -18,6 +18,7 @@ mod scenarios {
     mod control;
     mod dns;
     mod egress;
+    mod explain;
     mod flow_bodies;
     mod lab_report;
     mod lab_run;

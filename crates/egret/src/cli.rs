@@ -43,6 +43,10 @@ pub enum Command {
         /// The config file to validate.
         file: PathBuf,
     },
+    /// Say which flows would be for a request, why the others would not, and what their remedies would do.
+    ///
+    /// Nothing is sent. Exit code 1 where the gateway would send the request nowhere.
+    Explain(crate::explain::Arguments),
     /// Print the JSON Schema of the config, for editors.
     ///
     /// Save it and name it in the first line of a config: `# yaml-language-server: $schema=egret.schema.json`

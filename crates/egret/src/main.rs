@@ -7,6 +7,7 @@ mod cli;
 mod config;
 mod demo;
 mod events;
+mod explain;
 mod lab;
 mod logging;
 mod provider;
@@ -62,6 +63,7 @@ fn obey(command: Command) -> Result<(), Failure> {
         Command::Provider(arguments) => provider::run(*arguments),
         Command::Bench(args) => bench::run(*args),
         Command::Check { file } => cli::print(&config::check(&file)?),
+        Command::Explain(arguments) => cli::print(&explain::explain(&arguments)?),
         Command::Schema => cli::print(&reference::schema_text()),
         Command::Lab(lab) => lab.obey(),
         Command::Reference { page } => cli::print(&reference::page(page)),

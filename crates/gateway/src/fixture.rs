@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,9 +15,8 @@ use crate::config::{GatewayConfig, Parts, Providers};
 use crate::exchange::access_log::AccessLog;
 use crate::exchange::failure::Failure;
 use crate::exchange::forward::{Via, edit_request, survey};
-use crate::exchange::route::{Question, Route};
+use crate::exchange::route::{Forward, Question, Route};
 use crate::plan::Plan;
-use crate::upstream::Upstream;
 use crate::upstream::authority::Authority;
 use crate::upstream::dns::Resolver;
 use crate::upstream::stream::Stream;
@@ -41,18 +39,28 @@ pub struct Destination(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Upstream(Rc<Upstream>),
+    Forward(Forward),
     Tunnel(Authority),
 }
 
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Upstream(upstream) => {
-                let origin = &upstream.plan.origin;
+            Kind::Forward(forward) => {
+                let origin = &forward.upstream.plan.origin;
                 write!(f, "{}://{}", if origin.tls { "https" } else { "http" }, origin.authority)
             }
             Kind::Tunnel(authority) => write!(f, "tunnel to {authority}"),
+        }
+    }
+}
+
+impl Destination {
+    /// The path and query that flows see of `request`, the head that went there; nothing for a tunnel.
+    pub fn target<'a>(&self, request: &'a [u8]) -> &'a [u8] {
+        match &self.0 {
+            Kind::Forward(forward) => forward.relative(request).of(request),
+            Kind::Tunnel(_) => b"",
         }
     }
 }
@@ -100,7 +108,7 @@ impl Fixture {
             Route::Forward(forward) => {
                 edit_request(&self.request, request, &forward, &self.via, None, &mut self.edits);
                 self.request.render(request, &self.edits).for_each_piece(send);
-                Ok(Destination(Kind::Upstream(forward.upstream)))
+                Ok(Destination(Kind::Forward(forward)))
             }
         }
     }

@@ -13,7 +13,9 @@ mod client;
 mod exchange;
 mod gateway;
 mod plan;
+mod resolve;
 mod upstream;
 mod worker;
 
 pub use gateway::{Gateway, StartError, validate};
+pub use resolve::{Resolved, Routes};

@@ -159,6 +159,14 @@ impl UpstreamPlan {
         Destination { provider, tls: *tls, host: &self.host_text, port: authority.port }
     }
 
+    /// The part of `target` that is relative to the provider's URL: what follows the path of the URL, where all of it stands there.
+    pub fn relative<'a>(&self, target: &'a [u8]) -> &'a [u8] {
+        match target.strip_prefix(&*self.path_prefix) {
+            Some(rest) if matches!(rest.first(), None | Some(b'/' | b'?')) => rest,
+            _ => target,
+        }
+    }
+
     /// Takes a place for one more connection, or says that the limit is reached.
     pub fn try_open(self: &Arc<Self>) -> Option<OpenPlace> {
         let before = self.open.fetch_add(1, Relaxed);

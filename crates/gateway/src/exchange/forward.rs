@@ -114,7 +114,10 @@ pub(crate) fn edit_request(
         let is_whole = request.method == Method::Options && path.is_empty() && !forward.path_prefix;
         let path = if is_whole { b"*" } else { path };
         let is_asterisk = path == b"*";
-        let prefix: &[u8] = if is_asterisk || !forward.path_prefix { b"" } else { &plan.path_prefix };
+        // What is drafted is relative to the provider's URL, as what it stands for was.
+        let is_relative =
+            forward.path_prefix || (drafted.is_some() && forward.relative(bytes) != forward.target);
+        let prefix: &[u8] = if is_asterisk || !is_relative { b"" } else { &plan.path_prefix };
         let slash: &[u8] = if is_asterisk || path.first() == Some(&b'/') { b"" } else { b"/" };
         edits.start_line(&[request.method_text.of(bytes), b" ", prefix, slash, path, b" HTTP/1.1"]);
     }

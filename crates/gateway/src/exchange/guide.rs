@@ -49,7 +49,7 @@ pub(crate) struct Guide {
     matches: Matches,
     /// Where the client wants the request to go.
     destination: Option<Rc<Upstream>>,
-    /// The target that it asks for there.
+    /// The target that it asks for there, relative to the provider's URL.
     target: Span,
     /// The request's body without framing, where a flow wants to see it and it is here as a whole.
     body: Vec<u8>,
@@ -106,12 +106,12 @@ impl Guide {
     }
 
     /// Makes ready for the request that is in `desk`.
-    fn start(&mut self, forward: &Forward, framing: RequestFraming) {
+    fn start(&mut self, forward: &Forward, desk: &Desk) {
         self.draft.clear();
         self.destination = Some(Rc::clone(&forward.upstream));
-        self.target = forward.target;
+        self.target = forward.relative(desk.input.filled());
         self.body.clear();
-        self.has_body = framing == RequestFraming::None;
+        self.has_body = desk.request.framing == RequestFraming::None;
     }
 
     /// Finds the flows for the request. Nothing if that depends on its body, which is not here.
@@ -193,7 +193,7 @@ impl Exchange<'_> {
         let worker = Rc::clone(&self.client.worker);
         let now = worker.shared.clock.timestamp(self.clock.begun);
         let guide = self.guide.insert(worker.guides.borrow_mut().pop().unwrap_or_default());
-        guide.start(forward, self.desk.request.framing);
+        guide.start(forward, self.desk);
         let roll = guide.draft.random.draw();
         let mut found = guide.find(&self.view.plan.flows, self.desk, now, roll);
         let wanted = guide.course.needs().request_body;
@@ -325,7 +325,7 @@ impl Exchange<'_> {
         };
         let upstream = Rc::clone(provider);
         self.upstream = Rc::clone(&upstream);
-        let target = forward.target;
+        let target = forward.relative(self.desk.input.filled());
         let elsewhere = Forward { upstream, target, path_prefix: true, new_target: true, new_host: true };
         self.obtain_response(&elsewhere).await
     }

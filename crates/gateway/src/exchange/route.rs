@@ -8,6 +8,7 @@
 //!
 //! Header fields come before the base URL, since they say what is meant and a path may only look like it.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use egret_http1::{Field, KnownField, Method, RequestHead, Span, TargetForm};
@@ -42,6 +43,20 @@ pub(crate) struct Forward {
     pub new_host: bool,
 }
 
+impl Forward {
+    /// The part of the received target that is relative to the provider's URL, however the client named the provider: what flows
+    /// see.
+    pub fn relative(&self, bytes: &[u8]) -> Span {
+        if self.path_prefix {
+            return self.target;
+        }
+        let Range { start, end } = self.target.range();
+        let target = self.target.of(bytes);
+        let skipped = target.len() - self.upstream.plan.relative(target).len();
+        Span::new(start + skipped, end)
+    }
+}
+
 /// What the fields of a request say about where it goes.
 #[derive(Debug, Default)]
 pub(crate) struct RoutingFields {
@@ -58,6 +73,16 @@ enum Rank {
 }
 
 impl RoutingFields {
+    /// The host that they name.
+    pub fn host(&self) -> Option<Span> {
+        self.host.map(|(_, host)| host)
+    }
+
+    /// The scheme that they name.
+    pub fn scheme(&self) -> Option<Span> {
+        self.scheme.map(|(_, scheme)| scheme)
+    }
+
     /// Takes note of `field` if it is one that names a provider; such fields are not forwarded.
     pub fn note(&mut self, field: &Field, bytes: &[u8]) -> bool {
         if field.known != KnownField::Other {

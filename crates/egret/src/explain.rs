@@ -1,0 +1,198 @@
+//! `egret explain`: what the gateway would do with a request, told without sending it.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use egret_flow::Clock;
+use egret_flow::explain::Verdict;
+use egret_flow::matching::Question;
+use egret_flow::message::{Changes, Fields, Request};
+use egret_flow::router::Router;
+use egret_gateway::Routes;
+use egret_http1::{HeadLimits, Progress, RequestHead};
+use serde::Serialize;
+
+use crate::Failure;
+use crate::config::{self, Config};
+
+/// The arguments of `egret explain`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The config file.
+    file: PathBuf,
+    /// The method and the URL that the client would call, like `GET https://api.example.com/v1/things`.
+    ///
+    /// A URL of the gateway itself is read as a base URL: `GET http://127.0.0.1:8000/stripe/v1/charges`.
+    #[arg(long, short, value_name = "METHOD URL")]
+    request: String,
+    /// A header field that it would have; may be given several times.
+    #[arg(long, short = 'H', value_name = "NAME: VALUE")]
+    header: Vec<String>,
+    /// The body that it would have.
+    #[arg(long, short, value_name = "BODY")]
+    data: Option<String>,
+    /// The consumer that it would name.
+    #[arg(long, value_name = "NAME")]
+    consumer: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is told.
+#[derive(Debug, Serialize)]
+struct Explanation {
+    method: String,
+    provider: String,
+    scheme: &'static str,
+    host: String,
+    port: u16,
+    target: String,
+    flows: Vec<Verdict>,
+    /// Of the flows that match, outermost first.
+    remedies: Vec<Step>,
+}
+
+/// A remedy in its place.
+#[derive(Debug, Serialize)]
+struct Step {
+    flow: String,
+    remedy: String,
+    does: String,
+}
+
+/// What to print.
+pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
+    let text = config::read(&arguments.file).map_err(Failure::Misused)?;
+    let name = arguments.file.display().to_string();
+    let config = Config::parse(&name, &text).map_err(|report| Failure::Misused(report.to_string()))?;
+    let bytes = head(arguments).into_bytes();
+    let head = parse(&bytes)?;
+    let (Ok(routes), Ok(router)) = (Routes::of(config.gateway_parts()), Router::compile(&config.flows))
+    else {
+        return Err(Failure::Failed(format!("{name}: a file that it names has just changed")));
+    };
+    let resolved = routes.resolve(&head, &bytes).map_err(Failure::Failed)?;
+    let (path, query) = match resolved.target.split_once('?') {
+        Some((path, query)) => (path, Some(query.as_bytes())),
+        None => (resolved.target.as_str(), None),
+    };
+    let changes = Changes::default();
+    let fields = Fields::new(&head.fields, &bytes, &changes);
+    let request = Request {
+        provider: &resolved.provider,
+        tls: resolved.tls,
+        host: &resolved.host,
+        port: resolved.port,
+        method: head.method_text.of(&bytes),
+        path: path.as_bytes(),
+        query,
+        fields,
+        consumer: fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag")),
+        body: arguments.data.as_deref().map(str::as_bytes),
+    };
+    let now = Clock::new().timestamp(std::time::Instant::now());
+    let question = Question { request: &request, roll: 0, now, has_body: true };
+    let flows = egret_flow::explain::explain(&config.flows, &router, question);
+    let explanation = Explanation {
+        method: String::from_utf8_lossy(request.method).into_owned(),
+        remedies: steps(&flows, &routes),
+        flows,
+        scheme: if resolved.tls { "https" } else { "http" },
+        provider: resolved.provider,
+        host: resolved.host,
+        port: resolved.port,
+        target: resolved.target,
+    };
+    if arguments.json { in_json(&explanation) } else { Ok(in_words(&explanation)) }
+}
+
+/// The head that a client of a forward proxy would send.
+fn head(arguments: &Arguments) -> String {
+    let (method, url) = arguments.request.trim().split_once(' ').unwrap_or(("GET", arguments.request.trim()));
+    let mut head = format!("{method} {} HTTP/1.1\r\n", url.trim());
+    let names_host = |field: &&String| field.to_ascii_lowercase().starts_with("host:");
+    if !arguments.header.iter().any(|field| names_host(&field)) {
+        head.push_str("Host: localhost\r\n");
+    }
+    let consumer = arguments.consumer.iter().map(|consumer| format!("x-egret-consumer: {consumer}"));
+    for field in arguments.header.iter().cloned().chain(consumer) {
+        head.push_str(&field);
+        head.push_str("\r\n");
+    }
+    head + "\r\n"
+}
+
+fn parse(bytes: &[u8]) -> Result<RequestHead, Failure> {
+    let mut head = RequestHead::new();
+    match head.parse(bytes, &HeadLimits::default()) {
+        Ok(Progress::Complete) if head.len == bytes.len() => Ok(head),
+        Ok(_) => Err(Failure::Misused("a method, URL or header field has a line end in it".to_owned())),
+        Err(error) => Err(Failure::Misused(format!(
+            "this is no request that can be sent: {error}; write `--request 'GET https://api.example.com/path'` and `-H 'name: value'`"
+        ))),
+    }
+}
+
+fn steps(flows: &[Verdict], routes: &Routes) -> Vec<Step> {
+    let matching = flows.iter().enumerate().filter(|(_, verdict)| verdict.matches);
+    let of_flow = |(number, verdict): (usize, &Verdict)| {
+        let step = |(remedy, does): (&str, String)| Step {
+            flow: verdict.flow.clone(),
+            remedy: remedy.to_owned(),
+            does,
+        };
+        routes.remedies(number).map(step).collect::<Vec<_>>()
+    };
+    matching.flat_map(of_flow).collect()
+}
+
+fn in_json(explanation: &Explanation) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(explanation);
+    text.map(|text| text + "\n")
+        .map_err(|error| Failure::Failed(format!("cannot be written as JSON: {error}")))
+}
+
+fn in_words(explanation: &Explanation) -> String {
+    let Explanation { method, provider, scheme, host, port, target, flows, remedies } = explanation;
+    let to = if provider == egret_flow::config::OTHER_HOSTS {
+        "no configured provider".to_owned()
+    } else {
+        format!("the provider `{provider}`")
+    };
+    let mut text = format!("{method} {target} goes to {to}, at {scheme}://{host}:{port}\n");
+    if flows.is_empty() {
+        text.push_str("\nThe config has no flows: the request is passed on as it is.\n");
+        return text;
+    }
+    text.push_str("\nFlows\n");
+    for verdict in flows {
+        let _ = writeln!(text, "  {}: {}", verdict.flow, verdict_in_words(verdict));
+    }
+    if !flows.iter().any(|verdict| verdict.matches) {
+        text.push_str("\nNo flow matches: the request is passed on as it is.\n");
+        return text;
+    }
+    text.push_str("\nRemedies, outermost first\n");
+    for (number, Step { flow, remedy, does }) in (1..).zip(remedies) {
+        let _ = writeln!(text, "  {number}. {remedy} of {flow}: {does}");
+    }
+    if remedies.is_empty() {
+        text.push_str("  none\n");
+    }
+    text
+}
+
+fn verdict_in_words(verdict: &Verdict) -> String {
+    if let Some(why_not) = &verdict.why_not {
+        return format!("does not match: {why_not}");
+    }
+    let mut words = "matches".to_owned();
+    if let Some(share) = verdict.sample {
+        let _ = write!(words, " {share} % of such requests");
+    }
+    for (number, (name, value)) in verdict.parameters.iter().enumerate() {
+        let _ = write!(words, "{} {name} = `{value}`", if number == 0 { "," } else { " and" });
+    }
+    words
+}

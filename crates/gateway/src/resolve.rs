@@ -1,0 +1,234 @@
+//! Where the gateway would send a request, for somebody who asks without sending one.
+
+use egret_config::Problem;
+use egret_http1::{RequestHead, TargetForm};
+
+use crate::config::Parts;
+use crate::exchange::route::RoutingFields;
+use crate::plan::{OTHER_HOSTS, Origin, Plan, default_port};
+use crate::upstream::authority::Authority;
+
+/// Where a request goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// The provider's name; `-` for a host that the config does not name.
+    pub provider: String,
+    /// Whether TLS is spoken to it.
+    pub tls: bool,
+    /// The host, in lower case.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Path and query, relative to the provider's URL.
+    pub target: String,
+}
+
+/// The routes of a configuration.
+#[derive(Debug)]
+pub struct Routes(Plan);
+
+impl Routes {
+    /// The routes of a configuration that is good.
+    pub fn of(parts: Parts<'_>) -> Result<Self, Vec<Problem>> {
+        Plan::compile(parts, &[], 1, None).map(Self)
+    }
+
+    /// What the remedies of the flow of that number do: the key of each, and in words what it does.
+    pub fn remedies(&self, flow: usize) -> impl Iterator<Item = (&str, String)> {
+        self.0.flows.describe(flow)
+    }
+
+    /// Where a request with this head, in absolute-form, goes: to the place that it names; and if that is the gateway itself, to the
+    /// provider that the client means by it. The error says why nowhere.
+    pub fn resolve(&self, head: &RequestHead, bytes: &[u8]) -> Result<Resolved, String> {
+        let (TargetForm::Absolute, Some(span)) = (head.target_form, head.authority) else {
+            return Err("a whole URL is needed, like `https://api.example.com/path`".to_owned());
+        };
+        let target = head.target.of(bytes);
+        let authority_at = span.range().start - head.target.range().start;
+        let scheme = &target[..authority_at.saturating_sub("://".len())];
+        let rest = text(&target[authority_at + span.len()..]);
+        let tls = is_tls(scheme)?;
+        let authority = span.of(bytes);
+        let listener = self.0.listeners.iter().find(|listener| listener.is_own_host(authority));
+        let Some(listener) = listener else { return self.place(tls, authority, &rest) };
+        if let Some(provider) = listener.provider {
+            return Ok(self.provider(provider, rest));
+        }
+        let mut fields = RoutingFields::default();
+        for field in &head.fields {
+            fields.note(field, bytes);
+        }
+        match fields.host() {
+            Some(host) => {
+                let host = host.of(bytes);
+                let tls = match fields.scheme() {
+                    Some(scheme) => is_tls(scheme.of(bytes))?,
+                    None => self.scheme_of(host)?,
+                };
+                self.place(tls, host, &rest)
+            }
+            None => self.base_url(&rest),
+        }
+    }
+
+    /// The first segment of a path on the gateway itself is a provider's name.
+    fn base_url(&self, path: &str) -> Result<Resolved, String> {
+        let bare = path.strip_prefix('/').unwrap_or(path);
+        let (name, rest) = bare.split_at(bare.find(['/', '?']).unwrap_or(bare.len()));
+        match self.0.provider_by_name(name.as_bytes()) {
+            Some(provider) => Ok(self.provider(provider, rest.to_owned())),
+            None => {
+                Err(format!("this is the gateway itself, where `{name}` would have to be a provider's name"))
+            }
+        }
+    }
+
+    fn place(&self, tls: bool, authority: &[u8], rest: &str) -> Result<Resolved, String> {
+        let origin = Origin { tls, authority: parse(authority, tls)? };
+        match self.0.provider_by_origin(&origin) {
+            Some(provider) => {
+                let rest = self.0.providers[provider].relative(rest.as_bytes());
+                Ok(self.provider(provider, text(rest)))
+            }
+            None => Ok(resolved(OTHER_HOSTS, &origin, rest.to_owned())),
+        }
+    }
+
+    fn provider(&self, provider: usize, target: String) -> Resolved {
+        let provider = &self.0.providers[provider];
+        resolved(provider.stats.name(), &provider.origin, target)
+    }
+
+    fn scheme_of(&self, host: &[u8]) -> Result<bool, String> {
+        Ok(self.0.is_tls_host(&parse(host, false)?.host).unwrap_or(false))
+    }
+}
+
+fn resolved(name: &str, origin: &Origin, target: String) -> Resolved {
+    let target = if target.starts_with('/') { target } else { format!("/{target}") };
+    Resolved {
+        provider: name.to_owned(),
+        tls: origin.tls,
+        host: origin.authority.host.to_string(),
+        port: origin.authority.port,
+        target,
+    }
+}
+
+fn parse(authority: &[u8], tls: bool) -> Result<Authority, String> {
+    Authority::parse(authority, Some(default_port(tls)))
+        .map_err(|error| format!("`{}` cannot be called: {error}", text(authority)))
+}
+
+fn is_tls(scheme: &[u8]) -> Result<bool, String> {
+    match scheme.to_ascii_lowercase().as_slice() {
+        b"http" => Ok(false),
+        b"https" => Ok(true),
+        _ => Err("only the schemes http and https can be forwarded".to_owned()),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use egret_flow::quota::QuotaConfigs;
+    use egret_http1::HeadLimits;
+
+    use super::*;
+    use crate::config::{GatewayConfig, ListenConfig, Providers};
+    use crate::fixture::Fixture;
+
+    const OWN: &str = "127.0.0.1:8000";
+    const REVERSE: &str = "127.0.0.1:8002";
+
+    fn config() -> (GatewayConfig, Providers) {
+        let listen = |address: &str, provider: Option<&str>| ListenConfig {
+            address: address.parse().unwrap(),
+            provider: provider.map(str::to_owned),
+        };
+        let listen = vec![listen(OWN, None), listen(REVERSE, Some("maps"))];
+        let providers = serde_json::json!({
+            "maps": { "url": "http://maps.example:8080/v2/" },
+            "stripe": { "url": "https://api.stripe.example" },
+        });
+        (GatewayConfig { listen, ..GatewayConfig::default() }, serde_json::from_value(providers).unwrap())
+    }
+
+    fn resolve(url: &str, fields: &str) -> Result<Resolved, String> {
+        let (config, providers) = config();
+        let bytes = format!("GET {url} HTTP/1.1\r\nHost: h\r\n{fields}\r\n").into_bytes();
+        let mut head = RequestHead::new();
+        head.parse(&bytes, &HeadLimits::default()).map_err(|error| error.to_string())?;
+        let parts = Parts {
+            gateway: &config,
+            providers: &providers,
+            quotas: &QuotaConfigs::default(),
+            flows: &[],
+            ledger: None,
+        };
+        Routes::of(parts).unwrap().resolve(&head, &bytes)
+    }
+
+    #[test]
+    fn a_url_resolves_as_a_request_is_routed() {
+        for (url, fields, provider, target) in [
+            ("https://API.stripe.example/v1/a?b", "", "stripe", "/v1/a?b"),
+            ("http://api.stripe.example/", "", "-", "/"),
+            ("https://other.example?q", "", "-", "/?q"),
+            ("http://maps.example:8080/v2/a", "", "maps", "/a"),
+            ("http://maps.example:8080/v2", "", "maps", "/"),
+            ("http://maps.example:8080/v20", "", "maps", "/v20"),
+            ("http://127.0.0.1:8000/stripe/v1/a?b", "", "stripe", "/v1/a?b"),
+            ("http://localhost:8000/maps", "", "maps", "/"),
+            ("http://127.0.0.1:8002/x", "", "maps", "/x"),
+            ("http://127.0.0.1:8000/x", "x-egret-host: api.stripe.example\r\n", "stripe", "/x"),
+            ("http://127.0.0.1:8000/v2/x?y", "x-egret-host: maps.example:8080\r\n", "maps", "/x?y"),
+            ("http://maps.example:8080/v3/a", "", "maps", "/v3/a"),
+            ("http://maps.example:8080/v2?a", "", "maps", "/?a"),
+            (
+                "http://127.0.0.1:8000/x",
+                "x-egret-host: other.example\r\nx-egret-scheme: https\r\n",
+                "-",
+                "/x",
+            ),
+        ] {
+            let found = resolve(url, fields).unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!((found.provider.as_str(), found.target.as_str()), (provider, target), "{url}");
+            let Resolved { host, port, target, .. } = found;
+            assert_eq!((format!("{host}:{port}"), target), routed(url, fields), "{url}");
+        }
+    }
+
+    /// Where the gateway itself sends the request, as a client that is pointed at that URL sends it, and what its flows see.
+    fn routed(url: &str, fields: &str) -> (String, String) {
+        let (config, providers) = config();
+        let (listener, own) =
+            if url.contains(REVERSE) { (REVERSE, true) } else { (OWN, url.contains(":8000/")) };
+        let (_, rest) = url.split_once("://").unwrap();
+        let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let target = if own { path } else { url };
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n");
+        let mut fixture = Fixture::new(&config, &providers, listener.parse().unwrap());
+        let to = fixture.forward(request.as_bytes(), |_| ()).unwrap();
+        let target = text(to.target(request.as_bytes()));
+        let slash = if target.starts_with('/') { "" } else { "/" };
+        let seen = format!("{slash}{target}");
+        (to.to_string().split_once("://").unwrap().1.to_owned(), seen)
+    }
+
+    #[test]
+    fn what_goes_nowhere_says_why() {
+        for (url, message) in [
+            ("http://127.0.0.1:8000/strip/x", "`strip` would have to be a provider's name"),
+            ("ftp://other.example/", "only the schemes http and https"),
+            ("http://0x7f.1/", "cannot be called"),
+        ] {
+            assert!(resolve(url, "").unwrap_err().contains(message), "{url}");
+        }
+        assert!(resolve("/path", "").unwrap_err().contains("a whole URL is needed"));
+    }
+}
