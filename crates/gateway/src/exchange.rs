@@ -19,14 +19,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use egret_http1::{BodyError, Progress, ResponseFraming, Version};
+use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Version};
 use tracing::debug;
 
 use crate::client::{Client, Desk, End, Tray};
 use crate::exchange::access_log::Record;
 use crate::exchange::clock::{Clock, Deadlines, RateWindow, micros};
 use crate::exchange::failure::{ErrorKind, Failure};
-use crate::exchange::forward::{Reply, edit_request, edit_response, survey};
+use crate::exchange::forward::{Reply, edit_length, edit_request, edit_response, survey};
 use crate::exchange::guide::Guide;
 use crate::exchange::pipe::{Kept, PipeError};
 use crate::exchange::route::{Forward, Question, Route};
@@ -258,6 +258,11 @@ impl<'a> Exchange<'a> {
         let mut edits = worker.edits.borrow_mut();
         let draft = self.guide.as_ref().map(|guide| &guide.draft);
         edit_request(request, input.filled(), forward, &worker.shared.via, draft, &mut edits);
+        if self.guide.as_ref().is_some_and(|guide| guide.has_new_body)
+            && let RequestFraming::Length(len) = request.framing
+        {
+            edit_length(&request.fields, len, &mut edits);
+        }
         let head = request.render(input.filled(), &edits);
         let body = &input.filled()[request.len..];
         let shared = (&worker.buffers, &self.view.plan.trailers);

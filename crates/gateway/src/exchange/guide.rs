@@ -18,7 +18,8 @@ use egret_flow::{
     Received, Timestamp,
 };
 use egret_http1::{
-    BodyDecoder, Field, HeadLimits, Method, Progress, RequestFraming, ResponseFraming, ResponseHead, Span,
+    BodyDecoder, BodyError, Field, HeadLimits, Method, Progress, RequestFraming, ResponseFraming,
+    ResponseHead, Span,
 };
 use tokio::time::{Sleep, sleep_until};
 
@@ -26,7 +27,7 @@ use super::{Exchange, Stop};
 use crate::client::{Desk, End, Tray};
 use crate::exchange::clock::RateWindow;
 use crate::exchange::failure::{self, ErrorKind, Failure};
-use crate::exchange::forward::{Reply, edit_generated};
+use crate::exchange::forward::{Reply, edit_generated, edit_length, edit_response};
 use crate::exchange::pipe::{Pipe, Tap};
 use crate::exchange::route::Forward;
 use crate::upstream::{Connection, Upstream};
@@ -54,6 +55,13 @@ pub(crate) struct Guide {
     /// The request's body without framing, where a flow wants to see it and it is here as a whole.
     body: Vec<u8>,
     has_body: bool,
+    /// Bytes that the body takes in the input, with its framing.
+    body_len: usize,
+    /// Whether the body in the input is another than the one received, so that the head has to tell its length anew.
+    pub has_new_body: bool,
+    /// The response's body without framing, where a flow wants to see it first and it is here as a whole.
+    response_body: Vec<u8>,
+    has_response_body: bool,
     /// The head of the response, kept for those who look at it once the body is through.
     response_head: Vec<u8>,
     /// Memory for the end of the response's body.
@@ -81,7 +89,38 @@ struct Gathering {
     decoder: BodyDecoder,
     /// Bytes of the body, with its framing, that are decoded.
     used: usize,
+    /// The most that it may come to without framing.
+    most: usize,
     spans: Vec<Span>,
+}
+
+/// What there is of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gathered {
+    Some,
+    All,
+    TooMuch,
+}
+
+impl Gathering {
+    fn new(framing: impl Into<ResponseFraming>, most: usize) -> Self {
+        let mut decoder = BodyDecoder::none();
+        decoder.restart(framing);
+        Self { decoder, used: 0, most, spans: Vec::new() }
+    }
+
+    /// Decodes what is new in `framed`, the body as far as it is here, onto the end of `body`.
+    fn take(&mut self, framed: &[u8], body: &mut Vec<u8>) -> Result<Gathered, BodyError> {
+        let bytes = &framed[self.used..];
+        self.spans.clear();
+        self.used += self.decoder.decode(bytes, &mut self.spans)?;
+        self.spans.iter().for_each(|span| body.extend_from_slice(span.of(bytes)));
+        // Chunks of a byte each are mostly framing.
+        if body.len() > self.most || self.used > 8 * self.most {
+            return Ok(Gathered::TooMuch);
+        }
+        Ok(if self.decoder.is_done() { Gathered::All } else { Gathered::Some })
+    }
 }
 
 /// The exchange as it stands, apart from what the guide knows of it.
@@ -112,6 +151,9 @@ impl Guide {
         self.target = forward.relative(desk.input.filled());
         self.body.clear();
         self.has_body = desk.request.framing == RequestFraming::None;
+        self.has_new_body = false;
+        self.body_len = 0;
+        self.has_response_body = false;
     }
 
     /// Finds the flows for the request. Nothing if that depends on its body, which is not here.
@@ -216,34 +258,25 @@ impl Exchange<'_> {
         if self.desk.request.expect_continue && !self.client.send_all(CONTINUE).await {
             return Err(Stop::ClientGone);
         }
-        let mut gathering = Gathering { decoder: BodyDecoder::from(framing), used: 0, spans: Vec::new() };
+        let mut gathering = Gathering::new(framing, most);
         self.deadlines.rate = RateWindow::starting(Instant::now(), 0);
         self.note_progress(self.view.plan.timeouts.idle);
-        poll_fn(|cx| self.poll_gather(cx, &mut gathering, most)).await
+        poll_fn(|cx| self.poll_gather(cx, &mut gathering)).await
     }
 
-    fn poll_gather(
-        &mut self,
-        cx: &mut Context<'_>,
-        gathering: &mut Gathering,
-        most: usize,
-    ) -> Poll<Result<(), Stop>> {
+    fn poll_gather(&mut self, cx: &mut Context<'_>, gathering: &mut Gathering) -> Poll<Result<(), Stop>> {
         let Some(guide) = &mut self.guide else { return Poll::Ready(Ok(())) };
         let head_len = self.desk.request.len;
         loop {
             let input = &mut self.desk.input;
-            let bytes = &input.filled()[head_len + gathering.used..];
-            gathering.spans.clear();
-            let used = match gathering.decoder.decode(bytes, &mut gathering.spans) {
-                Ok(used) => used,
+            match gathering.take(&input.filled()[head_len..], &mut guide.body) {
+                Ok(Gathered::Some) => {}
+                Ok(ended) => {
+                    guide.has_body = ended == Gathered::All;
+                    guide.body_len = gathering.used;
+                    return Poll::Ready(Ok(()));
+                }
                 Err(error) => return Poll::Ready(Err(Stop::Failure(Failure::bad_request_body(error)))),
-            };
-            gathering.spans.iter().for_each(|span| guide.body.extend_from_slice(span.of(bytes)));
-            gathering.used += used;
-            guide.has_body = gathering.decoder.is_done() && guide.body.len() <= most;
-            // Chunks of a byte each are mostly framing.
-            if gathering.decoder.is_done() || guide.body.len() > most || gathering.used > 8 * most {
-                return Poll::Ready(Ok(()));
             }
             if input.is_full() {
                 self.client.worker.buffers.grow(input, 2 * input.filled().len());
@@ -258,6 +291,60 @@ impl Exchange<'_> {
             }
         }
         self.poll_late_body(cx)
+    }
+
+    /// Receives the response's body as a whole, where a remedy wants to see it, and leaves it in the tray too.
+    async fn gather_response(&mut self, connection: &mut Connection) -> Result<(), Stop> {
+        let Some(guide) = &mut self.guide else { return Ok(()) };
+        let most = guide.course.needs().response_body;
+        let framing = self.desk.tray.response.framing;
+        let is_long = matches!(framing, ResponseFraming::Length(length) if length > most as u64);
+        guide.response_body.clear();
+        guide.has_response_body = false;
+        if most == 0 || is_long {
+            return Ok(());
+        }
+        let mut gathering = Gathering::new(framing, most);
+        self.note_progress(self.timeouts().idle);
+        poll_fn(|cx| self.poll_gather_response(cx, &mut gathering, connection)).await
+    }
+
+    fn poll_gather_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        gathering: &mut Gathering,
+        connection: &mut Connection,
+    ) -> Poll<Result<(), Stop>> {
+        let Some(guide) = &mut self.guide else { return Poll::Ready(Ok(())) };
+        let Tray { output, response, .. } = &mut *self.desk.tray;
+        loop {
+            match gathering.take(&output.filled()[response.len..], &mut guide.response_body) {
+                Ok(Gathered::Some) => {}
+                Ok(ended) => {
+                    guide.has_response_body = ended == Gathered::All;
+                    return Poll::Ready(Ok(()));
+                }
+                // Whoever passes it on says what is wrong with it.
+                Err(_) => return Poll::Ready(Ok(())),
+            }
+            if output.is_full() {
+                self.client.worker.buffers.grow(output, 2 * output.filled().len());
+            }
+            match connection.stream.poll_read(cx, output.spare()) {
+                Poll::Ready(Ok(count)) if count > 0 => {
+                    self.received_bytes += count as u64;
+                    output.advance(count);
+                }
+                // The same; a body that ends with the connection is shown to nobody, since the pipe has to see that end.
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending => break,
+            }
+        }
+        if let Err(stop) = self.watch_client(cx) {
+            return Poll::Ready(Err(stop));
+        }
+        let expired = self.client.timer.poll_expired(cx).then(|| self.expired_while_waiting(cx)).flatten();
+        expired.map_or(Poll::Pending, |stop| Poll::Ready(Err(stop)))
     }
 
     /// Pending as long as the client may take its time.
@@ -303,12 +390,32 @@ impl Exchange<'_> {
     async fn inwards(&mut self, forward: &Forward) -> Result<Brought, Stop> {
         match self.pass_remedies().await? {
             Onward::Answer(answer) => Ok(self.take_up(*answer)),
-            Onward::Call => match self.call(forward).await {
-                Ok(connection) => Ok(Brought::Response(connection)),
-                Err(Stop::Failure(failure)) => Ok(Brought::Failure(failure)),
-                Err(stop) => Err(stop),
-            },
+            Onward::Call => {
+                self.put_new_request_body();
+                match self.call(forward).await {
+                    Ok(mut connection) => {
+                        self.gather_response(&mut connection).await?;
+                        Ok(Brought::Response(connection))
+                    }
+                    Err(Stop::Failure(failure)) => Ok(Brought::Failure(failure)),
+                    Err(stop) => Err(stop),
+                }
+            }
         }
+    }
+
+    /// Puts the body that remedies want to be sent in the place of the one received.
+    fn put_new_request_body(&mut self) {
+        let Some(guide) = &mut self.guide else { return };
+        let Some(body) = guide.draft.request_body.take().filter(|_| guide.has_body) else { return };
+        let Desk { input, request, .. } = &mut *self.desk;
+        self.client.worker.buffers.grow(input, input.filled().len() + body.len());
+        input.replace(request.len, request.len + guide.body_len, &body);
+        request.framing = RequestFraming::Length(body.len() as u64);
+        guide.body_len = body.len();
+        guide.body = body;
+        guide.has_new_body = true;
+        self.desk.reset_up();
     }
 
     /// Calls the provider as the draft has it.
@@ -380,23 +487,55 @@ impl Exchange<'_> {
             Brought::Answer(_) | Brought::Failure(_) => Instant::now(),
         };
         let tray = &self.desk.tray;
-        let received = Received { head: &tray.response, bytes: tray.output.filled(), body: None };
+        let whole = mem::take(&mut guide.response_body);
+        let body = guide.has_response_body.then_some(whole.as_slice());
+        let received = Received { head: &tray.response, bytes: tray.output.filled(), body };
         let outcome = match brought {
             Brought::Failure(failure) => Outcome::Failure(failure.of_call(self.desk.up.moved_bytes > 0)),
             Brought::Response(_) | Brought::Answer(_) => Outcome::Response(&received),
         };
         let repeatable = !self.unrepeatable;
         let moment = Moment { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome };
-        guide.go_on(flows, moment, |course, exchange| course.response(flows, exchange))
+        let backward = guide.go_on(flows, moment, |course, exchange| course.response(flows, exchange));
+        guide.response_body = whole;
+        backward
     }
 
     /// Hands on what has come through all remedies.
     async fn conclude(&mut self, brought: Brought) -> End {
         match brought {
-            Brought::Response(connection) => self.pass_on(connection).await,
+            Brought::Response(connection) => self.conclude_response(connection).await,
             Brought::Answer(kind) => self.deliver(kind).await,
             Brought::Failure(failure) => Box::pin(self.answer(&failure)).await,
         }
+    }
+
+    /// Passes on a provider's response, with another body if remedies want that.
+    async fn conclude_response(&mut self, connection: Connection) -> End {
+        let body = self.guide.as_mut().and_then(|guide| guide.draft.response_body.take());
+        let Some(body) = body else { return self.pass_on(connection).await };
+        let worker = Rc::clone(&self.client.worker);
+        let persistent = self.can_persist();
+        let reply = Reply { version: self.desk.request.version, persistent, chunked: false };
+        let Tray { output, response, .. } = &*self.desk.tray;
+        let status = response.status;
+        let message = {
+            let mut edits = worker.edits.borrow_mut();
+            edit_response(
+                response,
+                output.filled(),
+                reply,
+                &worker.shared.via,
+                self.guide.as_deref(),
+                &mut edits,
+            );
+            edit_length(&response.fields, body.len() as u64, &mut edits);
+            let mut message = response.render(output.filled(), &edits).to_vec();
+            message.extend_from_slice(&body);
+            message
+        };
+        self.keep_if_whole(connection, &worker);
+        self.send_answer(&message, status, persistent).await
     }
 
     /// Puts an answer in the provider's place into the tray, as if it had been received.
@@ -420,7 +559,14 @@ impl Exchange<'_> {
         output.advance(message.len());
         response.reset();
         match response.parse(output.filled(), &HeadLimits::default(), method) {
-            Ok(Progress::Complete) => Brought::Answer(kind),
+            Ok(Progress::Complete) => {
+                if let Some(guide) = &mut self.guide {
+                    guide.response_body.clear();
+                    guide.response_body.extend_from_slice(&output.filled()[response.len..]);
+                    guide.has_response_body = true;
+                }
+                Brought::Answer(kind)
+            }
             _ => Brought::Failure(Failure::new(
                 ErrorKind::RemedyFailed,
                 "a flow answers with a head that is larger than any may be",
@@ -444,8 +590,12 @@ impl Exchange<'_> {
         let message = {
             let mut edits = self.client.worker.edits.borrow_mut();
             edit_generated(response, output.filled(), reply, self.guide.as_deref(), &mut edits);
+            let new_body = self.guide.as_ref().and_then(|guide| guide.draft.response_body.as_deref());
+            if let Some(body) = new_body {
+                edit_length(&response.fields, body.len() as u64, &mut edits);
+            }
             let mut message = response.render(output.filled(), &edits).to_vec();
-            message.extend_from_slice(&output.filled()[response.len..]);
+            message.extend_from_slice(new_body.unwrap_or(&output.filled()[response.len..]));
             message
         };
         self.send_answer(&message, status, persistent).await
