@@ -40,6 +40,7 @@ mod scenarios {
     mod provider_scenes;
     mod provider_statuses;
     mod provider_websocket;
+    mod quota_store;
     mod reload;
     mod routing;
     mod scale;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use egret_config::{CONFIG_BYTES_MAX, Problem, Report};
 use egret_control::ControlConfig;
 use egret_flow::config::FlowConfig;
-use egret_flow::quota::QuotaConfigs;
+use egret_flow::quota::{QuotaConfigs, StoreKind};
 use egret_gateway::config::{GatewayConfig, Parts, Providers};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -95,6 +95,11 @@ impl Config {
     pub fn gateway_parts(&self) -> Parts<'_> {
         let Self { gateway, providers, quotas, flows, .. } = self;
         Parts { gateway, providers, quotas, flows, ledger: None }
+    }
+
+    /// Whether a quota of it is kept in a file.
+    pub fn has_durable_quotas(&self) -> bool {
+        self.quotas.values().any(|quota| quota.store == StoreKind::File)
     }
 
     /// What the types cannot say: dangling names, contradictions.

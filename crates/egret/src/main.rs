@@ -6,6 +6,7 @@ mod bench;
 mod cli;
 mod config;
 mod demo;
+mod durable;
 mod events;
 mod explain;
 mod lab;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use egret_control::{Control, ControlError, Source};
-use egret_gateway::config::{Providers, TlsVerify};
+use egret_gateway::config::{Parts, Providers, TlsVerify};
 use egret_gateway::stats::StatsSnapshot;
 use egret_gateway::{Gateway, StartError};
 use egret_lab::provider::Provider;
@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::config::{self, Config};
 use crate::demo;
+use crate::durable::DurableQuotas;
 use crate::events::{Event, Events, runtime};
 use crate::logging::Logging;
 use crate::{Failure, cli};
@@ -50,6 +51,9 @@ impl Run {
         };
         let mut served = Served::start(self, text, config, demo, logging)?;
         let result = runtime.block_on(served.serve(&mut events));
+        if result.is_ok() {
+            served.close_quotas();
+        }
         // A drain that was given up still waits on its thread.
         runtime.shutdown_background();
         result
@@ -109,6 +113,8 @@ struct Served {
     /// The config file as last seen, be it good or bad: the same is not looked at twice.
     seen: Result<String, String>,
     config: Config,
+    /// Open from the first config on that needs it.
+    quotas: Option<DurableQuotas>,
     gateway: Arc<Gateway>,
     shown: Arc<Shown>,
     control: Control,
@@ -128,11 +134,12 @@ impl Served {
         let shown = Arc::new(Shown { gateway: OnceLock::new(), config: Mutex::new(config.clone()) });
         let control = Control::start(&config.control, Arc::<Shown>::clone(&shown))
             .map_err(|error| control_failure(&error))?;
-        let gateway = Gateway::start(config.gateway_parts(), &[control.address()])
+        let quotas = open_quotas(&config).map_err(Failure::Failed)?;
+        let gateway = Gateway::start(parts(&config, quotas.as_ref()), &[control.address()])
             .map_err(|error| gateway_failure(&error))?;
         let _ = shown.gateway.set(Arc::clone(&gateway));
         tell_listeners(&[], &gateway.addresses());
-        let served = Self { run, seen: Ok(text), config, gateway, shown, control, demo, logging };
+        let served = Self { run, seen: Ok(text), config, quotas, gateway, shown, control, demo, logging };
         served.show_demo()?;
         Ok(served)
     }
@@ -226,7 +233,10 @@ impl Served {
         let new = self.run.parse(text, self.demo.as_ref()).map_err(|report| report.summaries())?;
         let new = self.keep_fixed(new);
         let listened = self.gateway.addresses();
-        self.gateway.reload(new.gateway_parts()).map_err(|error| vec![error.to_string()])?;
+        if self.quotas.is_none() {
+            self.quotas = open_quotas(&new).map_err(|message| vec![message])?;
+        }
+        self.gateway.reload(parts(&new, self.quotas.as_ref())).map_err(|error| vec![error.to_string()])?;
         tell_listeners(&listened, &self.gateway.addresses());
         warn_unverified(&new.providers);
         self.logging.set_level(new.log.level);
@@ -234,6 +244,14 @@ impl Served {
         self.config = new;
         tracing::info!("config reloaded");
         Ok(())
+    }
+
+    /// Has what quotas were lent and did not use written back. After the drain, when nothing draws from them any more.
+    fn close_quotas(&mut self) {
+        if let Some(quotas) = self.quotas.take() {
+            self.gateway.give_quotas_back();
+            quotas.close();
+        }
     }
 
     /// The new config with the old values of what cannot change while Egret runs; says which.
@@ -253,6 +271,15 @@ impl Served {
         kept.gateway.workers = old.gateway.workers;
         kept
     }
+}
+
+/// The file of quotas, if any is kept there.
+fn open_quotas(config: &Config) -> Result<Option<DurableQuotas>, String> {
+    config.has_durable_quotas().then(|| DurableQuotas::open(&config.data_dir)).transpose()
+}
+
+fn parts<'a>(config: &'a Config, quotas: Option<&'a DurableQuotas>) -> Parts<'a> {
+    Parts { ledger: quotas.map(DurableQuotas::ledger), ..config.gateway_parts() }
 }
 
 /// Tells which addresses are new.

@@ -183,6 +183,12 @@ impl Gateway {
         }
     }
 
+    /// Gives back to the store what it lent to quotas and was not used. After [`drain`](Self::drain), when nothing draws from them
+    /// any more.
+    pub fn give_quotas_back(&self) {
+        self.lock().plan.flows.quotas.give_back();
+    }
+
     /// Whether the gateway has been told to stop.
     pub fn is_draining(&self) -> bool {
         self.shared.draining.load(Relaxed)
