@@ -13,6 +13,15 @@ pub enum Answer {
     Fixed(Fixed),
 }
 
+/// What kind of answer it was, for remedies further out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Local {
+    /// A refusal.
+    Refused(Reason),
+    /// A response that the config spells out.
+    Fixed,
+}
+
 /// Why an exchange is refused, and when it is worth trying again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
@@ -56,6 +65,16 @@ pub enum Reason {
     CircuitOpen,
     /// A remedy failed that is to fail closed.
     RemedyFailed,
+}
+
+impl Answer {
+    /// What kind of answer it is.
+    pub fn kind(&self) -> Local {
+        match self {
+            Self::Refused(refused) => Local::Refused(refused.reason),
+            Self::Fixed(_) => Local::Fixed,
+        }
+    }
 }
 
 impl Refused {

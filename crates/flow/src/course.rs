@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use egret_store::Timestamp;
 use tracing::{debug, error};
 
-use crate::answer::{Answer, Reason, Refused};
+use crate::answer::{Answer, Local, Reason, Refused};
 use crate::exchange::Exchange;
 use crate::plan::{Flows, Slot};
 use crate::remedies::AnyHeld;
@@ -51,6 +51,8 @@ pub struct Course {
     /// Since when the next remedy has been waiting.
     waiting_since: Option<Timestamp>,
     needs: Needs,
+    /// What kind of answer in the provider's place is on its way outwards, if one is.
+    answered: Option<Local>,
     /// What was decided so far, if the client asks for it.
     trace: Option<String>,
 }
@@ -63,6 +65,7 @@ impl Course {
         self.held.clear();
         self.depth = 0;
         self.waiting_since = None;
+        self.answered = None;
         self.chain.extend(
             matches.iter().flat_map(|found| flows.slots_of(found.flow()).map(move |slot| (slot, found))),
         );
@@ -127,15 +130,18 @@ impl Course {
             self.note(slot, exchange, decision);
             if let (Some(answer), Mode::Enforce) = (answer, slot.mode) {
                 self.held.truncate(self.depth);
+                self.answered = Some(answer.kind());
                 return Poll::Ready(Onward::Answer(answer));
             }
             self.depth += 1;
         }
+        self.answered = None;
         Poll::Ready(Onward::Call)
     }
 
     /// Takes a response, or a failure, outwards as far as possible.
     pub fn response(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) -> Backward {
+        exchange.answered = self.answered;
         while let Some(outer) = self.depth.checked_sub(1) {
             self.depth = outer;
             let (number, found) = self.chain[outer];
@@ -159,6 +165,9 @@ impl Course {
                 self.end_from(outer + 1, flows, exchange);
                 // A repeated call does not pass this remedy's request side again.
                 self.depth = outer + usize::from(matches!(backward, Backward::Repeat(_)));
+                if let Backward::Answer(answer) = &backward {
+                    self.answered = Some(answer.kind());
+                }
                 return backward;
             }
         }

@@ -10,8 +10,9 @@ use smallvec::SmallVec;
 use crate::answer::{Reason, Refused};
 use crate::exchange::{Exchange, Outcome};
 use crate::expression::{BODY_BYTES_MAX, Expression};
+use crate::grouping;
 use crate::message::Request;
-use crate::quota::{Grant, GroupBy, Quota, Refusal, StoreKind, Why};
+use crate::quota::{Grant, Quota, Refusal, StoreKind, Why};
 use crate::remedy::{Fault, Needs, Site};
 
 /// A quota that a remedy draws from.
@@ -199,16 +200,8 @@ fn group<'a>(
     exchange: &'a Exchange<'_>,
     request: &'a Request<'a>,
 ) -> Result<Cow<'a, [u8]>, Fault> {
-    let name = match &quota.config().group_by {
-        None | Some(GroupBy::Account) => None,
-        Some(GroupBy::Header(name)) => request.fields.get(name.as_bytes()),
-        Some(GroupBy::Consumer) => request.consumer,
-        Some(GroupBy::Param(name)) => exchange.params().get(name),
-        Some(GroupBy::Provider) => Some(request.provider.as_bytes()),
-        Some(GroupBy::Cel(_)) => {
-            let Some(expression) = &quota.expressions().group else { return Ok(Cow::Borrowed(b"")) };
-            return Ok(Cow::Owned(exchange.evaluate(expression)?.into_bytes()));
-        }
-    };
-    Ok(Cow::Borrowed(name.unwrap_or_default()))
+    match &quota.config().group_by {
+        None => Ok(Cow::Borrowed(b"")),
+        Some(by) => grouping::group(by, quota.expressions().group.as_ref(), exchange, request),
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use egret_http1::{Method, RequestHead, ResponseHead};
 use egret_store::Timestamp;
 
+use crate::answer::Local;
 use crate::expression::{self, Expression, Inputs};
 use crate::message::{Changes, Fields, Request, Response};
 use crate::plan::Flows;
@@ -208,6 +209,8 @@ pub struct Exchange<'a> {
     pub repeatable: bool,
     /// How the last call ended.
     pub outcome: Outcome<'a>,
+    /// Who has answered in the provider's place, where `outcome` is such an answer. Set by the course.
+    pub answered: Option<Local>,
     /// What remedies have made of it so far.
     pub draft: &'a mut Draft,
 }
@@ -231,6 +234,7 @@ impl<'a> Exchange<'a> {
             params,
             repeatable: false,
             outcome: Outcome::None,
+            answered: None,
             draft,
         }
     }

@@ -1,33 +1,303 @@
-//! Requests for unit tests, made from what would be sent.
+//! Requests for unit tests, made from what would be sent, and exchanges that are taken through flows in simulated time.
 
-use egret_http1::{HeadLimits, Progress, RequestHead};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
+use egret_store::Timestamp;
+use serde_json::Value;
+
+use crate::answer::{Answer, Fixed, Reason, Refused};
+use crate::config::{FlowConfig, KnownProvider};
+use crate::course::{Backward, Course, Onward};
+use crate::exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
+use crate::matching::Question;
 use crate::message::{Changes, Fields, Request};
+use crate::plan::Flows;
+use crate::quota::QuotaConfigs;
+use crate::random::Random;
+use crate::router::Matches;
+use crate::tally::Decision;
 
 /// Shows `ask` the request that `lines` describe: `GET https://host/path?query`, then a field a line.
 pub(crate) fn with_request<T>(provider: &str, lines: &str, ask: impl FnOnce(&Request<'_>) -> T) -> T {
-    let (first, fields) = lines.split_once('\n').unwrap_or((lines, ""));
-    let (method, url) = first.split_once(' ').unwrap();
-    let (scheme, rest) = url.split_once("://").unwrap();
-    let (host, target) = rest.split_at(rest.find(['/', '?', '*']).unwrap_or(rest.len()));
-    let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
-    let fields = fields.lines().collect::<Vec<_>>().join("\r\n");
-    let end = if fields.is_empty() { "\r\n" } else { "\r\n\r\n" };
-    let bytes = format!("{method} / HTTP/1.1\r\nHost: {host}\r\n{fields}{end}").into_bytes();
-    let mut head = RequestHead::new();
-    assert_eq!(head.parse(&bytes, &HeadLimits::default()).unwrap(), Progress::Complete);
+    let Sent { bytes, head, host, target } = Sent::new(lines);
+    let (path, query) =
+        target.split_once('?').map_or((target.as_str(), None), |(path, query)| (path, Some(query)));
     let changes = Changes::default();
     let fields = Fields::new(&head.fields, &bytes, &changes);
     ask(&Request {
         provider,
-        tls: scheme == "https",
-        host,
+        tls: lines.contains(" https://"),
+        host: &host,
         port: 443,
-        method: method.as_bytes(),
+        method: head.method_text.of(&bytes),
         path: path.as_bytes(),
         query: query.map(str::as_bytes),
         fields,
         consumer: fields.get(b"x-egret-consumer"),
         body: None,
     })
+}
+
+/// A request as it was received.
+#[derive(Debug)]
+struct Sent {
+    bytes: Vec<u8>,
+    head: RequestHead,
+    host: String,
+    target: String,
+}
+
+impl Sent {
+    fn new(lines: &str) -> Self {
+        let (first, fields) = lines.split_once('\n').unwrap_or((lines, ""));
+        let (method, url) = first.split_once(' ').unwrap();
+        let (_, rest) = url.split_once("://").unwrap();
+        let (host, target) = rest.split_at(rest.find(['/', '?', '*']).unwrap_or(rest.len()));
+        let fields = fields.lines().collect::<Vec<_>>().join("\r\n");
+        let end = if fields.is_empty() { "\r\n" } else { "\r\n\r\n" };
+        let bytes = format!("{method} / HTTP/1.1\r\nHost: {host}\r\n{fields}{end}").into_bytes();
+        let mut head = RequestHead::new();
+        assert_eq!(head.parse(&bytes, &HeadLimits::default()).unwrap(), Progress::Complete);
+        Self { bytes, head, host: host.to_owned(), target: target.to_owned() }
+    }
+}
+
+/// The providers that flows on a stage may name; their hosts are their names with `.example`.
+const PROVIDERS: [&str; 3] = ["one", "two", "three"];
+
+/// Flows in force, and a clock that stands still until it is set on.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub flows: Flows,
+    pub now: Timestamp,
+}
+
+impl Stage {
+    /// With `quotas` and `flows` as a config has them.
+    pub fn new(config: Value) -> Self {
+        Self { flows: compile(config, None).unwrap(), now: Timestamp::from_secs(1_000_000) }
+    }
+
+    /// With one flow for everything, which has these remedies.
+    pub fn with(remedies: &Value) -> Self {
+        Self::new(serde_json::json!({ "flows": [{ "name": "f", "remedies": remedies }] }))
+    }
+
+    /// Puts another config in force.
+    pub fn reload(&mut self, config: Value) {
+        self.flows = compile(config, Some(&self.flows)).unwrap();
+    }
+
+    /// Lets time pass.
+    pub fn pass_ms(&mut self, time_ms: u64) {
+        self.now = self.now + Duration::from_millis(time_ms);
+    }
+
+    /// An exchange at its start.
+    pub fn send(&self, lines: &str) -> Visit {
+        Visit::new(self, lines, 1)
+    }
+
+    /// A whole exchange, of which a response comes, if the provider is called.
+    pub fn exchange(&self, lines: &str, response: &str) -> Stand {
+        let mut visit = self.send(lines);
+        match visit.poll(self) {
+            Stand::Call => {
+                let stand = visit.response(self, response);
+                visit.end(self);
+                stand
+            }
+            other => other,
+        }
+    }
+
+    /// How often the remedy with that number has decided so.
+    pub fn decided(&self, number: usize, decision: Decision) -> u64 {
+        let place = Decision::ALL.iter().position(|other| *other == decision).unwrap();
+        self.flows.stats().nth(number).unwrap().tally.decisions[place]
+    }
+}
+
+/// What is wrong with the remedies of one flow, as `path: message`.
+pub(crate) fn problems(remedies: &Value) -> Vec<String> {
+    let config = serde_json::json!({ "flows": [{ "name": "f", "match": { "path": "/users/{id}/*" }, "remedies": remedies }] });
+    compile(config, None).err().unwrap_or_default()
+}
+
+fn compile(mut config: Value, before: Option<&Flows>) -> Result<Flows, Vec<String>> {
+    let quotas = config.get_mut("quotas").map_or(Value::Object(serde_json::Map::default()), Value::take);
+    let quotas: QuotaConfigs = serde_json::from_value(quotas).unwrap();
+    let flows: Vec<FlowConfig> = serde_json::from_value(config["flows"].take()).unwrap();
+    let providers = PROVIDERS.map(|name| KnownProvider { name, host: None });
+    Flows::compile(&flows, &quotas, &providers, None, 1, before).map_err(|problems| {
+        problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
+    })
+}
+
+/// How an exchange stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// It waits for the provider.
+    Call,
+    /// It waits, until a time or for somebody to wake it.
+    Wait(Option<Timestamp>),
+    /// It is to be polled again at that time.
+    Repeat(Timestamp),
+    /// It has been answered in the provider's place.
+    Refused(Refused),
+    Fixed(Fixed),
+    /// The provider's response has come through.
+    Response(u16),
+    /// So has the failure of the call.
+    Failure(FailureKind),
+}
+
+impl Stand {
+    /// Why it was refused, and after how many milliseconds it is worth trying again.
+    pub fn refusal(&self, stage: &Stage) -> (Reason, Option<u128>) {
+        let Self::Refused(refused) = self else { panic!("{self:?} is no refusal") };
+        (refused.reason, refused.retry_at.map(|at| at.since(stage.now).as_millis()))
+    }
+}
+
+/// An exchange on its way through the flows of a stage.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    sent: Sent,
+    provider: &'static str,
+    course: Course,
+    matches: Matches,
+    pub draft: Draft,
+    pub repeatable: bool,
+}
+
+impl Visit {
+    /// With `seed` for its random numbers.
+    pub fn new(stage: &Stage, lines: &str, seed: u64) -> Self {
+        let sent = Sent::new(lines);
+        let provider = PROVIDERS
+            .into_iter()
+            .find(|name| sent.host.strip_suffix(".example") == Some(name))
+            .unwrap_or("-");
+        let mut draft = Draft::default();
+        draft.random = Random::new(seed);
+        let (course, matches) = Default::default();
+        let mut visit = Self { sent, provider, course, matches, draft, repeatable: true };
+        let mut matches = Matches::default();
+        visit.at(stage, Outcome::None, |_, exchange| {
+            let question =
+                Question { request: &exchange.request(), roll: 0, now: exchange.now, has_body: false };
+            stage.flows.find(question, &mut matches);
+        });
+        visit.matches = matches;
+        visit.course.start(&stage.flows, &visit.matches, true);
+        visit
+    }
+
+    fn at<T>(
+        &mut self,
+        stage: &Stage,
+        outcome: Outcome<'_>,
+        act: impl FnOnce(&mut Course, &mut Exchange<'_>) -> T,
+    ) -> T {
+        let Sent { bytes, head, host, target } = &self.sent;
+        let destination = Destination { provider: self.provider, tls: true, host, port: 443 };
+        let received = Received { head, bytes, body: None };
+        let mut exchange =
+            Exchange::new(stage.now, destination, received, target.as_bytes(), &mut self.draft);
+        exchange.params = Params::new(&stage.flows, &self.matches);
+        exchange.repeatable = self.repeatable;
+        exchange.outcome = outcome;
+        act(&mut self.course, &mut exchange)
+    }
+
+    /// Goes on with the request.
+    pub fn poll(&mut self, stage: &Stage) -> Stand {
+        self.poll_with(stage, Waker::noop())
+    }
+
+    pub fn poll_with(&mut self, stage: &Stage, waker: &Waker) -> Stand {
+        let mut cx = Context::from_waker(waker);
+        let onward = self.at(stage, Outcome::None, |course, exchange| {
+            course.poll_request(&stage.flows, exchange, &mut cx)
+        });
+        match onward {
+            Poll::Pending => Stand::Wait(self.draft.take_wake_at()),
+            Poll::Ready(Onward::Call) => {
+                self.draft.calls += 1;
+                Stand::Call
+            }
+            Poll::Ready(Onward::Answer(answer)) => self.answer(stage, *answer),
+        }
+    }
+
+    /// Goes on with a response: `503`, then a field a line.
+    pub fn response(&mut self, stage: &Stage, lines: &str) -> Stand {
+        let head = respond(lines);
+        let status = head.1.status;
+        let received = Received { head: &head.1, bytes: &head.0, body: None };
+        let backward = self.at(stage, Outcome::Response(&received), |course, exchange| {
+            course.response(&stage.flows, exchange)
+        });
+        self.backward(stage, backward, Stand::Response(status))
+    }
+
+    /// Goes on with the failure of the call.
+    pub fn failure(&mut self, stage: &Stage, kind: FailureKind) -> Stand {
+        let sent = kind != FailureKind::Connect;
+        let outcome = Outcome::Failure(CallFailure { kind, slug: "failed", sent });
+        let backward = self.at(stage, outcome, |course, exchange| course.response(&stage.flows, exchange));
+        self.backward(stage, backward, Stand::Failure(kind))
+    }
+
+    fn backward(&mut self, stage: &Stage, backward: Backward, passed: Stand) -> Stand {
+        match backward {
+            Backward::Pass => passed,
+            Backward::Repeat(at) => Stand::Repeat(at),
+            Backward::Answer(answer) => self.answer(stage, *answer),
+        }
+    }
+
+    /// An answer in the provider's place goes outwards as a response does.
+    fn answer(&mut self, stage: &Stage, answer: Answer) -> Stand {
+        let (lines, stand) = match answer {
+            Answer::Fixed(fixed) => (fixed.status.to_string(), Stand::Fixed(fixed)),
+            Answer::Refused(refused) => {
+                let wait = refused.retry_at.map(|at| at.since(stage.now).as_millis().div_ceil(1_000));
+                let after = wait.map_or_else(String::new, |wait| format!("\nretry-after: {wait}"));
+                (format!("{}{after}", refused.status.unwrap_or(429)), Stand::Refused(refused))
+            }
+        };
+        match self.response(stage, &lines) {
+            Stand::Response(_) => stand,
+            other => other,
+        }
+    }
+
+    /// The response is through.
+    pub fn end(&mut self, stage: &Stage) {
+        self.at(stage, Outcome::None, |course, exchange| course.end(&stage.flows, exchange));
+    }
+
+    /// What has been decided.
+    pub fn trace(&self) -> &str {
+        self.course.trace().unwrap()
+    }
+
+    /// The fields that the client gets besides those of the provider.
+    pub fn added(&self) -> Vec<(String, String)> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        self.draft.response.added().map(|(name, value)| (text(name), text(value))).collect()
+    }
+}
+
+fn respond(lines: &str) -> (Vec<u8>, ResponseHead) {
+    let (status, fields) = lines.split_once('\n').unwrap_or((lines, ""));
+    let fields: String = fields.lines().flat_map(|field| [field, "\r\n"]).collect();
+    let bytes = format!("HTTP/1.1 {status} As Is\r\n{fields}Content-Length: 0\r\n\r\n").into_bytes();
+    let mut head = ResponseHead::new();
+    assert_eq!(head.parse(&bytes, &HeadLimits::default(), Method::Get).unwrap(), Progress::Complete);
+    (bytes, head)
 }

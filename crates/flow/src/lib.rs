@@ -24,10 +24,11 @@ mod course;
 mod draw;
 #[cfg(test)]
 mod fixture;
+mod grouping;
 mod line;
 mod plan;
 
-pub use answer::{Answer, Fixed, Reason, Refused};
+pub use answer::{Answer, Fixed, Local, Reason, Refused};
 pub use course::{Backward, Course, Onward};
 pub use egret_store::{Clock, Timestamp};
 pub use exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};

@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::exchange::Exchange;
 use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Remedy, Site, Step};
 
+pub mod circuit_breaker;
 pub mod concurrency;
 pub mod fixed_response;
 pub mod limit;
+pub mod provider_throttle;
 pub mod queue;
 pub mod retry;
 pub mod timeout;
@@ -103,12 +105,16 @@ macro_rules! registry {
 }
 
 registry! {
+    /// Answers in the place of a provider that fails, until it no longer does.
+    "circuit-breaker" circuit_breaker: circuit_breaker::CircuitBreaker;
     /// Lets so many exchanges be under way at once, each until the last byte of its response.
     "concurrency" concurrency: concurrency::Concurrency;
     /// Answers in the provider's place.
     "fixed-response" fixed_response: fixed_response::FixedResponse;
     /// Refuses what is above a quota, or lets it wait.
     "limit" limit: limit::Limit;
+    /// Leaves a provider alone for as long as it has asked for.
+    "provider-throttle" provider_throttle: provider_throttle::ProviderThrottle;
     /// Lets what is above a quota wait for its turn.
     "queue" queue: queue::Queue;
     /// Makes a failed call again.

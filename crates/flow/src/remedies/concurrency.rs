@@ -41,7 +41,8 @@ impl Remedy for Concurrency {
 
     fn compile(config: &ConcurrencyConfig, site: &mut Site<'_>) -> Option<Self> {
         site.check_refusal_status(config.status);
-        let name = format!("{}/concurrency", site.flow());
+        // A flow's name may have what a quota's may not; nobody else sees these quotas.
+        let name = "concurrency".to_owned();
         let quota = QuotaConfig {
             limit: config.max,
             kind: QuotaKind::Concurrency,
@@ -92,5 +93,54 @@ impl Remedy for Concurrency {
                 Refused { status: self.status, ..refused }.into()
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixture::{Stage, Stand, problems};
+
+    const GET: &str = "GET https://one.example/";
+
+    fn config(max: u64) -> Value {
+        json!({ "flows": [{ "name": "f", "remedies": [{ "concurrency": { "max": max } }] }] })
+    }
+
+    #[test]
+    fn a_slot_is_held_until_the_end_or_until_the_client_leaves() {
+        let stage = Stage::new(config(1));
+        let mut first = stage.send(GET);
+        assert_eq!(first.poll(&stage), Stand::Call);
+        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage).0, Reason::TooManyInFlight);
+        assert_eq!(first.response(&stage, "200"), Stand::Response(200));
+        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage).0, Reason::TooManyInFlight);
+        first.end(&stage);
+        let mut second = stage.send(GET);
+        assert_eq!(second.poll(&stage), Stand::Call);
+        drop(second);
+        assert_eq!(stage.send(GET).poll(&stage), Stand::Call);
+    }
+
+    #[test]
+    fn a_reload_knows_who_is_under_way() {
+        let mut stage = Stage::new(config(1));
+        let mut first = stage.send(GET);
+        assert_eq!(first.poll(&stage), Stand::Call);
+        stage.reload(config(2));
+        let mut second = stage.send(GET);
+        assert_eq!(second.poll(&stage), Stand::Call);
+        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage).0, Reason::TooManyInFlight);
+        drop((first, second));
+        assert_eq!(stage.send(GET).poll(&stage), Stand::Call);
+    }
+
+    #[test]
+    fn none_at_all_is_refused() {
+        assert!(
+            problems(&json!([{ "concurrency": {} }]))[0].starts_with("flows[0].remedies[0].concurrency.max")
+        );
     }
 }

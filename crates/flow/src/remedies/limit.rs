@@ -149,3 +149,99 @@ impl Limit {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::exchange::FailureKind;
+    use crate::fixture::{Stage, Stand, problems};
+    use crate::tally::Decision;
+
+    const GET: &str = "GET https://one.example/";
+
+    fn stage(limit: &Value) -> Stage {
+        Stage::new(json!({
+            "quotas": { "q": { "limit": 2, "window": "10s", "kind": "fixed", "starts": "first" } },
+            "flows": [{ "name": "f", "remedies": [limit] }],
+        }))
+    }
+
+    #[test]
+    fn exactly_what_is_above_is_refused_until_the_window_ends() {
+        let mut stage = stage(&json!({ "limit": { "quota": "q" } }));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        stage.pass_ms(4_000);
+        let refused = stage.exchange(GET, "200");
+        assert_eq!(refused.refusal(&stage), (Reason::QuotaExceeded, Some(6_000)));
+        let Stand::Refused(refused) = refused else { panic!() };
+        let field = |name: &str| {
+            let field = refused.fields.iter().find(|(other, _)| other == name);
+            String::from_utf8(field.unwrap().1.clone()).unwrap()
+        };
+        assert_eq!(field("RateLimit-Policy"), "\"q\";q=2;w=10");
+        assert_eq!(field("RateLimit"), "\"q\";r=0;t=6");
+        stage.pass_ms(6_000);
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        assert_eq!(stage.decided(0, Decision::Next), 3);
+        assert_eq!(stage.decided(0, Decision::Answer), 1);
+    }
+
+    #[test]
+    fn responses_tell_how_the_quota_stands_where_that_is_asked_for() {
+        let stage = stage(&json!({ "limit": { "quota": "q", "headers": true } }));
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
+        let stands = ("RateLimit".to_owned(), "\"q\";r=1;t=10".to_owned());
+        assert!(visit.added().contains(&stands), "{:?}", visit.added());
+    }
+
+    #[test]
+    fn a_call_that_the_provider_never_saw_costs_nothing() {
+        let stage = stage(&json!({ "limit": { "quota": "q" } }));
+        for _ in 0..5 {
+            let mut visit = stage.send(GET);
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            assert_eq!(visit.failure(&stage, FailureKind::Connect), Stand::Failure(FailureKind::Connect));
+        }
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+    }
+
+    #[test]
+    fn in_report_mode_it_decides_and_is_counted_and_does_not_act() {
+        let stage = stage(&json!({ "limit": { "quota": "q", "headers": true }, "mode": "report" }));
+        for _ in 0..5 {
+            let mut visit = stage.send(GET);
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
+            assert_eq!(visit.added(), []);
+        }
+        assert_eq!(stage.decided(0, Decision::Next), 2);
+        assert_eq!(stage.decided(0, Decision::Answer), 3);
+        let mut visit = stage.send(GET);
+        visit.poll(&stage);
+        assert_eq!(visit.trace(), "f/limit=answer;report");
+    }
+
+    #[test]
+    fn a_reload_keeps_what_is_counted() {
+        let config = json!({
+            "quotas": { "q": { "limit": 1, "window": "10s" } },
+            "flows": [{ "name": "f", "remedies": [{ "limit": { "quota": "q", "status": 503 } }] }],
+        });
+        let mut stage = Stage::new(config.clone());
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        stage.reload(config);
+        let Stand::Refused(refused) = stage.exchange(GET, "200") else { panic!() };
+        assert_eq!(refused.status, Some(503));
+    }
+
+    #[test]
+    fn a_quota_that_is_not_there_is_refused() {
+        let found = problems(&json!([{ "limit": { "quota": "nope" } }]));
+        assert_eq!(found, ["flows[0].remedies[0].limit.quota: no quota is called `nope`"]);
+    }
+}

@@ -334,3 +334,106 @@ impl Priority {
         Ok(self.ageing * class.copied().unwrap_or(last))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixture::{Stage, Stand, Visit};
+
+    const GET: &str = "GET https://one.example/";
+
+    /// One exchange a second.
+    fn stage(queue: &Value) -> Stage {
+        let mut config = json!({
+            "quotas": { "q": { "limit": 1, "kind": "fixed", "window": "1s", "starts": "first" } },
+            "flows": [{ "name": "f", "remedies": [{ "queue": queue }] }],
+        });
+        config["flows"][0]["remedies"][0]["queue"]["quota"] = "q".into();
+        Stage::new(config)
+    }
+
+    fn waiting(stage: &Stage, lines: &str) -> Visit {
+        let mut visit = stage.send(lines);
+        assert!(matches!(visit.poll(stage), Stand::Wait(_)));
+        visit
+    }
+
+    /// The numbers of the exchanges in the order in which they get through.
+    fn order(stage: &mut Stage, visits: Vec<Visit>) -> Vec<usize> {
+        let mut visits: Vec<(usize, Visit)> = visits.into_iter().enumerate().collect();
+        let mut order = Vec::new();
+        for _ in 0..100 {
+            stage.pass_ms(500);
+            visits.retain_mut(|(number, visit)| {
+                let through = visit.poll(stage) == Stand::Call;
+                if through {
+                    order.push(*number);
+                }
+                !through
+            });
+        }
+        assert!(visits.is_empty());
+        order
+    }
+
+    #[test]
+    fn who_came_first_goes_first() {
+        let mut stage = stage(&json!({}));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let visits = (0..5).map(|_| waiting(&stage, GET)).collect();
+        assert_eq!(order(&mut stage, visits), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn high_classes_go_first() {
+        let mut stage = stage(&json!({
+            "priority": { "by": "header:x-class", "classes": ["high", "mid"], "ageing": "3s" },
+        }));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let classed = |class: &str| format!("{GET}\nX-Class: {class}");
+        let mut visits = vec![
+            waiting(&stage, &classed("unheard-of")),
+            waiting(&stage, &classed("mid")),
+            waiting(&stage, &classed("high")),
+        ];
+        stage.pass_ms(100);
+        visits.push(waiting(&stage, &classed("high")));
+        assert_eq!(order(&mut stage, visits), [2, 3, 1, 0]);
+    }
+
+    #[test]
+    fn low_classes_go_before_those_that_came_when_they_had_aged() {
+        let mut stage = stage(
+            &json!({ "priority": { "by": "header:x-class", "classes": ["high", "mid"], "ageing": "100ms" } }),
+        );
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let classed = |class: &str| format!("{GET}\nX-Class: {class}");
+        let low = waiting(&stage, &classed("low"));
+        // Longer than two classes are worth.
+        stage.pass_ms(201);
+        let high = waiting(&stage, &classed("high"));
+        assert_eq!(order(&mut stage, vec![high, low]), [1, 0]);
+    }
+
+    #[test]
+    fn who_would_wait_for_too_long_is_told_at_once() {
+        let stage = stage(&json!({ "max_wait": "2s" }));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let _waiting = [waiting(&stage, GET), waiting(&stage, GET)];
+        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage), (Reason::QueueTimeout, Some(3_000)));
+    }
+
+    #[test]
+    fn a_client_that_leaves_frees_its_place() {
+        let mut stage = stage(&json!({ "size": 2 }));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let (first, mut second) = (waiting(&stage, GET), waiting(&stage, GET));
+        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage).0, Reason::QueueFull);
+        drop(first);
+        let _third = waiting(&stage, GET);
+        stage.pass_ms(1_000);
+        assert_eq!(second.poll(&stage), Stand::Call);
+    }
+}

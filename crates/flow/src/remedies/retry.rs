@@ -335,3 +335,138 @@ impl Budget {
         usize::try_from(second % slots).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixture::{Stage, Stand, Visit, problems};
+
+    const GET: &str = "GET https://one.example/";
+
+    fn stage(retry: &Value) -> Stage {
+        Stage::with(&json!([{ "retry": retry }]))
+    }
+
+    fn repeats(stage: &Stage, lines: &str, response: &str) -> bool {
+        matches!(stage.exchange(lines, response), Stand::Repeat(_))
+    }
+
+    #[test]
+    fn a_call_is_made_as_often_as_allowed() {
+        let mut stage = stage(&json!({ "attempts": 3 }));
+        let mut visit = stage.send(GET);
+        for _ in 0..2 {
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            let Stand::Repeat(at) = visit.response(&stage, "503") else { panic!() };
+            stage.now = at;
+        }
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.response(&stage, "503"), Stand::Response(503));
+        assert_eq!(visit.draft.calls, 3);
+    }
+
+    #[test]
+    fn only_what_was_named_is_repeated() {
+        let stage = stage(&json!({ "on": ["reset", "502-503"] }));
+        assert!(repeats(&stage, GET, "503") && !repeats(&stage, GET, "504") && !repeats(&stage, GET, "200"));
+        let failed = |kind| {
+            let mut visit = stage.send(GET);
+            visit.poll(&stage);
+            matches!(visit.failure(&stage, kind), Stand::Repeat(_))
+        };
+        assert!(failed(FailureKind::Reset) && !failed(FailureKind::Timeout) && !failed(FailureKind::Refused));
+    }
+
+    #[test]
+    fn what_may_do_harm_is_not_sent_twice() {
+        let stage = stage(&json!({ "methods": ["PATCH"] }));
+        let with = |method: &str, fields: &str| format!("{method} https://one.example/{fields}");
+        assert!(!repeats(&stage, &with("POST", ""), "503"));
+        assert!(!repeats(&stage, &with("POST", "\nIdempotency-Key:"), "503"));
+        assert!(repeats(&stage, &with("POST", "\nIdempotency-Key: 1"), "503"));
+        assert!(repeats(&stage, &with("PATCH", ""), "503"));
+        assert!(repeats(&stage, &with("DELETE", ""), "503"));
+        let failed = |kind| {
+            let mut visit = stage.send(&with("POST", ""));
+            visit.poll(&stage);
+            matches!(visit.failure(&stage, kind), Stand::Repeat(_))
+        };
+        assert!(failed(FailureKind::Connect) && !failed(FailureKind::Reset) && !failed(FailureKind::Timeout));
+        let mut gone = stage.send(GET);
+        gone.repeatable = false;
+        gone.poll(&stage);
+        assert_eq!(gone.response(&stage, "503"), Stand::Response(503));
+    }
+
+    #[test]
+    fn a_provider_that_asks_for_time_gets_it_within_bounds() {
+        let stage = stage(&json!({ "retry_after_max": "10s", "backoff": { "base": "1s", "max": "1s" } }));
+        let after = |seconds: u64| stage.exchange(GET, &format!("503\nRetry-After: {seconds}"));
+        assert_eq!(after(7), Stand::Repeat(stage.now + std::time::Duration::from_secs(7)));
+        assert_eq!(after(11), Stand::Response(503));
+    }
+
+    #[test]
+    fn no_call_starts_after_the_overall_deadline() {
+        let backoff = json!({ "base": "1s", "max": "1s", "jitter": "none" });
+        let mut stage = stage(&json!({ "overall": "2500ms", "attempts": 20, "backoff": backoff }));
+        let mut visit = stage.send(GET);
+        for _ in 0..2 {
+            visit.poll(&stage);
+            let Stand::Repeat(at) = visit.response(&stage, "503") else { panic!() };
+            stage.now = at;
+        }
+        visit.poll(&stage);
+        assert_eq!(visit.response(&stage, "503"), Stand::Response(503));
+    }
+
+    #[test]
+    fn over_a_minute_of_failures_no_more_is_repeated_than_the_budget_has() {
+        let mut stage = stage(&json!({ "budget": { "ratio": 0.2, "min_per_second": 0 } }));
+        let (mut first_calls, mut repeated) = (0_u32, 0_u32);
+        for _ in 0..60 * 50 {
+            first_calls += 1;
+            repeated += u32::from(repeats(&stage, GET, "503"));
+            stage.pass_ms(20);
+        }
+        assert!(repeated <= first_calls / 5 + 1, "{repeated} of {first_calls}");
+        assert!(repeated > first_calls / 6, "{repeated} of {first_calls}");
+    }
+
+    #[test]
+    fn quiet_times_can_repeat_too() {
+        let stage = stage(&json!({ "budget": { "ratio": 0.0, "min_per_second": 1 } }));
+        let repeated = (0..100).filter(|_| repeats(&stage, GET, "503")).count();
+        assert_eq!(repeated, 10);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let found = problems(
+            &json!([{ "retry": { "attempts": 1, "on": [], "methods": ["post"], "backoff": { "factor": 0.5 } } }]),
+        );
+        assert_eq!(found.len(), 4, "{found:?}");
+    }
+
+    proptest::proptest! {
+        /// Waits are between nothing, or half, and the longest of that repetition, whatever the seed.
+        #[test]
+        fn waits_keep_within_their_bounds(seed in 0_u64.., base_ms in 1_u64..2_000, half in proptest::bool::ANY) {
+            let jitter = if half { "half" } else { "full" };
+            let backoff = json!({ "base": format!("{base_ms}ms"), "max": "5s", "jitter": jitter });
+            let mut stage = stage(&json!({ "attempts": 10, "backoff": backoff }));
+            let mut visit = Visit::new(&stage, GET, seed);
+            for repetition in 0..9 {
+                visit.poll(&stage);
+                let Stand::Repeat(at) = visit.response(&stage, "503") else { panic!() };
+                let longest_ms = (base_ms << repetition).min(5_000);
+                let wait_ms = u64::try_from(at.since(stage.now).as_millis()).unwrap();
+                let least_ms = if half { longest_ms / 2 } else { 0 };
+                proptest::prop_assert!((least_ms..=longest_ms).contains(&wait_ms), "{wait_ms} of {longest_ms}");
+                stage.now = at;
+            }
+        }
+    }
+}

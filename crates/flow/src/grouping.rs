@@ -1,0 +1,186 @@
+//! Groups of exchanges that a remedy keeps a state each for: by provider, and by what its `group_by` says besides.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use crate::exchange::Exchange;
+use crate::expression::{Expression, Scope};
+use crate::message::Request;
+use crate::quota::GroupBy;
+use crate::remedy::{Fault, Site};
+
+/// Groups of one remedy that are told apart; those that find no room share one state.
+const GROUPS_MAX: usize = 10_000;
+/// Groups that are looked at to find one that can make room.
+const LOOKS_MAX: usize = 8;
+/// The state of all groups that found no room.
+const CROWD: Key = Key(0);
+
+/// Tells which group an exchange belongs to.
+#[derive(Debug)]
+pub(crate) struct Grouping {
+    by: Option<GroupBy>,
+    expression: Option<Expression<String>>,
+    /// The names of the providers, in the order of their numbers.
+    providers: Box<[Box<str>]>,
+}
+
+/// What stands for a group: hashes that are keyed anew in each process, so that nobody can look for two that meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key(u128);
+
+/// States by group, so many at most.
+#[derive(Debug)]
+pub(crate) struct Groups<State> {
+    hashers: [RandomState; 2],
+    states: Mutex<HashMap<Key, State>>,
+    /// How many there are, for whoever needs to know no more.
+    len: AtomicUsize,
+}
+
+impl Grouping {
+    /// By provider and, within it, by what `group_by` of the remedy's config says.
+    pub fn compile(by: Option<&GroupBy>, site: &mut Site<'_>) -> Option<Self> {
+        let expression = match by {
+            Some(GroupBy::Cel(source)) => {
+                match Expression::compile(source, Scope { has_response: false, parameters: &[] }) {
+                    Ok(expression) => Some(expression),
+                    Err(error) => {
+                        site.problems.push(error.at(site.path_of("group_by")));
+                        return None;
+                    }
+                }
+            }
+            _ => None,
+        };
+        let providers = site.providers.iter().map(|name| Box::from(*name)).collect();
+        Some(Self { by: by.cloned(), expression, providers })
+    }
+
+    /// The name of the provider that is called: another than the request's own where a remedy wants that.
+    fn provider<'a>(&'a self, exchange: &'a Exchange<'_>) -> &'a str {
+        let elsewhere = exchange.draft.call.provider.and_then(|number| self.providers.get(number));
+        elsewhere.map_or(exchange.destination.provider, |name| name)
+    }
+
+    /// The group of `exchange` among `groups`.
+    pub fn key<State>(&self, groups: &Groups<State>, exchange: &Exchange<'_>) -> Result<Key, Fault> {
+        let provider = self.provider(exchange);
+        // Providers without a name of their own are told apart by where they are.
+        let host = if provider == crate::config::OTHER_HOSTS { exchange.destination.host } else { "" };
+        let port = if host.is_empty() { 0 } else { exchange.destination.port };
+        let name = match &self.by {
+            None | Some(GroupBy::Provider) => Cow::default(),
+            Some(by) => {
+                group(by, self.expression.as_ref(), exchange, &exchange.request())?.into_owned().into()
+            }
+        };
+        Ok(groups.key((provider, host, port, name.as_ref())))
+    }
+}
+
+/// The group that an exchange belongs to by `by`, whose expression is compiled; empty where it has none.
+pub(crate) fn group<'a>(
+    by: &GroupBy,
+    expression: Option<&Expression<String>>,
+    exchange: &'a Exchange<'_>,
+    request: &'a Request<'a>,
+) -> Result<Cow<'a, [u8]>, Fault> {
+    let name = match by {
+        GroupBy::Account => None,
+        GroupBy::Header(name) => request.fields.get(name.as_bytes()),
+        GroupBy::Consumer => request.consumer,
+        GroupBy::Param(name) => exchange.params().get(name),
+        GroupBy::Provider => Some(request.provider.as_bytes()),
+        GroupBy::Cel(_) => {
+            let Some(expression) = expression else { return Ok(Cow::Borrowed(b"")) };
+            return Ok(Cow::Owned(exchange.evaluate(expression)?.into_bytes()));
+        }
+    };
+    Ok(Cow::Borrowed(name.unwrap_or_default()))
+}
+
+impl<State> Default for Groups<State> {
+    fn default() -> Self {
+        Self { hashers: Default::default(), states: Mutex::default(), len: AtomicUsize::new(0) }
+    }
+}
+
+impl<State: Default> Groups<State> {
+    /// Whether no group has a state. May be told a moment late.
+    pub fn is_empty(&self) -> bool {
+        self.len.load(Relaxed) == 0
+    }
+
+    /// What `act` makes of the state of a group, if it has one.
+    pub fn look<T>(&self, key: Key, act: impl FnOnce(&mut State) -> T) -> Option<T> {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = if states.contains_key(&key) { key } else { CROWD };
+        states.get_mut(&key).map(act)
+    }
+
+    /// What `act` makes of the state of a group, which is a new one where it has none. Of too many groups those make room whose
+    /// states are `forgettable`.
+    pub fn with<T>(
+        &self,
+        key: Key,
+        forgettable: impl Fn(&State) -> bool,
+        act: impl FnOnce(&mut State) -> T,
+    ) -> T {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = key;
+        if states.len() >= GROUPS_MAX && !states.contains_key(&key) {
+            let mut looked = states.iter().take(LOOKS_MAX);
+            match looked
+                .find(|(other, state)| **other != CROWD && forgettable(state))
+                .map(|(other, _)| *other)
+            {
+                Some(other) => drop(states.remove(&other)),
+                None => place = CROWD,
+            }
+        }
+        let result = act(states.entry(place).or_default());
+        self.len.store(states.len(), Relaxed);
+        result
+    }
+
+    /// Forgets the state of a group if it `is_done`.
+    pub fn forget(&self, key: Key, is_done: impl FnOnce(&State) -> bool) {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = if states.contains_key(&key) { key } else { CROWD };
+        if states.get(&key).is_some_and(is_done) {
+            states.remove(&key);
+        }
+        self.len.store(states.len(), Relaxed);
+    }
+}
+
+impl<State> Groups<State> {
+    fn key(&self, name: impl std::hash::Hash) -> Key {
+        let [high, low] = self.hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(&name)));
+        Key((high << 64 | low).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_without_room_share_one_state_until_others_can_be_forgotten() {
+        let groups = Groups::<u32>::default();
+        assert!(groups.is_empty());
+        for name in 0..GROUPS_MAX + 50 {
+            groups.with(groups.key(name), |_| false, |state| *state += 1);
+        }
+        assert_eq!(groups.states.lock().unwrap().len(), GROUPS_MAX + 1);
+        assert_eq!(groups.look(groups.key("never seen"), |state| *state), Some(50));
+        groups.with(groups.key("new"), |state| *state == 1, |state| *state = 7);
+        assert_eq!(groups.look(groups.key("new"), |state| *state), Some(7));
+        groups.forget(groups.key("new"), |state| *state == 7);
+        assert_eq!(groups.states.lock().unwrap().len(), GROUPS_MAX);
+    }
+}

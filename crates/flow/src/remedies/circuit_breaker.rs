@@ -1,0 +1,507 @@
+//! `circuit-breaker`: answers in the place of a provider that fails, and tries from time to time whether it still does.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use egret_config::Duration;
+use egret_store::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::answer::{Reason, Refused};
+use crate::conditions::{Condition, any_meets};
+use crate::exchange::Exchange;
+use crate::grouping::{Grouping, Groups, Key};
+use crate::quota::GroupBy;
+use crate::remedy::{Fault, Reaction, Remedy, Site, Step};
+
+/// What is told to those that come while others try: nobody knows how long that takes.
+const TRY_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
+/// The longest time for which a circuit may stay open.
+const OPEN_MAX: std::time::Duration = std::time::Duration::from_hours(24);
+/// The longest window that failures are counted over.
+const WINDOW_MAX: std::time::Duration = std::time::Duration::from_hours(1);
+/// The most calls that a threshold may name.
+const CALLS_MAX: u32 = 1_000_000;
+
+/// When a provider is taken for dead, and how it is found to live again.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CircuitBreakerConfig {
+    /// How a call has to end to count as failed.
+    pub on: Vec<Condition>,
+    /// Failed calls in a row that open the circuit; `null` for any number.
+    pub consecutive: Option<u32>,
+    /// The share of failed calls in `window` that opens the circuit, above 0 up to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// The time over which `ratio` is counted, in ten steps.
+    pub window: Duration,
+    /// Calls in `window` below which `ratio` says nothing.
+    pub min_calls: u32,
+    /// How long the circuit stays open at first: calls are answered here until then. Each time that trying fails, twice as long.
+    pub open: Duration,
+    /// The longest time for which it stays open, up to `24h`.
+    pub open_max: Duration,
+    /// Calls that may try at once when that time is over.
+    pub probes: u32,
+    /// Calls that have to succeed then to close the circuit.
+    pub successes: u32,
+    /// A response with `Retry-After` at least that far ahead opens the circuit at once, until then or for `open_max`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_min: Option<Duration>,
+    /// A circuit for each group within each provider: `header:NAME`, `consumer`, `param:NAME` or `cel:EXPRESSION`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_by: Option<GroupBy>,
+    /// The status of a refusal, 400 to 599; 503 where nothing is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
+impl Default for CircuitBreakerConfig {
+    fn default() -> Self {
+        Self {
+            on: vec![
+                Condition::Connect,
+                Condition::Timeout,
+                Condition::Reset,
+                Condition::BadResponse,
+                Condition::Status(500, 599),
+            ],
+            consecutive: Some(5),
+            ratio: None,
+            window: Duration::from_secs(10),
+            min_calls: 20,
+            open: Duration::from_secs(5),
+            open_max: Duration::from_secs(60),
+            probes: 1,
+            successes: 1,
+            retry_after_min: None,
+            group_by: None,
+            status: None,
+        }
+    }
+}
+
+/// Answers in the place of a provider that fails.
+#[derive(Debug)]
+pub struct CircuitBreaker {
+    config: CircuitBreakerConfig,
+    grouping: Grouping,
+    circuits: Arc<Groups<Circuit>>,
+}
+
+/// What is held of one exchange.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// The circuit that its call counts for.
+    call: Option<Call>,
+    probe: Option<Probe>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    key: Key,
+    /// The circuit's turn in which it was let through.
+    turn: u64,
+}
+
+/// A call that tries. Dropping it lets another one try.
+#[derive(Debug)]
+struct Probe {
+    circuits: Arc<Groups<Circuit>>,
+    call: Call,
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.circuits.look(self.call.key, |circuit| {
+            if let Phase::Trying { under_way, .. } = &mut circuit.phase
+                && circuit.turn == self.call.turn
+            {
+                *under_way = under_way.saturating_sub(1);
+            }
+        });
+    }
+}
+
+impl Remedy for CircuitBreaker {
+    type Config = CircuitBreakerConfig;
+    type Held = Held;
+
+    fn compile(config: &CircuitBreakerConfig, site: &mut Site<'_>) -> Option<Self> {
+        let before = site.problems.len();
+        site.check_refusal_status(config.status);
+        for (key, problem) in problems(config) {
+            site.problem(key, problem);
+        }
+        let grouping = Grouping::compile(config.group_by.as_ref(), site)?;
+        if site.problems.len() > before {
+            return None;
+        }
+        let circuits = site.keep(|_| true, Groups::default);
+        Some(Self { config: config.clone(), grouping, circuits })
+    }
+
+    fn describe(&self) -> String {
+        let CircuitBreakerConfig { consecutive, ratio, window, open, .. } = &self.config;
+        let in_a_row = consecutive.map(|calls| format!("{calls} failures in a row"));
+        let share = ratio.map(|ratio| format!("a share of {ratio} failed calls in {window}"));
+        let when: Vec<String> = in_a_row.into_iter().chain(share).collect();
+        format!("after {} answers in the provider's place for {open}", when.join(" or "))
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
+        Poll::Ready(self.admit(exchange, held).unwrap_or_else(Step::Fail))
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+        if let Some(call) = held.call.take()
+            && exchange.answered.is_none()
+        {
+            self.heard(exchange, call);
+        }
+        held.probe = None;
+        Reaction::Pass
+    }
+}
+
+/// What is wrong with `config`, by key.
+fn problems(config: &CircuitBreakerConfig) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let calls = 1..=CALLS_MAX;
+    let checks = [
+        ("on", !config.on.is_empty(), "with no way to end, no call ever fails: name one, like `5xx`"),
+        (
+            "consecutive",
+            config.consecutive.is_some() || config.ratio.is_some(),
+            "one of `consecutive` and `ratio` is needed",
+        ),
+        ("consecutive", config.consecutive.is_none_or(|count| calls.contains(&count)), "from 1 to 1000000"),
+        ("ratio", config.ratio.is_none_or(|ratio| ratio > 0.0 && ratio <= 1.0), "above 0, up to 1"),
+        (
+            "window",
+            (SLOTS_TIME_MIN..=WINDOW_MAX).contains(&config.window.get()),
+            "from `10ms` to an hour (`1h`)",
+        ),
+        ("min_calls", calls.contains(&config.min_calls), "from 1 to 1000000"),
+        ("open", !config.open.is_zero(), "with no time, the circuit would never be open"),
+        (
+            "open_max",
+            config.open_max >= config.open && config.open_max.get() <= OPEN_MAX,
+            "from `open` to a day (`24h`)",
+        ),
+        ("probes", calls.contains(&config.probes), "from 1 to 1000000"),
+        ("successes", calls.contains(&config.successes), "from 1 to 1000000"),
+    ];
+    checks.into_iter().filter(|(_, is_good, _)| !is_good).map(|(key, _, problem)| (key, problem))
+}
+
+impl CircuitBreaker {
+    fn admit(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<Step, Fault> {
+        let now = exchange.now;
+        let key = self.grouping.key(&self.circuits, exchange)?;
+        let admitted = self.circuits.with(key, Circuit::is_new, |circuit| circuit.admit(now, &self.config));
+        let (turn, tries) = match admitted {
+            Ok(admitted) => admitted,
+            Err(retry_at) => {
+                let detail = "the provider has failed too often of late: try again when `Retry-After` says";
+                let refused = Refused::new(Reason::CircuitOpen, detail);
+                return Ok(Refused { status: self.config.status, retry_at: Some(retry_at), ..refused }.into());
+            }
+        };
+        let call = Call { key, turn };
+        held.call = Some(call);
+        held.probe = tries.then(|| Probe { circuits: Arc::clone(&self.circuits), call });
+        Ok(Step::Next)
+    }
+
+    fn heard(&self, exchange: &Exchange<'_>, call: Call) {
+        let now = exchange.now;
+        let asked = self
+            .config
+            .retry_after_min
+            .and_then(|least| exchange.retry_after().filter(|at| at.since(now) >= least.get()));
+        let failed = asked.is_some() || any_meets(&self.config.on, exchange);
+        if !failed && exchange.response().is_none() {
+            // Neither a failure that counts nor a sign of life.
+            return;
+        }
+        self.circuits.look(call.key, |circuit| {
+            if circuit.turn != call.turn {
+                return;
+            }
+            match asked {
+                Some(until) => circuit.open_until(until.min(now + self.config.open_max.get())),
+                None => circuit.heard(now, failed, &self.config),
+            }
+        });
+    }
+}
+
+/// Steps of the window that failures are counted over.
+const SLOTS: usize = 10;
+/// The shortest window: a millisecond a step.
+const SLOTS_TIME_MIN: std::time::Duration = std::time::Duration::from_millis(10);
+
+/// The circuit of one group.
+#[derive(Debug, Default)]
+struct Circuit {
+    phase: Phase,
+    /// Counts its phases, so that a late response of an earlier one is not taken for one of this.
+    turn: u64,
+    /// How often in a row trying has failed.
+    relapses: u32,
+    consecutive: u32,
+    /// The step that was counted last.
+    step: u64,
+    /// Calls and those of them that failed, by step modulo their number.
+    counts: [(u32, u32); SLOTS],
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum Phase {
+    /// Calls pass.
+    #[default]
+    Closed,
+    /// Calls are answered here.
+    Open { until: Timestamp },
+    /// Some calls pass.
+    Trying { under_way: u32, successes: u32 },
+}
+
+impl Circuit {
+    /// Whether it is as good as a new one.
+    fn is_new(&self) -> bool {
+        matches!(self.phase, Phase::Closed)
+            && self.consecutive == 0
+            && self.counts.iter().all(|(_, failed)| *failed == 0)
+    }
+
+    /// Lets a call through, with the turn it counts for and whether it tries; or says when it is worth trying again.
+    fn admit(&mut self, now: Timestamp, config: &CircuitBreakerConfig) -> Result<(u64, bool), Timestamp> {
+        match &mut self.phase {
+            Phase::Closed => Ok((self.turn, false)),
+            Phase::Open { until } if now < *until => Err(*until),
+            Phase::Open { .. } => {
+                self.enter(Phase::Trying { under_way: 1, successes: 0 });
+                Ok((self.turn, true))
+            }
+            Phase::Trying { under_way, .. } if *under_way >= config.probes => Err(now + TRY_AGAIN),
+            Phase::Trying { under_way, .. } => {
+                *under_way += 1;
+                Ok((self.turn, true))
+            }
+        }
+    }
+
+    /// A call of this turn has ended.
+    fn heard(&mut self, now: Timestamp, failed: bool, config: &CircuitBreakerConfig) {
+        match &mut self.phase {
+            Phase::Closed => {
+                self.count(now, failed, config);
+                if failed && self.is_too_much(config) {
+                    self.open(now, config);
+                }
+            }
+            Phase::Trying { .. } if failed => {
+                self.relapses = self.relapses.saturating_add(1);
+                self.open(now, config);
+            }
+            Phase::Trying { successes, .. } => {
+                *successes += 1;
+                if *successes >= config.successes {
+                    *self = Self { turn: self.turn + 1, ..Self::default() };
+                }
+            }
+            Phase::Open { .. } => {}
+        }
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.turn += 1;
+    }
+
+    fn open(&mut self, now: Timestamp, config: &CircuitBreakerConfig) {
+        let factor = 1_u32.checked_shl(self.relapses).unwrap_or(u32::MAX);
+        self.open_until(now + config.open.get().saturating_mul(factor).min(config.open_max.get()));
+    }
+
+    fn open_until(&mut self, until: Timestamp) {
+        self.enter(Phase::Open { until });
+    }
+
+    fn count(&mut self, now: Timestamp, failed: bool, config: &CircuitBreakerConfig) {
+        self.consecutive = if failed { self.consecutive.saturating_add(1) } else { 0 };
+        let step_us = (config.window.as_millis() * 1_000 / SLOTS as u64).max(1);
+        // A clock that is set back, or a window that has become longer, does not bring the past back.
+        let step = now.as_micros() / step_us;
+        if step.abs_diff(self.step) >= SLOTS as u64 {
+            self.counts = Default::default();
+        } else {
+            for passed in self.step + 1..=step {
+                self.counts[slot(passed)] = (0, 0);
+            }
+        }
+        self.step = step;
+        let (calls, failures) = &mut self.counts[slot(step)];
+        *calls = calls.saturating_add(1);
+        *failures = failures.saturating_add(u32::from(failed));
+    }
+
+    fn is_too_much(&self, config: &CircuitBreakerConfig) -> bool {
+        let in_a_row = config.consecutive.is_some_and(|most| self.consecutive >= most);
+        let (calls, failures) = self.counts.iter().fold((0_u64, 0_u64), |(calls, failures), slot| {
+            (calls + u64::from(slot.0), failures + u64::from(slot.1))
+        });
+        in_a_row
+            || config
+                .ratio
+                .is_some_and(|ratio| calls >= u64::from(config.min_calls) && share(failures, calls) >= ratio)
+    }
+}
+
+/// The place of a step among the counts.
+fn slot(step: u64) -> usize {
+    usize::try_from(step % SLOTS as u64).unwrap_or_default()
+}
+
+/// `part` of `whole`, each at most some billions.
+fn share(part: u64, whole: u64) -> f64 {
+    let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    number(part) / number(whole).max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::exchange::FailureKind;
+    use crate::fixture::{Stage, Stand, problems};
+
+    const GET: &str = "GET https://one.example/";
+
+    fn config(breaker: &Value) -> Value {
+        json!({ "flows": [{ "name": "f", "remedies": [{ "circuit-breaker": breaker }] }] })
+    }
+
+    fn stage(breaker: &Value) -> Stage {
+        Stage::new(config(breaker))
+    }
+
+    fn calls(stage: &Stage, status: &str, count: u32) {
+        for _ in 0..count {
+            assert!(matches!(stage.exchange(GET, status), Stand::Response(_)));
+        }
+    }
+
+    /// After how many milliseconds it is worth trying again; nothing where calls pass.
+    fn open_ms(stage: &Stage) -> Option<u128> {
+        match stage.send(GET).poll(stage) {
+            Stand::Call => None,
+            refused => {
+                assert_eq!(refused.refusal(stage).0, Reason::CircuitOpen);
+                refused.refusal(stage).1
+            }
+        }
+    }
+
+    #[test]
+    fn failures_in_a_row_open_it_and_a_success_in_between_does_not() {
+        let stage = stage(&json!({}));
+        calls(&stage, "500", 4);
+        calls(&stage, "200", 1);
+        calls(&stage, "503", 4);
+        assert_eq!(open_ms(&stage), None);
+        calls(&stage, "503", 1);
+        assert_eq!(open_ms(&stage), Some(5_000));
+        let mut other = stage.send("GET https://two.example/");
+        assert_eq!(other.poll(&stage), Stand::Call);
+    }
+
+    #[test]
+    fn failed_calls_count_as_named_and_what_the_gateway_refuses_does_not() {
+        let stage = stage(&json!({ "consecutive": 2, "on": ["reset"] }));
+        for kind in [FailureKind::Refused, FailureKind::Timeout, FailureKind::Reset] {
+            let mut visit = stage.send(GET);
+            visit.poll(&stage);
+            visit.failure(&stage, kind);
+        }
+        calls(&stage, "200", 1);
+        assert_eq!(open_ms(&stage), None);
+        for _ in 0..2 {
+            let mut visit = stage.send(GET);
+            visit.poll(&stage);
+            visit.failure(&stage, FailureKind::Reset);
+        }
+        assert_eq!(open_ms(&stage), Some(5_000));
+    }
+
+    #[test]
+    fn the_share_counts_over_the_window_from_a_minimum_on() {
+        let mut stage =
+            stage(&json!({ "consecutive": null, "ratio": 0.5, "min_calls": 10, "window": "10s" }));
+        calls(&stage, "500", 9);
+        assert_eq!(open_ms(&stage), None);
+        stage.pass_ms(11_000);
+        calls(&stage, "200", 6);
+        calls(&stage, "500", 5);
+        assert_eq!(open_ms(&stage), None);
+        calls(&stage, "500", 1);
+        assert_eq!(open_ms(&stage), Some(5_000));
+    }
+
+    #[test]
+    fn it_tries_closes_on_success_and_stays_open_longer_each_time_that_trying_fails() {
+        let mut stage = stage(&json!({ "consecutive": 1, "open": "1s", "open_max": "3s", "successes": 2 }));
+        calls(&stage, "500", 1);
+        for open in [1_000, 2_000, 3_000, 3_000] {
+            assert_eq!(open_ms(&stage), Some(open.into()));
+            stage.pass_ms(open);
+            let mut probe = stage.send(GET);
+            assert_eq!(probe.poll(&stage), Stand::Call);
+            assert_eq!(open_ms(&stage), Some(1_000));
+            assert_eq!(probe.response(&stage, "502"), Stand::Response(502));
+        }
+        stage.pass_ms(3_000);
+        calls(&stage, "200", 2);
+        let (mut one, mut other) = (stage.send(GET), stage.send(GET));
+        assert_eq!((one.poll(&stage), other.poll(&stage)), (Stand::Call, Stand::Call));
+        one.response(&stage, "500");
+        assert_eq!(open_ms(&stage), Some(1_000));
+        // A call of before says nothing of now.
+        stage.pass_ms(1_000);
+        let mut probe = stage.send(GET);
+        assert_eq!(probe.poll(&stage), Stand::Call);
+        other.response(&stage, "500");
+        assert_eq!(open_ms(&stage), Some(1_000));
+        drop(probe);
+        assert_eq!(open_ms(&stage), None);
+    }
+
+    #[test]
+    fn a_long_retry_after_opens_it_at_once() {
+        let stage = stage(&json!({ "retry_after_min": "10s" }));
+        calls(&stage, "429\nRetry-After: 9", 1);
+        assert_eq!(open_ms(&stage), None);
+        calls(&stage, "429\nRetry-After: 20", 1);
+        assert_eq!(open_ms(&stage), Some(20_000));
+    }
+
+    #[test]
+    fn a_reload_keeps_it_open() {
+        let mut stage = stage(&json!({ "consecutive": 1 }));
+        calls(&stage, "500", 1);
+        stage.reload(config(&json!({ "consecutive": 3 })));
+        assert_eq!(open_ms(&stage), Some(5_000));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let found = problems(&json!([{ "circuit-breaker": {
+            "on": [], "consecutive": null, "open": "2s", "open_max": "1s", "probes": 0,
+        } }]));
+        assert_eq!(found.len(), 4, "{found:?}");
+    }
+}
