@@ -63,6 +63,12 @@ impl Desk {
         }
     }
 
+    /// Takes over a response that has been received elsewhere.
+    pub fn set_tray(&mut self, tray: Box<Tray>) {
+        self.has_tray = true;
+        self.tray = tray;
+    }
+
     /// Whether there is, or has been, something of a response.
     pub fn has_tray(&self) -> bool {
         self.has_tray

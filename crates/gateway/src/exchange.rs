@@ -9,6 +9,7 @@ pub(crate) mod date;
 pub(crate) mod failure;
 pub(crate) mod forward;
 pub(crate) mod guide;
+pub(crate) mod hedge;
 pub(crate) mod pipe;
 pub(crate) mod route;
 pub(crate) mod tunnel;
@@ -28,6 +29,7 @@ use crate::exchange::clock::{Clock, Deadlines, RateWindow, micros};
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::{Reply, edit_length, edit_request, edit_response, survey};
 use crate::exchange::guide::Guide;
+use crate::exchange::hedge::Hedge;
 use crate::exchange::pipe::{Kept, PipeError};
 use crate::exchange::route::{Forward, Question, Route};
 use crate::plan::UpstreamTimeouts;
@@ -243,7 +245,16 @@ impl<'a> Exchange<'a> {
         self.clock.sent = Instant::now();
         self.desk.give_tray_back(&self.client.worker);
         self.start_waiting(self.clock.sent);
-        poll_fn(|cx| self.poll_response(cx, connection)).await
+        match poll_fn(|cx| self.poll_response(cx, connection)).await {
+            Err(Stop::Failure(failure)) if self.is_saved_by_hedge(connection).await? => {
+                debug!(error = failure.kind.slug(), "the second call has made up for the first");
+                Ok(())
+            }
+            ended => {
+                self.end_hedge();
+                ended
+            }
+        }
     }
 
     /// Hands the head, and what is there of the body, to the system in one go.
@@ -270,6 +281,13 @@ impl<'a> Exchange<'a> {
             Ok(used) => self.kept_body = used,
             Err(PipeError::Malformed(error)) => return Err(Stop::Failure(Failure::bad_request_body(error))),
             Err(PipeError::SourceGone | PipeError::SinkGone) => self.sink_closed = true,
+        }
+        if let Some(guide) = &mut self.guide
+            && let Some(after) = guide.draft.call.hedge
+            && up.is_received()
+        {
+            let message = [head.to_vec().as_slice(), &body[..self.kept_body]].concat();
+            guide.hedge = Some(Hedge::new(message, after));
         }
         Ok(())
     }
@@ -310,6 +328,9 @@ impl<'a> Exchange<'a> {
                 Poll::Ready(Err(stop)) => return Poll::Ready(Err(stop)),
                 Poll::Pending => break,
             }
+        }
+        if self.guide.is_some() && self.poll_hedge(cx, connection).is_ready() {
+            return Poll::Ready(Ok(()));
         }
         // Only now: most responses are here before anybody has to ask.
         if !self.is_uploading()

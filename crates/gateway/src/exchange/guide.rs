@@ -28,6 +28,7 @@ use crate::client::{Desk, End, Tray};
 use crate::exchange::clock::RateWindow;
 use crate::exchange::failure::{self, ErrorKind, Failure};
 use crate::exchange::forward::{Reply, edit_generated, edit_length, edit_response};
+use crate::exchange::hedge::Hedge;
 use crate::exchange::pipe::{Pipe, Tap};
 use crate::exchange::route::Forward;
 use crate::upstream::{Connection, Upstream};
@@ -62,6 +63,8 @@ pub(crate) struct Guide {
     /// The response's body without framing, where a flow wants to see it first and it is here as a whole.
     response_body: Vec<u8>,
     has_response_body: bool,
+    /// A second call beside a slow one.
+    pub hedge: Option<Hedge>,
     /// The head of the response, kept for those who look at it once the body is through.
     response_head: Vec<u8>,
     /// Memory for the end of the response's body.
@@ -154,6 +157,7 @@ impl Guide {
         self.has_new_body = false;
         self.body_len = 0;
         self.has_response_body = false;
+        self.hedge = None;
     }
 
     /// Finds the flows for the request. Nothing if that depends on its body, which is not here.

@@ -1,0 +1,191 @@
+//! A second call beside one that is slow: whichever brings a response first is taken, the other one is given up.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use egret_http1::{Method, Progress};
+use tokio::time::{Sleep, sleep};
+use tracing::debug;
+
+use super::{Exchange, Stop};
+use crate::client::Tray;
+use crate::exchange::failure::{ErrorKind, Failure};
+use crate::upstream::{Connection, Upstream};
+use crate::worker::{View, Worker};
+
+/// What a second call brings: the connection, and the head of a final response with what follows it.
+type Second = Result<(Connection, Box<Tray>), Failure>;
+
+/// A second call that waits for its time, or is under way.
+pub(crate) struct Hedge {
+    /// The request, head and body.
+    message: Vec<u8>,
+    alarm: Pin<Box<Sleep>>,
+    call: Option<Pin<Box<dyn Future<Output = Second>>>>,
+}
+
+impl fmt::Debug for Hedge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hedge").field("called", &self.call.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Hedge {
+    /// Sends `message` again when that long has passed without a response.
+    pub fn new(message: Vec<u8>, after: Duration) -> Self {
+        Self { message, alarm: Box::pin(sleep(after)), call: None }
+    }
+}
+
+impl Exchange<'_> {
+    /// Sees to the second call. Ready with its response in the tray, and its connection in the place of the slow one.
+    pub(super) fn poll_hedge(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<()> {
+        let Some(hedge) = self.guide.as_mut().and_then(|guide| guide.hedge.as_mut()) else {
+            return Poll::Pending;
+        };
+        if hedge.call.is_none() {
+            if hedge.alarm.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.upstream.counters().repeats.add(1);
+            let (worker, view) = (Rc::clone(&self.client.worker), Rc::clone(&self.view));
+            let message = std::mem::take(&mut hedge.message);
+            hedge.call = Some(Box::pin(call(
+                worker,
+                view,
+                Rc::clone(&self.upstream),
+                message,
+                self.desk.request.method,
+            )));
+        }
+        let Some(second) = &mut hedge.call else { return Poll::Pending };
+        match second.as_mut().poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok((other, tray))) => {
+                debug!(provider = self.upstream.plan.stats.name(), "the second call was faster");
+                *connection = other;
+                self.received_bytes += tray.output.filled().len() as u64;
+                self.desk.give_tray_back(&self.client.worker);
+                self.desk.set_tray(tray);
+                self.clock.first_byte = Instant::now();
+                self.end_hedge();
+                Poll::Ready(())
+            }
+            Poll::Ready(Err(failure)) => {
+                debug!(error = failure.kind.slug(), "the second call has failed");
+                self.end_hedge();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// The first call has failed: waits for the second one if it is under way, and says whether it has brought a response.
+    pub(super) async fn is_saved_by_hedge(&mut self, connection: &mut Connection) -> Result<bool, Stop> {
+        let is_called = |exchange: &Self| {
+            let hedge = exchange.guide.as_ref().and_then(|guide| guide.hedge.as_ref());
+            hedge.is_some_and(|hedge| hedge.call.is_some())
+        };
+        poll_fn(|cx| {
+            if !is_called(self) {
+                return Poll::Ready(Ok(false));
+            }
+            if self.poll_hedge(cx, connection).is_ready() {
+                return Poll::Ready(Ok(true));
+            }
+            if !is_called(self) {
+                return Poll::Ready(Ok(false));
+            }
+            if let Err(stop) = self.watch_client(cx) {
+                return Poll::Ready(Err(stop));
+            }
+            let expired =
+                self.client.timer.poll_expired(cx).then(|| self.expired_while_waiting(cx)).flatten();
+            expired.map_or(Poll::Pending, |stop| Poll::Ready(Err(stop)))
+        })
+        .await
+    }
+
+    /// Gives up the second call.
+    pub(super) fn end_hedge(&mut self) {
+        if let Some(guide) = &mut self.guide {
+            guide.hedge = None;
+        }
+    }
+}
+
+/// Makes the second call.
+async fn call(
+    worker: Rc<Worker>,
+    view: Rc<View>,
+    upstream: Rc<Upstream>,
+    message: Vec<u8>,
+    method: Method,
+) -> Second {
+    let mut connection = match upstream.take_idle(Instant::now()) {
+        Some(connection) => connection,
+        None => upstream.connect(&worker).await?.0,
+    };
+    let mut sent = 0;
+    let gone =
+        || Failure::new(ErrorKind::ProviderClosed, "the provider closed the connection of the second call");
+    poll_fn(|cx| {
+        while sent < message.len() {
+            match connection.stream.poll_write(cx, &[IoSlice::new(&message[sent..])]) {
+                Poll::Ready(Ok(count)) if count > 0 => sent += count,
+                Poll::Ready(_) => return Poll::Ready(Err(gone())),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        connection.stream.poll_flush(cx).map_err(|_| gone())
+    })
+    .await?;
+    upstream.counters().sent_bytes.add(message.len() as u64);
+    let mut tray = Box::<Tray>::default();
+    worker.buffers.lend(&mut tray.output);
+    poll_fn(|cx| poll_head(cx, &worker, &view, &mut connection, &mut tray, method)).await?;
+    Ok((connection, tray))
+}
+
+/// Receives until the head of a final response is there; informational ones are for those who wait for the first call.
+fn poll_head(
+    cx: &mut Context<'_>,
+    worker: &Worker,
+    view: &View,
+    connection: &mut Connection,
+    tray: &mut Tray,
+    method: Method,
+) -> Poll<Result<(), Failure>> {
+    let Tray { output, response, .. } = tray;
+    loop {
+        if output.is_full() {
+            worker.buffers.grow(output, view.plan.head_limits.head + 1);
+        }
+        match connection.stream.poll_read(cx, output.spare()) {
+            Poll::Ready(Ok(count)) if count > 0 => output.advance(count),
+            Poll::Ready(_) => {
+                let detail = "the provider closed the connection of the second call";
+                return Poll::Ready(Err(Failure::new(ErrorKind::ProviderClosed, detail)));
+            }
+            Poll::Pending => return Poll::Pending,
+        }
+        while !output.filled().is_empty() {
+            let progress = response
+                .parse(output.filled(), &view.plan.head_limits, method)
+                .map_err(Failure::bad_response)?;
+            match (progress, response.status) {
+                (Progress::Partial, _) => break,
+                (Progress::Complete, 102..=199 | 100) => output.remove(0, response.len),
+                (Progress::Complete, 200..=599) => return Poll::Ready(Ok(())),
+                (Progress::Complete, _) => {
+                    let detail = "the provider's status is not one that a second call can have";
+                    return Poll::Ready(Err(Failure::new(ErrorKind::BadResponse, detail)));
+                }
+            }
+        }
+    }
+}
