@@ -20,6 +20,7 @@ mod scenarios {
     mod egress;
     mod explain;
     mod flow_bodies;
+    mod flow_hedge;
     mod lab_report;
     mod lab_run;
     mod lab_truth;

@@ -99,6 +99,8 @@ pub struct Draft {
     pub call: Call,
     /// Calls made so far.
     pub calls: u32,
+    /// Whether a second call has been made beside the last one.
+    pub hedged: bool,
     /// Random numbers for this exchange; seeded by whoever makes the draft.
     pub random: Random,
     /// When whoever waits wants to be asked again.
@@ -158,6 +160,7 @@ impl Draft {
         self.response_body = None;
         self.call = Call::default();
         self.calls = 0;
+        self.hedged = false;
         self.wake_at = None;
     }
 

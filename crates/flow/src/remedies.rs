@@ -11,6 +11,7 @@ use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Remedy, Site, Step};
 pub mod circuit_breaker;
 pub mod concurrency;
 pub mod fixed_response;
+pub mod hedge;
 pub mod limit;
 pub mod provider_throttle;
 pub mod queue;
@@ -111,6 +112,8 @@ registry! {
     "concurrency" concurrency: concurrency::Concurrency;
     /// Answers in the provider's place.
     "fixed-response" fixed_response: fixed_response::FixedResponse;
+    /// Makes a second call beside one that is slow, and takes whichever response comes first.
+    "hedge" hedge: hedge::Hedge;
     /// Refuses what is above a quota, or lets it wait.
     "limit" limit: limit::Limit;
     /// Leaves a provider alone for as long as it has asked for.

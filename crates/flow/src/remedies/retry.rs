@@ -293,7 +293,7 @@ const BUDGET_SECONDS_F64: f64 = 10.0;
 
 /// First and repeated calls of the last seconds.
 #[derive(Debug, Default)]
-struct Budget {
+pub(crate) struct Budget {
     /// The second that was counted last.
     second: u64,
     /// By second, modulo their number.
@@ -302,22 +302,34 @@ struct Budget {
 }
 
 impl Budget {
-    fn first_call(&mut self, now: Timestamp) {
+    /// Counts a first call.
+    pub fn first_call(&mut self, now: Timestamp) {
         let slot = self.slot(now);
         self.first_calls[slot] = self.first_calls[slot].saturating_add(1);
     }
 
     /// Takes one repeated call out of the budget, if there is one in it.
-    fn repeat(&mut self, now: Timestamp, config: BudgetConfig) -> bool {
+    pub fn repeat(&mut self, now: Timestamp, config: BudgetConfig) -> bool {
+        let granted = self.has_room(now, config);
+        if granted {
+            self.count_repeat(now);
+        }
+        granted
+    }
+
+    /// Counts a repeated call.
+    pub fn count_repeat(&mut self, now: Timestamp) {
         let slot = self.slot(now);
+        self.repeats[slot] = self.repeats[slot].saturating_add(1);
+    }
+
+    /// Whether a call may be repeated.
+    pub fn has_room(&mut self, now: Timestamp, config: BudgetConfig) -> bool {
+        self.slot(now);
         let sum = |counts: &[u32; BUDGET_SECONDS]| counts.iter().copied().map(f64::from).sum::<f64>();
         let by_ratio = sum(&self.first_calls) * config.ratio;
         let always = f64::from(config.min_per_second) * BUDGET_SECONDS_F64;
-        let granted = sum(&self.repeats) < by_ratio.max(always);
-        if granted {
-            self.repeats[slot] = self.repeats[slot].saturating_add(1);
-        }
-        granted
+        sum(&self.repeats) < by_ratio.max(always)
     }
 
     /// The slot of this second; those of the seconds since the last count are emptied.

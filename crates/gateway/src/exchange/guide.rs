@@ -426,6 +426,7 @@ impl Exchange<'_> {
     async fn call(&mut self, forward: &Forward) -> Result<Connection, Stop> {
         let Some(guide) = &mut self.guide else { return self.obtain_response(forward).await };
         guide.draft.calls += 1;
+        guide.draft.hedged = false;
         let call = guide.draft.call;
         if let Some(total) = call.total {
             self.deadlines.total = Some(self.clock.begun + total);

@@ -48,6 +48,7 @@ impl Exchange<'_> {
         let Some(hedge) = self.guide.as_mut().and_then(|guide| guide.hedge.as_mut()) else {
             return Poll::Pending;
         };
+        let mut hedged = false;
         if hedge.call.is_none() {
             if hedge.alarm.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
@@ -55,6 +56,7 @@ impl Exchange<'_> {
             self.upstream.counters().repeats.add(1);
             let (worker, view) = (Rc::clone(&self.client.worker), Rc::clone(&self.view));
             let message = std::mem::take(&mut hedge.message);
+            hedged = true;
             hedge.call = Some(Box::pin(call(
                 worker,
                 view,
@@ -63,7 +65,11 @@ impl Exchange<'_> {
                 self.desk.request.method,
             )));
         }
-        let Some(second) = &mut hedge.call else { return Poll::Pending };
+        if hedged && let Some(guide) = &mut self.guide {
+            guide.draft.hedged = true;
+        }
+        let hedge = self.guide.as_mut().and_then(|guide| guide.hedge.as_mut());
+        let Some(second) = hedge.and_then(|hedge| hedge.call.as_mut()) else { return Poll::Pending };
         match second.as_mut().poll(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok((other, tray))) => {

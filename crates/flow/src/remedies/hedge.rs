@@ -1,0 +1,186 @@
+//! `hedge`: makes a second call beside one that is slow, and takes whichever response comes first.
+//!
+//! A second call costs the provider as much as any, so that it is made only where seeing the request twice does no harm, and only while
+//! few enough others were: the budget is looked at when the request passes, and charged once the second call has been made.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use egret_config::Duration;
+use egret_store::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::{Exchange, Outcome};
+use crate::remedies::retry::{Budget, BudgetConfig};
+use crate::remedies::timeout::shorter;
+use crate::remedy::{Reaction, Remedy, Site, Step};
+
+/// When a second call is made.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HedgeConfig {
+    /// How long to wait for the first one's response. With `percentile`, until enough is known of the provider.
+    pub after: Duration,
+    /// Waits as long as this share of the last 256 calls took, in percent: 95 has about one call in twenty made twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<u8>,
+    /// Methods whose calls may be made twice besides the safe ones (RFC 9110 §9.2.1).
+    pub methods: BTreeSet<String>,
+    /// How many calls may be second ones.
+    pub budget: BudgetConfig,
+}
+
+impl Default for HedgeConfig {
+    fn default() -> Self {
+        Self {
+            after: Duration::from_millis(500),
+            percentile: None,
+            methods: BTreeSet::new(),
+            budget: BudgetConfig { ratio: 0.05, min_per_second: 1 },
+        }
+    }
+}
+
+/// Makes a second call beside one that is slow.
+#[derive(Debug)]
+pub struct Hedge {
+    config: HedgeConfig,
+    state: Arc<Mutex<State>>,
+}
+
+/// What is known of the calls so far.
+#[derive(Debug, Default)]
+struct State {
+    budget: Budget,
+    latencies: Latencies,
+}
+
+impl Remedy for Hedge {
+    type Config = HedgeConfig;
+    /// When the exchange came by; nothing if it is not hedged.
+    type Held = Option<Timestamp>;
+
+    fn compile(config: &HedgeConfig, site: &mut Site<'_>) -> Option<Self> {
+        let before = site.problems.len();
+        if config.after.is_zero() {
+            site.problem("after", "with no time to wait every call would be made twice");
+        }
+        if config.percentile.is_some_and(|percentile| !(50..=99).contains(&percentile)) {
+            site.problem("percentile", "from 50 to 99: below, most calls would be made twice");
+        }
+        if !(0.0..=1.0).contains(&config.budget.ratio) {
+            site.problem("budget.ratio", "from 0 to 1");
+        }
+        let state = site.keep(|_| true, Mutex::default);
+        (site.problems.len() == before).then(|| Self { config: config.clone(), state })
+    }
+
+    fn describe(&self) -> String {
+        match self.config.percentile {
+            Some(percentile) => {
+                format!("a second call beside one that is slower than {percentile} % of the last")
+            }
+            None => format!("a second call beside one that takes longer than {}", self.config.after),
+        }
+    }
+
+    fn request(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut Self::Held,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Step> {
+        let method = exchange.method();
+        if !method.is_safe() && !self.config.methods.contains(method.name()) {
+            return Poll::Ready(Step::Next);
+        }
+        *held = Some(exchange.now);
+        let mut state = self.state();
+        state.budget.first_call(exchange.now);
+        if state.budget.has_room(exchange.now, self.config.budget) {
+            let after = self.config.percentile.and_then(|percentile| state.latencies.at(percentile));
+            let call = &mut exchange.draft.call;
+            call.hedge = shorter(call.hedge, Some(after.unwrap_or(self.config.after.get())));
+        }
+        Poll::Ready(Step::Next)
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Self::Held) -> Reaction {
+        let Some(since) = *held else { return Reaction::Pass };
+        let mut state = self.state();
+        if exchange.draft.hedged {
+            state.budget.count_repeat(exchange.now);
+        }
+        if let Outcome::Response(_) = exchange.outcome {
+            state.latencies.note(exchange.now.since(since));
+        }
+        Reaction::Pass
+    }
+}
+
+impl Hedge {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Latencies that are remembered.
+const LATENCIES: usize = 256;
+/// From so many on they tell something; so many new ones are gathered before they are sorted anew.
+const LATENCIES_MIN: usize = 32;
+
+/// How long the last calls took.
+#[derive(Debug, Default)]
+struct Latencies {
+    /// In the order of the calls, the oldest overwritten first.
+    last: Vec<std::time::Duration>,
+    next: usize,
+    noted: usize,
+    sorted: Vec<std::time::Duration>,
+}
+
+impl Latencies {
+    fn note(&mut self, latency: std::time::Duration) {
+        if self.last.len() < LATENCIES {
+            self.last.push(latency);
+        } else {
+            self.last[self.next] = latency;
+        }
+        self.next = (self.next + 1) % LATENCIES;
+        self.noted += 1;
+        if self.noted.is_multiple_of(LATENCIES_MIN) {
+            self.sorted.clone_from(&self.last);
+            self.sorted.sort_unstable();
+        }
+    }
+
+    /// The latency that this percentage of the calls did not exceed; nothing while too few are known.
+    fn at(&self, percentile: u8) -> Option<std::time::Duration> {
+        let rank = (self.sorted.len() * usize::from(percentile)).div_ceil(100);
+        self.sorted.get(rank.checked_sub(1)?).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_last_calls() {
+        let mut latencies = Latencies::default();
+        for ms in 1..LATENCIES_MIN as u64 {
+            latencies.note(std::time::Duration::from_millis(ms));
+        }
+        assert_eq!(latencies.at(95), None);
+        latencies.note(std::time::Duration::from_millis(LATENCIES_MIN as u64));
+        assert_eq!(latencies.at(50), Some(std::time::Duration::from_millis(16)));
+        assert_eq!(latencies.at(99), Some(std::time::Duration::from_millis(32)));
+        for _ in 0..LATENCIES {
+            latencies.note(std::time::Duration::from_secs(1));
+        }
+        assert_eq!(latencies.at(50), Some(std::time::Duration::from_secs(1)));
+        assert_eq!(latencies.last.len(), LATENCIES);
+    }
+}

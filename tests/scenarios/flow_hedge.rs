@@ -1,0 +1,89 @@
+//! `hedge`: a second call beside one that is slow.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::provider::{Provider, ok};
+
+/// Leaves the first request without an answer until its connection closes, and answers all others.
+fn slow_once() -> (Provider, Arc<AtomicUsize>) {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&seen);
+    let provider = Provider::scripted(move |peer| {
+        while peer.request().is_some() {
+            if count.fetch_add(1, Relaxed) == 0 {
+                return peer.stall();
+            }
+            peer.send(ok("second"));
+        }
+    });
+    (provider, seen)
+}
+
+fn hedging(origin: &Provider) -> Egret {
+    let flows = "flows:\n  - name: twice\n    remedies:\n      - hedge: { after: 20ms }\n";
+    Config::with_origin(origin.url()).flows(flows).start()
+}
+
+#[test]
+fn the_faster_of_two_calls_answers_and_the_other_is_given_up() {
+    let (origin, seen) = slow_once();
+    let egret = hedging(&origin);
+    let response = egret.get("/origin/x");
+    assert_eq!(response.assert_forwarded(200).text(), "second");
+    // The slow call's connection is closed rather than kept.
+    origin.until_ended(1);
+    assert_eq!(seen.load(Relaxed), 2);
+    assert_eq!(egret.provider_stat("origin", "repeats"), 1);
+    // The one that answered is.
+    egret.get("/origin/y").assert_forwarded(200);
+    assert_eq!(origin.connections(), 2);
+}
+
+#[test]
+fn a_first_call_that_fails_waits_for_the_second() {
+    let calls = AtomicUsize::new(0);
+    let origin = Provider::scripted(move |peer| {
+        while peer.request().is_some() {
+            match calls.fetch_add(1, Relaxed) {
+                // Until the second one has come.
+                0 => {
+                    while calls.load(Relaxed) < 2 {
+                        std::thread::yield_now();
+                    }
+                    return peer.reset();
+                }
+                _ => peer.send(ok("second")),
+            };
+        }
+    });
+    let egret = hedging(&origin);
+    assert_eq!(egret.get("/origin/x").assert_forwarded(200).text(), "second");
+}
+
+#[test]
+fn a_call_that_is_not_safe_is_made_once() {
+    // The POST is kept waiting until a GET that came after it has been made twice.
+    let gets = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&gets);
+    let origin = Provider::scripted(move |peer| {
+        while let Some(request) = peer.request() {
+            if request.line.starts_with("GET") && count.fetch_add(1, Relaxed) == 0 {
+                return peer.stall();
+            }
+            while count.load(Relaxed) < 2 && !peer.stopped() {
+                std::thread::yield_now();
+            }
+            peer.send(ok("done"));
+        }
+    });
+    let egret = hedging(&origin);
+    let mut client = egret.client();
+    client.send(format!("POST /origin/x HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", egret.address()));
+    origin.until_requested(1);
+    egret.get("/origin/x").assert_forwarded(200);
+    client.response().assert_forwarded(200);
+    let posts = origin.requests().iter().filter(|request| request.line.starts_with("POST")).count();
+    assert_eq!((posts, gets.load(Relaxed)), (1, 2));
+}
