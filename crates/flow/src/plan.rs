@@ -81,6 +81,7 @@ impl Flows {
                 let identity = Identity { flow: flow.name.clone(), remedy: key, ordinal: *ordinal };
                 let site = Site {
                     providers: &names,
+                    matching: &flow.matching,
                     quotas: &compiled.quotas,
                     path: format!("{path}.{key}"),
                     problems: &mut problems,

@@ -10,6 +10,7 @@ use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Remedy, Site, Step};
 
 pub mod circuit_breaker;
 pub mod concurrency;
+pub mod fallback;
 pub mod fixed_response;
 pub mod hedge;
 pub mod limit;
@@ -110,6 +111,8 @@ registry! {
     "circuit-breaker" circuit_breaker: circuit_breaker::CircuitBreaker;
     /// Lets so many exchanges be under way at once, each until the last byte of its response.
     "concurrency" concurrency: concurrency::Concurrency;
+    /// Calls another provider or path where a call has failed, or answers itself.
+    "fallback" fallback: fallback::Fallback;
     /// Answers in the provider's place.
     "fixed-response" fixed_response: fixed_response::FixedResponse;
     /// Makes a second call beside one that is slow, and takes whichever response comes first.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::{Answer, Refused};
 use crate::exchange::Exchange;
+use crate::matching::MatchConfig;
 use crate::quota::Quotas;
 
 /// What is to be done with an exchange, as a remedy sees it: on the way of the request, and on the way back of the response.
@@ -147,6 +148,8 @@ pub enum OnError {
 pub struct Site<'a> {
     /// The names of the providers, in the order of their numbers.
     pub providers: &'a [&'a str],
+    /// Which exchanges the flow is for.
+    pub matching: &'a MatchConfig,
     /// The quotas that have nothing wrong with them.
     pub quotas: &'a Quotas,
     /// Where in the config: `flows[0].remedies[1].limit`.

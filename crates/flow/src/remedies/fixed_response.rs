@@ -40,19 +40,7 @@ impl Remedy for FixedResponse {
     type Held = ();
 
     fn compile(config: &FixedResponseConfig, site: &mut Site<'_>) -> Option<Self> {
-        let before = site.problems.len();
-        if !(200..=599).contains(&config.status) {
-            site.problem("status", "a final response has a status from 200 to 599");
-        }
-        for (name, value) in &config.headers {
-            if let Some(problem) = field_problem(name, value) {
-                site.problem(&format!("headers.{name}"), problem);
-            }
-        }
-        let fields = config.headers.iter();
-        let fields = fields.map(|(name, value)| (name.clone().into(), value.clone().into_bytes())).collect();
-        let response = Fixed { status: config.status, fields, body: config.body.clone().into_bytes() };
-        (site.problems.len() == before).then_some(Self { response })
+        Self::fixed(config, "", site).map(|response| Self { response })
     }
 
     fn describe(&self) -> String {
@@ -61,6 +49,25 @@ impl Remedy for FixedResponse {
 
     fn request(&self, _exchange: &mut Exchange<'_>, _held: &mut (), _cx: &mut Context<'_>) -> Poll<Step> {
         Poll::Ready(Step::Answer(Box::new(Answer::Fixed(self.response.clone()))))
+    }
+}
+
+impl FixedResponse {
+    /// The response that `config` spells out, whose keys stand in a remedy's config with `at` before them.
+    pub(crate) fn fixed(config: &FixedResponseConfig, at: &str, site: &mut Site<'_>) -> Option<Fixed> {
+        let before = site.problems.len();
+        if !(200..=599).contains(&config.status) {
+            site.problem(&format!("{at}status"), "a final response has a status from 200 to 599");
+        }
+        for (name, value) in &config.headers {
+            if let Some(problem) = field_problem(name, value) {
+                site.problem(&format!("{at}headers.{name}"), problem);
+            }
+        }
+        let fields = config.headers.iter();
+        let fields = fields.map(|(name, value)| (name.clone().into(), value.clone().into_bytes())).collect();
+        let response = Fixed { status: config.status, fields, body: config.body.clone().into_bytes() };
+        (site.problems.len() == before).then_some(response)
     }
 }
 

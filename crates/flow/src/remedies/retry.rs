@@ -21,7 +21,7 @@ use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
 /// The most calls that one request may become.
 const ATTEMPTS_MAX: u32 = 20;
 /// The largest body that is kept for another call.
-const BODY_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const BODY_BYTES_MAX: u64 = 16 << 20;
 
 /// When a call is made again, how often, and how soon.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
