@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, Source};
+use egret_flow::FlowsSnapshot;
 use egret_gateway::stats::{
     BOUNDS_US, ClientsSnapshot, Count, DnsSnapshot, ExchangeCount, HistogramSnapshot, ProviderSnapshot,
     StatsSnapshot,
@@ -107,6 +108,10 @@ impl Source for MadeUp {
             reloads: 2,
             ..StatsSnapshot::default()
         }
+    }
+
+    fn flows(&self, _groups_max: usize) -> FlowsSnapshot {
+        FlowsSnapshot::default()
     }
 
     fn ready(&self) -> bool {

@@ -6,6 +6,7 @@
 
 mod config;
 mod connection;
+mod flows;
 mod guard;
 mod metrics;
 mod problem;
@@ -16,6 +17,7 @@ mod server;
 pub use config::ControlConfig;
 pub use server::{Control, ControlError};
 
+use egret_flow::FlowsSnapshot;
 use egret_gateway::stats::StatsSnapshot;
 
 /// What the control port shows: implemented by whoever runs the gateway. Every method is called from the control thread, once
@@ -23,6 +25,9 @@ use egret_gateway::stats::StatsSnapshot;
 pub trait Source: Send + Sync {
     /// Everything counted, summed over all workers now.
     fn stats(&self) -> StatsSnapshot;
+
+    /// What flows have done and how their quotas stand now, with at most `groups_max` groups of each quota.
+    fn flows(&self, groups_max: usize) -> FlowsSnapshot;
 
     /// Whether new exchanges are welcome: `false` while starting and while draining.
     fn ready(&self) -> bool;

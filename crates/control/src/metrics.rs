@@ -5,6 +5,9 @@
 
 use std::fmt::{self, Write};
 
+use egret_flow::quota::GroupSnapshot;
+use egret_flow::tally::{Decision, WAIT_BOUNDS_US};
+use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{BOUNDS_US, Count, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
 
 use crate::process::Process;
@@ -16,10 +19,18 @@ pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 type Labels<'a> = &'a [(&'static str, &'a str)];
 
 /// All figures of one moment.
-pub fn render(stats: &StatsSnapshot, ready: bool, version: &str, process: &Process) -> String {
+pub fn render(
+    stats: &StatsSnapshot,
+    flows: &FlowsSnapshot,
+    ready: bool,
+    version: &str,
+    process: &Process,
+) -> String {
     let mut text = Text(String::with_capacity(16 << 10));
     exchanges(&mut text, &stats.providers);
     providers(&mut text, &stats.providers);
+    remedies(&mut text, &flows.flows);
+    quotas(&mut text, flows);
     clients(&mut text, stats);
     answers(&mut text, stats);
     dns(&mut text, stats);
@@ -90,6 +101,59 @@ fn providers(text: &mut Text, providers: &[ProviderSnapshot]) {
         text.family(name, kind, help);
         for provider in providers {
             text.sample(name, &[("provider", &provider.name)], read(provider));
+        }
+    }
+}
+
+fn remedies(text: &mut Text, flows: &[FlowStats]) {
+    text.family("egret_remedy_decisions_total", "counter", "What remedies have decided, by exchange.");
+    for (flow, remedy) in each_remedy(flows) {
+        for (decision, count) in Decision::ALL.iter().zip(remedy.tally.decisions) {
+            let labels = [
+                ("flow", flow),
+                ("remedy", &remedy.remedy),
+                ("mode", remedy.mode.word()),
+                ("decision", decision.word()),
+            ];
+            text.sample("egret_remedy_decisions_total", &labels, count);
+        }
+    }
+    let name = "egret_remedy_wait_seconds";
+    text.family(name, "histogram", "How long exchanges waited for a remedy; only remedies that let wait.");
+    for (flow, remedy) in each_remedy(flows) {
+        let tally = &remedy.tally;
+        if tally.waits.iter().any(|count| *count > 0) {
+            let labels = [("flow", flow), ("remedy", &*remedy.remedy)];
+            text.histogram(name, &labels, (&WAIT_BOUNDS_US, &tally.waits), tally.waited_us);
+        }
+    }
+    let name = "egret_flow_match_failures_total";
+    text.family(name, "counter", "Exchanges for which a flow's `when` had no value.");
+    for flow in flows {
+        text.sample(name, &[("flow", &flow.name)], flow.match_failures);
+    }
+}
+
+fn each_remedy(flows: &[FlowStats]) -> impl Iterator<Item = (&str, &RemedyStats)> {
+    flows.iter().flat_map(|flow| flow.remedies.iter().map(|remedy| (flow.name.as_str(), remedy)))
+}
+
+/// What is told of each group: name, help and where it stands.
+const GROUP_FIGURES: [(&str, &str, fn(&GroupSnapshot) -> u64); 3] = [
+    ("egret_quota_used", "Units used in the window.", |group| group.used),
+    ("egret_quota_limit", "Units that there are in the window.", |group| group.limit),
+    ("egret_quota_store_failed", "1 while the quota's store does not answer.", |group| {
+        u64::from(group.has_store_failed)
+    }),
+];
+
+fn quotas(text: &mut Text, flows: &FlowsSnapshot) {
+    for (name, help, read) in GROUP_FIGURES {
+        text.family(name, "gauge", help);
+        for quota in &flows.quotas {
+            for group in &quota.groups {
+                text.sample(name, &[("quota", &quota.name), ("group", &group.name)], read(group));
+            }
         }
     }
 }
@@ -212,22 +276,30 @@ impl Text {
     ) {
         self.family(name, "histogram", help);
         for provider in providers {
-            self.histogram(name, &provider.name, read(provider));
+            let histogram = read(provider);
+            let labels = [("provider", provider.name.as_str())];
+            self.histogram(name, &labels, (&BOUNDS_US, &histogram.buckets), histogram.sum_us);
         }
     }
 
     /// The buckets are counted each for itself and shown cumulated.
-    fn histogram(&mut self, name: &str, provider: &str, histogram: &HistogramSnapshot) {
+    fn histogram(
+        &mut self,
+        name: &str,
+        labels: Labels<'_>,
+        (bounds_us, buckets): (&[u64], &[u64]),
+        sum_us: u64,
+    ) {
         let bucket = format!("{name}_bucket");
         let bounds =
-            BOUNDS_US.iter().map(|bound_us| Seconds(*bound_us).to_string()).chain(["+Inf".to_owned()]);
+            bounds_us.iter().map(|bound_us| Seconds(*bound_us).to_string()).chain(["+Inf".to_owned()]);
         let mut seen = 0;
-        for (bound, count) in bounds.zip(&histogram.buckets) {
+        for (bound, count) in bounds.zip(buckets) {
             seen += count;
-            self.sample(&bucket, &[("provider", provider), ("le", &bound)], seen);
+            self.sample(&bucket, &[labels, &[("le", &bound)]].concat(), seen);
         }
-        self.sample(&format!("{name}_sum"), &[("provider", provider)], Seconds(histogram.sum_us));
-        self.sample(&format!("{name}_count"), &[("provider", provider)], seen);
+        self.sample(&format!("{name}_sum"), labels, Seconds(sum_us));
+        self.sample(&format!("{name}_count"), labels, seen);
     }
 
     fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl fmt::Display) {

@@ -12,11 +12,17 @@ use axum::{Json, Router, middleware};
 use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
 use serde::Serialize;
 
+use crate::flows::{FlowView, QuotaView};
 use crate::guard::{Guard, guard};
 use crate::problem::Problem;
 use crate::{ControlConfig, Source, metrics, process};
 
 type Shared = Arc<dyn Source>;
+
+/// Groups of a quota that are told as JSON.
+const GROUPS_MAX: usize = 1_000;
+/// Groups of a quota that are told as metrics: each one is a series that has to be stored.
+const METRIC_GROUPS_MAX: usize = 50;
 
 /// Everything that is answered, behind the guard.
 pub fn router(config: &ControlConfig, address: SocketAddr, source: Shared) -> Router {
@@ -29,6 +35,8 @@ pub fn router(config: &ControlConfig, address: SocketAddr, source: Shared) -> Ro
         .route("/metrics", get(metrics_text))
         .route("/api/v1/config", get(running_config))
         .route("/api/v1/stats", get(stats))
+        .route("/api/v1/flows", get(running_flows))
+        .route("/api/v1/quotas", get(quotas))
         .fallback(unknown_path)
         .with_state(source)
         .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address)), guard))
@@ -70,7 +78,8 @@ async fn readyz(State(source): State<Shared>) -> Result<&'static str, Problem> {
 }
 
 async fn metrics_text(State(source): State<Shared>) -> Response {
-    let text = metrics::render(&source.stats(), source.ready(), source.version(), &process::read());
+    let flows = source.flows(METRIC_GROUPS_MAX);
+    let text = metrics::render(&source.stats(), &flows, source.ready(), source.version(), &process::read());
     ([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()
 }
 
@@ -127,6 +136,18 @@ async fn stats(State(source): State<Shared>) -> Response {
         .collect();
     let (version, ready) = (source.version(), source.ready());
     Json(StatsView { version, ready, bounds_us: &BOUNDS_US, quantiles_us, stats: &stats }).into_response()
+}
+
+async fn running_flows(State(source): State<Shared>) -> Response {
+    let flows = source.flows(0).flows;
+    let views: Vec<FlowView<'_>> = flows.iter().map(FlowView::from).collect();
+    Json(BTreeMap::from([("flows", views)])).into_response()
+}
+
+async fn quotas(State(source): State<Shared>) -> Response {
+    let quotas = source.flows(GROUPS_MAX).quotas;
+    let views: Vec<QuotaView<'_>> = quotas.iter().map(QuotaView::from).collect();
+    Json(BTreeMap::from([("quotas", views)])).into_response()
 }
 
 async fn unknown_path() -> Problem {

@@ -9,11 +9,15 @@ use std::time::Duration;
 
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, ControlError, Source};
+use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
+use egret_flow::remedy::Mode;
+use egret_flow::tally::TallySnapshot;
+use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats, Timestamp};
 use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use serde_json::{Value, json};
 
 /// Every path that is answered with figures.
-const GUARDED: [&str; 3] = ["/metrics", "/api/v1/config", "/api/v1/stats"];
+const GUARDED: [&str; 5] = ["/metrics", "/api/v1/config", "/api/v1/stats", "/api/v1/flows", "/api/v1/quotas"];
 
 /// Every path that is answered without a token.
 const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/", "/page.css", "/page.js"];
@@ -32,6 +36,31 @@ impl Source for Fixed {
         let mut provider = ProviderSnapshot { name: "stripe".into(), ..ProviderSnapshot::default() };
         histogram.add_to(&mut provider.latency);
         StatsSnapshot { uptime_s: 5, providers: vec![provider], ..StatsSnapshot::default() }
+    }
+
+    fn flows(&self, groups_max: usize) -> FlowsSnapshot {
+        let remedy = RemedyStats {
+            remedy: "limit".into(),
+            does: "at most 5 requests per second".into(),
+            mode: Mode::Report,
+            tally: TallySnapshot { decisions: [7, 0, 1, 0, 0], ..TallySnapshot::default() },
+        };
+        let group = |number: u64| GroupSnapshot {
+            name: format!("group {number}"),
+            used: number,
+            limit: 5,
+            remaining: 5 - number,
+            reset: Timestamp::from_micros(1_000_000),
+            has_store_failed: false,
+        };
+        let quota = QuotaSnapshot {
+            name: "live".into(),
+            kind: QuotaKind::Sliding,
+            groups: (0..3).map(group).take(groups_max).collect(),
+            groups_count: 3,
+        };
+        let flow = FlowStats { name: "charges".into(), match_failures: 2, remedies: vec![remedy] };
+        FlowsSnapshot { flows: vec![flow], quotas: vec![quota] }
     }
 
     fn ready(&self) -> bool {
@@ -163,6 +192,38 @@ fn stats_hold_the_snapshot_and_quantiles_by_provider() {
         stats["bounds_us"].as_array().unwrap().len() + 1,
         stats["providers"][0]["latency"]["buckets"].as_array().unwrap().len()
     );
+}
+
+#[test]
+fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
+    let control = start(&loopback());
+    let flows = get(&control, "/api/v1/flows").json();
+    let decisions = json!({ "next": 7, "wait": 0, "answer": 1, "repeat": 0, "fail": 0 });
+    let remedy = json!({
+        "remedy": "limit",
+        "does": "at most 5 requests per second",
+        "mode": "report",
+        "decisions": decisions,
+        "waits": 0,
+        "waited_us": 0,
+    });
+    let flow = json!({ "name": "charges", "match_failures": 2, "remedies": [remedy] });
+    assert_eq!(flows, json!({ "flows": [flow] }));
+    let quotas = get(&control, "/api/v1/quotas").json();
+    let quota = &quotas["quotas"][0];
+    assert_eq!(
+        (&quota["name"], &quota["kind"], &quota["groups_count"]),
+        (&json!("live"), &json!("sliding"), &json!(3))
+    );
+    let group = json!({
+        "name": "group 1",
+        "used": 1,
+        "limit": 5,
+        "remaining": 4,
+        "reset_us": 1_000_000,
+        "store_failed": false,
+    });
+    assert_eq!(quota["groups"][1], group);
 }
 
 #[test]

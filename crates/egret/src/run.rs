@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use egret_control::{Control, ControlError, Source};
+use egret_flow::FlowsSnapshot;
 use egret_gateway::config::{Parts, Providers, TlsVerify};
 use egret_gateway::stats::StatsSnapshot;
 use egret_gateway::{Gateway, StartError};
@@ -91,6 +92,10 @@ impl Shown {
 impl Source for Shown {
     fn stats(&self) -> StatsSnapshot {
         self.gateway.get().map(|gateway| gateway.stats()).unwrap_or_default()
+    }
+
+    fn flows(&self, groups_max: usize) -> FlowsSnapshot {
+        self.gateway.get().map(|gateway| gateway.flows(groups_max)).unwrap_or_default()
     }
 
     fn ready(&self) -> bool {

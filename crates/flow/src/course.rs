@@ -66,6 +66,7 @@ impl Course {
         self.depth = 0;
         self.waiting_since = None;
         self.answered = None;
+        flows.count_match_failures(matches);
         self.chain.extend(
             matches.iter().flat_map(|found| flows.slots_of(found.flow()).map(move |slot| (slot, found))),
         );

@@ -32,4 +32,4 @@ pub use answer::{Answer, Fixed, Local, Reason, Refused};
 pub use course::{Backward, Course, Onward};
 pub use egret_store::{Clock, Timestamp};
 pub use exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
-pub use plan::{Flows, RemedyStats};
+pub use plan::{FlowStats, Flows, FlowsSnapshot, RemedyStats};

@@ -5,13 +5,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use egret_config::Problem;
-use egret_store::Ledger;
+use egret_store::{Ledger, Timestamp};
 
 use crate::config::{FlowConfig, KnownProvider};
 use crate::matching::Question;
-use crate::quota::{QuotaConfigs, Quotas};
+use crate::quota::{QuotaConfigs, QuotaSnapshot, Quotas};
 use crate::remedies::{AnyRemedy, RemedyConfig};
 use crate::remedy::{Identity, KeptStates, Mode, Needs, OnError, Site};
 use crate::router::{Matches, Router};
@@ -25,9 +26,19 @@ pub struct Flows {
     pub(crate) slots: Vec<Slot>,
     /// By the number of the flow: where its remedies start in `slots`, and, at the end, where those of the last one end.
     starts: Vec<usize>,
+    /// By the number of the flow: what is counted of it.
+    counts: Vec<FlowCount>,
     /// What the remedies draw from.
     pub quotas: Quotas,
     kept: KeptStates,
+}
+
+/// What is counted of a flow, besides what its remedies decide.
+#[derive(Debug)]
+struct FlowCount {
+    name: String,
+    /// Rare enough for all workers to share it.
+    match_failures: Arc<AtomicU64>,
 }
 
 /// A remedy in its place.
@@ -43,13 +54,33 @@ pub(crate) struct Slot {
     identity: Identity,
 }
 
+/// What flows have done so far, and how their quotas stand.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FlowsSnapshot {
+    /// In their order.
+    pub flows: Vec<FlowStats>,
+    /// By name.
+    pub quotas: Vec<QuotaSnapshot>,
+}
+
+/// What a flow has done so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowStats {
+    /// Its name.
+    pub name: String,
+    /// How often `when` had no value, so that the flow was left out.
+    pub match_failures: u64,
+    /// Its remedies, outermost first.
+    pub remedies: Vec<RemedyStats>,
+}
+
 /// What a remedy has decided so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemedyStats {
-    /// The flow's name.
-    pub flow: String,
     /// The remedy's key in the config, with a number where the flow has several of the kind.
     pub remedy: String,
+    /// What it does, for people.
+    pub does: String,
     /// Whether it acts on what it decides.
     pub mode: Mode,
     /// What it has decided.
@@ -73,6 +104,9 @@ impl Flows {
         let mut compiled = Self { router, quotas, ..Self::default() };
         for (number, flow) in config.iter().enumerate() {
             compiled.starts.push(compiled.slots.len());
+            let match_failures =
+                before.and_then(|before| before.match_failures(&flow.name)).unwrap_or_default();
+            compiled.counts.push(FlowCount { name: flow.name.clone(), match_failures });
             let mut ordinals = HashMap::new();
             for (place, remedy) in flow.remedies.iter().enumerate() {
                 let path = format!("flows[{number}].remedies[{place}]");
@@ -107,14 +141,28 @@ impl Flows {
             .map(|number| (self.slots[number].remedy_name(), self.slots[number].remedy.describe()))
     }
 
-    /// What each remedy has decided so far.
-    pub fn stats(&self) -> impl Iterator<Item = RemedyStats> {
-        self.slots.iter().map(|slot| RemedyStats {
-            flow: slot.identity.flow.clone(),
-            remedy: slot.remedy_name().to_owned(),
-            mode: slot.mode,
-            tally: slot.tally.snapshot(),
-        })
+    /// What each flow has done so far, and how quotas stand, with at most `groups_max` groups of each.
+    pub fn snapshot(&self, now: Timestamp, groups_max: usize) -> FlowsSnapshot {
+        let flows = self.counts.iter().enumerate().map(|(flow, count)| FlowStats {
+            name: count.name.clone(),
+            match_failures: count.match_failures.load(Relaxed),
+            remedies: self.slots[self.slots_of(flow)].iter().map(Slot::stats).collect(),
+        });
+        let quotas = self.quotas.iter().map(|quota| quota.snapshot(now, groups_max));
+        FlowsSnapshot { flows: flows.collect(), quotas: quotas.collect() }
+    }
+
+    /// Counts the flows of `matches` whose `when` had no value.
+    pub(crate) fn count_match_failures(&self, matches: &Matches) {
+        for count in matches.failures().filter_map(|(flow, _)| self.counts.get(flow)) {
+            count.match_failures.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The count of the flow of that name, to be counted on.
+    fn match_failures(&self, name: &str) -> Option<Arc<AtomicU64>> {
+        let count = self.counts.iter().find(|count| count.name == name)?;
+        Some(Arc::clone(&count.match_failures))
     }
 
     /// Finds the flows for a request.
@@ -150,6 +198,15 @@ impl Slot {
         let tally = before.map_or_else(|| Arc::new(Tally::new(workers)), |before| Arc::clone(&before.tally));
         let (mode, on_error, needs) = (config.mode, config.on_error, remedy.needs());
         Some(Self { remedy, mode, on_error, needs, label: label.into(), tally, identity })
+    }
+
+    fn stats(&self) -> RemedyStats {
+        RemedyStats {
+            remedy: self.remedy_name().to_owned(),
+            does: self.remedy.describe(),
+            mode: self.mode,
+            tally: self.tally.snapshot(),
+        }
     }
 
     fn remedy_name(&self) -> &str {

@@ -390,7 +390,9 @@ impl Quota {
         if !name.is_empty() && self.config.group_by.as_ref().is_some_and(GroupBy::is_secret) {
             return self.counts.others.disguise(name);
         }
-        name.escape_ascii().to_string()
+        // Escaping yields no such start, so that nobody's name is taken for `(more)` or `(rest)`.
+        let stroke = if name.starts_with(b"(") { "\\" } else { "" };
+        format!("{stroke}{}", name.escape_ascii())
     }
 
     /// Where a call sits in this quota and those above.

@@ -132,6 +132,16 @@ pub enum Mode {
     Report,
 }
 
+impl Mode {
+    /// As the config has it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Report => "report",
+        }
+    }
+}
+
 /// What becomes of an exchange when a remedy itself fails: an expression without a value, a store that is gone, a bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use egret_config::Problem;
+use egret_flow::FlowsSnapshot;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::oneshot;
@@ -181,6 +182,12 @@ impl Gateway {
             reloads_refused: self.shared.reloads_refused.load(Relaxed),
             access_log_dropped: workers.iter().map(|worker| worker.access_log_dropped.get()).sum(),
         }
+    }
+
+    /// What flows have done so far, and how their quotas stand, with at most `groups_max` groups of each.
+    pub fn flows(&self, groups_max: usize) -> FlowsSnapshot {
+        let plan = Arc::clone(&self.lock().plan);
+        plan.flows.snapshot(self.shared.clock.timestamp(Instant::now()), groups_max)
     }
 
     /// Gives back to the store what it lent to quotas and was not used. After [`drain`](Self::drain), when nothing draws from them

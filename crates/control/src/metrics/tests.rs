@@ -2,6 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use egret_flow::Timestamp;
+use egret_flow::quota::{QuotaKind, QuotaSnapshot};
+use egret_flow::remedy::Mode;
+use egret_flow::tally::TallySnapshot;
 use egret_gateway::stats::{ExchangeCount, Histogram};
 use proptest::prelude::*;
 
@@ -120,7 +124,7 @@ fn provider(name: &str, values_us: &[u64]) -> ProviderSnapshot {
 
 fn render_providers(providers: Vec<ProviderSnapshot>) -> BTreeMap<String, Family> {
     let stats = StatsSnapshot { providers, ..StatsSnapshot::default() };
-    parse(&render(&stats, true, "1.2.3", &Process::default()))
+    parse(&render(&stats, &FlowsSnapshot::default(), true, "1.2.3", &Process::default()))
 }
 
 fn only(families: &BTreeMap<String, Family>, name: &str) -> String {
@@ -141,7 +145,7 @@ fn every_figure_is_shown_in_its_family() {
     };
     let process =
         Process { cpu_ms: Some(1_230), resident_bytes: Some(4_096), open_fds: Some(9), threads: Some(4) };
-    let families = parse(&render(&stats, false, "1.2.3", &process));
+    let families = parse(&render(&stats, &FlowsSnapshot::default(), false, "1.2.3", &process));
 
     let exchange = Sample {
         name: "egret_exchanges_total".into(),
@@ -170,6 +174,59 @@ fn every_figure_is_shown_in_its_family() {
         families["egret_config_reloads_total"].samples.iter().map(|sample| &*sample.value).collect();
     assert_eq!(reloads, ["2", "3"]);
     assert_eq!(families["egret_provider_sent_bytes_total"].samples[1].labels["provider"], "-");
+}
+
+#[test]
+fn what_remedies_decide_and_quotas_have_left_is_shown() {
+    let tally = TallySnapshot {
+        decisions: [9, 2, 1, 0, 0],
+        waits: [0, 1, 0, 0, 0, 0, 0, 0, 0, 1],
+        waited_us: 61_000_000,
+    };
+    let remedy = |name: &str, tally| RemedyStats {
+        remedy: name.to_owned(),
+        does: "waits".to_owned(),
+        mode: Mode::Enforce,
+        tally,
+    };
+    let remedies = vec![remedy("queue", tally), remedy("retry", TallySnapshot::default())];
+    let group = GroupSnapshot {
+        name: "gold".to_owned(),
+        used: 3,
+        limit: 5,
+        remaining: 2,
+        reset: Timestamp::from_micros(1),
+        has_store_failed: true,
+    };
+    let quota = QuotaSnapshot {
+        name: "live".to_owned(),
+        kind: QuotaKind::Fixed,
+        groups: vec![group],
+        groups_count: 1,
+    };
+    let flow = FlowStats { name: "charges".to_owned(), match_failures: 4, remedies };
+    let flows = FlowsSnapshot { flows: vec![flow], quotas: vec![quota] };
+    let families = parse(&render(&StatsSnapshot::default(), &flows, true, "1", &Process::default()));
+
+    let decisions = &families["egret_remedy_decisions_total"].samples;
+    assert_eq!(decisions.len(), 10);
+    let labels = [("flow", "charges"), ("remedy", "queue"), ("mode", "enforce"), ("decision", "wait")];
+    let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    assert!(decisions.contains(&Sample {
+        name: "egret_remedy_decisions_total".into(),
+        labels,
+        value: "2".into()
+    }));
+    let waits = &families["egret_remedy_wait_seconds"].samples;
+    assert_eq!(waits.len(), 12, "only of the remedy that has let wait");
+    assert_eq!((waits[1].labels["le"].as_str(), waits[1].value.as_str()), ("0.005", "1"));
+    assert_eq!(waits[9].value, "2");
+    assert_eq!((waits[10].value.as_str(), waits[11].value.as_str()), ("61", "2"));
+    assert_eq!(only(&families, "egret_flow_match_failures_total"), "4");
+    assert_eq!(only(&families, "egret_quota_used"), "3");
+    assert_eq!(only(&families, "egret_quota_limit"), "5");
+    assert_eq!(only(&families, "egret_quota_store_failed"), "1");
+    assert_eq!(families["egret_quota_used"].samples[0].labels["group"], "gold");
 }
 
 #[test]

@@ -484,6 +484,9 @@ fn names_that_may_be_secret_are_not_shown_and_long_ones_not_kept() {
     let open = quota(by_header("x-team"));
     assert_eq!(drain(&open, at(0), b"blue\x1b"), 5);
     assert_eq!(name(&open), "blue\\x1b");
+    let posing = quota(by_header("x-team"));
+    assert_eq!(drain(&posing, at(0), b"(more)"), 5);
+    assert_eq!(name(&posing), "\\(more)", "nobody's name is taken for that of those without room");
     let long = quota(by_header("x-team"));
     assert_eq!(drain(&long, at(0), &b"x".repeat(100_000)), 5);
     assert_eq!(drain(&long, at(0), &b"x".repeat(100_000)), 0);
