@@ -21,6 +21,8 @@ mod scenarios {
     mod explain;
     mod flow_bodies;
     mod flow_hedge;
+    mod flow_limits;
+    mod flow_retries;
     mod lab_report;
     mod lab_run;
     mod lab_truth;

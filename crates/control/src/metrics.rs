@@ -138,8 +138,11 @@ fn each_remedy(flows: &[FlowStats]) -> impl Iterator<Item = (&str, &RemedyStats)
     flows.iter().flat_map(|flow| flow.remedies.iter().map(|remedy| (flow.name.as_str(), remedy)))
 }
 
+/// How a figure is read from one group of a quota.
+type ReadGroup = fn(&GroupSnapshot) -> u64;
+
 /// What is told of each group: name, help and where it stands.
-const GROUP_FIGURES: [(&str, &str, fn(&GroupSnapshot) -> u64); 3] = [
+const GROUP_FIGURES: [(&str, &str, ReadGroup); 3] = [
     ("egret_quota_used", "Units used in the window.", |group| group.used),
     ("egret_quota_limit", "Units that there are in the window.", |group| group.limit),
     ("egret_quota_store_failed", "1 while the quota's store does not answer.", |group| {

@@ -116,7 +116,7 @@ impl Stage {
     /// How often the remedy with that number has decided so.
     pub fn decided(&self, number: usize, decision: Decision) -> u64 {
         let place = Decision::ALL.iter().position(|other| *other == decision).unwrap();
-        self.flows.stats().nth(number).unwrap().tally.decisions[place]
+        self.flows.slots[number].tally.snapshot().decisions[place]
     }
 }
 
