@@ -118,6 +118,12 @@ impl Draw {
                     grant.cancel(exchange.now);
                 }
             }
+            // A remedy further in has answered before any call was made.
+            Outcome::Response(_) if exchange.answered.is_some() && exchange.draft.calls == 0 => {
+                if let Some(grant) = grant.take() {
+                    grant.cancel(exchange.now);
+                }
+            }
             Outcome::None | Outcome::Failure(_) => {}
             Outcome::Response(_) => {
                 let (Some(grant), Some(response)) = (grant, exchange.response()) else { return Ok(()) };

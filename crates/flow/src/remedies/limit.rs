@@ -211,6 +211,28 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_a_remedy_further_in_answers_costs_nothing() {
+        let stage = Stage::new(json!({
+            "quotas": { "q": { "limit": 2, "window": "10s" } },
+            "flows": [{ "name": "f", "remedies": [{ "limit": { "quota": "q" } }, { "fixed-response": { "status": 204 } }] }],
+        }));
+        for _ in 0..5 {
+            assert!(matches!(stage.send(GET).poll(&stage), Stand::Fixed(_)));
+        }
+    }
+
+    #[test]
+    fn a_retry_further_out_does_not_repeat_a_refusal() {
+        let stage = Stage::new(json!({
+            "quotas": { "q": { "limit": 1, "window": "10s" } },
+            "flows": [{ "name": "f", "remedies": [{ "retry": { "on": [429] } }, { "limit": { "quota": "q" } }] }],
+        }));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        assert_eq!(stage.exchange(GET, "200").refusal(&stage).0, Reason::QuotaExceeded);
+        assert_eq!(stage.decided(0, Decision::Repeat), 0);
+    }
+
+    #[test]
     fn in_report_mode_it_decides_and_is_counted_and_does_not_act() {
         let stage = stage(&json!({ "limit": { "quota": "q", "headers": true }, "mode": "report" }));
         for _ in 0..5 {

@@ -214,7 +214,9 @@ impl Remedy for Retry {
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
         held.calls += 1;
-        if held.calls >= self.config.attempts
+        // What a remedy further in has refused would be refused again.
+        if exchange.answered.is_some()
+            || held.calls >= self.config.attempts
             || !any_meets(&self.config.on, exchange)
             || !self.may_repeat(exchange)
         {

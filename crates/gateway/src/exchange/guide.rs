@@ -8,7 +8,7 @@ use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use egret_flow::expression::BODY_BYTES_MAX;
 use egret_flow::matching::Question;
@@ -36,6 +36,9 @@ use crate::worker::Worker;
 
 /// Guides that a worker keeps for later.
 const SPARE_GUIDES: usize = 256;
+
+/// Nobody is asked again sooner than this.
+const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 /// Tells a client that waits for it to send its body (RFC 9110 §10.1.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -463,7 +466,9 @@ impl Exchange<'_> {
                     return Poll::Ready(Err(stop));
                 }
                 let waiting = waiting.get_or_insert(Waiting { since: now, alarm: None });
-                waiting.alarm = self.wake_at().map(|at| Box::pin(sleep_until(at.into())));
+                // A remedy that wants to be asked again at once is asked after others have had their turn.
+                let alarm = self.wake_at().map(|at| at.max(now + WAKE_INTERVAL_MIN));
+                waiting.alarm = alarm.map(|at| Box::pin(sleep_until(at.into())));
                 match waiting.alarm.as_mut().map(|alarm| alarm.as_mut().poll(cx)) {
                     // The time has come while it was being asked for.
                     Some(Poll::Ready(())) => now = Instant::now(),
