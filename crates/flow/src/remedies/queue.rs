@@ -387,6 +387,19 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_are_given_up_without_an_answer_come_back() {
+        let mut stage = stage(&json!({}));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let visits = (0..5).map(|_| waiting(&stage, GET)).collect();
+        order(&mut stage, visits);
+        stage.pass_ms(2_000);
+        // Whether the provider has counted the last one is not known: a window is waited for.
+        let mut visit = waiting(&stage, GET);
+        stage.pass_ms(1_000);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+    }
+
+    #[test]
     fn high_classes_go_first() {
         let mut stage = stage(&json!({
             "priority": { "by": "header:x-class", "classes": ["high", "mid"], "ageing": "3s" },

@@ -84,7 +84,9 @@ impl Windows {
             self.epoch += 1;
             self.used = transit;
         }
-        self.end = if matches!(schedule, Schedule::First(_)) { None } else { Some(end) };
+        // What is in transit begins the next window as a call would: without an end it would never come back.
+        let waits_for_call = matches!(schedule, Schedule::First(_)) && self.used == 0;
+        self.end = if waits_for_call { None } else { Some(end) };
     }
 
     fn allowance(&self, rule: &Rule) -> u64 {
