@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 
 use egret_store::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// An answer in the provider's place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +51,8 @@ pub struct Fixed {
 }
 
 /// Why remedies refuse exchanges.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// A quota has nothing left.
     QuotaExceeded,

@@ -89,12 +89,6 @@ pub struct Draft {
     pub response: Changes,
     /// The path and query that are called instead of those received; relative to the provider's URL, in origin-form.
     pub target: Option<Vec<u8>>,
-    /// The body that is sent instead of the one received, where a remedy has seen that as a whole ([`Needs::request_body`]).
-    ///
-    /// [`Needs::request_body`]: crate::remedy::Needs::request_body
-    pub request_body: Option<Vec<u8>>,
-    /// The same for the response.
-    pub response_body: Option<Vec<u8>>,
     /// How the next call is made.
     pub call: Call,
     /// Calls made so far.
@@ -127,7 +121,6 @@ pub(crate) struct Mark {
     response: usize,
     call: Call,
     target: Option<Vec<u8>>,
-    bodies: [Option<Vec<u8>>; 2],
 }
 
 impl Draft {
@@ -138,7 +131,6 @@ impl Draft {
             response: self.response.len(),
             call: self.call,
             target: self.target.clone(),
-            bodies: [self.request_body.clone(), self.response_body.clone()],
         }
     }
 
@@ -148,7 +140,6 @@ impl Draft {
         self.response.truncate(mark.response);
         self.call = mark.call;
         self.target = mark.target;
-        [self.request_body, self.response_body] = mark.bodies;
     }
 
     /// Makes ready for another exchange.
@@ -156,8 +147,6 @@ impl Draft {
         self.request.clear();
         self.response.clear();
         self.target = None;
-        self.request_body = None;
-        self.response_body = None;
         self.call = Call::default();
         self.calls = 0;
         self.hedged = false;
@@ -256,7 +245,7 @@ impl<'a> Exchange<'a> {
             path,
             query,
             fields,
-            body: self.draft.request_body.as_deref().or(*body),
+            body: *body,
             consumer: fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag")),
         }
     }
@@ -275,8 +264,7 @@ impl<'a> Exchange<'a> {
     pub fn response(&self) -> Option<Response<'_>> {
         let Outcome::Response(received) = self.outcome else { return None };
         let fields = Fields::new(&received.head.fields, received.bytes, &self.draft.response);
-        let body = self.draft.response_body.as_deref().or(received.body);
-        Some(Response { status: received.head.status, fields, body })
+        Some(Response { status: received.head.status, fields, body: received.body })
     }
 
     /// The time before which the provider wants no further call (RFC 9110 §10.2.3).

@@ -13,10 +13,7 @@ impl Random {
     /// The next number, any of 64 bits.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        mixed(self.0)
     }
 
     /// The next number from 0 up to and with `most`, all equally likely but for 64 bits' grain.
@@ -24,6 +21,13 @@ impl Random {
         let wide = u128::from(self.draw()) * (u128::from(most) + 1);
         u64::try_from(wide >> 64).unwrap_or(most)
     }
+}
+
+/// Has every bit of `number` depend on all of them.
+pub(crate) fn mixed(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 impl Default for Random {

@@ -102,8 +102,6 @@ pub struct Needs {
     pub request_body: usize,
     /// Bytes of the request's body to keep, so that the call can be made again.
     pub replay: usize,
-    /// Bytes of the response's body that it wants to see before the response goes on.
-    pub response_body: usize,
     /// Bytes of the response's body that it wants to see at the end.
     pub response_tail: usize,
 }
@@ -115,7 +113,6 @@ impl Needs {
         Self {
             request_body: self.request_body.max(other.request_body),
             replay: self.replay.max(other.replay),
-            response_body: self.response_body.max(other.response_body),
             response_tail: self.response_tail.max(other.response_tail),
         }
     }

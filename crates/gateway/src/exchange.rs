@@ -20,14 +20,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Version};
+use egret_http1::{BodyError, Progress, ResponseFraming, Version};
 use tracing::debug;
 
 use crate::client::{Client, Desk, End, Tray};
 use crate::exchange::access_log::Record;
 use crate::exchange::clock::{Clock, Deadlines, RateWindow, micros};
 use crate::exchange::failure::{ErrorKind, Failure};
-use crate::exchange::forward::{Reply, edit_length, edit_request, edit_response, survey};
+use crate::exchange::forward::{Reply, edit_request, edit_response, survey};
 use crate::exchange::guide::Guide;
 use crate::exchange::hedge::Hedge;
 use crate::exchange::pipe::{Kept, PipeError};
@@ -227,13 +227,7 @@ impl<'a> Exchange<'a> {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                 return Poll::Ready(connected.map_err(Stop::Failure));
             }
-            if let Err(stop) = self.watch_client(cx) {
-                return Poll::Ready(Err(stop));
-            }
-            match self.client.timer.poll_expired(cx).then(|| self.expired_while_waiting(cx)).flatten() {
-                Some(stop) => Poll::Ready(Err(stop)),
-                None => Poll::Pending,
-            }
+            self.poll_waiting(cx)
         })
         .await?;
         self.clock.dial = times;
@@ -269,11 +263,6 @@ impl<'a> Exchange<'a> {
         let mut edits = worker.edits.borrow_mut();
         let draft = self.guide.as_ref().map(|guide| &guide.draft);
         edit_request(request, input.filled(), forward, &worker.shared.via, draft, &mut edits);
-        if self.guide.as_ref().is_some_and(|guide| guide.has_new_body)
-            && let RequestFraming::Length(len) = request.framing
-        {
-            edit_length(&request.fields, len, &mut edits);
-        }
         let head = request.render(input.filled(), &edits);
         let body = &input.filled()[request.len..];
         let shared = (&worker.buffers, &self.view.plan.trailers);
@@ -333,11 +322,19 @@ impl<'a> Exchange<'a> {
             return Poll::Ready(Ok(()));
         }
         // Only now: most responses are here before anybody has to ask.
-        if !self.is_uploading()
-            && let Err(stop) = self.watch_client(cx)
-        {
-            return Poll::Ready(Err(stop));
+        if self.is_uploading() { self.poll_deadlines(cx) } else { self.poll_waiting(cx) }
+    }
+
+    /// Pending as long as the client is there and no deadline has passed.
+    fn poll_waiting<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Stop>> {
+        match self.watch_client(cx) {
+            Ok(()) => self.poll_deadlines(cx),
+            Err(stop) => Poll::Ready(Err(stop)),
         }
+    }
+
+    /// Pending as long as no deadline has passed.
+    fn poll_deadlines<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Stop>> {
         if self.client.timer.poll_expired(cx)
             && let Some(stop) = self.expired_while_waiting(cx)
         {
@@ -701,9 +698,7 @@ impl<'a> Exchange<'a> {
             // Bytes after the response were not asked for; whoever reads them as the next response is lost.
             && self.desk.tray.output.filled().is_empty();
         if reusable {
-            let (timeout_s, requests_left) = (response.keep_alive_timeout_s, response.keep_alive_max);
-            self.upstream.keep(connection, ended, timeout_s, requests_left);
-            self.client.worker.has_kept();
+            self.keep(connection, ended);
         }
         self.client.worker.counters().sent_bytes.add(self.desk.tray.down.moved_bytes);
         let until_close = !reply.chunked
@@ -723,6 +718,13 @@ impl<'a> Exchange<'a> {
             (false, true) => End::Close,
             (false, false) => End::Linger,
         }
+    }
+
+    /// Keeps a connection for others, as far as the response on it allows.
+    fn keep(&self, connection: Connection, now: Instant) {
+        let response = &self.desk.tray.response;
+        self.upstream.keep(connection, now, response.keep_alive_timeout_s, response.keep_alive_max);
+        self.client.worker.has_kept();
     }
 
     /// Removes the request from the input; what follows it stays.

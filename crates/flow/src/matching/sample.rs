@@ -6,6 +6,8 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::random::mixed;
+
 /// A share in percent, from 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Percent(f64);
@@ -111,13 +113,6 @@ impl Sample {
     pub fn takes(self, roll: u64) -> bool {
         mixed(roll ^ self.salt) >> 32 < self.threshold
     }
-}
-
-/// The finaliser of `SplitMix64`: each bit of the result depends on all bits of the number.
-fn mixed(number: u64) -> u64 {
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }
 
 #[cfg(test)]

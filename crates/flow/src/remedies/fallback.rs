@@ -21,7 +21,7 @@ pub struct FallbackConfig {
     /// How a call has to end, answers of remedies further in included: a status of theirs counts as one of the provider.
     pub on: Vec<Condition>,
     /// Refusals of remedies further in that count as well, whatever their status.
-    pub on_refused: Vec<Refusal>,
+    pub on_refused: Vec<Reason>,
     /// The provider that is called instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
@@ -45,7 +45,7 @@ impl Default for FallbackConfig {
                 Condition::BadResponse,
                 Condition::Status(500, 599),
             ],
-            on_refused: vec![Refusal::CircuitOpen, Refusal::ProviderThrottled],
+            on_refused: vec![Reason::CircuitOpen, Reason::ProviderThrottled],
             provider: None,
             path: None,
             response: None,
@@ -54,43 +54,11 @@ impl Default for FallbackConfig {
     }
 }
 
-/// A refusal of a remedy further in, by its error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Refusal {
-    /// A quota has nothing left.
-    QuotaExceeded,
-    /// As many exchanges as allowed are under way.
-    TooManyInFlight,
-    /// There is no place in the queue.
-    QueueFull,
-    /// The wait would be too long.
-    QueueTimeout,
-    /// The provider has asked not to be called.
-    ProviderThrottled,
-    /// The provider has failed too often.
-    CircuitOpen,
-}
-
-impl Refusal {
-    fn is_for(self, reason: Reason) -> bool {
-        let own = match self {
-            Self::QuotaExceeded => Reason::QuotaExceeded,
-            Self::TooManyInFlight => Reason::TooManyInFlight,
-            Self::QueueFull => Reason::QueueFull,
-            Self::QueueTimeout => Reason::QueueTimeout,
-            Self::ProviderThrottled => Reason::ProviderThrottled,
-            Self::CircuitOpen => Reason::CircuitOpen,
-        };
-        own == reason
-    }
-}
-
 /// Where calls go that have failed.
 #[derive(Debug)]
 pub struct Fallback {
     on: Vec<Condition>,
-    on_refused: Vec<Refusal>,
+    on_refused: Vec<Reason>,
     to: To,
     replay: usize,
 }
@@ -163,7 +131,7 @@ impl Remedy for Fallback {
 impl Fallback {
     fn is_meant(&self, exchange: &Exchange<'_>) -> bool {
         let refused = match exchange.answered {
-            Some(Local::Refused(reason)) => self.on_refused.iter().any(|refusal| refusal.is_for(reason)),
+            Some(Local::Refused(reason)) => self.on_refused.contains(&reason),
             Some(Local::Fixed) | None => false,
         };
         refused || any_meets(&self.on, exchange)

@@ -133,16 +133,6 @@ pub(crate) fn edit_request(
     }
 }
 
-/// Has the head tell the length of a body that is another than the one received.
-pub(crate) fn edit_length(fields: &[Field], len: u64, edits: &mut Edits) {
-    for (index, field) in fields.iter().enumerate() {
-        if matches!(field.known, KnownField::ContentLength | KnownField::TransferEncoding) {
-            edits.remove(index);
-        }
-    }
-    edits.insert("Content-Length", len.to_string().as_bytes());
-}
-
 /// Applies what remedies have changed. What frames a message, or says where it goes, they cannot change.
 fn edit_fields(fields: &[Field], bytes: &[u8], changes: &Changes, edits: &mut Edits) {
     if changes.is_empty() {

@@ -27,7 +27,7 @@ use super::{Exchange, Stop};
 use crate::client::{Desk, End, Tray};
 use crate::exchange::clock::RateWindow;
 use crate::exchange::failure::{self, ErrorKind, Failure};
-use crate::exchange::forward::{Reply, edit_generated, edit_length, edit_response};
+use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::hedge::Hedge;
 use crate::exchange::pipe::{Pipe, Tap};
 use crate::exchange::route::Forward;
@@ -59,13 +59,6 @@ pub(crate) struct Guide {
     /// The request's body without framing, where a flow wants to see it and it is here as a whole.
     body: Vec<u8>,
     has_body: bool,
-    /// Bytes that the body takes in the input, with its framing.
-    body_len: usize,
-    /// Whether the body in the input is another than the one received, so that the head has to tell its length anew.
-    pub has_new_body: bool,
-    /// The response's body without framing, where a flow wants to see it first and it is here as a whole.
-    response_body: Vec<u8>,
-    has_response_body: bool,
     /// A second call beside a slow one.
     pub hedge: Option<Hedge>,
     /// The head of the response, kept for those who look at it once the body is through.
@@ -122,7 +115,7 @@ impl Gathering {
         self.used += self.decoder.decode(bytes, &mut self.spans)?;
         self.spans.iter().for_each(|span| body.extend_from_slice(span.of(bytes)));
         // Chunks of a byte each are mostly framing.
-        if body.len() > self.most || self.used > 8 * self.most {
+        if body.len() > self.most || self.used > 2 * self.most {
             return Ok(Gathered::TooMuch);
         }
         Ok(if self.decoder.is_done() { Gathered::All } else { Gathered::Some })
@@ -157,9 +150,6 @@ impl Guide {
         self.target = forward.relative(desk.input.filled());
         self.body.clear();
         self.has_body = desk.request.framing == RequestFraming::None;
-        self.has_new_body = false;
-        self.body_len = 0;
-        self.has_response_body = false;
         self.hedge = None;
     }
 
@@ -274,13 +264,13 @@ impl Exchange<'_> {
     fn poll_gather(&mut self, cx: &mut Context<'_>, gathering: &mut Gathering) -> Poll<Result<(), Stop>> {
         let Some(guide) = &mut self.guide else { return Poll::Ready(Ok(())) };
         let head_len = self.desk.request.len;
+        let mut progressed = false;
         loop {
             let input = &mut self.desk.input;
             match gathering.take(&input.filled()[head_len..], &mut guide.body) {
                 Ok(Gathered::Some) => {}
                 Ok(ended) => {
                     guide.has_body = ended == Gathered::All;
-                    guide.body_len = gathering.used;
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) => return Poll::Ready(Err(Stop::Failure(Failure::bad_request_body(error)))),
@@ -291,67 +281,17 @@ impl Exchange<'_> {
             match self.client.stream.poll_read(cx, input.spare()) {
                 Poll::Ready(Ok(count)) if count > 0 => {
                     input.advance(count);
+                    progressed = true;
                     self.client.worker.counters().received_bytes.add(count as u64);
                 }
                 Poll::Ready(_) => return Poll::Ready(Err(Stop::ClientGone)),
                 Poll::Pending => break,
             }
         }
+        if progressed {
+            self.note_progress(self.view.plan.timeouts.idle);
+        }
         self.poll_late_body(cx)
-    }
-
-    /// Receives the response's body as a whole, where a remedy wants to see it, and leaves it in the tray too.
-    async fn gather_response(&mut self, connection: &mut Connection) -> Result<(), Stop> {
-        let Some(guide) = &mut self.guide else { return Ok(()) };
-        let most = guide.course.needs().response_body;
-        let framing = self.desk.tray.response.framing;
-        let is_long = matches!(framing, ResponseFraming::Length(length) if length > most as u64);
-        guide.response_body.clear();
-        guide.has_response_body = false;
-        if most == 0 || is_long {
-            return Ok(());
-        }
-        let mut gathering = Gathering::new(framing, most);
-        self.note_progress(self.timeouts().idle);
-        poll_fn(|cx| self.poll_gather_response(cx, &mut gathering, connection)).await
-    }
-
-    fn poll_gather_response(
-        &mut self,
-        cx: &mut Context<'_>,
-        gathering: &mut Gathering,
-        connection: &mut Connection,
-    ) -> Poll<Result<(), Stop>> {
-        let Some(guide) = &mut self.guide else { return Poll::Ready(Ok(())) };
-        let Tray { output, response, .. } = &mut *self.desk.tray;
-        loop {
-            match gathering.take(&output.filled()[response.len..], &mut guide.response_body) {
-                Ok(Gathered::Some) => {}
-                Ok(ended) => {
-                    guide.has_response_body = ended == Gathered::All;
-                    return Poll::Ready(Ok(()));
-                }
-                // Whoever passes it on says what is wrong with it.
-                Err(_) => return Poll::Ready(Ok(())),
-            }
-            if output.is_full() {
-                self.client.worker.buffers.grow(output, 2 * output.filled().len());
-            }
-            match connection.stream.poll_read(cx, output.spare()) {
-                Poll::Ready(Ok(count)) if count > 0 => {
-                    self.received_bytes += count as u64;
-                    output.advance(count);
-                }
-                // The same; a body that ends with the connection is shown to nobody, since the pipe has to see that end.
-                Poll::Ready(_) => return Poll::Ready(Ok(())),
-                Poll::Pending => break,
-            }
-        }
-        if let Err(stop) = self.watch_client(cx) {
-            return Poll::Ready(Err(stop));
-        }
-        let expired = self.client.timer.poll_expired(cx).then(|| self.expired_while_waiting(cx)).flatten();
-        expired.map_or(Poll::Pending, |stop| Poll::Ready(Err(stop)))
     }
 
     /// Pending as long as the client may take its time.
@@ -397,32 +337,12 @@ impl Exchange<'_> {
     async fn inwards(&mut self, forward: &Forward) -> Result<Brought, Stop> {
         match self.pass_remedies().await? {
             Onward::Answer(answer) => Ok(self.take_up(*answer)),
-            Onward::Call => {
-                self.put_new_request_body();
-                match self.call(forward).await {
-                    Ok(mut connection) => {
-                        self.gather_response(&mut connection).await?;
-                        Ok(Brought::Response(connection))
-                    }
-                    Err(Stop::Failure(failure)) => Ok(Brought::Failure(failure)),
-                    Err(stop) => Err(stop),
-                }
-            }
+            Onward::Call => match self.call(forward).await {
+                Ok(connection) => Ok(Brought::Response(connection)),
+                Err(Stop::Failure(failure)) => Ok(Brought::Failure(failure)),
+                Err(stop) => Err(stop),
+            },
         }
-    }
-
-    /// Puts the body that remedies want to be sent in the place of the one received.
-    fn put_new_request_body(&mut self) {
-        let Some(guide) = &mut self.guide else { return };
-        let Some(body) = guide.draft.request_body.take().filter(|_| guide.has_body) else { return };
-        let Desk { input, request, .. } = &mut *self.desk;
-        self.client.worker.buffers.grow(input, input.filled().len() + body.len());
-        input.replace(request.len, request.len + guide.body_len, &body);
-        request.framing = RequestFraming::Length(body.len() as u64);
-        guide.body_len = body.len();
-        guide.body = body;
-        guide.has_new_body = true;
-        self.desk.reset_up();
     }
 
     /// Calls the provider as the draft has it.
@@ -462,8 +382,8 @@ impl Exchange<'_> {
                 if waiting.is_none() {
                     self.wait_on_nobody();
                 }
-                if let Err(stop) = self.watch_waiting_client(cx) {
-                    return Poll::Ready(Err(stop));
+                if let Poll::Ready(left) = self.poll_waiting_client(cx) {
+                    return Poll::Ready(left);
                 }
                 let waiting = waiting.get_or_insert(Waiting { since: now, alarm: None });
                 // A remedy that wants to be asked again at once is asked after others have had their turn.
@@ -497,55 +417,23 @@ impl Exchange<'_> {
             Brought::Answer(_) | Brought::Failure(_) => Instant::now(),
         };
         let tray = &self.desk.tray;
-        let whole = mem::take(&mut guide.response_body);
-        let body = guide.has_response_body.then_some(whole.as_slice());
-        let received = Received { head: &tray.response, bytes: tray.output.filled(), body };
+        let received = Received { head: &tray.response, bytes: tray.output.filled(), body: None };
         let outcome = match brought {
             Brought::Failure(failure) => Outcome::Failure(failure.of_call(self.desk.up.moved_bytes > 0)),
             Brought::Response(_) | Brought::Answer(_) => Outcome::Response(&received),
         };
         let repeatable = !self.unrepeatable;
         let moment = Moment { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome };
-        let backward = guide.go_on(flows, moment, |course, exchange| course.response(flows, exchange));
-        guide.response_body = whole;
-        backward
+        guide.go_on(flows, moment, |course, exchange| course.response(flows, exchange))
     }
 
     /// Hands on what has come through all remedies.
     async fn conclude(&mut self, brought: Brought) -> End {
         match brought {
-            Brought::Response(connection) => self.conclude_response(connection).await,
+            Brought::Response(connection) => self.pass_on(connection).await,
             Brought::Answer(kind) => self.deliver(kind).await,
             Brought::Failure(failure) => Box::pin(self.answer(&failure)).await,
         }
-    }
-
-    /// Passes on a provider's response, with another body if remedies want that.
-    async fn conclude_response(&mut self, connection: Connection) -> End {
-        let body = self.guide.as_mut().and_then(|guide| guide.draft.response_body.take());
-        let Some(body) = body else { return self.pass_on(connection).await };
-        let worker = Rc::clone(&self.client.worker);
-        let persistent = self.can_persist();
-        let reply = Reply { version: self.desk.request.version, persistent, chunked: false };
-        let Tray { output, response, .. } = &*self.desk.tray;
-        let status = response.status;
-        let message = {
-            let mut edits = worker.edits.borrow_mut();
-            edit_response(
-                response,
-                output.filled(),
-                reply,
-                &worker.shared.via,
-                self.guide.as_deref(),
-                &mut edits,
-            );
-            edit_length(&response.fields, body.len() as u64, &mut edits);
-            let mut message = response.render(output.filled(), &edits).to_vec();
-            message.extend_from_slice(&body);
-            message
-        };
-        self.keep_if_whole(connection, &worker);
-        self.send_answer(&message, status, persistent).await
     }
 
     /// Puts an answer in the provider's place into the tray, as if it had been received.
@@ -569,14 +457,7 @@ impl Exchange<'_> {
         output.advance(message.len());
         response.reset();
         match response.parse(output.filled(), &HeadLimits::default(), method) {
-            Ok(Progress::Complete) => {
-                if let Some(guide) = &mut self.guide {
-                    guide.response_body.clear();
-                    guide.response_body.extend_from_slice(&output.filled()[response.len..]);
-                    guide.has_response_body = true;
-                }
-                Brought::Answer(kind)
-            }
+            Ok(Progress::Complete) => Brought::Answer(kind),
             _ => Brought::Failure(Failure::new(
                 ErrorKind::RemedyFailed,
                 "a flow answers with a head that is larger than any may be",
@@ -600,12 +481,8 @@ impl Exchange<'_> {
         let message = {
             let mut edits = self.client.worker.edits.borrow_mut();
             edit_generated(response, output.filled(), reply, self.guide.as_deref(), &mut edits);
-            let new_body = self.guide.as_ref().and_then(|guide| guide.draft.response_body.as_deref());
-            if let Some(body) = new_body {
-                edit_length(&response.fields, body.len() as u64, &mut edits);
-            }
             let mut message = response.render(output.filled(), &edits).to_vec();
-            message.extend_from_slice(new_body.unwrap_or(&output.filled()[response.len..]));
+            message.extend_from_slice(&output.filled()[response.len..]);
             message
         };
         self.send_answer(&message, status, persistent).await
@@ -616,7 +493,7 @@ impl Exchange<'_> {
         self.flush_informational().await?;
         let worker = Rc::clone(&self.client.worker);
         if let Brought::Response(connection) = brought {
-            self.keep_if_whole(connection, &worker);
+            self.keep_if_whole(connection);
         }
         self.desk.give_tray_back(&worker);
         Ok(())
@@ -638,15 +515,13 @@ impl Exchange<'_> {
     }
 
     /// Keeps the connection for others if all of the response is here; reading on would cost more than a new one.
-    fn keep_if_whole(&mut self, connection: Connection, worker: &Worker) {
+    fn keep_if_whole(&mut self, connection: Connection) {
         let Tray { output, response, down } = &mut *self.desk.tray;
         down.start(response.framing, false);
         let body = &output.filled()[response.len..];
         let whole = down.skip(body) == Some(body.len()) && response.framing != ResponseFraming::UntilClose;
         if whole && response.persistent && self.desk.up.is_complete() && !self.sink_closed {
-            let (timeout_s, requests_left) = (response.keep_alive_timeout_s, response.keep_alive_max);
-            self.upstream.keep(connection, Instant::now(), timeout_s, requests_left);
-            worker.has_kept();
+            self.keep(connection, Instant::now());
         }
     }
 
@@ -680,23 +555,11 @@ impl Exchange<'_> {
         self.informational = 0;
     }
 
-    /// Notices what happens to a client that waits for its turn. One that says that it has nothing more to say has left: it would
-    /// take a place from others, and there is nothing on its way to it yet.
-    fn watch_waiting_client(&mut self, cx: &mut Context<'_>) -> Result<(), Stop> {
-        self.watch_client(cx)?;
-        if self.client.half_closed {
-            return Err(Stop::ClientGone);
-        }
-        let expired = self.client.timer.poll_expired(cx).then(|| self.expired_while_waiting(cx)).flatten();
-        expired.map_or(Ok(()), Err)
-    }
-
-    /// Pending as long as the client waits.
-    fn poll_waiting_client(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
-        match self.watch_waiting_client(cx) {
-            Ok(()) => Poll::Pending,
-            Err(stop) => Poll::Ready(Err(stop)),
-        }
+    /// Pending as long as the client waits for its turn. One that says that it has nothing more to say has left: it would take a place
+    /// from others, and there is nothing on its way to it yet.
+    fn poll_waiting_client<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Stop>> {
+        let polled = self.poll_waiting(cx);
+        if self.client.half_closed { Poll::Ready(Err(Stop::ClientGone)) } else { polled }
     }
 
     /// When the remedies want to be asked again.

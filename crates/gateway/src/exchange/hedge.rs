@@ -106,12 +106,7 @@ impl Exchange<'_> {
             if !is_called(self) {
                 return Poll::Ready(Ok(false));
             }
-            if let Err(stop) = self.watch_client(cx) {
-                return Poll::Ready(Err(stop));
-            }
-            let expired =
-                self.client.timer.poll_expired(cx).then(|| self.expired_while_waiting(cx)).flatten();
-            expired.map_or(Poll::Pending, |stop| Poll::Ready(Err(stop)))
+            self.poll_waiting(cx)
         })
         .await
     }

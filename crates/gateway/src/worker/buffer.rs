@@ -40,14 +40,6 @@ impl Buffer {
         self.filled -= end - start;
     }
 
-    /// Puts `bytes` in the place of those from `start` to `end`. There has to be room.
-    pub fn replace(&mut self, start: usize, end: usize, bytes: &[u8]) {
-        let after = start + bytes.len();
-        self.bytes.copy_within(end..self.filled, after);
-        self.bytes[start..after].copy_from_slice(bytes);
-        self.filled = self.filled - (end - start) + bytes.len();
-    }
-
     /// Forgets all bytes.
     pub fn clear(&mut self) {
         self.filled = 0;
@@ -137,16 +129,6 @@ mod tests {
         assert_eq!(buffer.filled(), b"first third");
         buffer.remove(0, 11);
         assert_eq!(buffer.filled(), b"");
-    }
-
-    #[test]
-    fn replacing_moves_what_follows_either_way() {
-        let pool = BufferPool::default();
-        let mut buffer = filled_with(&pool, b"first second third");
-        buffer.replace(6, 12, b"2nd");
-        assert_eq!(buffer.filled(), b"first 2nd third");
-        buffer.replace(6, 9, b"the second");
-        assert_eq!(buffer.filled(), b"first the second third");
     }
 
     #[test]
