@@ -1,6 +1,7 @@
 //! Answers that a remedy gives in the provider's place.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use egret_store::Timestamp;
 use schemars::JsonSchema;
@@ -12,7 +13,7 @@ pub enum Answer {
     /// The exchange is refused; the gateway tells why in its own form (RFC 9457).
     Refused(Refused),
     /// A response that the config spells out.
-    Fixed(Fixed),
+    Fixed(Arc<Fixed>),
 }
 
 /// What kind of answer it was, for remedies further out.

@@ -1,5 +1,6 @@
 //! An exchange as a remedy is given it: the messages to look at, and a draft to write changes into.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use egret_http1::{Method, RequestHead, ResponseHead};
@@ -12,6 +13,7 @@ use crate::plan::Flows;
 use crate::random::Random;
 use crate::remedy::Fault;
 use crate::router::{Match, Matches, Parameters};
+use crate::template::Template;
 
 /// Where a request goes.
 #[derive(Debug, Clone, Copy)]
@@ -274,15 +276,30 @@ impl<'a> Exchange<'a> {
 
     /// What `expression` comes to for this exchange.
     pub fn evaluate<T: expression::Outcome>(&self, expression: &Expression<T>) -> Result<T, Fault> {
+        self.with_inputs(|inputs| expression.evaluate(inputs))
+            .map_err(|error| Fault(error.to_string().into()))
+    }
+
+    /// What `template` comes to for this exchange. One without values is as it stands in the config, and costs nothing.
+    pub fn render<'t>(&self, template: &'t Template) -> Result<Cow<'t, [u8]>, Fault> {
+        if let Some(literal) = template.as_literal() {
+            return Ok(Cow::Borrowed(literal.as_bytes()));
+        }
+        let mut rendered = Vec::new();
+        let result = self.with_inputs(|inputs| template.render(inputs, &mut rendered));
+        result.map_err(|error| Fault(format!("a template comes to nothing: {error}").into()))?;
+        Ok(Cow::Owned(rendered))
+    }
+
+    fn with_inputs<T>(&self, act: impl FnOnce(&Inputs<'_>) -> T) -> T {
         let (request, response) = (self.request(), self.response());
-        let inputs = Inputs {
+        act(&Inputs {
             request: &request,
             response: response.as_ref(),
             parameters: self.params(),
             attempt: self.draft.calls.max(1),
             now: self.now,
-        };
-        expression.evaluate(&inputs).map_err(|error| Fault(error.to_string().into()))
+        })
     }
 
     /// Asks to be asked again at `at`, or earlier if somebody else wants that.

@@ -1,5 +1,6 @@
 //! Requests for unit tests, made from what would be sent, and exchanges that are taken through flows in simulated time.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -147,7 +148,7 @@ pub(crate) enum Stand {
     Repeat(Timestamp),
     /// It has been answered in the provider's place.
     Refused(Refused),
-    Fixed(Fixed),
+    Fixed(Arc<Fixed>),
     /// The provider's response has come through.
     Response(u16),
     /// So has the failure of the call.

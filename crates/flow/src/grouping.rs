@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use crate::exchange::Exchange;
-use crate::expression::{Expression, Scope};
+use crate::expression::Expression;
 use crate::message::Request;
 use crate::quota::GroupBy;
 use crate::remedy::{Fault, Site};
@@ -45,15 +45,7 @@ impl Grouping {
     /// By provider and, within it, by what `group_by` of the remedy's config says.
     pub fn compile(by: Option<&GroupBy>, site: &mut Site<'_>) -> Option<Self> {
         let expression = match by {
-            Some(GroupBy::Cel(source)) => {
-                match Expression::compile(source, Scope { has_response: false, parameters: &[] }) {
-                    Ok(expression) => Some(expression),
-                    Err(error) => {
-                        site.problems.push(error.at(site.path_of("group_by")));
-                        return None;
-                    }
-                }
-            }
+            Some(GroupBy::Cel(source)) => Some(site.expression("group_by", source, false)?),
             _ => None,
         };
         let providers = site.providers.iter().map(|name| Box::from(*name)).collect();

@@ -26,7 +26,7 @@ pub use any_of::AnyOf;
 pub use sample::Percent;
 
 pub(crate) use host::{HostPattern, bare};
-use path::decode;
+pub(crate) use path::decode;
 pub(crate) use path::{PathPattern, Readings, SegmentPattern};
 use sample::Sample;
 use text::TextPattern;
@@ -77,6 +77,17 @@ fn is_empty(any: &AnyOf) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 fn is_all(share: &Percent) -> bool {
     share.is_all()
+}
+
+impl MatchConfig {
+    /// The names of the parameters that its paths capture, of any of them: a parameter that the path which fits does not have is
+    /// empty. What is wrong with the paths is told by [`Matcher::compile`].
+    pub(crate) fn parameters(&self) -> Vec<String> {
+        let paths = self.path.iter().filter_map(|text| PathPattern::parse(text).ok());
+        let names =
+            paths.flat_map(|path| path.parameters().map(|(_, name)| name.to_owned()).collect::<Vec<_>>());
+        names.collect()
+    }
 }
 
 /// What a flow is asked about.
@@ -212,8 +223,8 @@ impl Matcher {
         let mut problems = Vec::new();
         let paths = each(&config.path, &format!("{at}.path"), &mut problems, PathPattern::parse);
         let when = config.when.as_deref().and_then(|source| {
-            let parameters: Vec<&str> =
-                paths.iter().flat_map(PathPattern::parameters).map(|(_, name)| name).collect();
+            let parameters = config.parameters();
+            let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
             let scope = Scope { has_response: false, parameters: &parameters };
             let compiled = Expression::compile(source, scope);
             compiled.map_err(|error| problems.push(error.at(format!("{at}.when")))).ok()

@@ -108,6 +108,8 @@ impl Flows {
                 before.and_then(|before| before.match_failures(&flow.name)).unwrap_or_default();
             compiled.counts.push(FlowCount { name: flow.name.clone(), match_failures });
             let mut ordinals = HashMap::new();
+            let parameters = flow.matching.parameters();
+            let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
             for (place, remedy) in flow.remedies.iter().enumerate() {
                 let path = format!("flows[{number}].remedies[{place}]");
                 let Some(key) = only_key(remedy, &path, &mut problems) else { continue };
@@ -116,6 +118,7 @@ impl Flows {
                 let site = Site {
                     providers: &names,
                     matching: &flow.matching,
+                    parameters: &parameters,
                     quotas: &compiled.quotas,
                     path: format!("{path}.{key}"),
                     problems: &mut problems,

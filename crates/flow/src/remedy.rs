@@ -14,8 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::{Answer, Refused};
 use crate::exchange::Exchange;
+use crate::expression::{Expression, Outcome, Scope};
 use crate::matching::MatchConfig;
 use crate::quota::Quotas;
+use crate::template::{Place, Template};
 
 /// What is to be done with an exchange, as a remedy sees it: on the way of the request, and on the way back of the response.
 ///
@@ -157,6 +159,8 @@ pub struct Site<'a> {
     pub providers: &'a [&'a str],
     /// Which exchanges the flow is for.
     pub matching: &'a MatchConfig,
+    /// The parameters that paths of the flow's match capture; empty for an exchange whose path has not got them.
+    pub parameters: &'a [&'a str],
     /// The quotas that have nothing wrong with them.
     pub quotas: &'a Quotas,
     /// Where in the config: `flows[0].remedies[1].limit`.
@@ -200,6 +204,28 @@ impl Site<'_> {
             _ => problem.suggest(name, self.providers.iter().copied()),
         };
         self.problems.push(problem);
+    }
+
+    /// The expression `source`, which `key` of this remedy holds; a problem where it is wrong. `has_response` is whether there is a
+    /// response, or a failure, when it is evaluated.
+    pub fn expression<T: Outcome>(
+        &mut self,
+        key: &str,
+        source: &str,
+        has_response: bool,
+    ) -> Option<Expression<T>> {
+        let scope = Scope { has_response, parameters: self.parameters };
+        let compiled = Expression::compile(source, scope);
+        compiled.map_err(|error| self.problems.push(error.at(self.path_of(key)))).ok()
+    }
+
+    /// The template `text`, which `key` of this remedy holds and whose result goes to `place`; a problem where it is wrong.
+    /// `has_response` is as for [`expression`](Self::expression). Fields, bodies and paths have [templates of their
+    /// own](crate::template::parts), which check what may stand in them.
+    pub fn template(&mut self, key: &str, text: &str, place: Place, has_response: bool) -> Option<Template> {
+        let scope = Scope { has_response, parameters: self.parameters };
+        let compiled = Template::compile(text, place, scope, &self.path_of(key));
+        compiled.map_err(|problem| self.problems.push(problem)).ok()
     }
 
     /// Whether there is a quota of that name, with something wrong that has been noted already.

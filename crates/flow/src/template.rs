@@ -10,6 +10,8 @@
 //! `$${` is `${` itself. A value is escaped for the [`Place`] it goes to, so that nothing that a client or a provider sends can
 //! become more than a value. Secrets (`${env:NAME}`) have no place in templates, whose results are sent to whoever asks.
 
+pub(crate) mod parts;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
@@ -99,6 +101,19 @@ impl Template {
             [Piece::Literal(text)] => Some(text),
             _ => None,
         }
+    }
+
+    /// The texts between the values, in order.
+    pub(crate) fn literals(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Literal(text) => Some(&**text),
+            Piece::Value(..) => None,
+        })
+    }
+
+    /// Whether it begins with a text.
+    pub(crate) fn begins_with(&self, text: &str) -> bool {
+        matches!(self.pieces.first(), Some(Piece::Literal(literal)) if literal.starts_with(text))
     }
 
     /// Appends what the template comes to. After an error, what has been appended means nothing.

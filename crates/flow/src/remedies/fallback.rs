@@ -7,12 +7,13 @@ use egret_config::Size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Answer, Fixed, Local, Reason};
+use crate::answer::{Answer, Local, Reason};
 use crate::conditions::{Condition, any_meets};
 use crate::exchange::Exchange;
-use crate::remedies::fixed_response::{FixedResponse, FixedResponseConfig};
+use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
 use crate::remedies::retry::BODY_BYTES_MAX;
-use crate::remedy::{Needs, Reaction, Remedy, Site};
+use crate::remedy::{Fault, Needs, Reaction, Remedy, Site};
+use crate::template::parts::PathTemplate;
 
 /// Where calls go that have failed. One of `provider`, `path` and `response` is needed; the first two go together.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -25,10 +26,12 @@ pub struct FallbackConfig {
     /// The provider that is called instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// The path that is called instead, beginning with `/`. The query stays as it is.
+    /// The path that is called instead, beginning with `/`. The query stays as it is. A template: `${params.id}` is a parameter of the
+    /// flow's path; slashes in values are encoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The answer that is given instead.
+    /// The answer that is given instead. Its templates may look at the response of the failed call: where there was none its status
+    /// is 0 and its fields are empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<FixedResponseConfig>,
     /// The longest body that is kept so that it can be sent again; requests with longer ones do not go elsewhere.
@@ -65,8 +68,8 @@ pub struct Fallback {
 
 #[derive(Debug)]
 enum To {
-    Call { provider: Option<(usize, String)>, path: Option<String> },
-    Response(Fixed),
+    Call { provider: Option<(usize, String)>, path: Option<PathTemplate> },
+    Response(ResponseTemplate),
 }
 
 /// What is kept of one exchange: whether it has gone elsewhere.
@@ -97,7 +100,7 @@ impl Remedy for Fallback {
         let to = match &self.to {
             To::Call { provider: Some((_, name)), .. } => format!("calls {name} instead"),
             To::Call { provider: None, .. } => "calls another path instead".to_owned(),
-            To::Response(fixed) => format!("answers {} itself", fixed.status),
+            To::Response(response) => format!("answers {} itself", response.status()),
         };
         format!("where a call ends with {}, {to}", on.join(", "))
     }
@@ -111,21 +114,34 @@ impl Remedy for Fallback {
         if *gone || !self.is_meant(exchange) {
             return Reaction::Pass;
         }
-        match &self.to {
-            To::Response(fixed) => Reaction::Answer(Box::new(Answer::Fixed(fixed.clone()))),
-            To::Call { .. } if !exchange.repeatable => Reaction::Pass,
+        let reaction = match &self.to {
+            To::Response(response) => {
+                response.render(exchange).map(|fixed| Reaction::Answer(Box::new(Answer::Fixed(fixed))))
+            }
+            To::Call { .. } if !exchange.repeatable => Ok(Reaction::Pass),
             To::Call { provider, path } => {
                 *gone = true;
-                if let Some(path) = path {
-                    exchange.draft.target = Some(target(path, exchange));
-                }
-                if let Some((number, _)) = provider {
-                    exchange.draft.call.provider = Some(*number);
-                }
-                Reaction::Repeat(exchange.now)
+                let provider = provider.as_ref().map(|(number, _)| *number);
+                call_instead(provider, path.as_ref(), exchange)
             }
-        }
+        };
+        reaction.unwrap_or_else(Reaction::Fail)
     }
+}
+
+/// Has another provider or path called.
+fn call_instead(
+    provider: Option<usize>,
+    path: Option<&PathTemplate>,
+    exchange: &mut Exchange<'_>,
+) -> Result<Reaction, Fault> {
+    if let Some(path) = path {
+        exchange.draft.target = Some(target(&path.render(exchange)?, exchange));
+    }
+    if provider.is_some() {
+        exchange.draft.call.provider = provider;
+    }
+    Ok(Reaction::Repeat(exchange.now))
 }
 
 impl Fallback {
@@ -139,9 +155,9 @@ impl Fallback {
 }
 
 /// The path and query that are called, with the path replaced.
-fn target(path: &str, exchange: &Exchange<'_>) -> Vec<u8> {
+fn target(path: &[u8], exchange: &Exchange<'_>) -> Vec<u8> {
     let query = exchange.request().query.map(|query| [b"?", query].concat()).unwrap_or_default();
-    [path.as_bytes(), &query].concat()
+    [path, &query].concat()
 }
 
 impl To {
@@ -155,10 +171,12 @@ impl To {
                 );
                 None
             }
-            Some(response) => FixedResponse::fixed(response, "response.", site).map(Self::Response),
+            Some(response) => {
+                ResponseTemplate::compile(response, "response.", true, site).map(Self::Response)
+            }
             None if elsewhere => {
                 let provider = config.provider.as_deref().and_then(|name| provider(name, site));
-                let path = config.path.as_deref().and_then(|text| path(text, site));
+                let path = config.path.as_deref().and_then(|text| site.path_template("path", text, true));
                 Some(Self::Call { provider, path })
             }
             None => {
@@ -183,22 +201,9 @@ fn provider(name: &str, site: &mut Site<'_>) -> Option<(usize, String)> {
     Some((number, name.to_owned()))
 }
 
-/// The path that is called instead.
-fn path(path: &str, site: &mut Site<'_>) -> Option<String> {
-    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'"' | b'<' | b'>');
-    if !path.starts_with('/') || !path.bytes().all(is_plain) {
-        site.problem(
-            "path",
-            "begins with `/` and has no query; what is no letter, digit or sign is percent-encoded",
-        );
-        return None;
-    }
-    Some(path.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use crate::exchange::FailureKind;
     use crate::fixture::{Stage, Stand, problems};
@@ -246,8 +251,49 @@ mod tests {
     fn a_fixed_answer_takes_the_place_of_a_failure() {
         let stage = Stage::with(&json!([{ "fallback": { "response": { "status": 200, "body": "[]" } } }]));
         let Stand::Fixed(fixed) = stage.exchange(GET, "502") else { panic!() };
-        assert_eq!((fixed.status, fixed.body), (200, b"[]".to_vec()));
+        assert_eq!((fixed.status, &*fixed.body), (200, &b"[]"[..]));
         assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+    }
+
+    fn of_users(fallback: &Value) -> Stage {
+        Stage::new(json!({ "flows": [{
+            "name": "f", "match": { "path": "/users/{id}" }, "remedies": [{ "fallback": fallback }],
+        }]}))
+    }
+
+    #[test]
+    fn values_in_the_path_stay_segments() {
+        let stage = of_users(&json!({ "path": "/people/${params.id}/${response.headers.x-shard}" }));
+        let target = |lines: &str| {
+            let mut visit = stage.send(lines);
+            visit.poll(&stage);
+            let stand = visit.response(&stage, "500\nx-shard: 3");
+            let target = visit.draft.target.take().map(|target| String::from_utf8(target).unwrap());
+            (stand, target)
+        };
+        let (stand, called) = target("GET https://one.example/users/a%2Fb%3F%20c?d=e");
+        assert_eq!(stand, Stand::Repeat(stage.now));
+        assert_eq!(called.unwrap(), "/people/a%2Fb%3F%20c/3?d=e");
+        // A step up is a failure of the remedy, so that the failed call stays one.
+        let (stand, called) = target("GET https://one.example/users/x%2F..%2F..%2Fadmin");
+        assert_eq!((stand, called), (Stand::Response(500), None));
+    }
+
+    #[test]
+    fn an_answer_may_tell_how_the_call_failed() {
+        let stage = of_users(&json!({ "response": {
+            "headers": { "content-type": "application/json" },
+            "body": "{\"id\":\"${params.id}\",\"status\":${response.status}}",
+        }}));
+        let body = |stand| match stand {
+            Stand::Fixed(fixed) => String::from_utf8(fixed.body.clone()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        let get = "GET https://one.example/users/7";
+        assert_eq!(body(stage.exchange(get, "502")), r#"{"id":"7","status":502}"#);
+        let mut visit = stage.send(get);
+        visit.poll(&stage);
+        assert_eq!(body(visit.failure(&stage, FailureKind::Connect)), r#"{"id":"7","status":0}"#);
     }
 
     #[test]
@@ -257,8 +303,12 @@ mod tests {
             { "fallback": { "provider": "too", "path": "no" } },
             { "fallback": { "path": "/x", "response": {} } },
             { "fallback": { "response": { "status": 42 } } },
+            { "fallback": { "path": "/${params.none}" } },
+            { "fallback": { "path": "${params.id}/a" } },
+            { "fallback": { "path": "/a%${params.id}" } },
+            { "fallback": { "path": "/a/../b" } },
         ]));
-        assert_eq!(found.len(), 5, "{found:?}");
+        assert_eq!(found.len(), 9, "{found:?}");
         assert!(found[4].starts_with("flows[0].remedies[3].fallback.response.status"), "{found:?}");
     }
 }

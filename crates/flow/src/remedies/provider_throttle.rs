@@ -17,8 +17,8 @@ use crate::conditions::{Condition, any_meets};
 use crate::exchange::Exchange;
 use crate::grouping::{Grouping, Groups, Key};
 use crate::quota::GroupBy;
-use crate::remedies::fixed_response::field_problem;
 use crate::remedy::{Fault, Reaction, Remedy, Site, Step};
+use crate::template::parts::field_name_problem;
 
 /// How long a probe may take before another call is tried.
 const PROBE_TIME: std::time::Duration = std::time::Duration::from_secs(10);
@@ -122,7 +122,7 @@ impl Remedy for ProviderThrottle {
             ("reset_header", config.reset_header.as_ref()),
         ];
         for (key, name) in names {
-            if let Some(problem) = name.and_then(|name| field_problem(name, "")) {
+            if let Some(problem) = name.and_then(|name| field_name_problem(name)) {
                 site.problem(key, problem);
             }
         }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::answer::{Reason, Refused};
 use crate::draw::{Claim, Draw};
 use crate::exchange::Exchange;
-use crate::expression::{Expression, Scope};
+use crate::expression::Expression;
 use crate::line::{Lines, Place};
 use crate::message::Request;
 use crate::quota::{Grant, Refusal, Why};
@@ -302,16 +302,7 @@ impl Priority {
             Some(("header", name)) if egret_http1::is_token(name.as_bytes()) => {
                 Some(ClassBy::Header(name.to_owned()))
             }
-            Some(("cel", source)) => {
-                let scope = Scope { has_response: false, parameters: &[] };
-                match Expression::compile(source.trim(), scope) {
-                    Ok(expression) => Some(ClassBy::Cel(expression)),
-                    Err(error) => {
-                        site.problems.push(error.at(site.path_of("priority.by")));
-                        None
-                    }
-                }
-            }
+            Some(("cel", source)) => site.expression("priority.by", source.trim(), false).map(ClassBy::Cel),
             _ => {
                 site.problem("priority.by", "write `header:NAME` or `cel:EXPRESSION`");
                 None

@@ -1,0 +1,188 @@
+//! Templates of the parts of a message that a config may write: fields, bodies, paths. What may stand in them is checked here, for all
+//! remedies alike.
+
+use std::borrow::Cow;
+
+use egret_http1::{KnownField, is_token};
+
+use super::{Place, Template};
+use crate::exchange::Exchange;
+use crate::matching::decode;
+use crate::remedy::{Fault, Site};
+
+/// The path that is called, beginning with `/` and without a query. A value in it is a segment or a part of one, whatever it holds.
+#[derive(Debug)]
+pub(crate) struct PathTemplate(Template);
+
+impl PathTemplate {
+    /// The path, where it has no values.
+    pub fn as_literal(&self) -> Option<&str> {
+        self.0.as_literal()
+    }
+
+    /// What it comes to for `exchange`. Fails where values would make a segment `.` or `..`: providers take those, encoded or not,
+    /// for a step up.
+    pub fn render(&self, exchange: &Exchange<'_>) -> Result<Cow<'_, [u8]>, Fault> {
+        let path = exchange.render(&self.0)?;
+        if self.as_literal().is_none() && has_dot_segments(&path) {
+            return Err(Fault("values make a segment of the path `.` or `..`".into()));
+        }
+        Ok(path)
+    }
+}
+
+impl Site<'_> {
+    /// The value of the field `name`, which stands under `name` in `key` of this remedy; problems where either is wrong.
+    pub(crate) fn field_template(
+        &mut self,
+        key: &str,
+        name: &str,
+        value: &str,
+        has_response: bool,
+    ) -> Option<Template> {
+        let key = format!("{key}.{name}");
+        let name_problem = field_name_problem(name);
+        let is_named_well = name_problem.is_none();
+        if let Some(problem) = name_problem {
+            self.problem(&key, problem);
+        }
+        self.template(&key, value, Place::Field, has_response).filter(|_| is_named_well)
+    }
+
+    /// The body that `key` of this remedy holds, whose values are escaped for its `content_type`: as parts of JSON texts or of forms,
+    /// and not at all in plain text. Values in anything else that is read as more than text are a problem.
+    pub(crate) fn body_template(
+        &mut self,
+        key: &str,
+        text: &str,
+        content_type: Option<&Template>,
+        has_response: bool,
+    ) -> Option<Template> {
+        let place = match content_type.map(Template::as_literal) {
+            None => Ok(Place::Text),
+            Some(Some(media_type)) => place_of_body(media_type),
+            Some(None) => Err(
+                "the content-type has values itself, so that nobody knows how values are to be escaped here",
+            ),
+        };
+        let template = self.template(key, text, place.unwrap_or(Place::Text), has_response)?;
+        match place {
+            Err(problem) if template.as_literal().is_none() => {
+                self.problem(key, problem);
+                None
+            }
+            _ => Some(template),
+        }
+    }
+
+    /// The path that `key` of this remedy holds.
+    pub(crate) fn path_template(
+        &mut self,
+        key: &str,
+        text: &str,
+        has_response: bool,
+    ) -> Option<PathTemplate> {
+        let template = self.template(key, text, Place::Url, has_response)?;
+        let is_good = template.begins_with("/")
+            && template.literals().all(is_path_text)
+            && !template.as_literal().is_some_and(|path| has_dot_segments(path.as_bytes()));
+        if !is_good {
+            self.problem(
+                key,
+                "begins with `/` and has no query and no `.` or `..`; what is no letter, digit or sign is percent-encoded",
+            );
+        }
+        is_good.then_some(PathTemplate(template))
+    }
+}
+
+/// Why a config cannot put a field of that name into a message, if it cannot.
+pub(crate) fn field_name_problem(name: &str) -> Option<String> {
+    if !is_token(name.as_bytes()) {
+        return Some(format!("`{name}` is not a field name: letters, digits and some signs, no spaces"));
+    }
+    let known = KnownField::of(name.as_bytes());
+    let is_framing = known.is_hop_by_hop() || matches!(known, KnownField::ContentLength | KnownField::Host);
+    is_framing.then(|| format!("`{name}` says how the message is sent on, which is the gateway's affair"))
+}
+
+/// How values are escaped in a body of that media type, or why they cannot be.
+fn place_of_body(media_type: &str) -> Result<Place, &'static str> {
+    let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is = |word: &str| essence.contains(word);
+    if is("json") {
+        Ok(Place::Json)
+    } else if essence == "application/x-www-form-urlencoded" {
+        Ok(Place::Url)
+    } else if is("html") || is("xml") || is("script") || is("multipart") {
+        Err(
+            "values are escaped for JSON, forms and plain text alone: whoever sends one could write into a body of this content-type",
+        )
+    } else {
+        Ok(Place::Text)
+    }
+}
+
+/// Whether all of a text may stand in a path (RFC 3986 §3.3, and what providers take besides). What is percent-encoded has to be so
+/// within the text, lest a value becomes a part of it.
+fn is_path_text(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'"' | b'<' | b'>');
+    let is_whole =
+        |at: usize| bytes.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    bytes.iter().all(is_plain) && memchr::memchr_iter(b'%', bytes).all(is_whole)
+}
+
+/// Whether any provider may read a segment of a path as `.` or `..`: encoded ones, those between encoded slashes, those with
+/// parameters.
+fn has_dot_segments(path: &[u8]) -> bool {
+    let mut decoded = Vec::with_capacity(path.len());
+    decode(path, |part| decoded.extend_from_slice(part));
+    let is_dots = |segment: &[u8]| {
+        let name = segment.split(|byte| *byte == b';').next();
+        matches!(name, Some(b"." | b".."))
+    };
+    decoded.split(|byte| matches!(byte, b'/' | b'\\')).any(is_dots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_in_a_body_are_escaped_for_its_content_type() {
+        for (media_type, place) in [
+            ("application/json", Place::Json),
+            ("Application/Problem+JSON; charset=utf-8", Place::Json),
+            ("application/x-ndjson", Place::Json),
+            ("application/x-www-form-urlencoded", Place::Url),
+            ("text/plain", Place::Text),
+            ("text/csv; header=absent", Place::Text),
+        ] {
+            assert_eq!(place_of_body(media_type), Ok(place), "{media_type}");
+        }
+        for media_type in
+            ["text/html", "application/xml", "image/svg+xml", "text/javascript", "multipart/mixed"]
+        {
+            assert!(place_of_body(media_type).is_err(), "{media_type}");
+        }
+    }
+
+    #[test]
+    fn a_path_has_nothing_that_a_value_could_become_a_part_of() {
+        for text in ["/", "/v1/a-b_c~d!$&'()*+,;=:@", "/a%2Fb", "/%41"] {
+            assert!(is_path_text(text), "{text}");
+        }
+        for text in ["/a?b", "/a#b", "/a b", "/ä", "/a%", "/a%4", "/a%zz", "/\"", "/<", "/\u{7f}"] {
+            assert!(!is_path_text(text), "{text}");
+        }
+        for path in
+            ["/.", "/..", "/a/../b", "/%2e%2E/a", "/.%2e", ".", "/..%2Fa", "/a%5c..", "/..;a", "/..%3Ba/b"]
+        {
+            assert!(has_dot_segments(path.as_bytes()), "{path}");
+        }
+        for path in ["/", "/...", "/.a", "/a..", "/%2e%2e%2e", "/%252e"] {
+            assert!(!has_dot_segments(path.as_bytes()), "{path}");
+        }
+    }
+}
