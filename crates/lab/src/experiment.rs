@@ -8,6 +8,7 @@
 mod client;
 mod clock;
 mod config;
+mod counted;
 mod interrupt;
 mod listing;
 mod machine;
@@ -24,9 +25,10 @@ pub use config::{
     CaseConfig, ClientConfig, Experiment, Figure, HoldConfig, ProviderConfig, ProviderKind, QuickConfig,
     ScenarioConfig, Within,
 };
+pub use counted::{Counted, RateLimited};
 pub use interrupt::{Interrupt, Interrupter};
 pub use listing::list;
 pub use machine::Machine;
 pub use results::{Metadata, ProcessFigures, Results, ResultsError, Turn};
-pub(crate) use results::{make_directory, write_json, write_whole};
+pub(crate) use results::{make_directory, real, write_json, write_whole};
 pub use run::{Changes, Run, RunError};

@@ -13,6 +13,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::config::{Amount, Client};
+use super::results::real;
 
 /// A load client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -165,11 +166,6 @@ fn amount_options(amount: Amount) -> Vec<OsString> {
         // Behind -t, which would set it to 50,000, -n is only the bound of ab's memory.
         Amount::For(duration) => words(&["-t", &duration.as_secs().to_string(), "-n", "50000000"]),
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
-fn real(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

@@ -62,6 +62,9 @@ pub struct Experiment {
     /// Turns of each case through each scenario.
     #[serde(default = "seven")]
     pub rounds: u32,
+    /// Whether failing requests are part of what is asked, so that they are counted and no reason for doubt.
+    #[serde(default)]
+    pub failures_expected: bool,
     /// Figures that are to be held, which the report judges.
     #[serde(default)]
     pub hold: Vec<HoldConfig>,
@@ -380,7 +383,7 @@ impl Experiment {
             }
         }
         for (index, hold) in self.hold.iter().enumerate() {
-            problems.extend(hold.problems(&format!("hold[{index}]")));
+            problems.extend(hold.problems(&format!("hold[{index}]"), self.provider.counts()));
         }
         let mut once: Vec<Problem> = Vec::with_capacity(problems.len());
         for problem in problems {
@@ -435,6 +438,12 @@ impl Experiment {
 }
 
 impl ProviderConfig {
+    /// Whether it tells what it counted: the built-in one does, where it can be asked plainly.
+    pub(super) fn counts(&self) -> bool {
+        let moved = self.arguments.iter().any(|word| word.starts_with("--prefix"));
+        self.kind == ProviderKind::Egret && !self.tls && !moved
+    }
+
     fn problems(&self, directory: &Path) -> Vec<Problem> {
         let mut problems = Vec::new();
         let is_command = self.kind == ProviderKind::Command;

@@ -1,4 +1,4 @@
-//! Knowing when a part is ready: it answers a request, rather than that some time has passed.
+//! Asking a part on this machine: whether it is ready, which it is once it answers rather than after some time, and what it counted.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -21,9 +21,12 @@ pub enum Probe {
     Status(u16),
 }
 
+/// The longest answer that is read.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
 /// Asks for `path` on a loopback port.
 pub fn probe(port: u16, path: &str) -> Probe {
-    status(port, path).map_or(Probe::Silent, Probe::Status)
+    ask(port, "GET", path).map_or(Probe::Silent, |(status, _)| Probe::Status(status))
 }
 
 /// Whether somebody listens on a loopback port: as much as a TLS port tells without a handshake.
@@ -45,18 +48,24 @@ fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-fn status(port: u16, path: &str) -> Option<u16> {
+/// Sends a request without content to a loopback port: the status of the answer, and its content where that has its length or ends
+/// with the connection. `None` where nobody answers, or not with HTTP.
+pub fn ask(port: u16, method: &str, path: &str) -> Option<(u16, Vec<u8>)> {
     let mut stream = TcpStream::connect_timeout(&local(port), PROBE_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT)).ok()?;
     stream.set_write_timeout(Some(PROBE_TIMEOUT)).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n").ok()?;
+    // In one piece: who answers and closes after the first would reset the connection under the rest.
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
     let mut line = [0; "HTTP/1.1 200".len()];
     stream.read_exact(&mut line).ok()?;
     let line = std::str::from_utf8(&line).ok()?;
     let status = line.strip_prefix("HTTP/1.1 ").or_else(|| line.strip_prefix("HTTP/1.0 "))?.parse().ok()?;
     // Read to the end, so that the part never sees a connection cut off.
-    let _ = std::io::copy(&mut stream.take(1 << 20), &mut std::io::sink());
-    Some(status)
+    let mut rest = Vec::new();
+    let _ = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut rest);
+    let content = rest.windows(4).position(|end| end == b"\r\n\r\n").map_or(rest.len(), |end| end + 4);
+    Some((status, rest.split_off(content)))
 }
 
 #[cfg(test)]
@@ -69,7 +78,8 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         assert!(listens(port));
         let answers = std::thread::spawn(move || {
-            for answer in ["", "HTTP/1.1 503 No\r\n\r\n", "SSH-2.0-OpenSSH_9\r\n"] {
+            let good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+            for answer in ["", "HTTP/1.1 503 No\r\n\r\n", "SSH-2.0-OpenSSH_9\r\n", good] {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut request = [0; 512];
                 let _ = stream.read(&mut request);
@@ -79,6 +89,7 @@ mod tests {
         // The first connection was the look whether somebody listens.
         assert_eq!(probe(port, "/"), Probe::Status(503));
         assert_eq!(probe(port, "/"), Probe::Silent);
+        assert_eq!(ask(port, "DELETE", "/"), Some((200, b"hi".to_vec())));
         answers.join().unwrap();
         assert!(!listens(port));
     }

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::Figures;
 use super::config::Experiment;
+use super::counted::{Counted, RateLimited};
 use super::machine::Machine;
 
 /// Above this share of the cores in use beforehand, figures are doubtful.
@@ -85,6 +86,9 @@ pub struct Turn {
     pub figures: Figures,
     /// What `client`, `provider` and `proxy` used meanwhile.
     pub processes: BTreeMap<String, ProcessFigures>,
+    /// What the provider counted meanwhile, where it tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
     /// Threads that wanted to run when the turn ended, the measured ones among them.
     pub load_average: f64,
 }
@@ -113,15 +117,42 @@ impl Turn {
         self.processes.get("proxy").map(|proxy| mebibytes(proxy.memory_bytes_max))
     }
 
+    /// Failed requests as a share of the answered ones.
+    pub fn failed_share(&self) -> f64 {
+        real(self.figures.failed) / real(self.figures.requests.max(1))
+    }
+
+    /// Calls that the provider got for each answered request.
+    pub fn calls_per_request(&self) -> Option<f64> {
+        Some(real(self.counted?.calls) / real(self.figures.requests.max(1)))
+    }
+
+    /// What the provider's rate limits let through, where it has any.
+    pub fn rate_limit(&self) -> Option<RateLimited> {
+        self.counted?.rate_limit
+    }
+
+    /// What the provider let through, as a share of what its rate limits allow in that time. Above 1 where the turn ended soon after a
+    /// window began that was used up at once.
+    pub fn allowance_used(&self) -> Option<f64> {
+        let limited = self.rate_limit()?;
+        let allowed = limited.allowed_per_second * self.figures.duration_s;
+        (allowed > 0.0).then(|| real(limited.admitted) / allowed)
+    }
+
     /// The response time below which this share of requests was answered, 0 to 100.
     pub fn percentile_ms(&self, percent: usize) -> Option<f64> {
         self.figures.percentiles_ms.get(percent).copied()
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "2^52 bytes are more than any machine has")]
 fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
+    real(bytes) / f64::from(1 << 20)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of requests and bytes are far below 2^52")]
+pub(crate) fn real(count: u64) -> f64 {
+    count as f64
 }
 
 /// A results folder, whole or partial.

@@ -5,19 +5,21 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::verdict::{places, signed_ms};
-use crate::experiment::{Figure, HoldConfig, Results, Turn};
-use crate::statistics::{Estimate, difference, median, ratio};
+use super::svg::thousands;
+use super::verdict::{places, share, signed_ms};
+use crate::experiment::{Figure, HoldConfig, Results, Turn, real};
+use crate::statistics::{Estimate, difference, estimate, median, ratio};
 
-/// A figure that is to be held, beside another scenario's.
+/// A figure that is to be held, beside another scenario's or by itself.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Held {
     /// The case.
     pub case: String,
     /// Whose figure.
     pub scenario: String,
-    /// Whose it is held against.
-    pub beside: String,
+    /// Whose it is held against; `None` where the figure itself is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
     /// Which figure.
     pub figure: Figure,
     /// How they are compared.
@@ -38,6 +40,8 @@ pub enum Comparison {
     Ratio,
     /// How many milliseconds it lies above the other's.
     DifferenceMs,
+    /// Not at all: it is the figure itself.
+    Itself,
 }
 
 impl Held {
@@ -74,6 +78,11 @@ impl Held {
         match self.comparison {
             Comparison::Ratio => format!("{value:.2} × ({low:.2} to {high:.2})"),
             Comparison::DifferenceMs => signed_ms(&self.value),
+            Comparison::Itself if low < high => {
+                let [value, low, high] = [value, low, high].map(|value| self.figure.told(value));
+                format!("{value} ({low} to {high})")
+            }
+            Comparison::Itself => self.figure.told(value),
         }
     }
 
@@ -82,6 +91,7 @@ impl Held {
         let bound = |sign: &str, bound: f64| match self.comparison {
             Comparison::Ratio => format!("{sign} {bound:.2} ×"),
             Comparison::DifferenceMs => format!("{sign} {} ms", places(bound, bound)),
+            Comparison::Itself => format!("{sign} {}", self.figure.told(bound)),
         };
         match (self.least, self.most) {
             (Some(_), Some(most)) => bound("±", most),
@@ -92,24 +102,43 @@ impl Held {
     }
 }
 
+impl Figure {
+    /// A value of it with its unit.
+    fn told(self, value: f64) -> String {
+        match self {
+            Self::P50 | Self::P90 | Self::P95 | Self::P99 => format!("{} ms", places(value, value)),
+            Self::ProxyCpu | Self::ClientCpu => format!("{} µs", places(value, value)),
+            Self::ProxyMemory => format!("{} MiB", places(value, value)),
+            Self::FailedShare | Self::AllowanceUsed => share(value),
+            Self::CallsPerRequest => format!("{value:.2}"),
+            Self::RequestsPerSecond
+            | Self::ProviderCalls
+            | Self::ProviderAdmitted
+            | Self::ProviderRefused => thousands(value),
+        }
+    }
+}
+
 /// A line of a table for people.
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { case, scenario, beside, figure, .. } = self;
-        let pair = format!("{scenario} beside {beside}");
+        let Self { case, scenario, figure, .. } = self;
+        let beside = self.beside.as_deref().map(|beside| format!(" beside {beside}")).unwrap_or_default();
+        let pair = format!("{scenario}{beside}");
         let (verdict, figure, told) = (self.verdict(), figure.to_string(), self.told());
         write!(f, "{verdict:<17} {case:<12} {pair:<30} {figure:<21} {told:<32} {}", self.bound())
     }
 }
 
-/// All figures that the experiment says are to be held, as far as both scenarios have them.
+/// All figures that the experiment says are to be held, as far as the scenarios have them.
 pub fn held(results: &Results) -> Vec<Held> {
     let experiment = &results.metadata.experiment;
     let mut all = Vec::new();
     for hold in &experiment.hold {
         let is_meant = |case: &str| hold.cases.is_empty() || hold.cases.iter().any(|name| name == case);
         for case in experiment.cases.iter().map(|case| case.name.as_str()).filter(|case| is_meant(case)) {
-            for beside in &hold.beside {
+            let itself = hold.beside.is_empty().then_some(None);
+            for beside in hold.beside.iter().map(|beside| Some(beside.as_str())).chain(itself) {
                 let each =
                     hold.figures.iter().filter_map(|figure| judge(results, hold, case, beside, *figure));
                 all.extend(each);
@@ -119,28 +148,45 @@ pub fn held(results: &Results) -> Vec<Held> {
     all
 }
 
-fn judge(results: &Results, hold: &HoldConfig, case: &str, beside: &str, figure: Figure) -> Option<Held> {
+fn judge(
+    results: &Results,
+    hold: &HoldConfig,
+    case: &str,
+    beside: Option<&str>,
+    figure: Figure,
+) -> Option<Held> {
     let of = |scenario: &str| -> BTreeMap<u32, f64> {
         let turns = results.turns.iter().filter(|turn| turn.case == case && turn.scenario == scenario);
         turns.filter_map(|turn| Some((turn.round, value(turn, figure)?))).collect()
     };
-    let (own, others) = (of(&hold.scenario), of(beside));
+    let own = of(&hold.scenario);
+    let (comparison, value, least, most) = match beside {
+        None => {
+            let own: Vec<f64> = own.into_values().collect();
+            (Comparison::Itself, estimate(&own)?, hold.at_least, hold.at_most)
+        }
+        Some(beside) => compared(hold, &own, &of(beside))?,
+    };
+    let (case, scenario) = (case.to_owned(), hold.scenario.clone());
+    Some(Held { case, scenario, beside: beside.map(str::to_owned), figure, comparison, value, least, most })
+}
+
+/// A figure beside another scenario's, by round: how they are compared, what comes of it, and its bounds.
+fn compared(
+    hold: &HoldConfig,
+    own: &BTreeMap<u32, f64>,
+    others: &BTreeMap<u32, f64>,
+) -> Option<(Comparison, Estimate, Option<f64>, Option<f64>)> {
     let pairs = own.iter().filter_map(|(round, own)| Some((*own, *others.get(round)?)));
     let (own, others): (Vec<f64>, Vec<f64>) = pairs.unzip();
-    let (comparison, least, most) = match (hold.within, hold.added_ms_at_most) {
+    Some(match (hold.within, hold.added_ms_at_most) {
         (Some(within), _) => {
             let apart = (median(&others)? * within.percent / 100.0).max(within.ms);
-            (Comparison::DifferenceMs, Some(-apart), Some(apart))
+            (Comparison::DifferenceMs, difference(&own, &others)?, Some(-apart), Some(apart))
         }
-        (None, Some(most)) => (Comparison::DifferenceMs, None, Some(most)),
-        (None, None) => (Comparison::Ratio, hold.at_least, hold.at_most),
-    };
-    let value = match comparison {
-        Comparison::Ratio => ratio(&own, &others)?,
-        Comparison::DifferenceMs => difference(&own, &others)?,
-    };
-    let (case, scenario, beside) = (case.to_owned(), hold.scenario.clone(), beside.to_owned());
-    Some(Held { case, scenario, beside, figure, comparison, value, least, most })
+        (None, Some(most)) => (Comparison::DifferenceMs, difference(&own, &others)?, None, Some(most)),
+        (None, None) => (Comparison::Ratio, ratio(&own, &others)?, hold.at_least, hold.at_most),
+    })
 }
 
 fn value(turn: &Turn, figure: Figure) -> Option<f64> {
@@ -153,5 +199,11 @@ fn value(turn: &Turn, figure: Figure) -> Option<f64> {
         Figure::ProxyCpu => turn.proxy_cpu_us(),
         Figure::ClientCpu => turn.processes.get("client").map(|client| client.cpu_us_per_request),
         Figure::ProxyMemory => turn.proxy_memory_mib(),
+        Figure::FailedShare => Some(turn.failed_share()),
+        Figure::ProviderCalls => turn.counted.map(|counted| real(counted.calls)),
+        Figure::CallsPerRequest => turn.calls_per_request(),
+        Figure::ProviderAdmitted => turn.rate_limit().map(|limit| real(limit.admitted)),
+        Figure::ProviderRefused => turn.rate_limit().map(|limit| real(limit.refused)),
+        Figure::AllowanceUsed => turn.allowance_used(),
     }
 }

@@ -323,6 +323,9 @@ pub fn page(results: &Results, summary: &Summary, sections: &[Section]) -> Strin
     }
     for case in &summary.cases {
         table(&mut html, summary, case);
+        if summary.failures_expected {
+            at_the_provider(&mut html, summary, case);
+        }
     }
     under_test(&mut html, results);
     html += READING;
@@ -389,6 +392,35 @@ fn table(html: &mut String, summary: &Summary, case: &CaseSummary) {
     *html += "</tbody></table></div>\n";
 }
 
+/// What became of the requests, and what the provider saw of them.
+fn at_the_provider(html: &mut String, summary: &Summary, case: &CaseSummary) {
+    let _ = writeln!(
+        html,
+        "<h2>At the provider{}</h2>\n<div class=\"card scroll\"><table class=\"counted\">\n\
+         <thead><tr><th>scenario</th><th>requests failed, %</th><th>calls to the provider</th><th>for each request</th>\
+         <th>admitted</th><th>refused</th><th>allowance used, %</th></tr></thead>\n<tbody>",
+        escape(&of_case(summary, case))
+    );
+    for scenario in &case.scenarios {
+        let percent = |share: &Estimate| {
+            let [value, low, high] = [share.value, share.low, share.high].map(|share| share * 1e2);
+            Estimate { value, low, high, ..*share }
+        };
+        let counted = scenario.counted.as_ref();
+        let cells = [
+            scenario.failed_share.as_ref().map(percent),
+            counted.map(|counted| counted.calls),
+            counted.map(|counted| counted.calls_per_request),
+            counted.and_then(|counted| counted.admitted),
+            counted.and_then(|counted| counted.refused),
+            counted.and_then(|counted| counted.allowance_used.as_ref().map(percent)),
+        ];
+        let cells = cells.map(|cell| cell_of(cell.as_ref())).concat();
+        let _ = writeln!(html, "<tr><td>{}</td>{cells}</tr>", escape(&scenario.scenario));
+    }
+    *html += "</tbody></table></div>\n";
+}
+
 /// The figures to hold, and whether they are.
 fn held(html: &mut String, figures: &[Held]) {
     if figures.is_empty() {
@@ -397,7 +429,8 @@ fn held(html: &mut String, figures: &[Held]) {
     *html += "<h2>Figures to hold</h2>\n<div class=\"card scroll\"><table class=\"figures\">\n\
         <thead><tr><th>case</th><th>figure</th><th>of</th><th>beside</th><th>is</th><th>is to be</th><th></th></tr></thead>\n<tbody>";
     for held in figures {
-        let Held { case, figure, scenario, beside, .. } = held;
+        let Held { case, figure, scenario, .. } = held;
+        let beside = held.beside.as_deref().unwrap_or("–");
         let cells =
             [case, &figure.to_string(), scenario, beside, &held.told(), &held.bound(), held.verdict()];
         let cells = cells.map(|cell| format!("<td>{}</td>", escape(cell)));

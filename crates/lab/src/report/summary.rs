@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::held::{Held, held};
 use super::verdict;
-use crate::experiment::{CaseConfig, Experiment, Results, Turn};
+use crate::experiment::{CaseConfig, Experiment, Results, Turn, real};
 use crate::statistics::{Estimate, difference, estimate, slope};
 
 /// Percentiles of which the growth with provider time is told.
@@ -32,6 +32,9 @@ pub struct Summary {
     pub verdict: Vec<String>,
     /// What makes figures doubtful.
     pub doubts: Vec<String>,
+    /// Whether failing requests are part of what is asked.
+    #[serde(default)]
+    pub failures_expected: bool,
     /// The kinds of work.
     pub cases: Vec<CaseSummary>,
     /// How what is added grows with provider time, where the cases differ in it.
@@ -79,8 +82,29 @@ pub struct ScenarioSummary {
     pub cpu_us_per_request: Option<Estimate>,
     /// The most memory that the proxy had.
     pub memory_mib: Option<Estimate>,
+    /// Failed requests as a share of the answered ones.
+    #[serde(default)]
+    pub failed_share: Option<Estimate>,
+    /// What the provider counted, where it tells.
+    #[serde(default)]
+    pub counted: Option<CountedSummary>,
     /// The figures of each round.
     pub by_round: Vec<RoundFigures>,
+}
+
+/// What the provider counted in a turn.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+pub struct CountedSummary {
+    /// Calls that it got.
+    pub calls: Estimate,
+    /// Calls that it got for each answered request.
+    pub calls_per_request: Estimate,
+    /// What its rate limits let through, where it has any.
+    pub admitted: Option<Estimate>,
+    /// What its rate limits refused.
+    pub refused: Option<Estimate>,
+    /// What it let through, as a share of what its rate limits allow in that time.
+    pub allowance_used: Option<Estimate>,
 }
 
 /// What a scenario goes through.
@@ -139,6 +163,7 @@ impl Summary {
             title: metadata.experiment.title.clone(),
             quick: metadata.quick,
             whole: results.is_whole(),
+            failures_expected: metadata.experiment.failures_expected,
             slopes: slopes(results, &cases, &baseline),
             held: held(results),
             baseline,
@@ -209,6 +234,15 @@ impl ScenarioSummary {
         let added = |baseline: &Rounds<'_>| {
             percentiles.clone().map_while(|percent| added(turns, baseline, percent)).collect()
         };
+        let counted = || {
+            Some(CountedSummary {
+                calls: over(&|turn| Some(real(turn.counted?.calls)))?,
+                calls_per_request: over(&Turn::calls_per_request)?,
+                admitted: over(&|turn| Some(real(turn.rate_limit()?.admitted))),
+                refused: over(&|turn| Some(real(turn.rate_limit()?.refused))),
+                allowance_used: over(&Turn::allowance_used),
+            })
+        };
         let by_round = turns.values().map(|turn| RoundFigures {
             round: turn.round,
             p50_ms: turn.percentile_ms(50),
@@ -232,6 +266,8 @@ impl ScenarioSummary {
             requests_per_second: over(&|turn| Some(turn.figures.requests_per_second))?,
             cpu_us_per_request: over(&Turn::proxy_cpu_us),
             memory_mib: over(&Turn::proxy_memory_mib),
+            failed_share: over(&|turn| Some(turn.failed_share())),
+            counted: counted(),
             by_round: by_round.collect(),
         })
     }

@@ -4,7 +4,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::*;
-use crate::experiment::{Experiment, Figures, Machine, Metadata, ProcessFigures, Turn};
+use crate::experiment::{Counted, Experiment, Figures, Machine, Metadata, ProcessFigures, RateLimited, Turn};
+
+/// What the provider counted of a scenario: it refuses a hundred calls of each but the first, and allows 250 a second.
+fn counted(scenario: usize) -> Counted {
+    let refused = if scenario == 0 { 0 } else { 100 };
+    Counted {
+        calls: 1_000 + refused,
+        rate_limit: Some(RateLimited { admitted: 490, refused, allowed_per_second: 250.0 }),
+    }
+}
 
 /// A run whose turns answer in `time(case, scenario, round, percentile)` ms; proxies use `cpu_us` for each request.
 fn run(text: &str, cpu_us: f64, time: impl Fn(usize, usize, u32, usize) -> f64) -> Results {
@@ -39,6 +48,7 @@ fn run(text: &str, cpu_us: f64, time: impl Fn(usize, usize, u32, usize) -> f64) 
                     started: format!("2026-11-22T00:00:{round:02}Z"),
                     figures,
                     processes,
+                    counted: Some(counted(index)),
                     load_average: 0.0,
                 });
             }
@@ -254,6 +264,40 @@ fn figures_are_held_within_their_bound_and_only_there() {
     assert_eq!(ratio("added_ms_at_most: 9.5"), Some((false, "≤ 9.50 ms".into())));
     assert_eq!(ratio("added_ms_at_most: 10.5"), Some((true, "≤ 10.5 ms".into())));
     assert!(held(0.0, "{ scenario: a, beside: [b], figures: [client_cpu], at_most: 1 }").is_empty());
+}
+
+#[test]
+fn figures_are_held_by_themselves_too() {
+    let judged = |hold: &str| {
+        held(0.0, hold)
+            .iter()
+            .map(|held| format!("{} {} {}", held.verdict(), held.told(), held.bound()))
+            .collect::<Vec<_>>()
+    };
+    let of = |scenario: &str, figure: &str, bound: &str| {
+        judged(&format!("{{ scenario: {scenario}, figures: [{figure}], {bound} }}"))
+    };
+    assert_eq!(of("a", "provider_refused", "at_most: 0"), ["held 0 ≤ 0"]);
+    assert_eq!(of("b", "provider_refused", "at_most: 0"), ["NOT HELD 100 ≤ 0"]);
+    assert_eq!(of("a", "allowance_used", "at_least: 0.98"), ["held 98.00 % ≥ 98.00 %"]);
+    assert_eq!(of("b", "calls_per_request", "at_most: 1.05"), ["NOT HELD 1.10 ≤ 1.05"]);
+    assert_eq!(of("a", "failed_share", "at_most: 0.01"), ["held 0 % ≤ 1.00 %"]);
+    assert_eq!(of("a", "p50", "at_most: 110"), ["held, unsure 109 ms (107 ms to 111 ms) ≤ 110 ms"]);
+}
+
+#[test]
+fn where_failures_are_expected_they_are_told_and_no_doubt() {
+    let text =
+        "title: t\nprovider: {}\nfailures_expected: true\nscenarios: [{ name: direct }, { name: limited }]\n";
+    let mut results = run(text, 10.0, |_, _, _, _| 1.0);
+    results.turns.iter_mut().for_each(|turn| turn.figures.failed = 250);
+    let summary = Summary::of(&results);
+    let told = "`limited`: 25.00 % of the requests failed; 1.10 calls to the provider for each, of which it admitted 490 and refused 100; \
+                98.00 % of its allowance used.";
+    assert!(summary.verdict.iter().any(|sentence| sentence == told), "{:?}", summary.verdict);
+    assert!(summary.doubts.iter().all(|doubt| !doubt.contains("failed")), "{:?}", summary.doubts);
+    let page = page::page(&results, &summary, &page::sections(&summary));
+    assert!(page.contains("At the provider") && page.contains("allowance used, %"));
 }
 
 #[test]

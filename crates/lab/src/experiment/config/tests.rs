@@ -40,7 +40,7 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         (
             "titel: t\nprovider: {}\nscenarios: [{ name: direct }]\n",
             "e.yaml:1:1: titel: unknown key `titel`, expected one of `title`, `about`, `provider`, `client`, `scenarios`, \
-             `baseline`, `cases`, `rounds`, `hold`, `quick`; did you mean `title`?",
+             `baseline`, `cases`, `rounds`, `failures_expected`, `hold`, `quick`; did you mean `title`?",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nclient: { kind: abb }\n",
@@ -107,6 +107,14 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         (
             "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, beside: [a], figures: [proxy_cpu], added_ms_at_most: 1 }]\n",
             "hold[0].figures: `within` and `added_ms_at_most` are for response times",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, figures: [p50], added_ms_at_most: 1 }]\n",
+            "hold[0]: `within` and `added_ms_at_most` need the key `beside`",
+        ),
+        (
+            "title: t\nprovider: { tls: true }\nscenarios: [{ name: a }]\nhold: [{ scenario: a, figures: [provider_refused], at_most: 0 }]\n",
+            "hold[0].figures: only the built-in provider tells what it counted",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: a, client: { kind: ab, threads: 2 } }]\n",

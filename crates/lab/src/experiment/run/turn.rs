@@ -7,11 +7,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::super::client::{Figures, Task};
 use super::super::config::{Amount, CaseConfig, Client, Experiment, ScenarioConfig};
+use super::super::counted::{self, Counted};
 use super::super::interrupt::{Interrupt, Interrupted};
 use super::super::parts::{self, Workshop};
 use super::super::process::{self, Launch, Part, Usage, last_words};
 use super::super::ready::{self, Probe};
-use super::super::results::{ProcessFigures, ResultsError, Turn, make_directory, write_whole};
+use super::super::results::{ProcessFigures, ResultsError, Turn, make_directory, real, write_whole};
 use super::super::template::Values;
 use super::super::{ClientKind, clock, machine};
 use super::progress::Progress;
@@ -91,7 +92,7 @@ pub fn take(
     if client.warm_up_requests > 0 {
         let amount = Amount::Requests(client.warm_up_requests.max(client.concurrency.into()));
         let figures = stage.run(&client, amount, "warm-up", progress)?.figures;
-        if figures.failed * 2 > figures.requests {
+        if !setup.experiment.failures_expected && figures.failed * 2 > figures.requests {
             let Figures { failed, requests, .. } = figures;
             return Err(format!(
                 "{failed} failures in a warm-up of {requests} requests to {}: is the path right?",
@@ -102,6 +103,7 @@ pub fn take(
     }
     let started = clock::iso(SystemTime::now());
     let measured = stage.run(&client, client.amount, "measured", progress)?;
+    let counted = stage.counted()?;
     let Figures { failed, requests, .. } = measured.figures;
     if requests == 0 || failed > requests.saturating_mul(2) {
         return Err(format!("{} answered {requests} requests, and {failed} failed", stage.url).into());
@@ -117,6 +119,7 @@ pub fn take(
         started,
         figures: measured.figures,
         processes: measured.processes,
+        counted,
         load_average,
     })
 }
@@ -148,6 +151,8 @@ struct Stage<'a> {
     /// The proxy before the provider: dropped in this order.
     proxy: Option<Part>,
     provider: Part,
+    /// Where to ask what the provider counted, where it tells.
+    counters: Option<u16>,
     url: String,
 }
 
@@ -197,7 +202,14 @@ impl<'a> Stage<'a> {
             until_ready(&mut part, interrupt, ready, || answers(proxy_port))?;
             (port, scheme, proxy) = (proxy_port, "http", Some(part));
         }
-        Ok(Self { setup, interrupt, proxy, provider, url: format!("{scheme}://127.0.0.1:{port}{path}") })
+        let counters = config.counts().then_some(provider_port);
+        let url = format!("{scheme}://127.0.0.1:{port}{path}");
+        Ok(Self { setup, interrupt, proxy, provider, counters, url })
+    }
+
+    /// What the provider counted since the client was last started.
+    fn counted(&self) -> Result<Option<Counted>, TurnError> {
+        Ok(self.counters.map(counted::read).transpose()?)
     }
 
     /// Runs the client to its end; one that hangs is tried again.
@@ -240,6 +252,9 @@ impl<'a> Stage<'a> {
         }
         make_directory(&directory).map_err(TurnError::Results)?;
         let launch = self.client(client, amount, &directory)?;
+        if let Some(port) = self.counters {
+            counted::begin(port)?;
+        }
         let mut watch = Watch::start(self);
         let ended_before_s = process::ended_cpu_s();
         let mut part = start(&launch)?;
@@ -332,8 +347,7 @@ struct Used {
 impl Used {
     fn figures(self, requests: u64) -> ProcessFigures {
         let Self { cpu_s, memory_bytes_max, memory_bytes_end } = self;
-        #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
-        let cpu_us_per_request = cpu_s * 1e6 / requests.max(1) as f64;
+        let cpu_us_per_request = cpu_s * 1e6 / real(requests.max(1));
         ProcessFigures { cpu_s, cpu_us_per_request, memory_bytes_max, memory_bytes_end }
     }
 }
