@@ -23,6 +23,7 @@ mod scenarios {
     mod flow_hedge;
     mod flow_limits;
     mod flow_retries;
+    mod lab_limits;
     mod lab_report;
     mod lab_run;
     mod lab_truth;

@@ -1,0 +1,78 @@
+//! `egret lab run` shows that limits hold: what the provider counted is a figure, and figures are held by themselves.
+
+use std::path::{Path, PathBuf};
+
+use egret_tests::egret::egret;
+use egret_tests::process::{Directory, run};
+use serde_json::Value;
+
+/// Runs an experiment with `--hold`: exit code, what it printed, and the folder's summary.
+fn held(file: &Path, words: &[&str]) -> (i32, String, Value) {
+    let directory = Directory::default();
+    let out = directory.join("out");
+    let mut command = egret(["lab", "run", "--hold"]);
+    let output = run(command.arg(file).args(words).arg("--out").arg(&out));
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said).unwrap();
+    let summary =
+        std::fs::read_to_string(out.join("summary.json")).unwrap_or_else(|error| panic!("{error}: {said}"));
+    (output.status.code().unwrap(), said, serde_json::from_str(&summary).unwrap())
+}
+
+fn shipped(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments").join(name)
+}
+
+fn scenario<'a>(summary: &'a Value, name: &str) -> &'a Value {
+    let scenarios = summary["cases"][0]["scenarios"].as_array().unwrap();
+    scenarios.iter().find(|scenario| scenario["scenario"] == name).unwrap()
+}
+
+#[test]
+fn a_provider_refuses_nothing_behind_a_limit_or_a_queue_and_its_allowance_is_used() {
+    let (code, said, summary) =
+        held(&shipped("limits.yaml"), &["--quick", "--rounds", "1", "--seconds", "3"]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(summary["held"].as_array().unwrap().len(), 6, "{said}");
+    for name in ["limit", "queue"] {
+        let counted = &scenario(&summary, name)["counted"];
+        assert_eq!(counted["refused"]["value"], 0.0, "{name}: {said}");
+        assert!(counted["allowance_used"]["value"].as_f64().unwrap() >= 0.98, "{name}: {said}");
+    }
+    let refused = |name: &str| scenario(&summary, name)["counted"]["refused"]["value"].as_f64().unwrap();
+    assert!(refused("direct") > 1_000.0 && refused("no-flow") > 1_000.0, "{said}");
+    assert!(said.contains("`limit`: ") && said.contains(" and refused 0; "), "{said}");
+}
+
+#[test]
+fn a_client_sees_few_of_the_failures_that_a_retry_has_seen() {
+    let (code, said, summary) =
+        held(&shipped("failing.yaml"), &["--quick", "--rounds", "1", "--seconds", "2"]);
+    assert_eq!(code, 0, "{said}");
+    let failed = |name: &str| scenario(&summary, name)["failed_share"]["value"].as_f64().unwrap();
+    assert!(failed("no-flow") > 0.25 && failed("with-retry") < 0.01, "{said}");
+    let calls = &scenario(&summary, "with-retry")["counted"]["calls_per_request"]["value"];
+    assert!((1.3..=1.5).contains(&calls.as_f64().unwrap()), "{said}");
+}
+
+#[test]
+fn the_warm_up_is_not_counted_and_a_bound_that_is_broken_is_told() {
+    let directory = Directory::default();
+    let file = directory.write(
+        "small.yaml",
+        "title: A small run\nprovider: { arguments: [--rate-limit, 20/1h], path: /get }\n\
+         client: { kind: ab, requests: 60, concurrency: 5, warm_up_requests: 10 }\nrounds: 2\nfailures_expected: true\n\
+         scenarios: [{ name: direct }]\n\
+         hold:\n  - { scenario: direct, figures: [provider_calls], at_least: 60 }\n\
+         \x20 - { scenario: direct, figures: [provider_calls, provider_admitted], at_most: 60 }\n\
+         \x20 - { scenario: direct, figures: [provider_refused], at_most: 39 }\n",
+    );
+    let (code, said, summary) = held(&file, &[]);
+    assert_eq!(code, 1, "{said}");
+    let counted = &scenario(&summary, "direct")["counted"];
+    let of = |figure: &str| counted[figure]["value"].as_f64().unwrap();
+    assert_eq!((of("calls"), of("admitted"), of("refused")), (60.0, 20.0, 40.0), "{said}");
+    let broken: Vec<&str> = said.lines().filter(|line| line.starts_with("NOT HELD")).collect();
+    assert!(broken.len() == 1 && broken[0].contains("refused by provider"), "{said}");
+    assert!(said.contains("Not held: 1 of 4 figures"), "{said}");
+}
