@@ -13,7 +13,8 @@ use serde_json::Value;
 const EXPERIMENT: &str = "title: Twice around\nprovider: { path: \"/delay/@{delay_s}\" }\n\
     client: { kind: ab, requests: 60, concurrency: 10, warm_up_requests: 10 }\nrounds: 2\n\
     cases: [{ name: short, delay: 10ms }, { name: long, delay: 40ms }]\n\
-    scenarios: [{ name: direct }, { name: no-flow, egret: no-flow.yaml }]\n";
+    scenarios: [{ name: direct }, { name: no-flow, egret: no-flow.yaml }]\n\
+    tables: [{ title: Both of them, loaded: short, at_rate: long }]\n";
 
 const NO_FLOW: &str = "gateway: { listen: [{ address: \"127.0.0.1:@{port}\", provider: api }], workers: 1 }\n\
     control: { listen: \"127.0.0.1:@{control_port}\" }\n\
@@ -33,6 +34,10 @@ fn reported() -> &'static Path {
         let out = directory.join("out");
         let printed = run_well(egret(["lab", "run"]).arg(file).arg("--out").arg(&out));
         assert!(printed.contains("out/report.html"), "{printed}");
+        assert!(
+            printed.contains("\nBoth of them\n\n| proxy ") && printed.contains("\n| no-flow |"),
+            "{printed}"
+        );
         out
     })
 }
@@ -90,7 +95,10 @@ fn the_report_shows_charts_with_axes_units_legends_and_all_lines() {
         assert_eq!(chart(&page, name).matches("class=\"bar ").count(), bars, "{name}");
     }
     assert!(page.contains("too few rounds to tell a correlation with provider time"), "{page}");
-    assert_eq!(page.matches("<tr><td>").count(), 4);
+    assert_eq!(page.matches("<tr><td>").count(), 6);
+    assert!(results.join("charts/overview-short.svg").exists());
+    let turns = std::fs::read_to_string(results.join("turns.csv")).unwrap();
+    assert!(turns.starts_with("round,case,scenario,") && turns.lines().count() == 9, "{turns}");
     for chart in std::fs::read_dir(results.join("charts")).unwrap() {
         let svg = std::fs::read_to_string(chart.unwrap().path()).unwrap();
         assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && svg.contains("<style>"));

@@ -335,7 +335,7 @@ fn every_client_but_siege_sends_bodies_and_a_figure_that_is_not_held_is_told() {
     let mut command = lab(&[&file, "--hold".as_ref(), "--out".as_ref(), &out]);
     command.env("PATH", path_with_peers());
     let (code, said) = outcome(command);
-    assert!(code == 1 && said.contains("Not held: 2 of 2 figures."), "{said}");
+    assert!(code == 1 && said.contains("Not held: 2 of 2 figures:"), "{said}");
     for client in ["bench", "ab", "wrk", "oha"] {
         let turn = json(out.join(format!("turns/01-default-{client}/turn.json")));
         assert_eq!(turn["failed"], 0, "a GET would be refused with 405: {turn}");

@@ -120,9 +120,11 @@ fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let results = results.finish()?;
     let directory = results.directory.display();
     cli::print(&format!("\n{}\nReport: {directory}/report.html\n", told(&summary)))?;
-    let broken = summary.held.iter().filter(|held| !held.holds()).count();
-    if arguments.hold && broken > 0 {
-        return Err(Failure::Failed(format!("Not held: {broken} of {} figures.", summary.held.len())));
+    let broken = summary.held.iter().filter(|held| !held.holds());
+    let broken: Vec<String> = broken.map(|held| format!("\n  {held}")).collect();
+    if arguments.hold && !broken.is_empty() {
+        let (count, all) = (broken.len(), summary.held.len());
+        return Err(Failure::Failed(format!("Not held: {count} of {all} figures:{}", broken.concat())));
     }
     Ok(())
 }
@@ -143,14 +145,15 @@ fn compare(first: &Path, second: &Path, tolerance: u8, any: bool) -> Result<(), 
     Ok(())
 }
 
-/// The verdict, the figures to hold, and what makes them doubtful, a line each.
+/// The verdict, the tables, the figures to hold, and what makes them doubtful.
 fn told(summary: &Summary) -> String {
     let verdict = summary.verdict.iter().map(|sentence| format!("{sentence}\n"));
+    let tables = summary.tables.iter().map(|table| format!("\n{table}"));
     let heading =
         (!summary.held.is_empty()).then(|| "\nFigures to hold, with what they are to be:\n".to_owned());
     let held = heading.into_iter().chain(summary.held.iter().map(|held| format!("{held}\n")));
     let doubts = summary.doubts.iter().map(|doubt| format!("Doubtful: {doubt}\n"));
-    verdict.chain(held).chain(doubts).collect::<Vec<_>>().concat()
+    verdict.chain(tables).chain(held).chain(doubts).collect::<Vec<_>>().concat()
 }
 
 /// Has SIGINT and SIGTERM stop the run, on a thread that ends with the process.

@@ -23,7 +23,7 @@ mod template;
 pub use client::{ClientKind, Figures};
 pub use config::{
     CaseConfig, ClientConfig, Experiment, Figure, HoldConfig, ProviderConfig, ProviderKind, QuickConfig,
-    ScenarioConfig, Within,
+    ScenarioConfig, TableConfig, Within,
 };
 pub use counted::{Counted, RateLimited};
 pub use interrupt::{Interrupt, Interrupter};

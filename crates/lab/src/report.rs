@@ -7,18 +7,21 @@ mod lines;
 mod page;
 mod summary;
 mod svg;
+mod table;
+mod turns;
 mod verdict;
 
 use std::path::Path;
 
 pub use compare::{Comparison, Difference, compare};
 pub use held::Held;
-pub use summary::{CaseSummary, ScenarioSummary, SlopeSummary, Summary};
+pub use summary::{CaseSummary, CountedSummary, ScenarioSummary, SlopeSummary, Summary};
+pub use table::Table;
 
 use crate::experiment::{Results, ResultsError, make_directory, write_json, write_whole};
 
 /// Writes the report into a results folder: `report.html`, which needs nothing beside it, every chart as a file in `charts/`, the
-/// percentiles of each scenario in `percentiles/` as ab writes them, and the figures in `summary.json`.
+/// percentiles of each scenario in `percentiles/` as ab writes them, every turn in `turns.csv`, and the figures in `summary.json`.
 pub fn report(results: &Results) -> Result<Summary, ResultsError> {
     let summary = Summary::of(results);
     let sections = page::sections(&summary);
@@ -28,6 +31,10 @@ pub fn report(results: &Results) -> Result<Summary, ResultsError> {
     for chart in sections.iter().flat_map(|section| &section.charts) {
         write_whole(&directory.join(format!("{}.svg", chart.name)), &chart.file())?;
     }
+    for (name, overview) in page::overviews(&summary, &results.metadata.experiment.tables) {
+        write_whole(&directory.join(format!("{name}.svg")), &overview)?;
+    }
+    write_whole(&results.directory.join("turns.csv"), &turns::csv(results))?;
     write_json(&results.directory.join("summary.json"), &summary)?;
     write_whole(&results.directory.join("report.html"), &page::page(results, &summary, &sections))?;
     Ok(summary)

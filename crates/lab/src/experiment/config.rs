@@ -68,6 +68,9 @@ pub struct Experiment {
     /// Figures that are to be held, which the report judges.
     #[serde(default)]
     pub hold: Vec<HoldConfig>,
+    /// Tables across two cases.
+    #[serde(default)]
+    pub tables: Vec<TableConfig>,
     /// What `--quick` changes.
     #[serde(default)]
     pub quick: QuickConfig,
@@ -180,6 +183,18 @@ pub struct CaseConfig {
     /// Changes to `client`.
     #[serde(default)]
     pub client: ClientConfig,
+}
+
+/// A table of the same work at full load, where CPU time tells the cost, and at a rate, where response times tell what a client at ease sees.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableConfig {
+    /// What stands above it.
+    pub title: String,
+    /// The case at full load. Where it is not run there is no table.
+    pub loaded: String,
+    /// The case at a rate.
+    pub at_rate: String,
 }
 
 /// What `--quick` changes, so that the experiment ends within a minute.
@@ -418,6 +433,11 @@ impl Experiment {
         }
         for (index, name) in self.quick.cases.iter().enumerate() {
             look(format!("quick.cases[{index}]"), "case", name, &cases);
+        }
+        for (index, table) in self.tables.iter().enumerate() {
+            for (key, name) in [("loaded", &table.loaded), ("at_rate", &table.at_rate)] {
+                look(format!("tables[{index}].{key}"), "case", name, &cases);
+            }
         }
         for (index, hold) in self.hold.iter().enumerate() {
             for (key, name) in hold.scenarios() {

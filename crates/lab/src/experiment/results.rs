@@ -7,6 +7,7 @@
 //!   metadata.json          what was under test: versions, machine, load, times
 //!   turns/01-CASE-SCENARIO/  a turn: turn.json, percentiles.csv, samples.csv, what every part printed
 //!   percentiles/           the median of the rounds, for each scenario, as ab writes it
+//!   turns.csv              every figure of every turn, a row each
 //!   summary.json           what all of it says
 //!   report.html, charts/   the same to look at
 //! ```

@@ -6,9 +6,10 @@ use super::bars::{Bar, BarChart};
 use super::held::Held;
 use super::lines::{Axis, Line, LineChart, Point};
 use super::summary::{CaseSummary, Kind, SLOPE_PERCENTILES, ScenarioSummary, Summary};
-use super::svg::{Chart, SERIES, STYLE, Scale, escape, thousands};
+use super::svg::{Chart, SERIES, STYLE, Scale, abreast, escape, thousands};
+use super::table::Table;
 use super::verdict::plus_minus;
-use crate::experiment::Results;
+use crate::experiment::{Results, TableConfig};
 use crate::statistics::Estimate;
 
 /// Percentiles are drawn up to here: beyond it a turn has too few samples.
@@ -186,9 +187,8 @@ fn against_provider_time(summary: &Summary) -> Vec<Chart> {
 
 /// Response time against the offered rate, for each scenario, at p50 and p99.
 fn against_rate(summary: &Summary) -> Vec<Chart> {
-    let mut rated: Vec<(f64, &CaseSummary)> =
-        summary.cases.iter().filter_map(|case| Some((f64::from(case.offered_per_second?), case))).collect();
-    rated.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let rated = summary.by_rate().into_iter().map(|(rate, case)| (f64::from(rate), case));
+    let rated: Vec<(f64, &CaseSummary)> = rated.collect();
     if rated.len() < 2 {
         return Vec::new();
     }
@@ -234,9 +234,11 @@ fn against_rate(summary: &Summary) -> Vec<Chart> {
     [50, 99].into_iter().filter_map(chart).collect()
 }
 
+/// One figure of a scenario.
+type Figure = fn(&ScenarioSummary) -> Option<Estimate>;
+
 /// Requests per second, CPU per request, and memory.
 fn costs(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
-    type Figure = fn(&ScenarioSummary) -> Option<Estimate>;
     let wanted: [(&str, &str, &str, Figure); 3] = [
         ("throughput", "Requests per second", "requests/s", |scenario| Some(scenario.requests_per_second)),
         ("cpu", "CPU time of the proxy for each request", "CPU time per request, µs", |scenario| {
@@ -244,26 +246,45 @@ fn costs(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
         }),
         ("memory", "Memory of the proxy", "most proportional set size, MiB", |scenario| scenario.memory_mib),
     ];
-    let drawn = wanted.into_iter().filter_map(|(name, title, label, figure)| {
-        let bars: Vec<Bar> = case
-            .scenarios
-            .iter()
-            .filter_map(|scenario| {
-                let class = class(summary, &scenario.scenario);
-                Some(Bar { name: scenario.scenario.clone(), class, value: figure(scenario)? })
-            })
-            .collect();
-        let rounds = case.scenarios.first()?.rounds;
-        let chart = BarChart {
-            name: format!("{}-{name}", case.case),
-            title: format!("{title}{}", of_case(summary, case)),
-            note: note(bars.first().map(|bar| &bar.value), rounds, "whiskers"),
-            label: label.into(),
-            bars,
-        };
-        (!chart.bars.is_empty()).then(|| chart.draw())
-    });
-    drawn.collect()
+    wanted
+        .into_iter()
+        .filter_map(|(name, title, label, figure)| bars(summary, case, [name, title, label], figure))
+        .collect()
+}
+
+/// A bar for each scenario that has the figure. The texts are the chart's name, its title, and what is measured.
+fn bars(
+    summary: &Summary,
+    case: &CaseSummary,
+    [name, title, label]: [&str; 3],
+    figure: Figure,
+) -> Option<Chart> {
+    let of = |scenario: &ScenarioSummary| {
+        let class = class(summary, &scenario.scenario);
+        Some(Bar { name: scenario.scenario.clone(), class, value: figure(scenario)? })
+    };
+    let bars: Vec<Bar> = case.scenarios.iter().filter_map(of).collect();
+    let rounds = case.scenarios.first()?.rounds;
+    let chart = BarChart {
+        name: format!("{}-{name}", case.case),
+        title: format!("{title}{}", of_case(summary, case)),
+        note: note(bars.first().map(|bar| &bar.value), rounds, "whiskers"),
+        label: label.into(),
+        bars,
+    };
+    (!chart.bars.is_empty()).then(|| chart.draw())
+}
+
+/// A picture for each table: what it costs at full load, and the response time at a rate, by name of the file.
+pub fn overviews(summary: &Summary, tables: &[TableConfig]) -> Vec<(String, String)> {
+    let of = |table: &TableConfig| {
+        let mut charts = costs(summary, summary.case(&table.loaded)?);
+        let texts = ["p99", "Response time at p99", "response time, ms"];
+        let p99 = |scenario: &ScenarioSummary| scenario.response_ms.get(99).copied();
+        charts.extend(summary.case(&table.at_rate).and_then(|case| bars(summary, case, texts, p99)));
+        Some((format!("overview-{}", table.loaded), abreast(&charts)))
+    };
+    tables.iter().filter_map(of).collect()
 }
 
 const PAGE_STYLE: &str = "\
@@ -314,6 +335,7 @@ pub fn page(results: &Results, summary: &Summary, sections: &[Section]) -> Strin
         let _ = writeln!(html, "<p class=\"about\">{}</p>", coded(paragraph.trim()));
     }
     held(&mut html, &summary.held);
+    summary.tables.iter().for_each(|table| across(&mut html, table));
     for section in sections {
         let _ = writeln!(html, "<h2>{}</h2>\n<div class=\"charts\">", escape(&section.heading));
         for chart in &section.charts {
@@ -388,6 +410,21 @@ fn table(html: &mut String, summary: &Summary, case: &CaseSummary) {
             html.push_str(&cell_of(cell));
         }
         let _ = writeln!(html, "<td>{}</td></tr>", scenario.failed);
+    }
+    *html += "</tbody></table></div>\n";
+}
+
+/// A table across two cases.
+fn across(html: &mut String, table: &Table) {
+    let cells = |name: &str, row: &[String]| {
+        let cells = row.iter().map(|cell| format!("<{name}>{}</{name}>", escape(cell)));
+        cells.collect::<String>()
+    };
+    let title = escape(&table.title);
+    let _ = writeln!(html, "<h2>{title}</h2>\n<div class=\"card scroll\"><table class=\"figures\">");
+    let _ = writeln!(html, "<thead><tr>{}</tr></thead>\n<tbody>", cells("th", &table.head));
+    for row in &table.rows {
+        let _ = writeln!(html, "<tr>{}</tr>", cells("td", row));
     }
     *html += "</tbody></table></div>\n";
 }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 
 use super::held::{Held, held};
+use super::table::Table;
 use super::verdict;
 use crate::experiment::{CaseConfig, Experiment, Results, Turn, real};
 use crate::statistics::{Estimate, difference, estimate, slope};
@@ -39,6 +40,9 @@ pub struct Summary {
     pub cases: Vec<CaseSummary>,
     /// How what is added grows with provider time, where the cases differ in it.
     pub slopes: Vec<SlopeSummary>,
+    /// Tables across two cases.
+    #[serde(default)]
+    pub tables: Vec<Table>,
     /// Figures that are to be held.
     #[serde(default)]
     pub held: Vec<Held>,
@@ -170,10 +174,26 @@ impl Summary {
             verdict: Vec::new(),
             doubts: Vec::new(),
             cases,
+            tables: Vec::new(),
         };
+        summary.tables =
+            metadata.experiment.tables.iter().filter_map(|table| Table::of(table, &summary)).collect();
         summary.verdict = verdict::verdict(&summary);
         summary.doubts = verdict::doubts(&summary, results);
         summary
+    }
+
+    /// The cases by the rate that they are offered, the lowest first. None where two have the same: then they differ in something else.
+    pub fn by_rate(&self) -> Vec<(u32, &CaseSummary)> {
+        let rated = self.cases.iter().filter_map(|case| Some((case.offered_per_second?, case)));
+        let mut rated: Vec<_> = rated.collect();
+        rated.sort_by_key(|(rate, _)| *rate);
+        if rated.windows(2).any(|pair| pair[0].0 == pair[1].0) { Vec::new() } else { rated }
+    }
+
+    /// The case of that name.
+    pub fn case(&self, name: &str) -> Option<&CaseSummary> {
+        self.cases.iter().find(|case| case.case == name)
     }
 }
 

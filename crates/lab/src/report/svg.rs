@@ -62,6 +62,26 @@ impl Chart {
     }
 }
 
+/// Charts two abreast, as one file.
+pub fn abreast(charts: &[Chart]) -> String {
+    let lines = charts.chunks(2);
+    let tallest = |line: &[Chart]| line.iter().map(|chart| chart.height).fold(0.0, f64::max);
+    let (width, height) = (2.0 * WIDTH, lines.clone().map(tallest).sum::<f64>());
+    let mut file = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" role=\"img\" viewBox=\"0 0 {width} {height}\" \
+         width=\"{width}\" height=\"{height}\">\n<style>{STYLE}</style>\n\
+         <rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>\n"
+    );
+    let mut y = 0.0;
+    for line in lines {
+        for (x, chart) in [0.0, WIDTH].into_iter().zip(line) {
+            let _ = writeln!(file, "<g transform=\"translate({x} {y})\">{}</g>", chart.inline());
+        }
+        y += tallest(line);
+    }
+    file + "</svg>\n"
+}
+
 /// A chart under way.
 #[derive(Debug, Default)]
 pub struct Drawing(String);

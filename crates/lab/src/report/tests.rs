@@ -301,6 +301,42 @@ fn where_failures_are_expected_they_are_told_and_no_doubt() {
 }
 
 #[test]
+fn a_table_puts_load_and_rate_side_by_side() {
+    let text = "title: t\nprovider: {}\nclient: { warm_up_requests: 0 }\nscenarios:\n  - { name: direct }\n  - { name: relay, command: [x] }\n\
+        \x20 - { name: own, egret: ../../experiments/configs/no-flow.yaml }\n\
+        cases: [{ name: hot }, { name: calm, client: { requests_per_second: 50 } }]\nrounds: 5\n\
+        tables: [{ title: All of it, loaded: hot, at_rate: calm }]\n";
+    let results = run(text, 10.0, |case, scenario, _, percent| {
+        f64::from(u32::try_from((case + 1) * 10 + scenario + percent / 99).unwrap())
+    });
+    let summary = Summary::of(&results);
+    let told = "All of it\n\n\
+        | proxy  | CPU µs/request | own ÷ it         | requests/s | p50 µs | p99 µs | p50 µs at 50/s | p99 µs at 50/s | memory MiB |\n\
+        | ------ | -------------- | ---------------- | ---------- | ------ | ------ | -------------- | -------------- | ---------- |\n\
+        | direct | –              | –                | 500        | 10,000 | 11,000 | 20,000         | 21,000         | –          |\n\
+        | relay  | 10.0           | 2.00 (2.00–2.00) | 500        | 11,000 | 12,000 | 21,000         | 22,000         | 8.0        |\n\
+        | own    | 20.0           | –                | 500        | 12,000 | 13,000 | 22,000         | 23,000         | 8.0        |\n";
+    assert_eq!(summary.tables[0].to_string(), told);
+    let overviews = page::overviews(&summary, &results.metadata.experiment.tables);
+    let [(name, svg)] = overviews.as_slice() else { panic!("{overviews:?}") };
+    assert_eq!((name.as_str(), svg.matches("<svg ").count()), ("overview-hot", 5));
+    assert!(svg.contains("Response time at p99, calm") && svg.contains("Memory of the proxy, hot"), "{svg}");
+    let page = page::page(&results, &summary, &page::sections(&summary));
+    assert!(page.contains("<h2>All of it</h2>") && page.contains("<th>own ÷ it</th>"));
+    let csv = turns::csv(&results);
+    let mut lines = csv.lines();
+    assert!(lines.next().unwrap().starts_with("round,case,scenario,started,requests,"));
+    assert!(
+        lines
+            .next()
+            .unwrap()
+            .starts_with("1,hot,direct,2026-11-22T00:00:01Z,1000,0,2.0000,500.0000,,10.0000,")
+    );
+    assert_eq!(csv.lines().count(), 1 + 5 * 2 * 3);
+    assert!(csv.lines().all(|line| line.matches(',').count() == 25), "{csv}");
+}
+
+#[test]
 fn an_interval_that_reaches_over_a_bound_leaves_the_verdict_unsure() {
     let of = |value: f64, low: f64, high: f64| {
         let value = crate::statistics::Estimate { value, low, high, confidence: 0.95 };

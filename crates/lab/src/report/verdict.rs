@@ -216,9 +216,7 @@ fn correlation(slopes: &[SlopeSummary]) -> Vec<String> {
 
 /// Up to which offered rate each scenario's p99 stays near what it is at the lowest.
 fn knees(summary: &Summary) -> Vec<String> {
-    let mut cases: Vec<&CaseSummary> =
-        summary.cases.iter().filter(|case| case.offered_per_second.is_some()).collect();
-    cases.sort_by_key(|case| case.offered_per_second);
+    let cases: Vec<&CaseSummary> = summary.by_rate().into_iter().map(|(_, case)| case).collect();
     if cases.len() < 3 {
         return Vec::new();
     }

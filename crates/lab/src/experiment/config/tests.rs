@@ -40,7 +40,7 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         (
             "titel: t\nprovider: {}\nscenarios: [{ name: direct }]\n",
             "e.yaml:1:1: titel: unknown key `titel`, expected one of `title`, `about`, `provider`, `client`, `scenarios`, \
-             `baseline`, `cases`, `rounds`, `failures_expected`, `hold`, `quick`; did you mean `title`?",
+             `baseline`, `cases`, `rounds`, `failures_expected`, `hold`, `tables`, `quick`; did you mean `title`?",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nclient: { kind: abb }\n",
@@ -95,6 +95,10 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         (
             "title: t\nprovider: {}\nscenarios: [{ name: a }]\nclient: { kind: siege, body: 1KiB }\n",
             "client.body: siege is only asked for GET here",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\ncases: [{ name: hot }]\ntables: [{ title: t, loaded: hto, at_rate: hot }]\n",
+            "e.yaml:5:30: tables[0].loaded: there is no case `hto`; did you mean `hot`?",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: a }, { name: b }]\nhold: [{ scenario: a, beside: [c], figures: [p50], at_most: 1 }]\n",
