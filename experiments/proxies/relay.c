@@ -1,4 +1,4 @@
-// The floor of `make footprint`: a TCP relay that copies bytes and knows no HTTP.
+// The floor of the experiment `peers`: a TCP relay that copies bytes and knows no HTTP.
 //
 //     relay LISTEN_PORT UPSTREAM_PORT
 //
