@@ -32,6 +32,16 @@ const WORDS: [(&str, Condition); 4] = [
 ];
 
 impl Condition {
+    /// Whether every call that ends in the `other` way ends in this one.
+    pub(crate) fn covers(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Status(from, to), Self::Status(other_from, other_to)) => {
+                from <= other_from && other_to <= to
+            }
+            _ => self == other,
+        }
+    }
+
     /// Whether a call that ended so is meant.
     pub fn meets(self, outcome: &Outcome<'_>) -> bool {
         match (self, outcome) {

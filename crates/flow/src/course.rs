@@ -8,7 +8,7 @@ use egret_store::Timestamp;
 use tracing::{debug, error};
 
 use crate::answer::{Answer, Local, Reason, Refused};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Mark};
 use crate::plan::{Flows, Slot};
 use crate::remedies::AnyHeld;
 use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Step};
@@ -45,6 +45,8 @@ pub struct Course {
     chain: Vec<(usize, Match)>,
     /// What those entered keep, in the same order.
     held: Vec<AnyHeld>,
+    /// For those that may have the call made again, how the draft stood when the request went on from them: their depth first.
+    marks: Vec<(usize, Mark)>,
     /// How far in the exchange is: on its way in the next remedy to see the request, on its way out one beyond the next to see the
     /// response.
     depth: usize,
@@ -63,6 +65,7 @@ impl Course {
     pub fn start(&mut self, flows: &Flows, matches: &Matches, traced: bool) -> bool {
         self.chain.clear();
         self.held.clear();
+        self.marks.clear();
         self.depth = 0;
         self.waiting_since = None;
         self.answered = None;
@@ -134,6 +137,9 @@ impl Course {
                 self.answered = Some(answer.kind());
                 return Poll::Ready(Onward::Answer(answer));
             }
+            if slot.needs.replay > 0 {
+                self.marks.push((self.depth, exchange.draft.mark()));
+            }
             self.depth += 1;
         }
         self.answered = None;
@@ -155,24 +161,44 @@ impl Course {
                 exchange.draft.back_to(mark);
             }
             let reaction = decided.unwrap_or_else(Reaction::Fail);
+            let mut detour = None;
             let (decision, backward) = match reaction {
                 Reaction::Pass => continue,
                 Reaction::Repeat(at) => (Decision::Repeat, Some(Backward::Repeat(at))),
+                Reaction::Instead(call) => {
+                    detour = Some(call);
+                    (Decision::Repeat, Some(Backward::Repeat(exchange.now)))
+                }
                 Reaction::Answer(answer) => (Decision::Answer, Some(Backward::Answer(answer))),
                 Reaction::Fail(fault) => (Decision::Fail, slot.refusal(&fault).map(Backward::Answer)),
             };
             self.note(slot, exchange, decision);
             if let (Some(backward), Mode::Enforce) = (backward, slot.mode) {
                 self.end_from(outer + 1, flows, exchange);
-                // A repeated call does not pass this remedy's request side again.
-                self.depth = outer + usize::from(matches!(backward, Backward::Repeat(_)));
-                if let Backward::Answer(answer) = &backward {
-                    self.answered = Some(answer.kind());
+                match &backward {
+                    Backward::Answer(answer) => self.answered = Some(answer.kind()),
+                    Backward::Repeat(_) => {
+                        self.take_back(outer, exchange);
+                        // A repeated call does not pass this remedy's request side again.
+                        self.depth = outer + 1;
+                    }
+                    Backward::Pass => {}
+                }
+                if let Some(detour) = detour {
+                    exchange.draft.detour(*detour);
                 }
                 return backward;
             }
         }
         Backward::Pass
+    }
+
+    /// Takes back what the remedies further in than `depth` have drafted: they see the request again.
+    fn take_back(&mut self, depth: usize, exchange: &mut Exchange<'_>) {
+        self.marks.retain(|(other, _)| *other <= depth);
+        if let Some((_, mark)) = self.marks.last().filter(|(other, _)| *other == depth) {
+            exchange.draft.back_to(mark.clone());
+        }
     }
 
     /// The exchange is over.

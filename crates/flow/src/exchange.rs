@@ -11,7 +11,7 @@ use crate::expression::{self, Expression, Inputs};
 use crate::message::{Changes, Fields, Request, Response};
 use crate::plan::Flows;
 use crate::random::Random;
-use crate::remedy::Fault;
+use crate::remedy::{Detour, Fault};
 use crate::router::{Match, Matches, Parameters};
 use crate::template::Template;
 
@@ -108,6 +108,8 @@ pub struct Draft {
 pub struct Call {
     /// The provider that is called instead, by its number in the config.
     pub provider: Option<usize>,
+    /// Whether this call is made instead of another one that has failed.
+    pub is_detour: bool,
     /// How long to wait for the head of the response.
     pub first_byte: Option<Duration>,
     /// How long the exchange may take as a whole, every call counted.
@@ -117,7 +119,7 @@ pub struct Call {
 }
 
 /// How a draft stood at one moment.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Mark {
     request: usize,
     response: usize,
@@ -134,6 +136,13 @@ impl Draft {
             call: self.call,
             target: self.target.clone(),
         }
+    }
+
+    /// Drafts another call.
+    pub(crate) fn detour(&mut self, detour: Detour) {
+        self.call.is_detour = true;
+        self.call.provider = detour.provider.or(self.call.provider);
+        self.target = detour.target.or_else(|| self.target.take());
     }
 
     /// Takes back all that was drafted since `mark`.

@@ -110,6 +110,7 @@ impl Flows {
             let mut ordinals = HashMap::new();
             let parameters = flow.matching.parameters();
             let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
+            let remedies: Vec<_> = flow.remedies.iter().enumerate().collect();
             for (place, remedy) in flow.remedies.iter().enumerate() {
                 let path = format!("flows[{number}].remedies[{place}]");
                 let Some(key) = only_key(remedy, &path, &mut problems) else { continue };
@@ -119,6 +120,7 @@ impl Flows {
                     providers: &names,
                     matching: &flow.matching,
                     parameters: &parameters,
+                    further_in: &remedies[place + 1..],
                     quotas: &compiled.quotas,
                     path: format!("{path}.{key}"),
                     problems: &mut problems,

@@ -17,6 +17,7 @@ use crate::exchange::Exchange;
 use crate::expression::{Expression, Outcome, Scope};
 use crate::matching::MatchConfig;
 use crate::quota::Quotas;
+use crate::remedies::RemedyConfig;
 use crate::template::{Place, Template};
 
 /// What is to be done with an exchange, as a remedy sees it: on the way of the request, and on the way back of the response.
@@ -89,12 +90,23 @@ pub struct Fault(pub Cow<'static, str>);
 pub enum Reaction {
     /// On.
     Pass,
-    /// Nowhere: the call is made again at this time, through the remedies further in.
+    /// Nowhere: the call is made again at this time, through the remedies further in. What they have drafted is taken back.
     Repeat(Timestamp),
+    /// Nowhere: another call is made at once, likewise.
+    Instead(Box<Detour>),
     /// Nowhere: this is the answer.
     Answer(Box<Answer>),
     /// Wherever the config has it for remedies that fail: this one cannot decide.
     Fail(Fault),
+}
+
+/// A call that is made instead of the one that was wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Detour {
+    /// The provider, by its number in the config, where it is another one.
+    pub provider: Option<usize>,
+    /// The path and query in origin-form, relative to the provider's URL, where they are others.
+    pub target: Option<Vec<u8>>,
 }
 
 /// What of the messages a remedy has to see or keep.
@@ -161,6 +173,8 @@ pub struct Site<'a> {
     pub matching: &'a MatchConfig,
     /// The parameters that paths of the flow's match capture; empty for an exchange whose path has not got them.
     pub parameters: &'a [&'a str],
+    /// The remedies further in, in their order, each with its number in the flow.
+    pub further_in: &'a [(usize, &'a RemedyConfig)],
     /// The quotas that have nothing wrong with them.
     pub quotas: &'a Quotas,
     /// Where in the config: `flows[0].remedies[1].limit`.

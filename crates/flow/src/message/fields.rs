@@ -49,6 +49,8 @@ impl Changes {
     /// Forgets all but the first `len`.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.changes.truncate(len);
+        let end = self.changes.last().map_or(0, |last| last.value.unwrap_or(last.name).1);
+        self.arena.truncate(end as usize);
     }
 
     /// Gives the message one field `name` with `value`, in place of those it has. The name has to be a token and the value free of

@@ -1,7 +1,9 @@
 //! `fallback`: where a call fails in a named way, goes to another provider or path, or answers itself.
 //!
-//! Each goes elsewhere once, within the flows that the exchange has been found to belong to, so that no two of them can send a call to
-//! and fro.
+//! Each has one other call made, and none where one further out has, within the flows that the exchange has been found to belong to. So
+//! no two of them can send a call to and fro, and of so many fallbacks come at most so many further calls.
+
+use std::task::{Context, Poll};
 
 use egret_config::Size;
 use schemars::JsonSchema;
@@ -12,7 +14,7 @@ use crate::conditions::{Condition, any_meets};
 use crate::exchange::Exchange;
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
 use crate::remedies::retry::BODY_BYTES_MAX;
-use crate::remedy::{Fault, Needs, Reaction, Remedy, Site};
+use crate::remedy::{Detour, Fault, Mode, Needs, Reaction, Remedy, Site, Step};
 use crate::template::parts::PathTemplate;
 
 /// Where calls go that have failed. One of `provider`, `path` and `response` is needed; the first two go together.
@@ -72,8 +74,14 @@ enum To {
     Response(ResponseTemplate),
 }
 
-/// What is kept of one exchange: whether it has gone elsewhere.
-pub type Held = bool;
+/// What is kept of one exchange.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// Whether another call has been made: by this remedy, or by one further out.
+    gone: bool,
+    /// The provider that is called where this remedy does nothing, if it is another than the request's own.
+    provider: Option<usize>,
+}
 
 impl Remedy for Fallback {
     type Config = FallbackConfig;
@@ -88,6 +96,9 @@ impl Remedy for Fallback {
             site.problem("body", "at most `16MiB`: it is kept in memory for each exchange");
         }
         let to = To::compile(config, site);
+        if site.problems.len() == before {
+            check_further_in(config, site);
+        }
         if site.problems.len() > before {
             return None;
         }
@@ -110,38 +121,47 @@ impl Remedy for Fallback {
         Needs { replay, ..Needs::default() }
     }
 
-    fn response(&self, exchange: &mut Exchange<'_>, gone: &mut Held) -> Reaction {
-        if *gone || !self.is_meant(exchange) {
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
+        *held = Held { gone: exchange.draft.call.is_detour, provider: exchange.draft.call.provider };
+        Poll::Ready(Step::Next)
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+        if !self.is_meant(exchange) {
             return Reaction::Pass;
         }
         let reaction = match &self.to {
             To::Response(response) => {
                 response.render(exchange).map(|fixed| Reaction::Answer(Box::new(Answer::Fixed(fixed))))
             }
-            To::Call { .. } if !exchange.repeatable => Ok(Reaction::Pass),
-            To::Call { provider, path } => {
-                *gone = true;
-                let provider = provider.as_ref().map(|(number, _)| *number);
-                call_instead(provider, path.as_ref(), exchange)
-            }
+            To::Call { .. } if held.gone || !exchange.repeatable => Ok(Reaction::Pass),
+            To::Call { provider, path } => call_instead(provider.as_ref(), path.as_ref(), held, exchange),
         };
         reaction.unwrap_or_else(Reaction::Fail)
     }
 }
 
-/// Has another provider or path called.
+/// Has another call made, unless it is the one that has just failed.
 fn call_instead(
-    provider: Option<usize>,
+    to: Option<&(usize, String)>,
     path: Option<&PathTemplate>,
-    exchange: &mut Exchange<'_>,
+    held: &mut Held,
+    exchange: &Exchange<'_>,
 ) -> Result<Reaction, Fault> {
-    if let Some(path) = path {
-        exchange.draft.target = Some(target(&path.render(exchange)?, exchange));
+    let target = path.map(|path| Ok(target(&path.render(exchange)?, exchange))).transpose()?;
+    let failed = exchange.draft.call.provider;
+    let own = |number: Option<usize>| match to {
+        Some((other, name)) if number.is_none() && exchange.destination.provider == name => Some(*other),
+        _ => number,
+    };
+    let is_there = own(to.map_or(held.provider, |(number, _)| Some(*number))) == own(failed);
+    let failed_target = exchange.draft.target.as_deref().unwrap_or(exchange.target);
+    if is_there && target.as_deref().is_none_or(|target| target == failed_target) {
+        return Ok(Reaction::Pass);
     }
-    if provider.is_some() {
-        exchange.draft.call.provider = provider;
-    }
-    Ok(Reaction::Repeat(exchange.now))
+    held.gone = true;
+    let provider = to.map(|(number, _)| *number);
+    Ok(Reaction::Instead(Box::new(Detour { provider, target })))
 }
 
 impl Fallback {
@@ -151,6 +171,34 @@ impl Fallback {
             Some(Local::Fixed) | None => false,
         };
         refused || any_meets(&self.on, exchange)
+    }
+}
+
+/// Notes what a fallback further in has done already when a call comes here.
+fn check_further_in(config: &FallbackConfig, site: &mut Site<'_>) {
+    for (number, other) in site.further_in {
+        let Some(inner) = other.fallback.as_ref().filter(|_| other.mode == Mode::Enforce) else { continue };
+        let is_covered = config.on.iter().all(|on| inner.on.iter().any(|other| other.covers(*on)))
+            && config.on_refused.iter().all(|reason| inner.on_refused.contains(reason));
+        if !is_covered {
+            continue;
+        }
+        if let Some(response) = &inner.response {
+            let status = Condition::Status(response.status, response.status);
+            if !config.on.iter().any(|on| on.covers(status)) {
+                let message =
+                    format!("is never needed: the fallback in `remedies[{number}]` answers whatever ends so");
+                return site.problem("on", message);
+            }
+        } else if config.response.is_none()
+            && (&config.provider, &config.path) == (&inner.provider, &inner.path)
+        {
+            let key = if config.provider.is_some() { "provider" } else { "path" };
+            let message = format!(
+                "leads where the fallback in `remedies[{number}]` has led already, and the call has failed there"
+            );
+            return site.problem(key, message);
+        }
     }
 }
 
@@ -176,7 +224,7 @@ impl To {
             }
             None if elsewhere => {
                 let provider = config.provider.as_deref().and_then(|name| provider(name, site));
-                let path = config.path.as_deref().and_then(|text| site.path_template("path", text, true));
+                let path = config.path.as_deref().and_then(|text| path(text, provider.is_none(), site));
                 Some(Self::Call { provider, path })
             }
             None => {
@@ -199,6 +247,17 @@ fn provider(name: &str, site: &mut Site<'_>) -> Option<(usize, String)> {
         return None;
     }
     Some((number, name.to_owned()))
+}
+
+/// The path that is called instead; where it `stays` at the provider it has to be another one.
+fn path(text: &str, stays: bool, site: &mut Site<'_>) -> Option<PathTemplate> {
+    let path = site.path_template("path", text, true)?;
+    let from = &site.matching.path;
+    if stays && !from.is_empty() && from.iter().all(|other| Some(other.as_str()) == path.as_literal()) {
+        site.problem("path", format!("the flow is for `{text}` alone, which is what fails then"));
+        return None;
+    }
+    Some(path)
 }
 
 #[cfg(test)]
@@ -277,6 +336,78 @@ mod tests {
         // A step up is a failure of the remedy, so that the failed call stays one.
         let (stand, called) = target("GET https://one.example/users/x%2F..%2F..%2Fadmin");
         assert_eq!((stand, called), (Stand::Response(500), None));
+    }
+
+    /// The providers that are called one after the other, where all of them fail.
+    fn called(stage: &Stage, lines: &str) -> Vec<Option<usize>> {
+        let mut visit = stage.send(lines);
+        let mut called = Vec::new();
+        while visit.poll(stage) == Stand::Call {
+            called.push(visit.draft.call.provider);
+            if !matches!(visit.response(stage, "503"), Stand::Repeat(_)) {
+                break;
+            }
+        }
+        called
+    }
+
+    #[test]
+    fn fallbacks_go_outwards_and_never_to_and_fro() {
+        let chain = json!([
+            { "fallback": { "provider": "three" } },
+            { "fallback": { "provider": "one" } },
+            { "fallback": { "provider": "two" } },
+        ]);
+        let stage = Stage::with(&chain);
+        // Whoever is called already is passed over.
+        assert_eq!(called(&stage, "GET https://one.example/"), [None, Some(1), Some(0), Some(2)]);
+        assert_eq!(called(&stage, "GET https://two.example/"), [None, Some(0), Some(2)]);
+        assert_eq!(called(&stage, "GET https://three.example/"), [None, Some(1), Some(0), Some(2)]);
+    }
+
+    #[test]
+    fn two_flows_may_stand_in_for_each_other() {
+        let flow = |name: &str, to: &str| json!({ "name": name, "match": { "provider": name }, "remedies": [{ "fallback": { "provider": to } }] });
+        let stage = Stage::new(json!({ "flows": [flow("one", "two"), flow("two", "one")] }));
+        assert_eq!(called(&stage, "GET https://one.example/"), [None, Some(1)]);
+        assert_eq!(called(&stage, "GET https://two.example/"), [None, Some(0)]);
+    }
+
+    #[test]
+    fn a_retry_further_out_begins_with_the_own_provider_again() {
+        let stage = Stage::with(&json!([
+            { "retry": { "attempts": 2, "backoff": { "base": "0s" } } },
+            { "fallback": { "provider": "two", "path": "/other" } },
+            { "retry": { "attempts": 2, "backoff": { "base": "0s" } } },
+        ]));
+        assert_eq!(
+            called(&stage, "GET https://one.example/"),
+            [None, None, Some(1), Some(1), None, None, Some(1), Some(1)]
+        );
+    }
+
+    #[test]
+    fn a_fallback_that_leads_back_is_refused() {
+        let found = problems(&json!([
+            { "fallback": { "provider": "two", "on": ["503"] } },
+            { "fallback": { "provider": "two", "on": ["timeout"] } },
+            { "fallback": { "provider": "two", "path": "/x" } },
+            { "fallback": { "provider": "two", "on": ["5xx"] } },
+            { "fallback": { "provider": "two", "on": ["5xx"] }, "mode": "report" },
+        ]));
+        let place = |number: usize, key: &str| format!("flows[0].remedies[{number}].fallback.{key}: ");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(
+            found[0].starts_with(&place(0, "provider")) && found[0].contains("`remedies[3]`"),
+            "{found:#?}"
+        );
+        let found = problems(&json!([
+            { "fallback": { "path": "/x", "on": ["503"], "on_refused": [] } },
+            { "fallback": { "path": "/y", "on": ["200"], "on_refused": [] } },
+            { "fallback": { "response": {}, "on": ["2xx", "5xx"] } },
+        ]));
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].starts_with(&place(0, "on")) && found[0].contains("never needed"), "{found:#?}");
     }
 
     #[test]
