@@ -16,7 +16,7 @@ const LIMIT: u64 = 1_000_000;
 static HOUR: AtomicU64 = AtomicU64::new(0);
 static QUOTAS: LazyLock<Quotas> = LazyLock::new(|| {
     let quota = QuotaConfig { limit: LIMIT, learn: Some(LearnConfig::default()), ..QuotaConfig::default() };
-    Quotas::compile(&BTreeMap::from([("q".to_owned(), quota)]), None, None, &mut Vec::new())
+    Quotas::compile(&BTreeMap::from([("q".to_owned(), quota)]), None, None, &[], &mut Vec::new())
 });
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

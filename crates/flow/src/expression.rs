@@ -27,7 +27,7 @@ use cel::common::ast::IdedExpr;
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString, CelUInt};
 use cel::common::value::Val;
 use cel::{Context, Env, ExecutionError, Value};
-use egret_config::Problem;
+use egret_config::{Problem, suggest};
 use egret_store::Timestamp;
 
 use crate::message::{Request, Response};
@@ -50,8 +50,20 @@ pub const BODY_BYTES_MAX: usize = 1 << 20;
 pub struct Scope<'a> {
     /// Whether there is a response yet.
     pub has_response: bool,
-    /// The parameters that paths of the flow's match capture.
+    /// The parameters that paths of the flow's match capture; for quotas those of all flows.
     pub parameters: &'a [&'a str],
+}
+
+impl Scope<'_> {
+    /// Why the parameter `name` is never there, if it is not.
+    pub(crate) fn missing_parameter(&self, name: &str) -> Option<ExpressionError> {
+        if self.parameters.contains(&name) {
+            return None;
+        }
+        let message = format!("no path of a match here has a parameter `{{{name}}}`");
+        let suggestion = suggest(name, self.parameters.iter().copied()).map(str::to_owned);
+        Some(ExpressionError { message, suggestion })
+    }
 }
 
 /// What an expression is evaluated on.

@@ -46,6 +46,13 @@ impl Grouping {
     pub fn compile(by: Option<&GroupBy>, site: &mut Site<'_>) -> Option<Self> {
         let expression = match by {
             Some(GroupBy::Cel(source)) => Some(site.expression("group_by", source, false)?),
+            Some(GroupBy::Param(name)) => {
+                if let Some(missing) = site.scope(false).missing_parameter(name) {
+                    site.problems.push(missing.at(site.path_of("group_by")));
+                    return None;
+                }
+                None
+            }
             _ => None,
         };
         let providers = site.providers.iter().map(|name| Box::from(*name)).collect();

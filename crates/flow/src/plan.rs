@@ -3,7 +3,7 @@
 //! A reload compiles new ones beside those in force. What remedies keep from one exchange to the next, and what they have been counted
 //! with, is carried over where the config still has the same remedy.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -100,7 +100,11 @@ impl Flows {
         let mut problems = crate::config::problems(config, providers);
         let router = Router::compile(config).unwrap_or_default();
         let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();
-        let quotas = Quotas::compile(quotas, before.map(|before| &before.quotas), ledger, &mut problems);
+        let parameters: Vec<Vec<String>> = config.iter().map(|flow| flow.matching.parameters()).collect();
+        let quotas_before = before.map(|before| &before.quotas);
+        let every_parameter: BTreeSet<&str> = parameters.iter().flatten().map(String::as_str).collect();
+        let every_parameter: Vec<&str> = every_parameter.into_iter().collect();
+        let quotas = Quotas::compile(quotas, quotas_before, ledger, &every_parameter, &mut problems);
         let mut compiled = Self { router, quotas, ..Self::default() };
         for (number, flow) in config.iter().enumerate() {
             compiled.starts.push(compiled.slots.len());
@@ -108,8 +112,7 @@ impl Flows {
                 before.and_then(|before| before.match_failures(&flow.name)).unwrap_or_default();
             compiled.counts.push(FlowCount { name: flow.name.clone(), match_failures });
             let mut ordinals = HashMap::new();
-            let parameters = flow.matching.parameters();
-            let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
+            let parameters: Vec<&str> = parameters[number].iter().map(String::as_str).collect();
             let remedies: Vec<_> = flow.remedies.iter().enumerate().collect();
             for (place, remedy) in flow.remedies.iter().enumerate() {
                 let path = format!("flows[{number}].remedies[{place}]");

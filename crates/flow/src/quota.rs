@@ -57,21 +57,24 @@ impl Quotas {
     /// A quota of `previous` that has the same name and counts in the same way keeps its counts: only `limit`, `burst`, `shares`,
     /// `parent`, `spillover`, `cost`, `groups_max`, and what a failing store does, can change without it beginning anew.
     ///
+    /// `parameters` are those that the paths of flows capture: what is grouped by another one is a problem.
+    ///
     /// Quotas that are kept in a file ask `ledger` for units; without one they go on as when the store fails.
     pub fn compile(
         configs: &QuotaConfigs,
         previous: Option<&Self>,
         ledger: Option<&Ledger>,
+        parameters: &[&str],
         problems: &mut Vec<Problem>,
     ) -> Self {
-        let wrong = validate(configs);
+        let wrong = validate(configs, parameters);
         let is_good = |name: &str| {
             let path = format!("quotas.{name}");
             let is_its = |rest: &str| rest.is_empty() || rest.starts_with('.');
             !wrong.iter().any(|problem| problem.path.strip_prefix(&path).is_some_and(is_its))
         };
         let mut quotas = Self::default();
-        let sources = Sources { configs, previous, ledger, is_good: &is_good };
+        let sources = Sources { configs, previous, ledger, parameters, is_good: &is_good };
         for (name, config) in configs {
             quotas.compile_one(name, config, &sources);
         }
@@ -92,7 +95,7 @@ impl Quotas {
             None => None,
         };
         let before = sources.previous.and_then(|previous| previous.by_name.get(name));
-        let quota = Arc::new(Quota::new(name, config, parent, before, sources.ledger)?);
+        let quota = Arc::new(Quota::new(name, config, parent, before, sources)?);
         self.by_name.insert(name.to_owned(), quota.clone());
         Some(quota)
     }
@@ -120,6 +123,7 @@ struct Sources<'a> {
     configs: &'a QuotaConfigs,
     previous: Option<&'a Quotas>,
     ledger: Option<&'a Ledger>,
+    parameters: &'a [&'a str],
     is_good: &'a dyn Fn(&str) -> bool,
 }
 
@@ -154,18 +158,18 @@ impl Quota {
         config: &QuotaConfig,
         parent: Option<Arc<Self>>,
         before: Option<&Arc<Self>>,
-        ledger: Option<&Ledger>,
+        sources: &Sources<'_>,
     ) -> Option<Self> {
         let rule = rule(config)?;
         let before = before.filter(|before| before.counts_like(config)).map(|before| &before.counts);
         let backing = match config.store {
             StoreKind::Memory => None,
-            StoreKind::File => Some(Backing { ledger: ledger.cloned(), quota: name.into() }),
+            StoreKind::File => Some(Backing { ledger: sources.ledger.cloned(), quota: name.into() }),
         };
         let counts = Counts::new(config, &rule, backing.as_ref(), before);
         let reader = config.learn.as_ref().map(Reader::new);
         // What is wrong with them was told when the config was checked.
-        let expressions = QuotaExpressions::compile(config, "", &mut Vec::new());
+        let expressions = QuotaExpressions::compile(config, sources.parameters, "", &mut Vec::new());
         let quota =
             Self { name: name.into(), config: config.clone(), parent, rule, reader, expressions, counts };
         quota.set_rules();

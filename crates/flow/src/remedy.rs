@@ -220,6 +220,11 @@ impl Site<'_> {
         self.problems.push(problem);
     }
 
+    /// What expressions and templates of this remedy may name.
+    pub(crate) fn scope(&self, has_response: bool) -> Scope<'_> {
+        Scope { has_response, parameters: self.parameters }
+    }
+
     /// The expression `source`, which `key` of this remedy holds; a problem where it is wrong. `has_response` is whether there is a
     /// response, or a failure, when it is evaluated.
     pub fn expression<T: Outcome>(
@@ -228,8 +233,7 @@ impl Site<'_> {
         source: &str,
         has_response: bool,
     ) -> Option<Expression<T>> {
-        let scope = Scope { has_response, parameters: self.parameters };
-        let compiled = Expression::compile(source, scope);
+        let compiled = Expression::compile(source, self.scope(has_response));
         compiled.map_err(|error| self.problems.push(error.at(self.path_of(key)))).ok()
     }
 
@@ -237,8 +241,7 @@ impl Site<'_> {
     /// `has_response` is as for [`expression`](Self::expression). Fields, bodies and paths have [templates of their
     /// own](crate::template::parts), which check what may stand in them.
     pub fn template(&mut self, key: &str, text: &str, place: Place, has_response: bool) -> Option<Template> {
-        let scope = Scope { has_response, parameters: self.parameters };
-        let compiled = Template::compile(text, place, scope, &self.path_of(key));
+        let compiled = Template::compile(text, place, self.scope(has_response), &self.path_of(key));
         compiled.map_err(|problem| self.problems.push(problem)).ok()
     }
 

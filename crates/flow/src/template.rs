@@ -224,9 +224,10 @@ impl Compiler<'_> {
         }
         // The name that is looked up ends the short form as it ends the full one.
         let key = &name[name.len() - (full.len() - known.len()).saturating_sub(1)..];
-        if *variable == Variable::Parameters && !self.scope.parameters.contains(&key) {
-            let problem = self.problem(format!("no path of this flow's match has a parameter `{{{key}}}`"));
-            return Err(problem.suggest(key, self.scope.parameters.iter().copied()));
+        if *variable == Variable::Parameters
+            && let Some(missing) = self.scope.missing_parameter(key)
+        {
+            return Err(missing.at(self.at));
         }
         Ok((*variable, key))
     }

@@ -161,19 +161,10 @@ impl Check<'_> {
         name: IdedExpr,
     ) -> Result<IdedExpr, ExpressionError> {
         if let (Variable::Parameters, Expr::Literal(LiteralValue::String(name))) = (variable, &name.expr) {
-            self.check_parameter(name.inner())?;
+            self.scope.missing_parameter(name.inner()).map_or(Ok(()), Err)?;
         }
         let call = CallExpr { func_name: LOOK_UP.to_owned(), target: None, args: vec![table, name] };
         Ok(IdedExpr { id: 0, expr: Expr::Call(call) })
-    }
-
-    fn check_parameter(&self, name: &str) -> Checked {
-        if self.scope.parameters.contains(&name) {
-            return Ok(());
-        }
-        let message = format!("no path of this flow's match has a parameter `{{{name}}}`");
-        let suggestion = suggest(name, self.scope.parameters.iter().copied()).map(str::to_owned);
-        Err(ExpressionError { message, suggestion })
     }
 
     /// What is named in a loop is gone through again in each round.

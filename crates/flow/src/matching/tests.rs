@@ -104,7 +104,7 @@ fn bad_patterns_are_problems_at_their_place() {
         (json!({ "when": "request.pth == 1" }), "match.when: there is no variable `request.pth`"),
         (
             json!({ "path": "/{a}", "when": "request.params.b == ''" }),
-            "match.when: no path of this flow's match has",
+            "match.when: no path of a match here has",
         ),
         (json!({ "consumer": ["a", r"\"] }), "match.consumer[1]: a backslash"),
     ] {

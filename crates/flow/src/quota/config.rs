@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calendar::Calendar;
 use super::expressions::QuotaExpressions;
+use crate::expression::Scope;
 
 /// Quotas by name, as the config gives them.
 pub type QuotaConfigs = BTreeMap<String, QuotaConfig>;
@@ -52,7 +53,8 @@ pub struct QuotaConfig {
     #[serde(default)]
     pub renews: RenewalConfig,
     /// Counts by group, each with the whole `limit` (or its share, see `shares`): `header:NAME`, `consumer`, `account`,
-    /// `param:NAME` for a parameter of the flow's path, `provider`, or `cel:EXPRESSION`. Calls that lack it are one group.
+    /// `param:NAME` for a parameter of the path of the flow that draws, `provider`, or `cel:EXPRESSION`. Calls that lack it are one
+    /// group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_by: Option<GroupBy>,
     /// Groups counted apart. When there are more, those least recently used that are back at their full allowance are
@@ -504,18 +506,20 @@ pub enum OnStoreError {
     Open,
 }
 
-/// What is wrong with the quotas of a config: contradictions, dangling names, absurd numbers.
-pub fn validate(quotas: &QuotaConfigs) -> Vec<Problem> {
+/// What is wrong with the quotas of a config: contradictions, dangling names, absurd numbers. `parameters` are those that the paths of
+/// flows capture.
+pub fn validate(quotas: &QuotaConfigs, parameters: &[&str]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (name, quota) in quotas {
         let mut checks = Checks { path: format!("quotas.{name}"), problems: &mut problems };
         checks.name(name);
         checks.window(quota);
         checks.groups(quota);
+        checks.parameter(quota, parameters);
         checks.parent(name, quota, quotas);
         checks.learn(quota);
         checks.store(quota);
-        QuotaExpressions::compile(quota, &format!("quotas.{name}"), &mut problems);
+        QuotaExpressions::compile(quota, parameters, &format!("quotas.{name}"), &mut problems);
     }
     problems
 }
@@ -644,6 +648,12 @@ impl Checks<'_> {
             }
             _ => {}
         }
+    }
+
+    fn parameter(&mut self, quota: &QuotaConfig, parameters: &[&str]) {
+        let Some(GroupBy::Param(name)) = &quota.group_by else { return };
+        let missing = Scope { has_response: false, parameters }.missing_parameter(name);
+        self.problems.extend(missing.map(|missing| missing.at(format!("{}.group_by", self.path))));
     }
 
     fn parent(&mut self, name: &str, quota: &QuotaConfig, quotas: &QuotaConfigs) {

@@ -5,7 +5,8 @@ use egret_config::Problem;
 use super::config::{GroupBy, QuotaConfig};
 use crate::expression::{Expression, ExpressionError, Outcome, Scope};
 
-/// The expressions of a quota. A quota may be used by many flows, so that none of them sees what a flow's path has captured.
+/// The expressions of a quota. What they see of a path are the parameters of the flow whose remedy draws; those that it has not got are
+/// empty.
 #[derive(Debug, Clone, Default)]
 pub struct QuotaExpressions {
     /// The group of a call, from its request.
@@ -17,27 +18,34 @@ pub struct QuotaExpressions {
 }
 
 impl QuotaExpressions {
-    /// Compiles the expressions of the quota at `path`. Those that are wrong are left out and told as problems.
-    pub(super) fn compile(config: &QuotaConfig, path: &str, problems: &mut Vec<Problem>) -> Self {
+    /// Compiles the expressions of the quota at `path`, which may name `parameters`. Those that are wrong are left out and told as
+    /// problems.
+    pub(super) fn compile(
+        config: &QuotaConfig,
+        parameters: &[&str],
+        path: &str,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
         let mut tell = |error: ExpressionError, key: &str| problems.push(error.at(format!("{path}.{key}")));
         let group = match &config.group_by {
             Some(GroupBy::Cel(source)) => Some(source.as_str()),
             _ => None,
         };
+        let (before, after) =
+            (Scope { has_response: false, parameters }, Scope { has_response: true, parameters });
         let (request, response) = (config.cost.request.as_deref(), config.cost.response.as_deref());
         Self {
-            group: compile(group, false, |error| tell(error, "group_by")),
-            request_cost: compile(request, false, |error| tell(error, "cost.request")),
-            response_cost: compile(response, true, |error| tell(error, "cost.response")),
+            group: compile(group, before, |error| tell(error, "group_by")),
+            request_cost: compile(request, before, |error| tell(error, "cost.request")),
+            response_cost: compile(response, after, |error| tell(error, "cost.response")),
         }
     }
 }
 
 fn compile<T: Outcome>(
     source: Option<&str>,
-    has_response: bool,
+    scope: Scope<'_>,
     tell: impl FnOnce(ExpressionError),
 ) -> Option<Expression<T>> {
-    let scope = Scope { has_response, parameters: &[] };
     Expression::compile(source?, scope).map_err(tell).ok()
 }

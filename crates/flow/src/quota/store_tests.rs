@@ -40,7 +40,7 @@ impl Process {
         let (ledger, clerk) = ledger();
         let configs = [("q".to_owned(), config.clone())].into();
         let mut problems = Vec::new();
-        let quotas = Quotas::compile(&configs, None, Some(&ledger), &mut problems);
+        let quotas = Quotas::compile(&configs, None, Some(&ledger), &[], &mut problems);
         assert_eq!(problems, Vec::new());
         Self { quotas, ledger, clerk, store: FileStore::open(path, at(0)).unwrap() }
     }
@@ -170,7 +170,7 @@ fn a_store_that_is_silent_for_long_has_failed() {
 #[test]
 fn without_a_ledger_a_file_is_a_store_that_fails() {
     let configs = [("q".to_owned(), hourly(10))].into();
-    let quotas = Quotas::compile(&configs, None, None, &mut Vec::new());
+    let quotas = Quotas::compile(&configs, None, None, &[], &mut Vec::new());
     let quota = quotas.get("q").unwrap();
     assert_eq!(quota.take(at(0), &[], 1).unwrap_err().why, Why::Fetching);
     assert_eq!(quota.take(at(0), &[], 1).unwrap_err().why, Why::StoreDown);

@@ -46,7 +46,7 @@ fn quotas<const N: usize>(configs: [(&str, QuotaConfig); N]) -> Quotas {
 fn reloaded<const N: usize>(configs: [(&str, QuotaConfig); N], previous: Option<&Quotas>) -> Quotas {
     let configs = configs.map(|(name, config)| (name.to_owned(), config)).into();
     let mut problems = Vec::new();
-    let quotas = Quotas::compile(&configs, previous, None, &mut problems);
+    let quotas = Quotas::compile(&configs, previous, None, &[], &mut problems);
     assert_eq!(problems, Vec::new());
     quotas
 }
@@ -579,7 +579,10 @@ fn what_a_provider_says_is_believed_where_it_counted_more() {
 
 fn problems_of<const N: usize>(configs: [(&str, QuotaConfig); N]) -> Vec<String> {
     let configs = configs.map(|(name, config)| (name.to_owned(), config)).into();
-    validate(&configs).into_iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
+    validate(&configs, &["id"])
+        .into_iter()
+        .map(|problem| format!("{}: {}", problem.path, problem.message))
+        .collect()
 }
 
 #[test]
@@ -671,7 +674,7 @@ fn what_is_wrong_is_left_out_and_all_that_stands_below_it() {
         [("a", child("b")), ("b", child("a")), ("c", child("b")), ("d", child("none")), ("good", sliding(1))];
     let configs = configs.map(|(name, config)| (name.to_owned(), config)).into();
     let mut problems = Vec::new();
-    let quotas = Quotas::compile(&configs, None, None, &mut problems);
+    let quotas = Quotas::compile(&configs, None, None, &[], &mut problems);
     assert_eq!(problems.len(), 2);
     assert_eq!(quotas.iter().map(|quota| quota.name()).collect::<Vec<_>>(), ["good"]);
 }
@@ -682,7 +685,8 @@ fn quotas_are_read_as_people_write_them() {
     struct Root {
         quotas: QuotaConfigs,
     }
-    let load = |text: &str| egret_config::load::<Root>("egret.yaml", text, |root| validate(&root.quotas));
+    let load =
+        |text: &str| egret_config::load::<Root>("egret.yaml", text, |root| validate(&root.quotas, &[]));
     let text = "quotas:
   stripe-live: { limit: 100, window: 1s, group_by: header:X-Account }
   github: { limit: 5000, window: 1h, kind: fixed, learn: {} }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use egret_config::Problem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -53,10 +54,11 @@ impl Remedy for Concurrency {
         let configs = BTreeMap::from([(name.clone(), quota)]);
         let before: Option<Arc<Quotas>> = site.kept();
         let mut problems = Vec::new();
-        let quotas = Quotas::compile(&configs, before.as_deref(), None, &mut problems);
+        let quotas = Quotas::compile(&configs, before.as_deref(), None, site.parameters, &mut problems);
         for problem in problems {
             let key = if problem.path.ends_with("group_by") { "group_by" } else { "max" };
-            site.problem(key, problem.message);
+            let path = site.path_of(key);
+            site.problems.push(Problem { path, ..problem });
         }
         let quota = Arc::clone(quotas.get(&name)?);
         site.keep_new(Arc::new(quotas));

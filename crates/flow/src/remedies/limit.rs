@@ -249,6 +249,33 @@ mod tests {
     }
 
     #[test]
+    fn groups_and_costs_see_the_parameters_of_the_flow_that_draws() {
+        for group_by in ["param:team", "cel:request.params.team"] {
+            let stage = Stage::new(json!({
+                "quotas": { "q": {
+                    "limit": 3, "window": "10s", "group_by": group_by,
+                    "cost": { "request": "request.params.kind == 'bulk' ? 2 : 1" },
+                } },
+                "flows": [
+                    { "name": "teams", "match": { "path": "/teams/{team}/{kind}" }, "remedies": [{ "limit": { "quota": "q" } }] },
+                    { "name": "rest", "match": { "path": "/rest" }, "remedies": [{ "limit": { "quota": "q" } }] },
+                ],
+            }));
+            let passes = |path: &str| {
+                let lines = format!("GET https://one.example{path}");
+                stage.exchange(&lines, "200") == Stand::Response(200)
+            };
+            assert!(
+                passes("/teams/a/bulk") && !passes("/teams/a/bulk") && passes("/teams/a/one"),
+                "{group_by}"
+            );
+            assert!(passes("/teams/b/bulk") && !passes("/teams/a/one"), "{group_by}");
+            // A flow without the parameter draws on the group of those that have none.
+            assert!(passes("/rest") && passes("/rest") && passes("/rest") && !passes("/rest"), "{group_by}");
+        }
+    }
+
+    #[test]
     fn a_reload_keeps_what_is_counted() {
         let config = json!({
             "quotas": { "q": { "limit": 1, "window": "10s" } },

@@ -90,7 +90,7 @@ fn what_cannot_be_is_refused_with_what_was_meant() {
             "there is no value `request.header` to be put into a template [request.headers]",
         ),
         ("${parms.id}", Place::Text, "there is no value `parms.id` to be put into a template [params]"),
-        ("${params.idd}", Place::Text, "no path of this flow's match has a parameter `{idd}` [id]"),
+        ("${params.idd}", Place::Text, "no path of a match here has a parameter `{idd}` [id]"),
         (
             "${request.headers}",
             Place::Text,
