@@ -20,6 +20,10 @@ mod scenarios {
     mod egress;
     mod explain;
     mod flow_bodies;
+    mod flow_breakers;
+    mod flow_configs;
+    mod flow_crowds;
+    mod flow_fallbacks;
     mod flow_hedge;
     mod flow_limits;
     mod flow_retries;

@@ -8,6 +8,7 @@ use egret_tests::egret::{binary, egret};
 use egret_tests::http::Client;
 use egret_tests::process::{Directory, Process, run};
 use egret_tests::provider::Provider;
+use egret_tests::wait::far_from_now;
 
 /// A gateway whose calls to `origin` draw from a quota of 20 a day that is kept in a file.
 fn config(directory: &Directory, origin: &Provider) -> PathBuf {
@@ -24,12 +25,6 @@ fn config(directory: &Directory, origin: &Provider) -> PathBuf {
         far_from_now(),
     );
     directory.write("egret.yaml", yaml)
-}
-
-/// A time of day, by UTC, that does not come within the next hours.
-fn far_from_now() -> &'static str {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    if (6..18).contains(&(now / 3_600 % 24)) { "00:00" } else { "12:00" }
 }
 
 fn start(file: &Path) -> (Process, SocketAddr) {
@@ -59,15 +54,20 @@ fn calls(address: SocketAddr, count: usize) -> usize {
 
 #[test]
 fn what_was_used_before_a_kill_stays_used() {
-    let (directory, origin) = (Directory::default(), Provider::plain());
-    let file = config(&directory, &origin);
-    let (mut process, address) = start(&file);
-    assert_eq!(calls(address, 8), 8);
-    process.signal("KILL");
-    assert!(!process.until_ended().success());
-    let (_process, address) = start(&file);
-    let more = calls(address, 20);
-    assert!((10..=12).contains(&more), "{more} more calls");
+    for period in ["day", "month"] {
+        let (directory, origin) = (Directory::default(), Provider::plain());
+        let file = config(&directory, &origin);
+        let daily = std::fs::read_to_string(&file).unwrap();
+        directory.write("egret.yaml", daily.replace("period: day", &format!("period: {period}")));
+        let (mut process, address) = start(&file);
+        assert_eq!(calls(address, 8), 8);
+        process.signal("KILL");
+        assert!(!process.until_ended().success());
+        let (_process, address) = start(&file);
+        let more = calls(address, 20);
+        assert!((10..=12).contains(&more), "{more} more calls in the same {period}");
+        assert_eq!(origin.requests().len(), 8 + more);
+    }
 }
 
 #[test]

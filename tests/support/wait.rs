@@ -1,7 +1,7 @@
 //! Waiting for something to become true, with a deadline and without sleeping blindly.
 
 use std::sync::{Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long anything in a test may take to happen before the test fails. Generous: two cores carry everything at once.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -24,6 +24,12 @@ pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
 /// Looks with `probe` until it says yes.
 pub fn until_true(what: &str, mut probe: impl FnMut() -> bool) {
     until(what, || probe().then_some(()));
+}
+
+/// A time of day, by UTC, that does not come within the next hours.
+pub fn far_from_now() -> &'static str {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    if (6..18).contains(&(now / 3_600 % 24)) { "00:00" } else { "12:00" }
 }
 
 /// A value that threads add to and wait on.

@@ -237,6 +237,11 @@ impl Course {
 
 /// Does what a remedy does. A panic is a bug, which must not take the exchange down.
 fn guarded<T>(slot: &Slot, act: impl FnOnce() -> T) -> Result<T, Fault> {
+    let act = || {
+        #[cfg(test)]
+        assert!(!slot.panics, "a test wants it so");
+        act()
+    };
     catch_unwind(AssertUnwindSafe(act)).map_err(|_| {
         error!(remedy = slot.label, "a remedy has panicked: this is a bug of Egret");
         Fault("it has panicked".into())
@@ -254,5 +259,96 @@ impl Slot {
             );
             Box::new(Answer::Refused(Refused::new(Reason::RemedyFailed, detail)))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use serde_json::json;
+    use tracing::{Event, Level, Metadata, Subscriber, span};
+
+    use super::*;
+    use crate::fixture::{Stage, Stand};
+
+    const GET: &str = "GET https://one.example/";
+
+    /// How many errors have been logged.
+    #[derive(Debug, Default)]
+    struct Errors(Mutex<u32>);
+
+    impl Subscriber for &'static Errors {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() == Level::ERROR
+        }
+
+        fn event(&self, _: &Event<'_>) {
+            *self.0.lock().unwrap() += 1;
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    /// What `act` comes to, and how many errors it has logged.
+    fn with_errors<T>(act: impl FnOnce() -> T) -> (T, u32) {
+        let errors: &'static Errors = Box::leak(Box::default());
+        let result = tracing::subscriber::with_default(errors, act);
+        (result, *errors.0.lock().unwrap())
+    }
+
+    /// A retry around a remedy that panics, and a timeout within it.
+    fn stage(on_error: &str) -> Stage {
+        let mut stage = Stage::with(&json!([
+            { "retry": {} },
+            { "concurrency": { "max": 1 }, "on_error": on_error },
+            { "timeout": { "total": "1s" } },
+        ]));
+        stage.flows.slots[1].panics = true;
+        stage
+    }
+
+    #[test]
+    fn a_remedy_that_panics_lets_the_exchange_go_on_where_it_fails_open() {
+        let stage = stage("open");
+        let ((stand, trace), errors) = with_errors(|| {
+            let mut visit = stage.send(GET);
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            let stand = visit.response(&stage, "200");
+            let trace = visit.trace().to_owned();
+            visit.end(&stage);
+            (stand, trace)
+        });
+        assert_eq!(stand, Stand::Response(200));
+        assert_eq!(trace, "f/retry=next, f/concurrency=fail, f/timeout=next, f/concurrency=fail");
+        // With the request, with the response, and at the end; each time it is told.
+        assert_eq!((stage.decided(1, Decision::Fail), errors), (3, 3));
+        assert_eq!(stage.decided(2, Decision::Next), 1);
+    }
+
+    #[test]
+    fn a_remedy_that_panics_refuses_the_exchange_where_it_fails_closed() {
+        let mut stage = stage("closed");
+        let (stand, errors) = with_errors(|| stage.exchange(GET, "200"));
+        assert_eq!(stand.refusal(&stage), (Reason::RemedyFailed, None));
+        assert_eq!((stage.decided(1, Decision::Fail), stage.decided(2, Decision::Next), errors), (1, 0, 1));
+
+        // A response is there already: it does not go out past a remedy that cannot decide.
+        stage.flows.slots[1].panics = false;
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        stage.flows.slots[1].panics = true;
+        assert_eq!(visit.response(&stage, "200").refusal(&stage).0, Reason::RemedyFailed);
+        visit.end(&stage);
+        // What it held has been given back.
+        stage.flows.slots[1].panics = false;
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
     }
 }

@@ -52,6 +52,9 @@ pub(crate) struct Slot {
     pub label: Box<str>,
     pub tally: Arc<Tally>,
     identity: Identity,
+    /// Whether it panics from now on, whatever is asked of it.
+    #[cfg(test)]
+    pub panics: bool,
 }
 
 /// What flows have done so far, and how their quotas stand.
@@ -205,7 +208,17 @@ impl Slot {
         let before = before.and_then(|before| before.slot_before(&identity));
         let tally = before.map_or_else(|| Arc::new(Tally::new(workers)), |before| Arc::clone(&before.tally));
         let (mode, on_error, needs) = (config.mode, config.on_error, remedy.needs());
-        Some(Self { remedy, mode, on_error, needs, label: label.into(), tally, identity })
+        Some(Self {
+            remedy,
+            mode,
+            on_error,
+            needs,
+            label: label.into(),
+            tally,
+            identity,
+            #[cfg(test)]
+            panics: false,
+        })
     }
 
     fn stats(&self) -> RemedyStats {

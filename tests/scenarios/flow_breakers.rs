@@ -1,0 +1,80 @@
+//! A provider that is down: what its calls cost while its circuit is open, and that a reload does not close it.
+
+use std::time::{Duration, Instant};
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::provider::Provider;
+use socket2::{Domain, Socket, Type};
+
+const CALLS: usize = 200;
+
+fn guarded(url: &str) -> Config {
+    let flows = "flows:\n  - name: all\n    remedies:\n      \
+                 - circuit-breaker: { consecutive: 2, open: 1h, open_max: 1h }\n      \
+                 - timeout: { first_byte: 200ms }\n";
+    Config::with_origin(url).flows(flows)
+}
+
+/// Opens the circuit with two calls that fail so; says how long the second one took for it.
+fn open(egret: &Egret, status: u16, slug: &str) -> Duration {
+    egret.get("/").assert_generated(status, slug);
+    let begun = Instant::now();
+    egret.get("/").assert_generated(status, slug);
+    begun.elapsed()
+}
+
+/// The median of what a call takes that the open circuit answers.
+fn median(egret: &Egret) -> Duration {
+    let mut client = egret.client();
+    let mut times: Vec<_> = (0..CALLS)
+        .map(|_| {
+            let begun = Instant::now();
+            client.get(egret.address(), "/origin/").response().assert_generated(503, "circuit-open");
+            begun.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[CALLS / 2]
+}
+
+/// The bound is no measurement: what the circuit spares is a connection that is not made, or an answer that does not come, which takes
+/// hundreds of milliseconds here and seconds elsewhere. Half of all calls would have to be held up for the median to be.
+#[test]
+fn while_the_circuit_is_open_a_dead_provider_costs_less_than_a_millisecond() {
+    // Holds its port, and listens to nobody.
+    let deaf = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    deaf.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+    let port = deaf.local_addr().unwrap().as_socket().unwrap().port();
+    let egret = guarded(&format!("http://127.0.0.1:{port}")).start();
+    open(&egret, 502, "connect-failed");
+    let refused = median(&egret);
+    assert!(refused < Duration::from_millis(1), "{refused:?}");
+
+    let silent = Provider::scripted(|peer| while peer.request().is_some() {});
+    let egret = guarded(&silent.url()).start();
+    let without = open(&egret, 504, "first-byte-timeout");
+    assert!(without >= Duration::from_millis(200), "{without:?}");
+    let with = median(&egret);
+    assert!(with < Duration::from_millis(1), "{with:?}");
+    assert_eq!(silent.requests().len(), 2, "nobody asks it while the circuit is open");
+    println!(
+        "a call of a dead provider, median of {CALLS}: {refused:?} where nobody listens, {with:?} where nobody answers, instead of {without:?}"
+    );
+}
+
+#[test]
+fn a_reload_does_not_close_it() {
+    let silent = Provider::scripted(|peer| while peer.request().is_some() {});
+    let config = guarded(&silent.url());
+    let egret = config.start();
+    open(&egret, 504, "first-byte-timeout");
+    egret.rewrite(config.provider("more", silent.url()).yaml());
+    egret.until_logged("config reloaded");
+    let mut client = egret.client();
+    for _ in 0..20 {
+        client.get(egret.address(), "/origin/").response().assert_generated(503, "circuit-open");
+    }
+    assert_eq!(silent.requests().len(), 2);
+    let flows = egret.control_get("/api/v1/flows").json();
+    assert_eq!(flows["flows"][0]["remedies"][0]["decisions"]["answer"], 20);
+}

@@ -1,0 +1,162 @@
+//! A thousand clients at once, and never one call above what a quota allows, counted where it matters: at the provider.
+
+use std::sync::Arc;
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::http::Client;
+use egret_tests::process::raise_open_files;
+use egret_tests::provider::{Provider, ok};
+use egret_tests::wait::{Watched, far_from_now, until_true};
+
+const CLIENTS: usize = 1_000;
+const LIMIT: usize = 50;
+
+fn crowd(egret: &Egret) -> Vec<Client> {
+    raise_open_files();
+    (0..CLIENTS).map(|_| egret.client()).collect()
+}
+
+/// Has all of them ask before the first one looks for its answer.
+fn ask(egret: &Egret, crowd: &mut [Client], target: impl Fn(usize) -> &'static str) {
+    for (number, client) in crowd.iter_mut().enumerate() {
+        client.get(egret.address(), target(number));
+    }
+}
+
+/// How many are let through. The others are told that there is nothing left, and when there will be.
+fn through(crowd: &mut [Client]) -> usize {
+    let is_through = |client: &mut Client| {
+        let answer = client.response();
+        if answer.status == 200 {
+            answer.assert_forwarded(200);
+            return true;
+        }
+        answer.assert_generated(429, "quota-exceeded");
+        assert!(answer.field("retry-after").is_some(), "{answer:?}");
+        false
+    };
+    crowd.iter_mut().map(is_through).filter(|through| *through).count()
+}
+
+#[test]
+fn a_quota_over_time_of_any_kind_lets_its_limit_through_and_not_one_more() {
+    let calendar = format!("kind: calendar, period: day, renews: {{ time: '{}' }}", far_from_now());
+    for keys in [
+        "kind: sliding, window: 24h",
+        "kind: fixed, starts: first, window: 24h",
+        "kind: token-bucket, window: 1000h",
+        &calendar,
+    ] {
+        let origin = Provider::plain();
+        let flows = format!(
+            "quotas: {{ live: {{ limit: {LIMIT}, {keys} }} }}\n\
+             flows: [{{ name: all, remedies: [limit: {{ quota: live }}] }}]\n"
+        );
+        let egret = Config::with_origin(origin.url()).flows(flows).start();
+        let mut crowd = crowd(&egret);
+        for expected in [LIMIT, 0] {
+            ask(&egret, &mut crowd, |_| "/origin/");
+            assert_eq!(through(&mut crowd), expected, "{keys}");
+        }
+        assert_eq!(origin.requests().len(), LIMIT, "{keys}");
+    }
+}
+
+#[test]
+fn two_quotas_below_one_let_its_limit_through_together() {
+    let origin = Provider::plain();
+    let flows = "quotas:\n  \
+                 all: { limit: 50, window: 24h }\n  \
+                 a: { limit: 40, window: 24h, parent: all }\n  \
+                 b: { limit: 40, window: 24h, parent: all }\n\
+                 flows:\n  \
+                 - { name: a, match: { path: /a }, remedies: [limit: { quota: a }] }\n  \
+                 - { name: b, match: { path: /b }, remedies: [limit: { quota: b }] }\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    let mut crowd = crowd(&egret);
+    ask(&egret, &mut crowd, |number| if number % 2 == 0 { "/origin/a" } else { "/origin/b" });
+    assert_eq!(through(&mut crowd), LIMIT);
+    let of = |target: &str| origin.requests().iter().filter(|request| request.target() == target).count();
+    let (a, b) = (of("/a"), of("/b"));
+    assert_eq!(a + b, LIMIT);
+    assert!(a <= 40 && b <= 40, "{a} and {b}");
+    // What the one above has refused has not been charged below.
+    let quotas = egret.control_get("/api/v1/quotas").json();
+    let used = |name: &str| {
+        let quotas = quotas["quotas"].as_array().unwrap();
+        let quota = quotas.iter().find(|quota| quota["name"] == name).unwrap();
+        quota["groups"][0]["used"].as_u64().unwrap()
+    };
+    assert_eq!([used("a"), used("b"), used("all")], [a, b, LIMIT].map(|count| count as u64));
+}
+
+/// Calls that the provider has under way, and the most that there were.
+#[derive(Debug, Default)]
+struct UnderWay {
+    now: usize,
+    peak: usize,
+    /// How many may end.
+    released: usize,
+}
+
+#[test]
+fn a_quota_of_calls_at_once_is_never_exceeded_at_the_provider() {
+    let under_way = Arc::new(Watched::<UnderWay>::default());
+    let counting = Arc::clone(&under_way);
+    let origin = Provider::with_answers(move |_| {
+        counting.change(|calls| {
+            calls.now += 1;
+            calls.peak = calls.peak.max(calls.now);
+        });
+        counting.until("the call may end", |calls| (calls.released > 0).then_some(()));
+        counting.change(|calls| {
+            calls.now -= 1;
+            calls.released -= 1;
+        });
+        ok("done")
+    });
+    let flows = format!(
+        "quotas: {{ live: {{ limit: {LIMIT}, kind: concurrency }} }}\n\
+         flows: [{{ name: all, remedies: [limit: {{ quota: live }}] }}]\n"
+    );
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    let mut crowd = crowd(&egret);
+    for wave in 1..=3 {
+        ask(&egret, &mut crowd, |_| "/origin/");
+        let refused = (wave * (CLIENTS - LIMIT)) as u64;
+        until_true("all but those that are under way are refused", || {
+            egret.generated("quota-exceeded") == refused && under_way.read(|calls| calls.now) == LIMIT
+        });
+        under_way.change(|calls| calls.released = LIMIT);
+        let through = crowd.iter_mut().map(Client::response).filter(|answer| answer.status == 200).count();
+        assert_eq!(through, LIMIT);
+        assert_eq!(origin.requests().len(), wave * LIMIT);
+    }
+    assert_eq!(under_way.read(|calls| calls.peak), LIMIT);
+}
+
+#[test]
+fn a_reload_keeps_the_places_of_calls_that_are_under_way() {
+    let released = Arc::new(Watched::<bool>::default());
+    let waiting = Arc::clone(&released);
+    let origin = Provider::with_answers(move |_| {
+        waiting.until("the calls may end", |released| released.then_some(()));
+        ok("done")
+    });
+    let flows = "flows: [{ name: all, remedies: [concurrency: { max: 2 }] }]\n";
+    let config = Config::with_origin(origin.url()).flows(flows);
+    let egret = config.start();
+    let mut clients = [egret.client(), egret.client()];
+    for client in &mut clients {
+        client.get(egret.address(), "/origin/");
+    }
+    origin.until_requested(2);
+    egret.rewrite(config.provider("more", origin.url()).yaml());
+    egret.until_logged("config reloaded");
+    egret.get("/").assert_generated(429, "too-many-in-flight");
+    released.change(|released| *released = true);
+    for client in &mut clients {
+        client.response().assert_forwarded(200);
+    }
+    egret.get("/").assert_forwarded(200);
+}

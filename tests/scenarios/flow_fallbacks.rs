@@ -1,0 +1,54 @@
+//! Answers in the place of failed calls, and calls that go elsewhere, with values of the exchange in them.
+
+use egret_tests::egret::Config;
+use egret_tests::provider::{Provider, ok};
+
+fn failing() -> Provider {
+    Provider::answering("HTTP/1.1 503 Service Unavailable\r\nX-Shard: 3\r\nContent-Length: 0\r\n\r\n")
+}
+
+#[test]
+fn an_answer_says_what_was_asked_for_and_nothing_that_is_sent_gets_out_of_its_place() {
+    let origin = failing();
+    let flows = "flows:\n  \
+        - name: prices\n    \
+          match: { path: '/prices/{id}' }\n    \
+          remedies:\n      \
+          - fallback:\n          \
+              response:\n            \
+                headers: { content-type: application/json, x-asked-for: '${params.id}' }\n            \
+                body: '{\"id\": \"${params.id}\", \"status\": ${response.status}}'\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    let answer = egret.get("/prices/a%22b");
+    assert_eq!((answer.status, answer.field("x-egret-generated")), (200, Some("true")));
+    assert_eq!(answer.json(), serde_json::json!({ "id": "a\"b", "status": 503 }));
+    assert_eq!(answer.field("x-asked-for"), Some("a\"b"));
+    // A line end in a field is a failure of the remedy: the provider's own answer stands.
+    let split = egret.get("/prices/a%0d%0aX-Smuggled:1");
+    split.assert_forwarded(503);
+    assert_eq!(split.field("x-smuggled"), None);
+}
+
+#[test]
+fn another_provider_is_called_by_another_path_and_two_stand_in_for_each_other() {
+    let (first, second) = (failing(), Provider::answering(ok("from the second")));
+    let flows = "flows:\n  \
+        - name: first\n    \
+          match: { provider: origin, path: '/users/{id}' }\n    \
+          remedies: [fallback: { provider: second, path: '/people/${params.id}/${response.headers.x-shard}' }]\n  \
+        - name: second\n    \
+          match: { provider: second }\n    \
+          remedies: [fallback: { provider: origin }]\n";
+    let egret = Config::with_origin(first.url()).provider("second", second.url()).flows(flows).start();
+    assert_eq!(egret.get("/users/a%2Fb?c=d").assert_forwarded(200).text(), "from the second");
+    assert_eq!(second.only_request().target(), "/people/a%2Fb/3?c=d");
+    assert_eq!(first.only_request().target(), "/users/a%2Fb?c=d");
+
+    // With both down, each is asked once.
+    let (first, second) = (failing(), failing());
+    let egret = Config::with_origin(first.url()).provider("second", second.url()).flows(flows).start();
+    egret.get("/users/7").assert_forwarded(503);
+    assert_eq!((first.requests().len(), second.requests().len()), (1, 1));
+    egret.client().get(egret.address(), "/second/users/7").response().assert_forwarded(503);
+    assert_eq!((first.requests().len(), second.requests().len()), (2, 2));
+}
