@@ -367,4 +367,10 @@ mod tests {
         let bytes = size_of_future(serve);
         assert!(bytes <= 512, "{bytes}");
     }
+
+    #[test]
+    fn serving_a_request_is_small_enough_for_the_allocators_fast_way() {
+        let bytes = size_of_future(|client: &mut Client, (), ()| client.serve_requests());
+        assert!(bytes <= 1024, "{bytes}");
+    }
 }

@@ -158,7 +158,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Passes on the response whose head is here.
-    async fn pass_on(&mut self, connection: Connection) -> End {
+    async fn pass_on(&mut self, connection: Box<Connection>) -> End {
         if self.desk.tray.response.status == 101 {
             Box::pin(self.upgrade(connection)).await
         } else {
@@ -184,7 +184,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Sends the request until a provider's connection brings the head of a final response.
-    async fn obtain_response(&mut self, forward: &Forward) -> Result<Connection, Stop> {
+    async fn obtain_response(&mut self, forward: &Forward) -> Result<Box<Connection>, Stop> {
         let mut connection = match self.upstream.take_idle(self.clock.begun) {
             Some(connection) => {
                 self.upstream.counters().pool_hits.add(1);
@@ -214,7 +214,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Gets a connection that is not idle here; a new one if `fresh`.
-    async fn connect(&mut self, fresh: bool) -> Result<Connection, Stop> {
+    async fn connect(&mut self, fresh: bool) -> Result<Box<Connection>, Stop> {
         let (upstream, worker) = (Rc::clone(&self.upstream), Rc::clone(&self.client.worker));
         let mut connecting = Box::pin(async move {
             if fresh { upstream.open(&worker).await } else { upstream.connect(&worker).await }
@@ -571,7 +571,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Passes the response on.
-    async fn reply(&mut self, mut connection: Connection) -> End {
+    async fn reply(&mut self, mut connection: Box<Connection>) -> End {
         let reply =
             Reply::new(self.desk.request.version, self.desk.tray.response.framing, self.can_persist());
         let mut finish = match poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await {
@@ -688,7 +688,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Keeps what can be kept of both connections, and counts.
-    fn finish(&mut self, connection: Connection, finish: Finish, reply: Reply, ended: Instant) -> End {
+    fn finish(&mut self, connection: Box<Connection>, finish: Finish, reply: Reply, ended: Instant) -> End {
         let response = &self.desk.tray.response;
         let reusable = finish == Finish::Complete
             && response.persistent
@@ -721,7 +721,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Keeps a connection for others, as far as the response on it allows.
-    fn keep(&self, connection: Connection, now: Instant) {
+    fn keep(&self, connection: Box<Connection>, now: Instant) {
         let response = &self.desk.tray.response;
         self.upstream.keep(connection, now, response.keep_alive_timeout_s, response.keep_alive_max);
         self.client.worker.has_kept();
@@ -787,7 +787,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Both sides have agreed on another protocol: from here on bytes are just passed on.
-    async fn upgrade(&mut self, mut connection: Connection) -> End {
+    async fn upgrade(&mut self, mut connection: Box<Connection>) -> End {
         let reply = Reply { version: Version::Http11, persistent: true, chunked: false };
         let sent = poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await;
         self.clock.forwarded = Instant::now();

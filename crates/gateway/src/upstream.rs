@@ -37,11 +37,11 @@ pub(crate) struct Upstream {
 
 #[derive(Debug)]
 struct Idle {
-    connection: Connection,
+    connection: Box<Connection>,
     until: Instant,
 }
 
-/// A connection to a provider that nobody else uses.
+/// A connection to a provider that nobody else uses. In a box, since an exchange hands it on half a dozen times.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub stream: Stream,
@@ -98,7 +98,7 @@ impl Upstream {
     }
 
     /// An idle connection that is still good, if there is one.
-    pub fn take_idle(&self, now: Instant) -> Option<Connection> {
+    pub fn take_idle(&self, now: Instant) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut candidate) = idle.pop_back() {
             self.counters().connections_idle.sub(1);
@@ -112,7 +112,7 @@ impl Upstream {
     /// Keeps a connection for the next exchange, unless the provider's `Keep-Alive` says that it will not be served.
     pub fn keep(
         &self,
-        mut connection: Connection,
+        mut connection: Box<Connection>,
         now: Instant,
         timeout_s: Option<u32>,
         requests_left: Option<u32>,
@@ -147,12 +147,12 @@ impl Upstream {
 
     /// Gives an idle connection away to another worker.
     pub fn lend(&self, now: Instant) -> Option<Lent> {
-        let Connection { stream, open, .. } = self.take_idle(now)?;
+        let Connection { stream, open, .. } = *self.take_idle(now)?;
         Some(Lent { stream: stream.into_detached().ok()?, open })
     }
 
     /// A connection where none is idle here: another worker's idle one, or a new one.
-    pub async fn connect(&self, worker: &Worker) -> Result<(Connection, DialTimes), Failure> {
+    pub async fn connect(&self, worker: &Worker) -> Result<(Box<Connection>, DialTimes), Failure> {
         if let Some(connection) = self.borrow_from_another(worker).await {
             self.counters().pool_steals.add(1);
             return Ok((connection, DialTimes::default()));
@@ -161,7 +161,7 @@ impl Upstream {
     }
 
     /// A new connection.
-    pub async fn open(&self, worker: &Worker) -> Result<(Connection, DialTimes), Failure> {
+    pub async fn open(&self, worker: &Worker) -> Result<(Box<Connection>, DialTimes), Failure> {
         let Some(open) = self.plan.try_open() else {
             let most = self.plan.pool.connections;
             let detail = format!(
@@ -172,18 +172,18 @@ impl Upstream {
         };
         let (stream, times) = self.dial(worker).await?;
         let counted = Counted::new(&self.plan, self.worker);
-        Ok((Connection { stream, reused: false, _counted: counted, open }, times))
+        Ok((Box::new(Connection { stream, reused: false, _counted: counted, open }), times))
     }
 
     /// Asks the other workers that seem to have some to spare. A TLS handshake costs far more than the way there and back.
-    async fn borrow_from_another(&self, worker: &Worker) -> Option<Connection> {
+    async fn borrow_from_another(&self, worker: &Worker) -> Option<Box<Connection>> {
         for other in self.plan.stats.with_idle(self.worker) {
             let (reply, answer) = oneshot::channel();
             worker.shared.tell(other, Message::Lend { plan: Arc::clone(&self.plan), reply });
             let Some(Lent { stream, open }) = answer.await.ok().flatten() else { continue };
             let Ok(stream) = stream.attach() else { continue };
             let counted = Counted::new(&self.plan, self.worker);
-            return Some(Connection { stream, reused: true, _counted: counted, open });
+            return Some(Box::new(Connection { stream, reused: true, _counted: counted, open }));
         }
         None
     }

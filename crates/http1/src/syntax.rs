@@ -80,32 +80,35 @@ fn below(word: u64, bound: u8) -> u64 {
     word.wrapping_sub(in_each(bound)) & !word & in_each(0x80)
 }
 
-/// Where the first byte stands whose place `marks` marks, given a word of eight bytes. Field names and values are short: eight bytes
-/// at a time in a register are done before a vector search has been called.
+/// Where the first byte stands that `is` one of those sought, whose place in a word `marks` marks. Field names and values are short:
+/// eight bytes at a time in a register are done before a vector search has been called.
 #[inline]
-fn find(bytes: &[u8], marks: impl Fn(u64) -> u64) -> Option<usize> {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (index, word) in words.iter().enumerate() {
+fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is: impl Fn(u8) -> bool) -> Option<usize> {
+    let mut rest = bytes;
+    while let Some((word, after)) = rest.split_first_chunk::<8>() {
         let found = marks(u64::from_le_bytes(*word));
         if found != 0 {
-            return Some(index * 8 + found.trailing_zeros() as usize / 8);
+            return Some(bytes.len() - rest.len() + found.trailing_zeros() as usize / 8);
         }
+        rest = after;
     }
-    rest.iter().position(|&byte| marks(in_each(byte)) != 0).map(|place| words.len() * 8 + place)
+    rest.iter().position(|&byte| is(byte)).map(|place| bytes.len() - rest.len() + place)
 }
 
 /// Where the first colon or control stands.
 #[inline]
 pub fn find_colon(bytes: &[u8]) -> Option<usize> {
-    find(bytes, |word| below(word, b' ') | below(word ^ in_each(b':'), 1))
+    let marks = |word| below(word, b' ') | below(word ^ in_each(b':'), 1);
+    find(bytes, marks, |byte| byte < b' ' || byte == b':')
 }
 
 /// Where the first byte stands that may not stand in a field value: with nothing else wrong, the CR of the line end.
 #[inline]
 pub fn find_control(bytes: &[u8]) -> Option<usize> {
+    let marks = |word| below(word, b' ') | below(word ^ in_each(0x7f), 1);
     let mut start = 0;
     loop {
-        let found = find(&bytes[start..], |word| below(word, b' ') | below(word ^ in_each(0x7f), 1))?;
+        let found = find(&bytes[start..], marks, |byte| byte < b' ' || byte == 0x7f)?;
         if bytes[start + found] != b'\t' {
             return Some(start + found);
         }
@@ -143,9 +146,15 @@ pub fn trim(bytes: &[u8]) -> &[u8] {
     trim_end(trim_start(bytes))
 }
 
-/// `bytes` without optional white space before them.
+/// `bytes` without optional white space before them: nearly always one space, or none.
 #[inline]
-pub fn trim_start(mut bytes: &[u8]) -> &[u8] {
+pub fn trim_start(bytes: &[u8]) -> &[u8] {
+    let bytes = bytes.strip_prefix(b" ").unwrap_or(bytes);
+    if bytes.first().is_some_and(|&byte| is_white_space(byte)) { trim_start_slow(bytes) } else { bytes }
+}
+
+#[cold]
+fn trim_start_slow(mut bytes: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = bytes
         && is_white_space(*first)
     {
@@ -154,9 +163,14 @@ pub fn trim_start(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// `bytes` without optional white space after them.
+/// `bytes` without optional white space after them: nearly always there is none.
 #[inline]
-pub fn trim_end(mut bytes: &[u8]) -> &[u8] {
+pub fn trim_end(bytes: &[u8]) -> &[u8] {
+    if bytes.last().is_some_and(|&byte| is_white_space(byte)) { trim_end_slow(bytes) } else { bytes }
+}
+
+#[cold]
+fn trim_end_slow(mut bytes: &[u8]) -> &[u8] {
     while let [rest @ .., last] = bytes
         && is_white_space(*last)
     {

@@ -19,7 +19,7 @@ use crate::upstream::{Connection, Upstream};
 use crate::worker::{View, Worker};
 
 /// What a second call brings: the connection, and the head of a final response with what follows it.
-type Second = Result<(Connection, Box<Tray>), Failure>;
+type Second = Result<(Box<Connection>, Box<Tray>), Failure>;
 
 /// A second call that waits for its time, or is under way.
 pub(crate) struct Hedge {
@@ -74,7 +74,7 @@ impl Exchange<'_> {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok((other, tray))) => {
                 debug!(provider = self.upstream.plan.stats.name(), "the second call was faster");
-                *connection = other;
+                *connection = *other;
                 self.received_bytes += tray.output.filled().len() as u64;
                 self.desk.give_tray_back(&self.client.worker);
                 self.desk.set_tray(tray);

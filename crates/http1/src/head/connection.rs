@@ -22,9 +22,9 @@ impl Connection {
     /// Takes in one `Connection` line.
     pub fn read(&mut self, value: &[u8]) -> Result<(), HeadError> {
         // Nearly always it is one of these and nothing else.
-        match value.len() {
-            5 if value.eq_ignore_ascii_case(b"close") => self.close = true,
-            10 if value.eq_ignore_ascii_case(b"keep-alive") => self.keep_alive = true,
+        match value {
+            b"close" => self.close = true,
+            b"keep-alive" | b"Keep-Alive" => self.keep_alive = true,
             _ => return self.read_list(value),
         }
         self.count()
@@ -35,6 +35,7 @@ impl Connection {
         if self.options > MAX_CONNECTION_OPTIONS { Err(HeadError::TooManyConnectionOptions) } else { Ok(()) }
     }
 
+    #[inline(never)]
     fn read_list(&mut self, value: &[u8]) -> Result<(), HeadError> {
         for option in list(value) {
             self.count()?;

@@ -1,7 +1,5 @@
 //! Field lines: classified once, in the pass that turns them into offsets.
 
-use std::ops::Range;
-
 use super::connection::Connection;
 use super::framing::check_transfer_encoding;
 use super::{HeadError, HeadLimits, KnownField, Version, diagnose};
@@ -43,44 +41,63 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Reads the field lines of `window` from offset `start` on, up to the empty line that ends the head, into `fields`, and checks
-    /// every rule that concerns fields alone. Returns with the facts where the head ends; nothing if it goes on beyond `window`.
+    /// every rule that concerns fields alone. Returns where the head ends; nothing if it goes on beyond `window`.
     pub fn read(
+        &mut self,
         window: &[u8],
         start: usize,
         version: Version,
         limits: &HeadLimits,
         fields: &mut Vec<Field>,
-    ) -> Result<Option<(Self, usize)>, HeadError> {
-        let mut facts = Self::default();
+    ) -> Result<Option<usize>, HeadError> {
         let mut at = start;
         fields.clear();
         loop {
-            match &window[at..] {
+            let rest = &window[at..];
+            match rest {
                 [b'\r', b'\n', ..] => break,
                 [] | [b'\r'] => return Ok(None),
                 _ if fields.len() == limits.max_fields() => return Err(HeadError::TooManyFields),
                 _ => {}
             }
-            let Some(line) = Line::read(window, at)? else { return Ok(None) };
-            facts.note(line.known, &window[line.value.clone()], line.value.start, version)?;
-            // Made where it stays: to move something so small about costs more than to make it.
+            let Some(name_len) = find_colon(rest) else {
+                return if token_len(rest) == rest.len() { Ok(None) } else { malformed(window, at) };
+            };
+            let (name, after) = rest.split_at(name_len);
+            let known = KnownField::of(name);
+            // Without controls in it, a name that is known is one.
+            if after[0] != b':' || (known == KnownField::Other && !is_token(name)) {
+                return malformed(window, at);
+            }
+            let text = trim_start(&after[1..]);
+            let Some(text_len) = find_control(text) else { return Ok(None) };
+            match &text[text_len..] {
+                [b'\r', b'\n', ..] => {}
+                [b'\r'] => return Ok(None),
+                _ => return malformed(window, at),
+            }
+            let value_start = window.len() - text.len();
+            let value = trim_end(&text[..text_len]);
+            let end = value_start + text_len + CRLF.len();
             fields.push(Field {
-                name: Span { start: narrow(at), end: narrow(line.name_end) },
-                value: Span { start: narrow(line.value.start), end: narrow(line.value.end) },
-                known: line.known,
-                hop_by_hop: line.known.is_hop_by_hop(),
-                line_end: narrow(line.end),
+                name: Span { start: narrow(at), end: narrow(at + name_len) },
+                value: Span { start: narrow(value_start), end: narrow(value_start + value.len()) },
+                known,
+                hop_by_hop: known.is_hop_by_hop(),
+                line_end: narrow(end),
             });
-            at = line.end;
+            self.note(known, value, value_start, version)?;
+            at = end;
         }
-        if facts.chunked && facts.content_length.is_some() {
+        if self.chunked && self.content_length.is_some() {
             return Err(HeadError::LengthAndTransferEncoding);
         }
-        facts.connection.mark_nominated(window, fields);
-        Ok(Some((facts, at + CRLF.len())))
+        self.connection.mark_nominated(window, fields);
+        Ok(Some(at + CRLF.len()))
     }
 
     /// Takes note of what a field with this `value`, which starts at offset `start`, says.
+    #[inline]
     fn note(
         &mut self,
         known: KnownField,
@@ -91,14 +108,27 @@ impl Facts {
         match known {
             KnownField::Host => {
                 let span = Span { start: narrow(start), end: narrow(start + value.len()) };
-                set_once(&mut self.host, span, HeadError::RepeatedHost)?;
+                set_once(&mut self.host, span, HeadError::RepeatedHost)
             }
             KnownField::ContentLength => {
                 let length = decimal(value).ok_or(HeadError::ContentLength)?;
-                set_once(&mut self.content_length, length, HeadError::RepeatedContentLength)?;
+                set_once(&mut self.content_length, length, HeadError::RepeatedContentLength)
             }
+            KnownField::Connection => self.connection.read(value),
+            KnownField::TransferEncoding
+            | KnownField::Upgrade
+            | KnownField::Te
+            | KnownField::Expect
+            | KnownField::KeepAlive => self.note_rare(known, value, version),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same of fields that few heads have; out of the way, so that the registers are for the others.
+    #[inline(never)]
+    fn note_rare(&mut self, known: KnownField, value: &[u8], version: Version) -> Result<(), HeadError> {
+        match known {
             KnownField::TransferEncoding => self.note_transfer_encoding(value, version)?,
-            KnownField::Connection => self.connection.read(value)?,
             KnownField::Upgrade => self.has_upgrade = true,
             KnownField::Te => {
                 self.te_trailers |= list(value).any(|member| member.eq_ignore_ascii_case(b"trailers"));
@@ -144,46 +174,10 @@ fn set_once<T>(place: &mut Option<T>, value: T, error: HeadError) -> Result<(), 
     if place.replace(value).is_some() { Err(error) } else { Ok(()) }
 }
 
-/// Where the parts of a field line are.
-struct Line {
-    known: KnownField,
-    name_end: usize,
-    /// Without the white space around it.
-    value: Range<usize>,
-    /// After its CRLF.
-    end: usize,
-}
-
-impl Line {
-    /// Reads the field line that starts at `start`; nothing if it goes on beyond `window`.
-    #[inline]
-    fn read(window: &[u8], start: usize) -> Result<Option<Self>, HeadError> {
-        let rest = &window[start..];
-        let malformed = || Err(diagnose::field_line(&window[..start], rest));
-        let Some(name_len) = find_colon(rest) else {
-            return if token_len(rest) == rest.len() { Ok(None) } else { malformed() };
-        };
-        let name = &rest[..name_len];
-        let known = KnownField::of(name);
-        // Without controls in it, a name that is known is one.
-        if rest[name_len] != b':' || (known == KnownField::Other && !is_token(name)) {
-            return malformed();
-        }
-        let text = trim_start(&rest[name_len + 1..]);
-        let Some(text_len) = find_control(text) else { return Ok(None) };
-        match &text[text_len..] {
-            [b'\r', b'\n', ..] => {}
-            [b'\r'] => return Ok(None),
-            _ => return malformed(),
-        }
-        let value_start = window.len() - text.len();
-        Ok(Some(Self {
-            known,
-            name_end: start + name_len,
-            value: value_start..value_start + trim_end(&text[..text_len]).len(),
-            end: value_start + text_len + CRLF.len(),
-        }))
-    }
+/// The error for the field line at `at`, which is not well-formed.
+#[cold]
+fn malformed<T>(window: &[u8], at: usize) -> Result<T, HeadError> {
+    Err(diagnose::field_line(&window[..at], &window[at..]))
 }
 
 /// An offset into a head.

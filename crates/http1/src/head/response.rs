@@ -91,8 +91,9 @@ impl ResponseHead {
         };
         let line = window[..line_feed].strip_suffix(b"\r").ok_or(HeadError::BareLineFeed)?;
         self.read_start_line(line, limits)?;
-        let facts = Facts::read(window, line_feed + 1, self.version, limits, &mut self.fields)?;
-        let Some((facts, len)) = facts else { return Ok(Progress::Partial) };
+        let mut facts = Facts::default();
+        let end = facts.read(window, line_feed + 1, self.version, limits, &mut self.fields)?;
+        let Some(len) = end else { return Ok(Progress::Partial) };
         self.len = len;
         self.conclude(&facts, request_method);
         Ok(Progress::Complete)
