@@ -202,8 +202,13 @@ fn value(turn: &Turn, figure: Figure) -> Option<f64> {
         Figure::FailedShare => Some(turn.failed_share()),
         Figure::ProviderCalls => turn.counted.map(|counted| real(counted.calls)),
         Figure::CallsPerRequest => turn.calls_per_request(),
-        Figure::ProviderAdmitted => turn.rate_limit().map(|limit| real(limit.admitted)),
-        Figure::ProviderRefused => turn.rate_limit().map(|limit| real(limit.refused)),
-        Figure::AllowanceUsed => turn.allowance_used(),
+        Figure::ProviderAdmitted => limited(turn, |turn| Some(real(turn.rate_limit()?.admitted))),
+        Figure::ProviderRefused => limited(turn, |turn| Some(real(turn.rate_limit()?.refused))),
+        Figure::AllowanceUsed => limited(turn, Turn::allowance_used),
     }
+}
+
+/// A figure of a rate limit. One that nothing came to has let nothing through, so that a bound is broken rather than forgotten.
+fn limited(turn: &Turn, figure: impl Fn(&Turn) -> Option<f64>) -> Option<f64> {
+    turn.counted.map(|_| figure(turn).unwrap_or(0.0))
 }

@@ -286,6 +286,17 @@ fn figures_are_held_by_themselves_too() {
 }
 
 #[test]
+fn a_rate_limit_that_nothing_came_to_has_let_nothing_through() {
+    let text = "title: t\nprovider: {}\nscenarios: [{ name: a }]\n\
+        hold: [{ scenario: a, figures: [provider_admitted, allowance_used], at_least: 0.98 }]\n";
+    let mut results = run(text, 10.0, |_, _, _, _| 1.0);
+    results.turns.iter_mut().for_each(|turn| turn.counted = Some(Counted { calls: 0, rate_limit: None }));
+    let held = Summary::of(&results).held;
+    assert_eq!(held.len(), 2);
+    assert!(held.iter().all(|held| held.verdict() == "NOT HELD"), "{held:?}");
+}
+
+#[test]
 fn where_failures_are_expected_they_are_told_and_no_doubt() {
     let text =
         "title: t\nprovider: {}\nfailures_expected: true\nscenarios: [{ name: direct }, { name: limited }]\n";
