@@ -12,6 +12,10 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// one between the look and its use.
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
 
+/// Ports between the first ones of two runs that were started one after the other, so that they do not take each other's between look
+/// and use: enough for three in each of sixty turns. A prime, so that the runs go round through all ports.
+const PORTS_APART: u32 = 199;
+
 /// What a probe found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
@@ -38,7 +42,8 @@ pub fn listens(port: u16) -> bool {
 pub fn free_port() -> Option<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let count = PORTS.end - PORTS.start;
-    let start = u16::try_from(std::process::id() % u32::from(count)).unwrap_or(0);
+    let start = std::process::id().wrapping_mul(PORTS_APART) % u32::from(count);
+    let start = u16::try_from(start).unwrap_or(0);
     (0..count)
         .map(|_| PORTS.start + start.wrapping_add(NEXT.fetch_add(1, Relaxed)) % count)
         .find(|port| TcpListener::bind(local(*port)).is_ok())
