@@ -51,4 +51,10 @@ fn another_provider_is_called_by_another_path_and_two_stand_in_for_each_other() 
     assert_eq!((first.requests().len(), second.requests().len()), (1, 1));
     egret.client().get(egret.address(), "/second/users/7").response().assert_forwarded(503);
     assert_eq!((first.requests().len(), second.requests().len()), (2, 2));
+
+    // Whether the first one has acted on a POST, nobody knows: it goes nowhere else.
+    let post =
+        format!("POST /origin/users/7 HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", egret.address());
+    egret.client().send(post).response().assert_forwarded(503);
+    assert_eq!((first.requests().len(), second.requests().len()), (3, 2));
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::exchange::{CallFailure, Exchange, FailureKind, Outcome};
+use crate::exchange::{Exchange, FailureKind, Outcome};
 
 /// One way for a call to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,14 +60,6 @@ impl Condition {
 /// Whether any of `conditions` is met by how the last call ended.
 pub(crate) fn any_meets(conditions: &[Condition], exchange: &Exchange<'_>) -> bool {
     conditions.iter().any(|condition| condition.meets(&exchange.outcome))
-}
-
-/// The failure that the last call ended with, if it did.
-pub(crate) fn failure_of(exchange: &Exchange<'_>) -> Option<CallFailure> {
-    match exchange.outcome {
-        Outcome::Failure(failure) => Some(failure),
-        Outcome::None | Outcome::Response(_) => None,
-    }
 }
 
 impl FromStr for Condition {

@@ -8,7 +8,7 @@ use egret_store::Timestamp;
 use tracing::{debug, error};
 
 use crate::answer::{Answer, Local, Reason, Refused};
-use crate::exchange::{Exchange, Mark};
+use crate::exchange::{Exchange, Mark, Outcome};
 use crate::plan::{Flows, Slot};
 use crate::remedies::AnyHeld;
 use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Step};
@@ -149,6 +149,12 @@ impl Course {
     /// Takes a response, or a failure, outwards as far as possible.
     pub fn response(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) -> Backward {
         exchange.answered = self.answered;
+        exchange.draft.seen |= self.answered.is_none()
+            && match exchange.outcome {
+                Outcome::None => false,
+                Outcome::Response(_) => true,
+                Outcome::Failure(failure) => failure.sent,
+            };
         while let Some(outer) = self.depth.checked_sub(1) {
             self.depth = outer;
             let (number, found) = self.chain[outer];

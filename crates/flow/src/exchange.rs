@@ -1,6 +1,7 @@
 //! An exchange as a remedy is given it: the messages to look at, and a draft to write changes into.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use egret_http1::{Method, RequestHead, ResponseHead};
@@ -95,6 +96,8 @@ pub struct Draft {
     pub call: Call,
     /// Calls made so far.
     pub calls: u32,
+    /// Whether a provider may have seen any of the request. Set by the course.
+    pub seen: bool,
     /// Whether a second call has been made beside the last one.
     pub hedged: bool,
     /// Random numbers for this exchange; seeded by whoever makes the draft.
@@ -160,6 +163,7 @@ impl Draft {
         self.target = None;
         self.call = Call::default();
         self.calls = 0;
+        self.seen = false;
         self.hedged = false;
         self.wake_at = None;
     }
@@ -264,6 +268,14 @@ impl<'a> Exchange<'a> {
     /// What the flow's path has captured.
     pub fn params(&self) -> Parameters<'a> {
         self.params.captured()
+    }
+
+    /// Whether the request can be sent again, and does no harm if it is: all of it is here, and no provider has seen any of it, or its
+    /// method is idempotent (RFC 9110 §9.2.2), or among `methods`.
+    pub fn may_repeat(&self, methods: &BTreeSet<String>) -> bool {
+        let method = self.method();
+        let is_harmless = !self.draft.seen || method.is_idempotent() || methods.contains(method.name());
+        self.repeatable && is_harmless
     }
 
     /// The request's method.

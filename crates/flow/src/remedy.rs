@@ -2,12 +2,13 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_config::Problem;
+use egret_http1::Method;
 use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -254,6 +255,13 @@ impl Site<'_> {
     pub fn check_refusal_status(&mut self, status: Option<u16>) {
         if status.is_some_and(|status| !(400..=599).contains(&status)) {
             self.problem("status", "a refusal has a status from 400 to 599");
+        }
+    }
+
+    /// Notes a problem if `methods` has what is no method as it is written.
+    pub fn check_methods(&mut self, methods: &BTreeSet<String>) {
+        if methods.iter().any(|method| Method::of(method.as_bytes()).name() != method) {
+            self.problem("methods", "methods are written in capitals, like `POST`");
         }
     }
 

@@ -3,6 +3,7 @@
 //! Each has one other call made, and none where one further out has, within the flows that the exchange has been found to belong to. So
 //! no two of them can send a call to and fro, and of so many fallbacks come at most so many further calls.
 
+use std::collections::BTreeSet;
 use std::task::{Context, Poll};
 
 use egret_config::Size;
@@ -36,6 +37,9 @@ pub struct FallbackConfig {
     /// is 0 and its fields are empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<FixedResponseConfig>,
+    /// Methods whose calls are made elsewhere besides the idempotent ones (RFC 9110 §9.2.2), though the provider that failed may have
+    /// acted on them. What no provider has seen any of goes elsewhere whatever its method.
+    pub methods: BTreeSet<String>,
     /// The longest body that is kept so that it can be sent again; requests with longer ones do not go elsewhere.
     pub body: Size,
 }
@@ -54,6 +58,7 @@ impl Default for FallbackConfig {
             provider: None,
             path: None,
             response: None,
+            methods: BTreeSet::new(),
             body: Size::from_kib(64),
         }
     }
@@ -64,6 +69,7 @@ impl Default for FallbackConfig {
 pub struct Fallback {
     on: Vec<Condition>,
     on_refused: Vec<Reason>,
+    methods: BTreeSet<String>,
     to: To,
     replay: usize,
 }
@@ -95,6 +101,7 @@ impl Remedy for Fallback {
         if config.body.bytes() > BODY_BYTES_MAX {
             site.problem("body", "at most `16MiB`: it is kept in memory for each exchange");
         }
+        site.check_methods(&config.methods);
         let to = To::compile(config, site);
         if site.problems.len() == before {
             check_further_in(config, site);
@@ -103,7 +110,13 @@ impl Remedy for Fallback {
             return None;
         }
         let replay = usize::try_from(config.body.bytes()).unwrap_or(usize::MAX);
-        Some(Self { on: config.on.clone(), on_refused: config.on_refused.clone(), to: to?, replay })
+        Some(Self {
+            on: config.on.clone(),
+            on_refused: config.on_refused.clone(),
+            methods: config.methods.clone(),
+            to: to?,
+            replay,
+        })
     }
 
     fn describe(&self) -> String {
@@ -134,7 +147,7 @@ impl Remedy for Fallback {
             To::Response(response) => {
                 response.render(exchange).map(|fixed| Reaction::Answer(Box::new(Answer::Fixed(fixed))))
             }
-            To::Call { .. } if held.gone || !exchange.repeatable => Ok(Reaction::Pass),
+            To::Call { .. } if held.gone || !exchange.may_repeat(&self.methods) => Ok(Reaction::Pass),
             To::Call { provider, path } => call_instead(provider.as_ref(), path.as_ref(), held, exchange),
         };
         reaction.unwrap_or_else(Reaction::Fail)
@@ -290,6 +303,34 @@ mod tests {
         visit.repeatable = false;
         visit.poll(&stage);
         assert_eq!(visit.response(&stage, "503"), Stand::Response(503));
+    }
+
+    #[test]
+    fn what_may_do_harm_twice_goes_elsewhere_only_if_nobody_has_seen_it() {
+        const POST: &str = "POST https://one.example/";
+        let stage = Stage::with(&json!([
+            { "fallback": { "provider": "two" } },
+            { "circuit-breaker": { "consecutive": 1 } },
+        ]));
+        let mut visit = stage.send(POST);
+        visit.poll(&stage);
+        assert_eq!(visit.response(&stage, "503"), Stand::Response(503));
+        // The circuit is open now: nothing is sent.
+        assert_eq!(stage.send(POST).poll(&stage), Stand::Repeat(stage.now));
+
+        let stage = Stage::with(&json!([{ "fallback": { "provider": "two" } }]));
+        let failed = |kind| {
+            let mut visit = stage.send(POST);
+            visit.poll(&stage);
+            visit.failure(&stage, kind)
+        };
+        assert_eq!(failed(FailureKind::Connect), Stand::Repeat(stage.now));
+        assert_eq!(failed(FailureKind::Timeout), Stand::Failure(FailureKind::Timeout));
+
+        let stage = Stage::with(&json!([{ "fallback": { "provider": "two", "methods": ["POST"] } }]));
+        let mut visit = stage.send(POST);
+        visit.poll(&stage);
+        assert_eq!(visit.response(&stage, "503"), Stand::Repeat(stage.now));
     }
 
     #[test]

@@ -73,6 +73,7 @@ impl Remedy for Hedge {
         if !(0.0..=1.0).contains(&config.budget.ratio) {
             site.problem("budget.ratio", "from 0 to 1");
         }
+        site.check_methods(&config.methods);
         let state = site.keep(|_| true, Mutex::default);
         (site.problems.len() == before).then(|| Self { config: config.clone(), state })
     }

@@ -8,13 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use egret_config::{Duration, Size};
-use egret_http1::Method;
 use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::conditions::{Condition, any_meets, failure_of};
-use crate::exchange::{Exchange, FailureKind};
+use crate::conditions::{Condition, any_meets};
+use crate::exchange::Exchange;
 use crate::remedies::timeout::shorter;
 use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
 
@@ -181,13 +180,7 @@ impl Remedy for Retry {
             "nothing can be done in no time",
         );
         check("budget.ratio", (0.0..=10.0).contains(&config.budget.ratio), "from 0 to 10");
-        for method in &config.methods {
-            check(
-                "methods",
-                Method::of(method.as_bytes()).name() == method,
-                "methods are written in capitals, like `POST`",
-            );
-        }
+        site.check_methods(&config.methods);
         if site.problems.len() > before {
             return None;
         }
@@ -238,20 +231,11 @@ impl Retry {
         act(&mut self.budget.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether the provider may see the request again.
+    /// Whether the provider may see the request again, or has seen nothing of it.
     fn may_repeat(&self, exchange: &Exchange<'_>) -> bool {
-        let unseen =
-            failure_of(exchange).is_some_and(|failure| failure.kind == FailureKind::Connect && !failure.sent);
-        exchange.repeatable && (unseen || self.is_harmless(exchange))
-    }
-
-    /// Whether seeing the request twice does no more than seeing it once.
-    fn is_harmless(&self, exchange: &Exchange<'_>) -> bool {
-        let method = exchange.method();
         let key = self.config.idempotency_key.as_bytes();
-        method.is_idempotent()
-            || self.config.methods.contains(method.name())
-            || exchange.request().fields.get(key).is_some_and(|key| !key.is_empty())
+        let has_key = || exchange.request().fields.get(key).is_some_and(|key| !key.is_empty());
+        exchange.may_repeat(&self.config.methods) || exchange.repeatable && has_key()
     }
 
     /// How long to wait before call number `calls` + 1; nothing if the provider asks for longer than is obeyed.
@@ -354,7 +338,7 @@ impl Budget {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::*;
+    use crate::exchange::FailureKind;
     use crate::fixture::{Stage, Stand, Visit, problems};
 
     const GET: &str = "GET https://one.example/";
