@@ -1,0 +1,453 @@
+//! Says what in a file breaks HAR 1.2, and where: `log.entries[3].request.url: ...`.
+//!
+//! It looks at JSON rather than at [`crate::Har`], so that it can also speak of what is missing or of another type. No message
+//! repeats a value of the file.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::{base64, date};
+
+/// Problems that are told of one file; more are not looked for.
+pub const PROBLEMS_MAX: usize = 100;
+
+/// How far an entry's `time` may be from the sum of its timings, in milliseconds: recorders round each of them.
+const TOTAL_TOLERANCE_MS: f64 = 1.0;
+
+/// Names without the underscore that HAR 1.2 asks of others' own fields, which nearly every recorder writes.
+const CUSTOMARY: [&str; 2] = ["sameSite", "encoding"];
+
+/// Something that breaks HAR 1.2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where: `log.entries[3].request.url`.
+    pub path: String,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+/// What a value has to be.
+#[derive(Clone, Copy)]
+enum Shape {
+    Text,
+    Version,
+    Time,
+    Url,
+    Address,
+    Boolean,
+    /// Of milliseconds, not negative.
+    Millis,
+    /// Of milliseconds, or -1.
+    MillisOrNone,
+    /// An integer, not less than this one.
+    Integer(i64),
+    Object(&'static [Field]),
+    /// An object, or `null`.
+    ObjectOrNull(&'static [Field]),
+    List(&'static Shape),
+}
+
+/// A name, what its value is, and whether it has to be there.
+type Field = (&'static str, Shape, Need);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Required,
+    Optional,
+}
+
+use Need::{Optional, Required};
+
+const HAR: &[Field] = &[("log", Shape::Object(LOG), Required)];
+const LOG: &[Field] = &[
+    ("version", Shape::Version, Required),
+    ("creator", Shape::Object(CREATOR), Required),
+    ("browser", Shape::Object(CREATOR), Optional),
+    ("pages", Shape::List(&Shape::Object(PAGE)), Optional),
+    ("entries", Shape::List(&Shape::Object(ENTRY)), Required),
+];
+const CREATOR: &[Field] = &[("name", Shape::Text, Required), ("version", Shape::Text, Required)];
+const PAGE: &[Field] = &[
+    ("startedDateTime", Shape::Time, Required),
+    ("id", Shape::Text, Required),
+    ("title", Shape::Text, Required),
+    ("pageTimings", Shape::Object(PAGE_TIMINGS), Required),
+];
+const PAGE_TIMINGS: &[Field] =
+    &[("onContentLoad", Shape::MillisOrNone, Optional), ("onLoad", Shape::MillisOrNone, Optional)];
+const ENTRY: &[Field] = &[
+    ("pageref", Shape::Text, Optional),
+    ("startedDateTime", Shape::Time, Required),
+    ("time", Shape::Millis, Required),
+    ("request", Shape::Object(REQUEST), Required),
+    ("response", Shape::Object(RESPONSE), Required),
+    ("cache", Shape::Object(CACHE), Required),
+    ("timings", Shape::Object(TIMINGS), Required),
+    ("serverIPAddress", Shape::Address, Optional),
+    ("connection", Shape::Text, Optional),
+];
+const REQUEST: &[Field] = &[
+    ("method", Shape::Text, Required),
+    ("url", Shape::Url, Required),
+    ("httpVersion", Shape::Text, Required),
+    ("cookies", Shape::List(&Shape::Object(COOKIE)), Required),
+    ("headers", Shape::List(&Shape::Object(NAME_VALUE)), Required),
+    ("queryString", Shape::List(&Shape::Object(NAME_VALUE)), Required),
+    ("postData", Shape::Object(POST_DATA), Optional),
+    ("headersSize", Shape::Integer(-1), Required),
+    ("bodySize", Shape::Integer(-1), Required),
+];
+const RESPONSE: &[Field] = &[
+    ("status", Shape::Integer(0), Required),
+    ("statusText", Shape::Text, Required),
+    ("httpVersion", Shape::Text, Required),
+    ("cookies", Shape::List(&Shape::Object(COOKIE)), Required),
+    ("headers", Shape::List(&Shape::Object(NAME_VALUE)), Required),
+    ("content", Shape::Object(CONTENT), Required),
+    ("redirectURL", Shape::Text, Required),
+    ("headersSize", Shape::Integer(-1), Required),
+    ("bodySize", Shape::Integer(-1), Required),
+];
+const COOKIE: &[Field] = &[
+    ("name", Shape::Text, Required),
+    ("value", Shape::Text, Required),
+    ("path", Shape::Text, Optional),
+    ("domain", Shape::Text, Optional),
+    ("expires", Shape::Time, Optional),
+    ("httpOnly", Shape::Boolean, Optional),
+    ("secure", Shape::Boolean, Optional),
+];
+const NAME_VALUE: &[Field] = &[("name", Shape::Text, Required), ("value", Shape::Text, Required)];
+const POST_DATA: &[Field] = &[
+    ("mimeType", Shape::Text, Required),
+    ("params", Shape::List(&Shape::Object(PARAM)), Optional),
+    ("text", Shape::Text, Optional),
+];
+const PARAM: &[Field] = &[
+    ("name", Shape::Text, Required),
+    ("value", Shape::Text, Optional),
+    ("fileName", Shape::Text, Optional),
+    ("contentType", Shape::Text, Optional),
+];
+const CONTENT: &[Field] = &[
+    ("size", Shape::Integer(-1), Required),
+    ("compression", Shape::Integer(i64::MIN), Optional),
+    ("mimeType", Shape::Text, Required),
+    ("text", Shape::Text, Optional),
+    ("encoding", Shape::Text, Optional),
+];
+const CACHE: &[Field] = &[
+    ("beforeRequest", Shape::ObjectOrNull(CACHE_STATE), Optional),
+    ("afterRequest", Shape::ObjectOrNull(CACHE_STATE), Optional),
+];
+const CACHE_STATE: &[Field] = &[
+    ("expires", Shape::Time, Optional),
+    ("lastAccess", Shape::Time, Required),
+    ("eTag", Shape::Text, Required),
+    ("hitCount", Shape::Integer(0), Required),
+];
+const TIMINGS: &[Field] = &[
+    ("blocked", Shape::MillisOrNone, Optional),
+    ("dns", Shape::MillisOrNone, Optional),
+    ("connect", Shape::MillisOrNone, Optional),
+    ("send", Shape::Millis, Required),
+    ("wait", Shape::Millis, Required),
+    ("receive", Shape::Millis, Required),
+    ("ssl", Shape::MillisOrNone, Optional),
+];
+
+/// What breaks HAR 1.2 in a file, in its order, at most [`PROBLEMS_MAX`].
+pub fn validate(har: &Value) -> Vec<Problem> {
+    let mut validator = Validator { path: String::new(), problems: Vec::new() };
+    validator.value(har, Shape::Object(HAR));
+    if let Some(log) = har.get("log") {
+        validator.within("log", |validator| validator.log(log));
+    }
+    validator.problems
+}
+
+struct Validator {
+    /// Where it is.
+    path: String,
+    problems: Vec<Problem>,
+}
+
+impl Validator {
+    fn is_done(&self) -> bool {
+        self.problems.len() >= PROBLEMS_MAX
+    }
+
+    fn tell(&mut self, message: impl Into<String>) {
+        if self.is_done() {
+            return;
+        }
+        let path = if self.path.is_empty() { "the file".to_owned() } else { self.path.clone() };
+        self.problems.push(Problem { path, message: message.into() });
+    }
+
+    /// Does something at a place within this one: a name, or `[0]`.
+    fn within(&mut self, step: &str, check: impl FnOnce(&mut Self)) {
+        let len = self.path.len();
+        if len > 0 && !step.starts_with('[') {
+            self.path.push('.');
+        }
+        self.path.push_str(step);
+        check(self);
+        self.path.truncate(len);
+    }
+
+    fn each(&mut self, list: Option<&Value>, mut check: impl FnMut(&mut Self, &Value)) {
+        let elements = list.and_then(Value::as_array).into_iter().flatten();
+        for (index, element) in elements.enumerate() {
+            if self.is_done() {
+                return;
+            }
+            self.within(&format!("[{index}]"), |validator| check(validator, element));
+        }
+    }
+
+    fn value(&mut self, value: &Value, shape: Shape) {
+        match shape {
+            Shape::ObjectOrNull(_) if value.is_null() => {}
+            Shape::Object(fields) | Shape::ObjectOrNull(fields) => match value.as_object() {
+                Some(object) => self.object(object, fields),
+                None => self.tell("an object was expected"),
+            },
+            Shape::List(element) if value.is_array() => {
+                self.each(Some(value), |validator, value| validator.value(value, *element));
+            }
+            Shape::List(_) => self.tell("a list was expected"),
+            _ => {
+                if let Err(message) = leaf(value, shape) {
+                    self.tell(message);
+                }
+            }
+        }
+    }
+
+    fn object(&mut self, object: &Map<String, Value>, fields: &'static [Field]) {
+        for (name, shape, need) in fields {
+            match object.get(*name) {
+                Some(value) => self.within(name, |validator| validator.value(value, *shape)),
+                None if *need == Required => self.tell(format!("`{name}` is missing")),
+                None => {}
+            }
+        }
+        if let Some(comment) = object.get("comment") {
+            self.within("comment", |validator| validator.value(comment, Shape::Text));
+        }
+        let is_known = |name: &str| name == "comment" || fields.iter().any(|(known, ..)| *known == name);
+        for name in object.keys() {
+            if !name.starts_with('_') && !is_known(name) && !CUSTOMARY.contains(&name.as_str()) {
+                self.tell(format!(
+                    "HAR 1.2 has no field `{}`: one's own begin with `_`",
+                    name.escape_debug()
+                ));
+            }
+        }
+    }
+
+    /// What holds between fields.
+    fn log(&mut self, log: &Value) {
+        let mut ids = std::collections::HashSet::new();
+        self.within("pages", |validator| {
+            validator.each(log.get("pages"), |validator, page| {
+                if page.get("id").and_then(Value::as_str).is_some_and(|id| !ids.insert(id.to_owned())) {
+                    validator.within("id", |validator| validator.tell("another page has it as well"));
+                }
+            });
+        });
+        self.within("entries", |validator| {
+            validator.each(log.get("entries"), |validator, entry| {
+                let pageref = entry.get("pageref").and_then(Value::as_str);
+                if pageref.is_some_and(|page| !ids.contains(page)) {
+                    validator.within("pageref", |validator| validator.tell("there is no such page"));
+                }
+                validator.total(entry);
+                validator.encoding(entry);
+            });
+        });
+    }
+
+    fn total(&mut self, entry: &Value) {
+        let timing = |name: &str| entry.get("timings")?.get(name)?.as_f64();
+        let phases = ["blocked", "dns", "connect", "send", "wait", "receive"];
+        let total: f64 = phases.into_iter().filter_map(timing).filter(|ms| *ms > 0.0).sum();
+        let time = entry.get("time").and_then(Value::as_f64);
+        if time.is_some_and(|time| (time - total).abs() > TOTAL_TOLERANCE_MS) {
+            let message = format!("it is not the sum of the timings, without `ssl` and -1: {total} ms");
+            self.within("time", |validator| validator.tell(message));
+        }
+        let (ssl, connect) = (timing("ssl").unwrap_or(-1.0), timing("connect").unwrap_or(-1.0));
+        if ssl > connect + TOTAL_TOLERANCE_MS {
+            self.within("timings.ssl", |validator| {
+                validator.tell("it is part of `connect`, and cannot be more");
+            });
+        }
+    }
+
+    fn encoding(&mut self, entry: &Value) {
+        let content = entry.get("response").and_then(|response| response.get("content"));
+        let field = |name: &str| content?.get(name)?.as_str();
+        let Some(encoding) = field("encoding") else { return };
+        if encoding != "base64" {
+            self.within("response.content.encoding", |validator| validator.tell("only `base64` is known"));
+        } else if field("text").is_some_and(|text| base64::decode(text.as_bytes()).is_none()) {
+            self.within("response.content.text", |validator| {
+                validator.tell("it is said to be base64, and is not");
+            });
+        }
+    }
+}
+
+/// What is wrong with a value that has no parts.
+fn leaf(value: &Value, shape: Shape) -> Result<(), String> {
+    match shape {
+        Shape::Boolean if value.is_boolean() => Ok(()),
+        Shape::Boolean => Err("`true` or `false` was expected".to_owned()),
+        Shape::Millis | Shape::MillisOrNone => millis(value, matches!(shape, Shape::MillisOrNone)),
+        Shape::Integer(least) => integer(value, least),
+        _ => text(value.as_str().ok_or("a text was expected")?, shape),
+    }
+}
+
+fn millis(value: &Value, may_be_none: bool) -> Result<(), String> {
+    let ms = value.as_f64().ok_or("a number of milliseconds was expected")?;
+    if ms >= 0.0 || may_be_none && ms == crate::har::NONE {
+        return Ok(());
+    }
+    Err(if may_be_none { "it is negative, and not -1" } else { "it is negative" }.to_owned())
+}
+
+fn integer(value: &Value, least: i64) -> Result<(), String> {
+    let number = value.as_i64().ok_or("an integer was expected")?;
+    if number < least { Err(format!("it is less than {least}")) } else { Ok(()) }
+}
+
+fn text(text: &str, shape: Shape) -> Result<(), String> {
+    let (is_right, expected) = match shape {
+        // An empty version means 1.1.
+        Shape::Version => (
+            text.is_empty() || text.split('.').next() == Some("1"),
+            "it is of another major version: 1.2 was expected",
+        ),
+        Shape::Time => (
+            date::read(text).is_some(),
+            "a date and time with a zone was expected, such as 2026-01-02T03:04:05.678Z",
+        ),
+        Shape::Address => (
+            text.parse::<std::net::IpAddr>().is_ok(),
+            "an IPv4 or IPv6 address was expected, without brackets or port",
+        ),
+        Shape::Url if text.contains('#') => (false, "a URL has no fragment here"),
+        Shape::Url => (is_absolute(text), "an absolute URL was expected"),
+        _ => (true, ""),
+    };
+    if is_right { Ok(()) } else { Err(expected.to_owned()) }
+}
+
+/// Whether it begins with a scheme (RFC 3986 §3.1).
+fn is_absolute(url: &str) -> bool {
+    url.split_once(':').is_some_and(|(scheme, rest)| {
+        scheme.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+            && !rest.is_empty()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    fn full() -> Value {
+        serde_json::from_str(fixture::FULL).unwrap()
+    }
+
+    /// What is told where a value at a JSON pointer is another one, or gone.
+    fn told(pointer: &str, value: Option<Value>) -> Vec<String> {
+        let mut har = full();
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
+        let parent = har.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+        match value {
+            Some(value) => parent.insert(name.to_owned(), value),
+            None => parent.remove(name),
+        };
+        validate(&har).iter().map(Problem::to_string).collect()
+    }
+
+    #[test]
+    fn a_file_with_every_field_is_valid() {
+        assert_eq!(validate(&full()), []);
+    }
+
+    #[test]
+    fn each_required_field_is_missed() {
+        for (pointer, place) in [
+            ("/log", "the file"),
+            ("/log/version", "log"),
+            ("/log/creator", "log"),
+            ("/log/entries", "log"),
+            ("/log/pages/0/title", "log.pages[0]"),
+            ("/log/entries/0/startedDateTime", "log.entries[0]"),
+            ("/log/entries/0/cache", "log.entries[0]"),
+            ("/log/entries/0/request/queryString", "log.entries[0].request"),
+            ("/log/entries/0/response/redirectURL", "log.entries[0].response"),
+            ("/log/entries/0/response/content/mimeType", "log.entries[0].response.content"),
+            ("/log/entries/0/cache/afterRequest/eTag", "log.entries[0].cache.afterRequest"),
+        ] {
+            let name = pointer.rsplit_once('/').unwrap().1;
+            assert_eq!(told(pointer, None), [format!("{place}: `{name}` is missing")], "{pointer}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_value_is_told_with_its_place() {
+        let entry = "/log/entries/0";
+        for (pointer, value, expected) in [
+            ("/request/url", Value::from("/v1"), "request.url: an absolute URL"),
+            ("/request/url", Value::from("http://a/#f"), "request.url: a URL has no fragment"),
+            ("/request/bodySize", Value::from(-2), "request.bodySize: it is less than -1"),
+            ("/request/headersSize", Value::from("1"), "request.headersSize: an integer"),
+            ("/response/status", Value::from(-1), "response.status: it is less than 0"),
+            ("/timings/send", Value::from(-1), "timings.send: it is negative"),
+            ("/timings/dns", Value::from(-2), "timings.dns: it is negative, and not -1"),
+            ("/timings/ssl", Value::from(30), "timings.ssl: it is part of `connect`"),
+            ("/time", Value::from(137.75), "time: it is not the sum"),
+            (
+                "/startedDateTime",
+                Value::from("2026-01-02T03:04:05"),
+                "startedDateTime: a date and time with a zone",
+            ),
+            ("/serverIPAddress", Value::from("[::1]"), "serverIPAddress: an IPv4 or IPv6 address"),
+            ("/pageref", Value::from("page_9"), "pageref: there is no such page"),
+            ("/response/content/encoding", Value::from("gzip"), "response.content.encoding: only `base64`"),
+            (
+                "/response/content/encoding",
+                Value::from("base64"),
+                "response.content.text: it is said to be base64",
+            ),
+            ("/request/headers", Value::from(1), "request.headers: a list"),
+            ("/cache/afterRequest", Value::from(1), "cache.afterRequest: an object"),
+            ("/clientIPAddress", Value::from("1.2.3.4"), "HAR 1.2 has no field `clientIPAddress`"),
+        ] {
+            let told = told(&format!("{entry}{pointer}"), Some(value));
+            assert!(told.len() == 1 && told[0].contains(expected), "{pointer}: {told:?}");
+            assert!(told[0].starts_with("log.entries[0]"), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_full_of_problems_is_not_told_in_full() {
+        let har = serde_json::json!({"log": {"version": "1.2", "creator": {"name": "a", "version": "b"}, "entries": vec![1; 1_000]}});
+        assert_eq!(validate(&har).len(), PROBLEMS_MAX);
+        assert_eq!(validate(&Value::from(1))[0].to_string(), "the file: an object was expected");
+    }
+}
