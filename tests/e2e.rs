@@ -27,6 +27,7 @@ mod scenarios {
     mod flow_hedge;
     mod flow_limits;
     mod flow_retries;
+    mod flow_transform;
     mod lab_limits;
     mod lab_report;
     mod lab_run;

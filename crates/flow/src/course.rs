@@ -45,8 +45,8 @@ pub struct Course {
     chain: Vec<(usize, Match)>,
     /// What those entered keep, in the same order.
     held: Vec<AnyHeld>,
-    /// For those that may have the call made again, how the draft stood when the request went on from them: their depth first.
-    marks: Vec<(usize, Mark)>,
+    /// How the draft stood when the request went on from each of them.
+    marks: Vec<Mark>,
     /// How far in the exchange is: on its way in the next remedy to see the request, on its way out one beyond the next to see the
     /// response.
     depth: usize,
@@ -120,7 +120,7 @@ impl Course {
                 (Err(fault), _) => Step::Fail(fault),
             };
             if let Some(mark) = mark {
-                exchange.draft.back_to(mark);
+                exchange.draft.back_to(&mark);
             }
             if let Some(since) = self.waiting_since.take() {
                 slot.tally.waited(exchange.worker, exchange.now.since(since));
@@ -137,9 +137,7 @@ impl Course {
                 self.answered = Some(answer.kind());
                 return Poll::Ready(Onward::Answer(answer));
             }
-            if slot.needs.replay > 0 {
-                self.marks.push((self.depth, exchange.draft.mark()));
-            }
+            self.marks.push(exchange.draft.mark());
             self.depth += 1;
         }
         self.answered = None;
@@ -164,7 +162,7 @@ impl Course {
             let mark = (slot.mode == Mode::Report).then(|| exchange.draft.mark());
             let decided = guarded(slot, || slot.remedy.response(exchange, held));
             if let Some(mark) = mark {
-                exchange.draft.back_to(mark);
+                exchange.draft.back_to(&mark);
             }
             let reaction = decided.unwrap_or_else(Reaction::Fail);
             let mut detour = None;
@@ -182,7 +180,10 @@ impl Course {
             if let (Some(backward), Mode::Enforce) = (backward, slot.mode) {
                 self.end_from(outer + 1, flows, exchange);
                 match &backward {
-                    Backward::Answer(answer) => self.answered = Some(answer.kind()),
+                    Backward::Answer(answer) => {
+                        self.answered = Some(answer.kind());
+                        exchange.draft.forget_response();
+                    }
                     Backward::Repeat(_) => {
                         self.take_back(outer, exchange);
                         // A repeated call does not pass this remedy's request side again.
@@ -191,7 +192,7 @@ impl Course {
                     Backward::Pass => {}
                 }
                 if let Some(detour) = detour {
-                    exchange.draft.detour(*detour);
+                    exchange.detour(*detour);
                 }
                 return backward;
             }
@@ -201,9 +202,9 @@ impl Course {
 
     /// Takes back what the remedies further in than `depth` have drafted: they see the request again.
     fn take_back(&mut self, depth: usize, exchange: &mut Exchange<'_>) {
-        self.marks.retain(|(other, _)| *other <= depth);
-        if let Some((_, mark)) = self.marks.last().filter(|(other, _)| *other == depth) {
-            exchange.draft.back_to(mark.clone());
+        self.marks.truncate(depth + 1);
+        if let Some(mark) = self.marks.last() {
+            exchange.draft.back_to(mark);
         }
     }
 
@@ -211,6 +212,8 @@ impl Course {
     pub fn end(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) {
         self.end_from(0, flows, exchange);
         self.chain.clear();
+        // They hold bodies.
+        self.marks.clear();
     }
 
     /// Ends the exchange for the remedies from that depth on inwards.

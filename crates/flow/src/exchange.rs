@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 use egret_http1::{Method, RequestHead, ResponseHead};
@@ -91,7 +92,11 @@ pub struct Draft {
     /// Changes to the fields of the response.
     pub response: Changes,
     /// The path and query that are called instead of those received; relative to the provider's URL, in origin-form.
-    pub target: Option<Vec<u8>>,
+    pub target: Option<Rc<[u8]>>,
+    /// The body that is sent instead of the one received, without framing.
+    pub request_body: Option<Rc<[u8]>>,
+    /// The same for the response.
+    pub response_body: Option<Rc<[u8]>>,
     /// How the next call is made.
     pub call: Call,
     /// Calls made so far.
@@ -127,7 +132,9 @@ pub(crate) struct Mark {
     request: usize,
     response: usize,
     call: Call,
-    target: Option<Vec<u8>>,
+    target: Option<Rc<[u8]>>,
+    request_body: Option<Rc<[u8]>>,
+    response_body: Option<Rc<[u8]>>,
 }
 
 impl Draft {
@@ -138,22 +145,25 @@ impl Draft {
             response: self.response.len(),
             call: self.call,
             target: self.target.clone(),
+            request_body: self.request_body.clone(),
+            response_body: self.response_body.clone(),
         }
     }
 
-    /// Drafts another call.
-    pub(crate) fn detour(&mut self, detour: Detour) {
-        self.call.is_detour = true;
-        self.call.provider = detour.provider.or(self.call.provider);
-        self.target = detour.target.or_else(|| self.target.take());
+    /// Takes back all that was drafted since `mark`.
+    pub(crate) fn back_to(&mut self, mark: &Mark) {
+        self.request.truncate(mark.request);
+        self.call = mark.call;
+        self.target.clone_from(&mark.target);
+        self.request_body.clone_from(&mark.request_body);
+        self.response.truncate(mark.response);
+        self.response_body.clone_from(&mark.response_body);
     }
 
-    /// Takes back all that was drafted since `mark`.
-    pub(crate) fn back_to(&mut self, mark: Mark) {
-        self.request.truncate(mark.request);
-        self.response.truncate(mark.response);
-        self.call = mark.call;
-        self.target = mark.target;
+    /// Forgets what was drafted for a response that does not go on.
+    pub(crate) fn forget_response(&mut self) {
+        self.response.clear();
+        self.response_body = None;
     }
 
     /// Makes ready for another exchange.
@@ -161,6 +171,8 @@ impl Draft {
         self.request.clear();
         self.response.clear();
         self.target = None;
+        self.request_body = None;
+        self.response_body = None;
         self.call = Call::default();
         self.calls = 0;
         self.seen = false;
@@ -260,7 +272,7 @@ impl<'a> Exchange<'a> {
             path,
             query,
             fields,
-            body: *body,
+            body: self.draft.request_body.as_deref().or(*body),
             consumer: fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag")),
         }
     }
@@ -287,7 +299,8 @@ impl<'a> Exchange<'a> {
     pub fn response(&self) -> Option<Response<'_>> {
         let Outcome::Response(received) = self.outcome else { return None };
         let fields = Fields::new(&received.head.fields, received.bytes, &self.draft.response);
-        Some(Response { status: received.head.status, fields, body: received.body })
+        let body = self.draft.response_body.as_deref().or(received.body);
+        Some(Response { status: received.head.status, fields, body })
     }
 
     /// The time before which the provider wants no further call (RFC 9110 §10.2.3).
@@ -321,6 +334,20 @@ impl<'a> Exchange<'a> {
             attempt: self.draft.calls.max(1),
             now: self.now,
         })
+    }
+
+    /// Drafts another call. What the query is made of further in is taken back before.
+    pub(crate) fn detour(&mut self, detour: Detour) {
+        if let Some(mut path) = detour.path {
+            if let Some(query) = self.request().query {
+                path.push(b'?');
+                path.extend_from_slice(query);
+            }
+            self.draft.target = Some(path.into());
+        }
+        let call = &mut self.draft.call;
+        call.is_detour = true;
+        call.provider = detour.provider.or(call.provider);
     }
 
     /// Asks to be asked again at `at`, or earlier if somebody else wants that.

@@ -172,6 +172,8 @@ pub(crate) struct Visit {
     matches: Matches,
     pub draft: Draft,
     pub repeatable: bool,
+    /// The body of the request, if all of it is here.
+    pub body: Option<Vec<u8>>,
 }
 
 impl Visit {
@@ -185,7 +187,7 @@ impl Visit {
         let mut draft = Draft::default();
         draft.random = Random::new(seed);
         let (course, matches) = Default::default();
-        let mut visit = Self { sent, provider, course, matches, draft, repeatable: true };
+        let mut visit = Self { sent, provider, course, matches, draft, repeatable: true, body: None };
         let mut matches = Matches::default();
         visit.at(stage, Outcome::None, |_, exchange| {
             let question =
@@ -205,7 +207,7 @@ impl Visit {
     ) -> T {
         let Sent { bytes, head, host, target } = &self.sent;
         let destination = Destination { provider: self.provider, tls: true, host, port: 443 };
-        let received = Received { head, bytes, body: None };
+        let received = Received { head, bytes, body: self.body.as_deref() };
         let mut exchange =
             Exchange::new(stage.now, destination, received, target.as_bytes(), &mut self.draft);
         exchange.params = Params::new(&stage.flows, &self.matches);
@@ -236,9 +238,14 @@ impl Visit {
 
     /// Goes on with a response: `503`, then a field a line.
     pub fn response(&mut self, stage: &Stage, lines: &str) -> Stand {
+        self.response_with(stage, lines, None)
+    }
+
+    /// Goes on with a response whose body is here, if there is one.
+    pub fn response_with(&mut self, stage: &Stage, lines: &str, body: Option<&[u8]>) -> Stand {
         let head = respond(lines);
         let status = head.1.status;
-        let received = Received { head: &head.1, bytes: &head.0, body: None };
+        let received = Received { head: &head.1, bytes: &head.0, body };
         let backward = self.at(stage, Outcome::Response(&received), |course, exchange| {
             course.response(&stage.flows, exchange)
         });
@@ -287,6 +294,18 @@ impl Visit {
         self.course.trace().unwrap()
     }
 
+    /// What is sent to the provider: path and query, then the fields, then the body if it is here.
+    pub fn sent(&mut self, stage: &Stage) -> (String, Vec<String>, Option<String>) {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        self.at(stage, Outcome::None, |_, exchange| {
+            let request = exchange.request();
+            let query = request.query.map_or_else(String::new, |query| format!("?{}", text(query)));
+            let fields =
+                request.fields.iter().map(|(name, value)| format!("{}: {}", text(name), text(value)));
+            (text(request.path) + &query, fields.collect(), request.body.map(text))
+        })
+    }
+
     /// The fields that the client gets besides those of the provider.
     pub fn added(&self) -> Vec<(String, String)> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -297,7 +316,7 @@ impl Visit {
 fn respond(lines: &str) -> (Vec<u8>, ResponseHead) {
     let (status, fields) = lines.split_once('\n').unwrap_or((lines, ""));
     let fields: String = fields.lines().flat_map(|field| [field, "\r\n"]).collect();
-    let bytes = format!("HTTP/1.1 {status} As Is\r\n{fields}Content-Length: 0\r\n\r\n").into_bytes();
+    let bytes = format!("HTTP/1.1 {status} As Is\r\n{fields}\r\n").into_bytes();
     let mut head = ResponseHead::new();
     assert_eq!(head.parse(&bytes, &HeadLimits::default(), Method::Get).unwrap(), Progress::Complete);
     (bytes, head)

@@ -9,6 +9,7 @@ pub mod config;
 pub mod exchange;
 pub mod explain;
 pub mod expression;
+pub mod json;
 pub mod matching;
 pub mod message;
 pub mod quota;

@@ -4,6 +4,6 @@ mod fields;
 mod request;
 mod response;
 
-pub use fields::{Changes, Fields};
+pub use fields::{Changes, Fields, Json};
 pub use request::Request;
 pub use response::Response;

@@ -18,6 +18,7 @@ pub mod provider_throttle;
 pub mod queue;
 pub mod retry;
 pub mod timeout;
+pub mod transform;
 
 /// From one line for each remedy: its key in the config, and what is generic over all of them.
 macro_rules! registry {
@@ -127,4 +128,6 @@ registry! {
     "retry" retry: retry::Retry;
     /// Limits how long the provider may take.
     "timeout" timeout: timeout::Timeout;
+    /// Changes fields, path, query and JSON bodies.
+    "transform" transform: transform::Transform;
 }

@@ -106,8 +106,8 @@ pub enum Reaction {
 pub struct Detour {
     /// The provider, by its number in the config, where it is another one.
     pub provider: Option<usize>,
-    /// The path and query in origin-form, relative to the provider's URL, where they are others.
-    pub target: Option<Vec<u8>>,
+    /// The path, relative to the provider's URL, where it is another one. The query stays.
+    pub path: Option<Vec<u8>>,
 }
 
 /// What of the messages a remedy has to see or keep.
@@ -115,6 +115,10 @@ pub struct Detour {
 pub struct Needs {
     /// Bytes of the request's body that it wants to see before it decides.
     pub request_body: usize,
+    /// The same where that body is JSON and can be read as it stands.
+    pub request_json: usize,
+    /// Bytes of a response's body that it wants to see before the response goes on, where that body is JSON and can be read.
+    pub response_json: usize,
     /// Bytes of the request's body to keep, so that the call can be made again.
     pub replay: usize,
     /// Bytes of the response's body that it wants to see at the end.
@@ -127,6 +131,8 @@ impl Needs {
     pub fn and(self, other: Self) -> Self {
         Self {
             request_body: self.request_body.max(other.request_body),
+            request_json: self.request_json.max(other.request_json),
+            response_json: self.response_json.max(other.response_json),
             replay: self.replay.max(other.replay),
             response_tail: self.response_tail.max(other.response_tail),
         }

@@ -316,7 +316,7 @@ impl Place {
 }
 
 /// As what stands between the quotes of a JSON text (RFC 8259 §7).
-fn write_json(text: &str, out: &mut Vec<u8>) {
+pub(crate) fn write_json(text: &str, out: &mut Vec<u8>) {
     for byte in text.bytes() {
         match byte {
             b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
@@ -327,7 +327,7 @@ fn write_json(text: &str, out: &mut Vec<u8>) {
 }
 
 /// All but what RFC 3986 §2.3 calls unreserved is encoded.
-fn write_url(value: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write_url(value: &[u8], out: &mut Vec<u8>) {
     for byte in value {
         match byte {
             b'-' | b'.' | b'_' | b'~' => out.push(*byte),

@@ -1,20 +1,30 @@
-//! Replays what fuzzing has taught: files named `good-*` are expressions, `bad-*` are none.
+//! Replays what fuzzing has taught: files named `good-*` are accepted, `bad-*` are not.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so and stops")]
 
 mod checks;
 
 use std::path::Path;
 
-#[test]
-fn the_corpus_of_expressions_holds() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/expression");
+fn replay(target: &str, check: impl Fn(&[u8]) -> bool) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut seen = 0;
     for entry in std::fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
-        let is_compiled = checks::expression(&std::fs::read(entry.path()).unwrap());
-        assert!(is_compiled || !name.starts_with("good-"), "{name}");
-        assert!(!is_compiled || !name.starts_with("bad-"), "{name}");
+        let is_accepted = check(&std::fs::read(entry.path()).unwrap());
+        assert!(is_accepted || !name.starts_with("good-"), "{name}");
+        assert!(!is_accepted || !name.starts_with("bad-"), "{name}");
         seen += 1;
     }
     assert!(seen > 5, "the corpus is not there");
+}
+
+#[test]
+fn the_corpus_of_expressions_holds() {
+    replay("expression", checks::expression);
+}
+
+#[test]
+fn the_corpus_of_json_holds() {
+    replay("json", checks::json);
 }

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use egret_http1::{BodyError, Progress, ResponseFraming, Version};
+use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Version};
 use tracing::debug;
 
 use crate::client::{Client, Desk, End, Tray};
@@ -263,20 +263,31 @@ impl<'a> Exchange<'a> {
         let mut edits = worker.edits.borrow_mut();
         let draft = self.guide.as_ref().map(|guide| &guide.draft);
         edit_request(request, input.filled(), forward, &worker.shared.via, draft, &mut edits);
-        let head = request.render(input.filled(), &edits);
-        let body = &input.filled()[request.len..];
-        let shared = (&worker.buffers, &self.view.plan.trailers);
-        match up.send(cx, Some(&head), body, &mut connection.stream, shared) {
-            Ok(used) => self.kept_body = used,
-            Err(PipeError::Malformed(error)) => return Err(Stop::Failure(Failure::bad_request_body(error))),
-            Err(PipeError::SourceGone | PipeError::SinkGone) => self.sink_closed = true,
+        let changed = draft.and_then(|draft| draft.request_body.clone());
+        if let Some(body) = &changed {
+            up.reset(RequestFraming::Length(body.len() as u64), false);
         }
-        if let Some(guide) = &mut self.guide
-            && let Some(after) = guide.draft.call.hedge
-            && up.is_received()
-        {
-            let message = [head.to_vec().as_slice(), &body[..self.kept_body]].concat();
-            guide.hedge = Some(Hedge::new(message, after));
+        let head = request.render(input.filled(), &edits);
+        let body = changed.as_deref().unwrap_or(&input.filled()[request.len..]);
+        let shared = (&worker.buffers, &self.view.plan.trailers);
+        let used = match up.send(cx, Some(&head), body, &mut connection.stream, shared) {
+            Ok(used) => used,
+            Err(PipeError::Malformed(error)) => return Err(Stop::Failure(Failure::bad_request_body(error))),
+            Err(PipeError::SourceGone | PipeError::SinkGone) => {
+                self.sink_closed = true;
+                return Ok(());
+            }
+        };
+        self.kept_body = used;
+        if let Some(guide) = &mut self.guide {
+            if let Some(after) = guide.draft.call.hedge.filter(|_| up.is_received()) {
+                let message = [head.to_vec().as_slice(), &body[..used]].concat();
+                guide.hedge = Some(Hedge::new(message, after));
+            }
+            if changed.is_some() {
+                // What was received in its place stays in the input, so that a repeated call is made of that.
+                self.kept_body = guide.body.framed_len;
+            }
         }
         Ok(())
     }
@@ -550,6 +561,11 @@ impl<'a> Exchange<'a> {
                 )
             } else if up.is_blocked_on_sink() && !self.sink_closed {
                 failure(ErrorKind::IdleTimeout, "the provider takes no more of the request (`timeouts.idle`)")
+            } else if self.guide.as_ref().is_some_and(|guide| guide.gathers_response) {
+                failure(
+                    ErrorKind::IdleTimeout,
+                    "the provider has stopped amid its response, which a flow wants to see whole (`timeouts.idle`)",
+                )
             } else {
                 failure(
                     ErrorKind::FirstByteTimeout,
@@ -572,8 +588,8 @@ impl<'a> Exchange<'a> {
 
     /// Passes the response on.
     async fn reply(&mut self, mut connection: Box<Connection>) -> End {
-        let reply =
-            Reply::new(self.desk.request.version, self.desk.tray.response.framing, self.can_persist());
+        let framing = self.response_framing();
+        let reply = Reply::new(self.desk.request.version, framing, self.can_persist());
         let mut finish = match poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await {
             Ok(finish) => finish,
             Err(failure) => return Box::pin(self.answer(&failure)).await,
@@ -587,6 +603,14 @@ impl<'a> Exchange<'a> {
             ended = Instant::now();
         }
         self.finish(connection, finish, reply, ended)
+    }
+
+    /// How the response goes on that is in the tray: as it has come, or with the body that a remedy has put in its place.
+    fn response_framing(&self) -> ResponseFraming {
+        match self.guide.as_ref().and_then(|guide| guide.draft.response_body.as_ref()) {
+            Some(body) => ResponseFraming::Length(body.len() as u64),
+            None => self.desk.tray.response.framing,
+        }
     }
 
     /// Whether the client's connection could stay open after a response that starts now.
@@ -603,6 +627,7 @@ impl<'a> Exchange<'a> {
     /// Hands the head, and what is there of the body, to the system in one go. A body that is malformed from the start can still
     /// be answered with an error.
     fn send_response(&mut self, cx: &mut Context<'_>, reply: Reply) -> Result<Finish, Failure> {
+        let framing = self.response_framing();
         let Tray { output, response, down } = &mut *self.desk.tray;
         let worker = &self.client.worker;
         let mut edits = worker.edits.borrow_mut();
@@ -614,23 +639,23 @@ impl<'a> Exchange<'a> {
             self.guide.as_deref(),
             &mut edits,
         );
-        down.start(response.framing, reply.chunked);
+        down.start(framing, reply.chunked);
+        let mut changed = None;
         if let Some(guide) = &mut self.guide {
             guide.tap(&output.filled()[..response.len], down);
+            changed = guide.draft.response_body.clone().map(|body| (body, guide.response_body.framed_len));
         }
         let head = response.render(output.filled(), &edits);
-        let body = &output.filled()[response.len..];
+        let body = changed.as_ref().map_or(&output.filled()[response.len..], |(body, _)| body);
         let shared = (&worker.buffers, &self.view.plan.trailers);
         let sent = down.send(cx, Some(&head), body, &mut self.client.stream, shared);
         match sent {
             Ok(used) => {
+                let used = changed.map_or(used, |(_, received)| received);
                 output.remove(0, response.len + used);
                 Ok(Finish::Complete)
             }
-            Err(PipeError::Malformed(error)) => Err(Failure::new(
-                ErrorKind::BadResponse,
-                format!("the provider's answer cannot be passed on: {error}"),
-            )),
+            Err(PipeError::Malformed(error)) => Err(Failure::bad_response_body(error)),
             Err(PipeError::SourceGone | PipeError::SinkGone) => Ok(Finish::ClientGone),
         }
     }

@@ -48,6 +48,8 @@ impl Changes {
 
     /// Forgets all but the first `len`.
     pub(crate) fn truncate(&mut self, len: usize) {
+        let Some(first) = self.changes.get(len) else { return };
+        self.arena.truncate(first.name.0 as usize);
         self.changes.truncate(len);
         let end = self.changes.last().map_or(0, |last| last.value.unwrap_or(last.name).1);
         self.arena.truncate(end as usize);
@@ -124,6 +126,30 @@ impl<'a> Fields<'a> {
         Self { received, bytes, changes }
     }
 
+    /// The fields of a message as it was received.
+    pub fn received(received: &'a [Field], bytes: &'a [u8]) -> Self {
+        static NONE: Changes = Changes { changes: Vec::new(), arena: Vec::new() };
+        Self::new(received, bytes, &NONE)
+    }
+
+    /// Whether the body is JSON, as they tell it.
+    pub fn json(self) -> Json {
+        let is_identity = |coding: &[u8]| {
+            let coding = coding.trim_ascii();
+            coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
+        };
+        if !self.all(b"content-type").any(is_json) {
+            Json::No
+        } else if self
+            .all(b"content-encoding")
+            .all(|codings| codings.split(|byte| *byte == b',').all(is_identity))
+        {
+            Json::Plain
+        } else {
+            Json::Encoded
+        }
+    }
+
     /// The values of all fields `name`, in order: those received, then those added.
     pub fn all(self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         self.iter().filter(move |(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
@@ -141,6 +167,25 @@ impl<'a> Fields<'a> {
         let kept = received.filter(|(name, _)| changes.is_empty() || !changes.removes(name));
         kept.chain(changes.added())
     }
+}
+
+/// Whether a body is JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Json {
+    /// It is something else, or nobody says what.
+    No,
+    /// It is, as it stands.
+    Plain,
+    /// It is, under a content coding.
+    Encoded,
+}
+
+/// Whether a media type is `application/json` or has the suffix of those that are written in it (RFC 6839 §3.1).
+fn is_json(media_type: &[u8]) -> bool {
+    let end = media_type.iter().position(|byte| matches!(byte, b';' | b',')).unwrap_or(media_type.len());
+    let essence = media_type[..end].trim_ascii();
+    let suffix = &essence[essence.len().saturating_sub(5)..];
+    essence.eq_ignore_ascii_case(b"application/json") || suffix.eq_ignore_ascii_case(b"+json")
 }
 
 #[cfg(test)]
@@ -176,5 +221,39 @@ mod tests {
             changes.remove(b"x-a");
         });
         assert_eq!(gone, ["X-B=3"]);
+    }
+    #[test]
+    fn what_is_taken_back_leaves_nothing_behind() {
+        let mut changes = Changes::default();
+        changes.set(b"x-a", b"1");
+        changes.remove(b"x-b");
+        let len = changes.len();
+        changes.add(b"x-c", b"2");
+        changes.truncate(len);
+        changes.truncate(len);
+        assert_eq!((changes.len(), changes.arena.as_slice()), (2, &b"x-a1x-b"[..]));
+    }
+
+    #[test]
+    fn a_content_type_says_what_is_json_and_a_coding_what_cannot_be_read() {
+        let json = |fields: &str| {
+            let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n").into_bytes();
+            let mut head = RequestHead::new();
+            assert_eq!(head.parse(&bytes, &HeadLimits::default()).unwrap(), Progress::Complete);
+            Fields::received(&head.fields, &bytes).json()
+        };
+        for media_type in
+            ["application/json", "Application/JSON; charset=utf-8", "application/hal+json;a=b", "a/b+JSON"]
+        {
+            assert_eq!(json(&format!("Content-Type: {media_type}")), Json::Plain, "{media_type}");
+        }
+        for media_type in ["application/json5", "text/event-stream", "application/x-ndjson", "json", ""] {
+            assert_eq!(json(&format!("Content-Type: {media_type}")), Json::No, "{media_type}");
+        }
+        let encoded = |codings: &str| json(&format!("Content-Type: application/json\r\n{codings}"));
+        assert_eq!(encoded("Content-Encoding: Identity"), Json::Plain);
+        assert_eq!(encoded("Content-Encoding: identity, gzip"), Json::Encoded);
+        assert_eq!(encoded("Content-Encoding: identity\r\nContent-Encoding: br"), Json::Encoded);
+        assert_eq!(json("Content-Encoding: gzip"), Json::No);
     }
 }

@@ -3,6 +3,7 @@
 //! Each has one other call made, and none where one further out has, within the flows that the exchange has been found to belong to. So
 //! no two of them can send a call to and fro, and of so many fallbacks come at most so many further calls.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::task::{Context, Poll};
 
@@ -161,20 +162,19 @@ fn call_instead(
     held: &mut Held,
     exchange: &Exchange<'_>,
 ) -> Result<Reaction, Fault> {
-    let target = path.map(|path| Ok(target(&path.render(exchange)?, exchange))).transpose()?;
+    let path = path.map(|path| path.render(exchange)).transpose()?.map(Cow::into_owned);
     let failed = exchange.draft.call.provider;
     let own = |number: Option<usize>| match to {
         Some((other, name)) if number.is_none() && exchange.destination.provider == name => Some(*other),
         _ => number,
     };
     let is_there = own(to.map_or(held.provider, |(number, _)| Some(*number))) == own(failed);
-    let failed_target = exchange.draft.target.as_deref().unwrap_or(exchange.target);
-    if is_there && target.as_deref().is_none_or(|target| target == failed_target) {
+    if is_there && path.as_deref().is_none_or(|path| path == exchange.request().path) {
         return Ok(Reaction::Pass);
     }
     held.gone = true;
     let provider = to.map(|(number, _)| *number);
-    Ok(Reaction::Instead(Box::new(Detour { provider, target })))
+    Ok(Reaction::Instead(Box::new(Detour { provider, path })))
 }
 
 impl Fallback {
@@ -213,12 +213,6 @@ fn check_further_in(config: &FallbackConfig, site: &mut Site<'_>) {
             return site.problem(key, message);
         }
     }
-}
-
-/// The path and query that are called, with the path replaced.
-fn target(path: &[u8], exchange: &Exchange<'_>) -> Vec<u8> {
-    let query = exchange.request().query.map(|query| [b"?", query].concat()).unwrap_or_default();
-    [path, &query].concat()
 }
 
 impl To {
@@ -368,7 +362,7 @@ mod tests {
             let mut visit = stage.send(lines);
             visit.poll(&stage);
             let stand = visit.response(&stage, "500\nx-shard: 3");
-            let target = visit.draft.target.take().map(|target| String::from_utf8(target).unwrap());
+            let target = visit.draft.target.take().map(|target| String::from_utf8(target.to_vec()).unwrap());
             (stand, target)
         };
         let (stand, called) = target("GET https://one.example/users/a%2Fb%3F%20c?d=e");

@@ -102,8 +102,23 @@ pub(crate) fn field_name_problem(name: &str) -> Option<String> {
         return Some(format!("`{name}` is not a field name: letters, digits and some signs, no spaces"));
     }
     let known = KnownField::of(name.as_bytes());
-    let is_framing = known.is_hop_by_hop() || matches!(known, KnownField::ContentLength | KnownField::Host);
-    is_framing.then(|| format!("`{name}` says how the message is sent on, which is the gateway's affair"))
+    let is_framing = known.is_hop_by_hop()
+        || matches!(
+            known,
+            KnownField::ContentLength | KnownField::Host | KnownField::Expect | KnownField::Trailer
+        );
+    if is_framing {
+        return Some(format!("`{name}` says how the message is sent on, which is the gateway's affair"));
+    }
+    is_of_gateway(known, name)
+        .then(|| format!("`{name}` is said to the gateway, or by it, and nobody else may say it"))
+}
+
+/// Whether a field names where a request goes, or tells what the gateway itself has to say.
+fn is_of_gateway(known: KnownField, name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let routes = ["x-lunar-host", "x-lunar-scheme", "mashape-host-override", "mashape-upstream-protocol"];
+    known == KnownField::ProxyStatus || name.starts_with("x-egret-") || routes.contains(&name.as_str())
 }
 
 /// How values are escaped in a body of that media type, or why they cannot be.

@@ -212,6 +212,11 @@ impl Failure {
         Self::new(ErrorKind::BadResponse, format!("the provider's answer cannot be passed on: {error}"))
     }
 
+    /// A response body that breaks a rule before any of it has gone on.
+    pub fn bad_response_body(error: BodyError) -> Self {
+        Self::new(ErrorKind::BadResponse, format!("the provider's answer cannot be passed on: {error}"))
+    }
+
     /// The whole answer on the wire. `with_body` is false for HEAD; the connection is closed after it unless `persistent`.
     pub fn answer(&self, with_body: bool, persistent: bool) -> Vec<u8> {
         self.write(with_body, Some(if persistent { b"keep-alive" } else { b"close" }))

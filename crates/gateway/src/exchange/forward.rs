@@ -130,7 +130,21 @@ pub(crate) fn edit_request(
     edits.insert_lines(via.line(request.version));
     if let Some(draft) = draft {
         edit_fields(&request.fields, bytes, &draft.request, edits);
+        if let Some(body) = &draft.request_body {
+            edit_length(&request.fields, body.len(), edits);
+        }
     }
+}
+
+/// Has the head tell the length of a body that a remedy has put in the place of the one received. The trailers of that one are gone.
+fn edit_length(fields: &[Field], len: usize, edits: &mut Edits) {
+    for (index, field) in fields.iter().enumerate() {
+        let known = field.known;
+        if matches!(known, KnownField::ContentLength | KnownField::TransferEncoding | KnownField::Trailer) {
+            edits.remove(index);
+        }
+    }
+    edits.insert("Content-Length", len.to_string().as_bytes());
 }
 
 /// Applies what remedies have changed. What frames a message, or says where it goes, they cannot change.
@@ -222,6 +236,9 @@ pub(crate) fn edit_response(
 /// What remedies have changed in a response, and what they have decided, if the client asks.
 fn edit_guided(response: &ResponseHead, bytes: &[u8], guide: &Guide, edits: &mut Edits) {
     edit_fields(&response.fields, bytes, &guide.draft.response, edits);
+    if let Some(body) = &guide.draft.response_body {
+        edit_length(&response.fields, body.len(), edits);
+    }
     if let Some(trace) = guide.trace() {
         edits.insert("x-egret-trace", trace.as_bytes());
     }

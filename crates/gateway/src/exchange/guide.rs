@@ -7,11 +7,12 @@ use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use egret_flow::expression::BODY_BYTES_MAX;
 use egret_flow::matching::Question;
+use egret_flow::message::{Fields, Json};
 use egret_flow::router::Matches;
 use egret_flow::{
     Answer, Backward, Course, Destination, Draft, Exchange as FlowExchange, Flows, Onward, Outcome, Params,
@@ -33,6 +34,7 @@ use crate::exchange::pipe::{Pipe, Tap};
 use crate::exchange::route::Forward;
 use crate::upstream::{Connection, Upstream};
 use crate::worker::Worker;
+use crate::worker::buffer::BUFFER_BYTES;
 
 /// Guides that a worker keeps for later.
 const SPARE_GUIDES: usize = 256;
@@ -56,15 +58,43 @@ pub(crate) struct Guide {
     destination: Option<Rc<Upstream>>,
     /// The target that it asks for there, relative to the provider's URL.
     target: Span,
-    /// The request's body without framing, where a flow wants to see it and it is here as a whole.
-    body: Vec<u8>,
-    has_body: bool,
+    /// The request's body, where a flow wants to see it.
+    pub body: Body,
+    /// Whether the client has been told to send it.
+    told_to_continue: bool,
+    /// The response's body, where a remedy wants to see it before it goes on.
+    pub response_body: Body,
+    /// Whether it is being received.
+    pub gathers_response: bool,
     /// A second call beside a slow one.
     pub hedge: Option<Hedge>,
     /// The head of the response, kept for those who look at it once the body is through.
     response_head: Vec<u8>,
     /// Memory for the end of the response's body.
     tail: Vec<u8>,
+}
+
+/// A body that is gathered.
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    /// What of it is here, without framing.
+    content: Vec<u8>,
+    is_whole: bool,
+    /// Bytes that it takes with its framing where it was received, if it is whole.
+    pub framed_len: usize,
+}
+
+impl Body {
+    /// All of it, if it is here.
+    fn whole(&self) -> Option<&[u8]> {
+        self.is_whole.then_some(self.content.as_slice())
+    }
+
+    fn clear(&mut self) {
+        self.content.clear();
+        self.is_whole = false;
+        self.framed_len = 0;
+    }
 }
 
 /// What has become of a request so far.
@@ -149,22 +179,51 @@ impl Guide {
         self.destination = Some(Rc::clone(&forward.upstream));
         self.target = forward.relative(desk.input.filled());
         self.body.clear();
-        self.has_body = desk.request.framing == RequestFraming::None;
+        self.body.is_whole = desk.request.framing == RequestFraming::None;
+        self.told_to_continue = false;
+        self.response_body.clear();
+        self.gathers_response = false;
         self.hedge = None;
+    }
+
+    /// The most of the request's body that remedies want to see before they decide.
+    fn request_body_max(&self, desk: &Desk) -> usize {
+        let needs = self.course.needs();
+        let is_json = needs.request_json > 0 && is_plain_json(&desk.request.fields, desk.input.filled());
+        needs.request_body.max(if is_json { needs.request_json } else { 0 })
+    }
+
+    /// The most of the response's body that remedies want to see before it goes on.
+    fn response_body_max(&self, tray: &Tray) -> usize {
+        let needs = self.course.needs();
+        let ResponseHead { status, framing, fields, .. } = &tray.response;
+        // A part of JSON is none.
+        let is_whole = !matches!(status, 101 | 206) && *framing != ResponseFraming::None;
+        let is_json = needs.response_json > 0 && is_whole && is_plain_json(fields, tray.output.filled());
+        if is_json { needs.response_json } else { 0 }
+    }
+
+    /// Keeps no large body of an exchange that is over.
+    fn forget_bodies(&mut self) {
+        for body in [&mut self.body.content, &mut self.response_body.content, &mut self.tail] {
+            body.clear();
+            body.shrink_to(BUFFER_BYTES);
+        }
+        self.draft.request_body = None;
+        self.draft.response_body = None;
     }
 
     /// Finds the flows for the request. Nothing if that depends on its body, which is not here.
     fn find(&mut self, flows: &Flows, desk: &Desk, now: Timestamp, roll: u64) -> Option<bool> {
-        let has_body = self.has_body;
         let Self { course, draft, matches, destination, target, body, .. } = self;
         let bytes = desk.input.filled();
-        let received = Received { head: &desk.request, bytes, body: has_body.then_some(body.as_slice()) };
+        let received = Received { head: &desk.request, bytes, body: body.whole() };
         let destination =
             destination.as_ref().map_or(Destination::NOWHERE, |upstream| upstream.plan.destination());
         let exchange = FlowExchange::new(now, destination, received, target.of(bytes), draft);
         let request = exchange.request();
-        flows.find(Question { request: &request, roll, now, has_body }, matches);
-        if matches.is_undecided() && !has_body {
+        flows.find(Question { request: &request, roll, now, has_body: body.is_whole }, matches);
+        if matches.is_undecided() && !body.is_whole {
             return None;
         }
         let traced = request.fields.get(b"x-egret-trace").is_some();
@@ -188,11 +247,10 @@ impl Guide {
         moment: Moment<'_>,
         act: impl FnOnce(&mut Course, &mut FlowExchange<'_>) -> T,
     ) -> T {
-        let has_body = self.has_body;
         let Self { course, draft, matches, destination, target, body, .. } = self;
         let Moment { worker, at, desk, repeatable, outcome } = moment;
         let bytes = desk.input.filled();
-        let received = Received { head: &desk.request, bytes, body: has_body.then_some(body.as_slice()) };
+        let received = Received { head: &desk.request, bytes, body: body.whole() };
         let destination =
             destination.as_ref().map_or(Destination::NOWHERE, |upstream| upstream.plan.destination());
         let mut exchange = FlowExchange::new(
@@ -236,13 +294,16 @@ impl Exchange<'_> {
         guide.start(forward, self.desk);
         let roll = guide.draft.random.draw();
         let mut found = guide.find(&self.view.plan.flows, self.desk, now, roll);
-        let wanted = guide.course.needs().request_body;
         if found.is_none() {
             self.gather_body(BODY_BYTES_MAX).await?;
             found =
                 self.guide.as_mut().and_then(|guide| guide.find(&self.view.plan.flows, self.desk, now, roll));
-        } else if found == Some(true) && wanted > 0 {
-            self.gather_body(wanted).await?;
+        }
+        if found == Some(true)
+            && let Some(guide) = self.guide.as_ref().filter(|guide| !guide.body.is_whole)
+        {
+            let most = guide.request_body_max(self.desk);
+            self.gather_body(most).await?;
         }
         Ok(found.unwrap_or_default())
     }
@@ -250,10 +311,13 @@ impl Exchange<'_> {
     /// Receives the request's body as a whole, and leaves it in the input too. One of more than `most` bytes is left to pass through.
     async fn gather_body(&mut self, most: usize) -> Result<(), Stop> {
         let framing = self.desk.request.framing;
-        if matches!(framing, RequestFraming::Length(length) if length > most as u64) {
+        if most == 0 || matches!(framing, RequestFraming::Length(length) if length > most as u64) {
             return Ok(());
         }
-        if self.desk.request.expect_continue && !self.client.send_all(CONTINUE).await {
+        let Some(guide) = &mut self.guide else { return Ok(()) };
+        guide.body.clear();
+        let tells = self.desk.request.expect_continue && !mem::replace(&mut guide.told_to_continue, true);
+        if tells && !self.client.send_all(CONTINUE).await {
             return Err(Stop::ClientGone);
         }
         let mut gathering = Gathering::new(framing, most);
@@ -268,10 +332,11 @@ impl Exchange<'_> {
         let mut progressed = false;
         loop {
             let input = &mut self.desk.input;
-            match gathering.take(&input.filled()[head_len..], &mut guide.body) {
+            match gathering.take(&input.filled()[head_len..], &mut guide.body.content) {
                 Ok(Gathered::Some) => {}
                 Ok(ended) => {
-                    guide.has_body = ended == Gathered::All;
+                    guide.body.is_whole = ended == Gathered::All;
+                    guide.body.framed_len = gathering.used;
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) => return Poll::Ready(Err(Stop::Failure(Failure::bad_request_body(error)))),
@@ -301,7 +366,7 @@ impl Exchange<'_> {
         if !self.client.timer.poll_expired(cx) {
             return Poll::Pending;
         }
-        let gathered = self.guide.as_ref().map_or(0, |guide| guide.body.len() as u64);
+        let gathered = self.guide.as_ref().map_or(0, |guide| guide.body.content.len() as u64);
         let is_late = self.deadlines.phase.is_some_and(|phase| phase <= now)
             || !self.deadlines.rate.keeps_up(now, gathered, self.view.plan.limits.body_rate.bytes());
         if is_late {
@@ -338,11 +403,94 @@ impl Exchange<'_> {
     async fn inwards(&mut self, forward: &Forward) -> Result<Brought, Stop> {
         match self.pass_remedies().await? {
             Onward::Answer(answer) => Ok(self.take_up(*answer)),
-            Onward::Call => match self.call(forward).await {
+            Onward::Call => match self.call_and_gather(forward).await {
                 Ok(connection) => Ok(Brought::Response(connection)),
                 Err(Stop::Failure(failure)) => Ok(Brought::Failure(failure)),
                 Err(stop) => Err(stop),
             },
+        }
+    }
+
+    /// Calls the provider, and has as much of the response here as remedies want to see before it goes on.
+    async fn call_and_gather(&mut self, forward: &Forward) -> Result<Box<Connection>, Stop> {
+        let mut connection = self.call(forward).await?;
+        let Some(guide) = &mut self.guide else { return Ok(connection) };
+        guide.response_body.clear();
+        let most = guide.response_body_max(&self.desk.tray);
+        let framing = self.desk.tray.response.framing;
+        if most == 0 || matches!(framing, ResponseFraming::Length(length) if length > most as u64) {
+            return Ok(connection);
+        }
+        guide.gathers_response = true;
+        let mut gathering = Gathering::new(framing, most);
+        self.note_progress(self.timeouts().idle);
+        let gathered = poll_fn(|cx| self.poll_gather_response(cx, &mut gathering, &mut connection)).await;
+        if let Some(guide) = &mut self.guide {
+            guide.gathers_response = false;
+            guide.response_body.framed_len = gathering.used;
+            guide.response_body.is_whole = gathered.as_ref().is_ok_and(|gathered| *gathered == Gathered::All);
+        }
+        // Until now the provider was waited for.
+        self.clock.first_byte = Instant::now();
+        gathered.map(|_| connection)
+    }
+
+    /// Moves both bodies on until the response's is here, or too much of it.
+    fn poll_gather_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        gathering: &mut Gathering,
+        connection: &mut Connection,
+    ) -> Poll<Result<Gathered, Stop>> {
+        if let Poll::Ready(Err(_)) = self.desk.tray.down.poll_backlog(cx, &mut self.client.stream) {
+            return Poll::Ready(Err(Stop::ClientGone));
+        }
+        let before = (self.desk.up.moved_bytes, self.received_bytes);
+        if self.is_uploading()
+            && let Err(stop) = self.poll_request(cx, connection)
+        {
+            return Poll::Ready(Err(stop));
+        }
+        if let Poll::Ready(gathered) = self.poll_response_body(cx, gathering, connection) {
+            return Poll::Ready(gathered.map_err(Stop::Failure));
+        }
+        if (self.desk.up.moved_bytes, self.received_bytes) != before {
+            self.note_progress(self.timeouts().idle);
+        }
+        if self.is_uploading() { self.poll_deadlines(cx) } else { self.poll_waiting(cx) }
+    }
+
+    /// Receives the response's body. What of it is here stays in the tray too.
+    fn poll_response_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        gathering: &mut Gathering,
+        connection: &mut Connection,
+    ) -> Poll<Result<Gathered, Failure>> {
+        let Some(guide) = &mut self.guide else { return Poll::Ready(Ok(Gathered::TooMuch)) };
+        let Tray { output, response, .. } = &mut *self.desk.tray;
+        loop {
+            match gathering.take(&output.filled()[response.len..], &mut guide.response_body.content) {
+                Ok(Gathered::Some) => {}
+                Ok(ended) => return Poll::Ready(Ok(ended)),
+                Err(error) => return Poll::Ready(Err(Failure::bad_response_body(error))),
+            }
+            if output.is_full() {
+                self.client.worker.buffers.grow(output, 2 * output.filled().len());
+            }
+            match ready!(connection.stream.poll_read(cx, output.spare())) {
+                Ok(count) if count > 0 => {
+                    self.received_bytes += count as u64;
+                    output.advance(count);
+                }
+                Ok(_) if gathering.decoder.end_of_input().is_ok() => {
+                    return Poll::Ready(Ok(Gathered::All));
+                }
+                Ok(_) | Err(_) => {
+                    let detail = "the provider closed the connection amid its response, which a flow wants to see whole";
+                    return Poll::Ready(Err(Failure::new(ErrorKind::ProviderClosed, detail)));
+                }
+            }
         }
     }
 
@@ -418,14 +566,22 @@ impl Exchange<'_> {
             Brought::Answer(_) | Brought::Failure(_) => Instant::now(),
         };
         let tray = &self.desk.tray;
-        let received = Received { head: &tray.response, bytes: tray.output.filled(), body: None };
+        let whole = mem::take(&mut guide.response_body);
+        let body = match brought {
+            Brought::Response(_) => whole.whole(),
+            Brought::Answer(_) => tray.output.filled().get(tray.response.len..),
+            Brought::Failure(_) => None,
+        };
+        let received = Received { head: &tray.response, bytes: tray.output.filled(), body };
         let outcome = match brought {
             Brought::Failure(failure) => Outcome::Failure(failure.of_call(self.desk.up.moved_bytes > 0)),
             Brought::Response(_) | Brought::Answer(_) => Outcome::Response(&received),
         };
         let repeatable = !self.unrepeatable;
         let moment = Moment { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome };
-        guide.go_on(flows, moment, |course, exchange| course.response(flows, exchange))
+        let backward = guide.go_on(flows, moment, |course, exchange| course.response(flows, exchange));
+        guide.response_body = whole;
+        backward
     }
 
     /// Hands on what has come through all remedies.
@@ -483,7 +639,8 @@ impl Exchange<'_> {
             let mut edits = self.client.worker.edits.borrow_mut();
             edit_generated(response, output.filled(), reply, self.guide.as_deref(), &mut edits);
             let mut message = response.render(output.filled(), &edits).to_vec();
-            message.extend_from_slice(&output.filled()[response.len..]);
+            let changed = self.guide.as_ref().and_then(|guide| guide.draft.response_body.as_deref());
+            message.extend_from_slice(changed.unwrap_or(&output.filled()[response.len..]));
             message
         };
         self.send_answer(&message, status, persistent).await
@@ -593,12 +750,18 @@ impl Exchange<'_> {
 
     fn give_guide_back(&mut self) {
         let mut guides = self.client.worker.guides.borrow_mut();
-        if let Some(guide) = self.guide.take()
+        if let Some(mut guide) = self.guide.take()
             && guides.len() < SPARE_GUIDES
         {
+            guide.forget_bodies();
             guides.push(guide);
         }
     }
+}
+
+/// Whether a body with these fields is JSON that can be read as it stands.
+fn is_plain_json(fields: &[Field], bytes: &[u8]) -> bool {
+    Fields::received(fields, bytes).json() == Json::Plain
 }
 
 /// What remedies get to see of a response's body at its end: all of it, or of a stream of events the last one with data in JSON,

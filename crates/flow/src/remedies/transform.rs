@@ -1,0 +1,541 @@
+//! `transform`: sets, adds and removes fields, query parameters and members of JSON bodies, and sets the path.
+//!
+//! What is changed in a message is worked out from the message as it came to this remedy, all of it before any of it is changed: where one
+//! part cannot be, the remedy fails and changes nothing. Of two remedies, each sees what those before it have made of the message.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::task::{Context, Poll};
+
+use egret_config::Size;
+use egret_http1::{RequestFraming, ResponseFraming};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::exchange::{Exchange, Outcome};
+use crate::json::{Action, JsonEdits};
+use crate::matching::is_same_decoded;
+use crate::message::{Changes, Fields, Json};
+use crate::remedies::retry::BODY_BYTES_MAX;
+use crate::remedy::{Fault, Needs, Reaction, Remedy, Site, Step};
+use crate::template::parts::{PathTemplate, field_name_problem};
+use crate::template::{Place, Template, write_url};
+
+/// Longer values of fields are none that a provider would take.
+const FIELD_BYTES_MAX: usize = 16 << 10;
+
+/// Nor are longer targets.
+const TARGET_BYTES_MAX: usize = 16 << 10;
+
+/// What all values for one body may come to.
+const VALUES_BYTES_MAX: usize = 1 << 20;
+
+/// So many changes of one kind are enough for any message.
+const CHANGES_MAX: usize = 256;
+
+/// Fields of a request or response that speak of the very bytes of a body, which are others now (RFC 9530, RFC 1864).
+const DIGESTS: [&[u8]; 4] = [b"content-digest", b"repr-digest", b"digest", b"content-md5"];
+
+/// What is changed in requests and responses. Values are templates; they see the message as it was before this remedy.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TransformConfig {
+    /// What is changed in the request.
+    pub request: RequestChanges,
+    /// What is changed in the response. Where its JSON is, the provider is asked for it in the clear (`accept-encoding: identity`).
+    pub response: ResponseChanges,
+    /// The longest body whose JSON is changed. With a longer one the remedy fails (`on_error`).
+    pub body: Size,
+}
+
+impl Default for TransformConfig {
+    fn default() -> Self {
+        Self {
+            request: RequestChanges::default(),
+            response: ResponseChanges::default(),
+            body: Size::from_kib(1024),
+        }
+    }
+}
+
+/// What is changed in a request.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RequestChanges {
+    /// Header fields.
+    pub headers: TextChanges,
+    /// The path that is called, beginning with `/`; slashes in values are encoded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Parameters of the query; names and values are encoded for it.
+    pub query: TextChanges,
+    /// Members of a JSON body.
+    pub json: JsonChanges,
+}
+
+/// What is changed in a response.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResponseChanges {
+    /// Header fields.
+    pub headers: TextChanges,
+    /// Members of a JSON body.
+    pub json: JsonChanges,
+}
+
+/// What is changed among fields or parameters, by their names.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TextChanges {
+    /// Stand there once with this value, in place of all of that name.
+    pub set: BTreeMap<String, String>,
+    /// Stand there besides those of that name.
+    pub add: BTreeMap<String, String>,
+    /// Go.
+    pub remove: Vec<String>,
+}
+
+/// What is changed in a JSON body, by JSON pointers (RFC 6901): `/user/email`, `/items/0`, `/items/-` for the end of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct JsonChanges {
+    /// Stand there with this value, in place of what did; objects that are missing on the way are made. Texts in it are templates.
+    pub set: BTreeMap<String, Value>,
+    /// Become the last element of a list, or stand where nothing is; anything else stays as it is.
+    pub add: BTreeMap<String, Value>,
+    /// Go.
+    pub remove: Vec<String>,
+}
+
+/// Changes requests and responses.
+#[derive(Debug)]
+pub struct Transform {
+    request: RequestPlan,
+    response: ResponsePlan,
+    body_bytes_max: usize,
+}
+
+#[derive(Debug)]
+struct RequestPlan {
+    fields: TextPlan,
+    path: Option<PathTemplate>,
+    query: TextPlan,
+    json: JsonPlan,
+}
+
+#[derive(Debug)]
+struct ResponsePlan {
+    fields: TextPlan,
+    json: JsonPlan,
+}
+
+/// Changes of fields or parameters.
+#[derive(Debug)]
+struct TextPlan {
+    set: Vec<(String, Template)>,
+    add: Vec<(String, Template)>,
+    remove: Vec<String>,
+}
+
+/// Changes of a JSON body.
+#[derive(Debug, Default)]
+struct JsonPlan {
+    edits: JsonEdits,
+    values: Vec<Template>,
+    len: usize,
+}
+
+/// A name with its value for one message.
+type Text<'a> = (&'a str, Cow<'a, [u8]>);
+
+/// What a [`TextPlan`] comes to for one message.
+struct Texts<'a> {
+    set: Vec<Text<'a>>,
+    add: Vec<Text<'a>>,
+    remove: &'a [String],
+}
+
+impl Remedy for Transform {
+    type Config = TransformConfig;
+    type Held = ();
+
+    fn compile(config: &TransformConfig, site: &mut Site<'_>) -> Option<Self> {
+        let before = site.problems.len();
+        let TransformConfig { request, response, body } = config;
+        if !(1..=BODY_BYTES_MAX).contains(&body.bytes()) {
+            site.problem("body", "from `1B` to `16MiB`: it is kept in memory for each exchange");
+        }
+        if *request == RequestChanges::default() && *response == ResponseChanges::default() {
+            site.problem("request", "nothing is changed: name something here, or in `response`");
+        }
+        let request = RequestPlan {
+            fields: TextPlan::of_fields(&request.headers, "request.headers", false, site),
+            path: request.path.as_deref().and_then(|path| site.path_template("request.path", path, false)),
+            query: TextPlan::of_query(&request.query, "request.query", site),
+            json: JsonPlan::compile(&request.json, "request.json", false, site),
+        };
+        let response = ResponsePlan {
+            fields: TextPlan::of_fields(&response.headers, "response.headers", true, site),
+            json: JsonPlan::compile(&response.json, "response.json", true, site),
+        };
+        let body_bytes_max = usize::try_from(body.bytes()).unwrap_or(usize::MAX);
+        (site.problems.len() == before).then_some(Self { request, response, body_bytes_max })
+    }
+
+    fn describe(&self) -> String {
+        let RequestPlan { fields, path, query, json } = &self.request;
+        let path = path.as_ref().map(|_| "the path".to_owned());
+        let parts =
+            [counted(fields.len(), "field"), path, counted(query.len(), "parameter"), json.describe()];
+        let request = side("the request", &parts);
+        let ResponsePlan { fields, json } = &self.response;
+        let response = side("the response", &[counted(fields.len(), "field"), json.describe()]);
+        format!("changes {}", [request, response].into_iter().flatten().collect::<Vec<_>>().join(", and "))
+    }
+
+    fn needs(&self) -> Needs {
+        let bytes = |json: &JsonPlan| if json.edits.is_empty() { 0 } else { self.body_bytes_max };
+        Needs {
+            request_json: bytes(&self.request.json),
+            response_json: bytes(&self.response.json),
+            ..Needs::default()
+        }
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, _held: &mut (), _cx: &mut Context<'_>) -> Poll<Step> {
+        Poll::Ready(self.change_request(exchange).map_or_else(Step::Fail, |()| Step::Next))
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, _held: &mut ()) -> Reaction {
+        self.change_response(exchange).map_or_else(Reaction::Fail, |()| Reaction::Pass)
+    }
+}
+
+impl Transform {
+    fn change_request(&self, exchange: &mut Exchange<'_>) -> Result<(), Fault> {
+        let texts = self.request.fields.render(exchange)?;
+        let target = self.target(exchange)?;
+        let body = self.request_body(exchange)?;
+        let draft = &mut *exchange.draft;
+        if !self.response.json.edits.is_empty() {
+            draft.request.set(b"accept-encoding", b"identity");
+        }
+        if let Some(target) = target {
+            draft.target = Some(target.into());
+        }
+        if let Some(body) = body {
+            remove_digests(&mut draft.request);
+            draft.request_body = Some(body.into());
+        }
+        texts.write(&mut draft.request);
+        Ok(())
+    }
+
+    fn change_response(&self, exchange: &mut Exchange<'_>) -> Result<(), Fault> {
+        let Some(response) = exchange.response() else { return Ok(()) };
+        let etag = response.fields.get(b"etag").filter(|etag| etag.starts_with(b"\""));
+        let weak_etag = etag.map(|etag| [b"W/", etag].concat());
+        let texts = self.response.fields.render(exchange)?;
+        let body = self.response_body(exchange)?;
+        let draft = &mut *exchange.draft;
+        if let Some(body) = body {
+            remove_digests(&mut draft.response);
+            // Ranges of the provider's body are none of this one.
+            draft.response.remove(b"accept-ranges");
+            // Weak rather than gone: the client can still ask whether it has changed, but not take this body for that one byte by byte.
+            if let Some(etag) = weak_etag {
+                draft.response.set(b"etag", &etag);
+            }
+            draft.response_body = Some(body.into());
+        }
+        texts.write(&mut draft.response);
+        Ok(())
+    }
+
+    /// The path and query that are called, if they are others than before.
+    fn target(&self, exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
+        let request = exchange.request();
+        let RequestPlan { path, query, .. } = &self.request;
+        // `OPTIONS *` asks about the server as a whole.
+        if (path.is_none() && query.len() == 0) || request.path == b"*" {
+            return Ok(None);
+        }
+        let mut target = match path {
+            Some(path) => path.render(exchange)?.into_owned(),
+            None => request.path.to_vec(),
+        };
+        let query = query.render(exchange)?.write_query(request.query);
+        if let Some(query) = query {
+            target.push(b'?');
+            target.extend_from_slice(&query);
+        }
+        if target.len() > TARGET_BYTES_MAX {
+            return Err(Fault(format!("the target comes to more than {TARGET_BYTES_MAX} bytes").into()));
+        }
+        Ok(Some(target))
+    }
+
+    /// The request's new body, if it has another one than before.
+    fn request_body(&self, exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
+        let received = &exchange.received;
+        if received.head.framing == RequestFraming::None {
+            return Ok(None);
+        }
+        let fields = Fields::received(&received.head.fields, received.bytes);
+        self.body(&self.request.json, fields, exchange.request().body, exchange)
+    }
+
+    /// The response's new body, if it has another one than before.
+    fn response_body(&self, exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
+        let Outcome::Response(received) = exchange.outcome else { return Ok(None) };
+        let is_part = received.head.status == 206;
+        if is_part || received.head.framing == ResponseFraming::None {
+            return Ok(None);
+        }
+        let fields = Fields::received(&received.head.fields, received.bytes);
+        let body = exchange.response().and_then(|response| response.body);
+        self.body(&self.response.json, fields, body, exchange)
+    }
+
+    /// What `plan` makes of a body that came with `fields` and stands as `body`, if that is here.
+    fn body(
+        &self,
+        plan: &JsonPlan,
+        fields: Fields<'_>,
+        body: Option<&[u8]>,
+        exchange: &Exchange<'_>,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        if plan.edits.is_empty() {
+            return Ok(None);
+        }
+        match fields.json() {
+            Json::No => return Ok(None),
+            Json::Encoded => return Err(Fault("the body has a content coding".into())),
+            Json::Plain => {}
+        }
+        match body {
+            Some([]) => Ok(None),
+            Some(body) if body.len() <= self.body_bytes_max => plan.apply(body, exchange),
+            _ => Err(Fault("the body is longer than `body`".into())),
+        }
+    }
+}
+
+fn remove_digests(changes: &mut Changes) {
+    for name in DIGESTS {
+        changes.remove(name);
+    }
+}
+
+/// `2 fields`; nothing where there are none.
+fn counted(count: usize, what: &str) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        _ => Some(format!("{count} {what}s")),
+    }
+}
+
+fn side(name: &str, parts: &[Option<String>]) -> Option<String> {
+    let parts: Vec<&str> = parts.iter().flatten().map(String::as_str).collect();
+    (!parts.is_empty()).then(|| format!("{} of {name}", parts.join(", ")))
+}
+
+impl TextPlan {
+    /// Changes of fields, which stand under `at` in this remedy's config.
+    fn of_fields(config: &TextChanges, at: &str, has_response: bool, site: &mut Site<'_>) -> Self {
+        let mut templates = |key: &str, changes: &BTreeMap<String, String>| {
+            let key = format!("{at}.{key}");
+            let template = |(name, value): (&String, &String)| {
+                Some((name.clone(), site.field_template(&key, name, value, has_response)?))
+            };
+            changes.iter().filter_map(template).collect()
+        };
+        let (set, add) = (templates("set", &config.set), templates("add", &config.add));
+        for name in &config.remove {
+            if let Some(problem) = field_name_problem(name) {
+                site.problem(&format!("{at}.remove"), problem);
+            }
+        }
+        check_names(config, at, str::eq_ignore_ascii_case, site);
+        Self { set, add, remove: config.remove.clone() }
+    }
+
+    /// Changes of the query's parameters.
+    fn of_query(config: &TextChanges, at: &str, site: &mut Site<'_>) -> Self {
+        let mut templates = |key: &str, changes: &BTreeMap<String, String>| {
+            let template = |(name, value): (&String, &String)| {
+                let key = format!("{at}.{key}.{name}");
+                if name.is_empty() {
+                    site.problem(&key, "a parameter has a name");
+                }
+                Some((name.clone(), site.template(&key, value, Place::Text, false)?))
+            };
+            changes.iter().filter_map(template).collect()
+        };
+        let (set, add) = (templates("set", &config.set), templates("add", &config.add));
+        check_names(config, at, |one, other| one == other, site);
+        Self { set, add, remove: config.remove.clone() }
+    }
+
+    fn len(&self) -> usize {
+        self.set.len() + self.add.len() + self.remove.len()
+    }
+
+    fn render(&self, exchange: &Exchange<'_>) -> Result<Texts<'_>, Fault> {
+        let (set, add) = (render_all(&self.set, exchange)?, render_all(&self.add, exchange)?);
+        Ok(Texts { set, add, remove: &self.remove })
+    }
+}
+
+fn render_all<'a>(
+    changes: &'a [(String, Template)],
+    exchange: &Exchange<'_>,
+) -> Result<Vec<Text<'a>>, Fault> {
+    let render = |(name, template): &'a (String, Template)| {
+        let value = exchange.render(template)?;
+        if value.len() > FIELD_BYTES_MAX {
+            return Err(Fault(format!("a value comes to more than {FIELD_BYTES_MAX} bytes").into()));
+        }
+        Ok((name.as_str(), value))
+    };
+    changes.iter().map(render).collect()
+}
+
+/// Notes what says two things of one name, and what says too much.
+fn check_names(config: &TextChanges, at: &str, is_same: impl Fn(&str, &str) -> bool, site: &mut Site<'_>) {
+    let TextChanges { set, add, remove } = config;
+    for (place, name) in set.keys().enumerate() {
+        if set.keys().take(place).any(|other| is_same(other, name)) {
+            site.problem(&format!("{at}.set.{name}"), "stands here twice: case makes no difference in names");
+        }
+    }
+    for name in remove {
+        if set.keys().chain(add.keys()).any(|other| is_same(other, name)) {
+            site.problem(
+                &format!("{at}.remove"),
+                format!("`{name}` is set or added as well: `set` replaces it"),
+            );
+        }
+    }
+    if set.len() + add.len() + remove.len() > CHANGES_MAX {
+        site.problem(at, format!("at most {CHANGES_MAX} changes"));
+    }
+}
+
+impl Texts<'_> {
+    /// Writes them into the changes of a message.
+    fn write(&self, changes: &mut Changes) {
+        for name in self.remove {
+            changes.remove(name.as_bytes());
+        }
+        for (name, value) in &self.set {
+            changes.set(name.as_bytes(), value);
+        }
+        for (name, value) in &self.add {
+            changes.add(name.as_bytes(), value);
+        }
+    }
+
+    /// The query that is made of `query`. What is not named in it stays as it was sent.
+    fn write_query(&self, query: Option<&[u8]>) -> Option<Vec<u8>> {
+        let mut pairs: Vec<Cow<'_, [u8]>> = Vec::new();
+        let mut is_set = vec![false; self.set.len()];
+        for pair in query.into_iter().flat_map(|query| query.split(|byte| *byte == b'&')) {
+            let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+            let is_named = |other: &str| is_same_decoded(name, other.as_bytes());
+            match self.set.iter().position(|(other, _)| is_named(other)) {
+                Some(at) if is_set[at] => {}
+                Some(at) => {
+                    is_set[at] = true;
+                    pairs.push(Cow::Owned(parameter(&self.set[at])));
+                }
+                None if self.remove.iter().any(|other| is_named(other)) => {}
+                None => pairs.push(Cow::Borrowed(pair)),
+            }
+        }
+        let missing = self.set.iter().zip(is_set).filter(|(_, is_set)| !is_set).map(|(change, _)| change);
+        pairs.extend(missing.chain(&self.add).map(|change| Cow::Owned(parameter(change))));
+        (!pairs.is_empty()).then(|| pairs.join(&b'&'))
+    }
+}
+
+/// A name and its value as a query has them.
+fn parameter((name, value): &Text<'_>) -> Vec<u8> {
+    let mut pair = Vec::new();
+    write_url(name.as_bytes(), &mut pair);
+    pair.push(b'=');
+    write_url(value, &mut pair);
+    pair
+}
+
+impl JsonPlan {
+    /// Changes of a JSON body, which stand under `at` in this remedy's config.
+    fn compile(config: &JsonChanges, at: &str, has_response: bool, site: &mut Site<'_>) -> Self {
+        let mut plan = Self::default();
+        for (pointer, value) in &config.set {
+            let number = plan.values.len();
+            plan.insert(pointer, Action::Set(number), &format!("{at}.set.{pointer}"), site);
+            plan.value(value, &format!("{at}.set.{pointer}"), has_response, site);
+        }
+        for (pointer, value) in &config.add {
+            let number = plan.values.len();
+            plan.insert(pointer, Action::Add(number), &format!("{at}.add.{pointer}"), site);
+            plan.value(value, &format!("{at}.add.{pointer}"), has_response, site);
+        }
+        for pointer in &config.remove {
+            plan.insert(pointer, Action::Remove, &format!("{at}.remove"), site);
+        }
+        if plan.len > CHANGES_MAX {
+            site.problem(at, format!("at most {CHANGES_MAX} changes"));
+        }
+        plan
+    }
+
+    fn insert(&mut self, pointer: &str, action: Action, key: &str, site: &mut Site<'_>) {
+        self.len += 1;
+        if let Err(problem) = self.edits.insert(pointer, action) {
+            site.problem(key, problem);
+        }
+    }
+
+    /// A value as JSON text, which is a template: its texts stand between quotes, so that theirs are escaped.
+    fn value(&mut self, value: &Value, key: &str, has_response: bool, site: &mut Site<'_>) {
+        if has_open_name(value) {
+            site.problem(key, "names within a value are fixed: no `${` in them");
+        }
+        self.values.extend(site.template(key, &value.to_string(), Place::Json, has_response));
+    }
+
+    fn describe(&self) -> Option<String> {
+        counted(self.len, "member").map(|members| format!("{members} of the JSON"))
+    }
+
+    fn apply(&self, body: &[u8], exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
+        let mut values = Vec::with_capacity(self.values.len());
+        let mut total = 0;
+        for template in &self.values {
+            let value = exchange.render(template)?;
+            total += value.len();
+            if total > VALUES_BYTES_MAX {
+                return Err(Fault(format!("the values come to more than {VALUES_BYTES_MAX} bytes").into()));
+            }
+            values.push(value);
+        }
+        let values: Vec<&[u8]> = values.iter().map(|value| &**value).collect();
+        self.edits.apply(body, &values).map_err(|error| Fault(format!("of the body: {error}").into()))
+    }
+}
+
+/// Whether a name in it looks like a template.
+fn has_open_name(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.iter().any(|(name, value)| name.contains("${") || has_open_name(value)),
+        Value::Array(list) => list.iter().any(has_open_name),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;
