@@ -7,6 +7,10 @@ pub mod date;
 #[cfg(test)]
 mod fixture;
 pub mod har;
+pub mod json;
+pub mod key;
+pub mod pseudonym;
 pub mod validate;
 
 pub use har::Har;
+pub use key::Key;
