@@ -96,12 +96,16 @@ deny: $(PEERS)/cargo-deny-$(CARGO_DENY) ## Licences, duplicates, sources and adv
 		echo 'The advisory database cannot be reached from here: not checked.'; \
 	fi
 
-# Where proxies are that no package brings.
-PROXIES := $(CURDIR)/$(PEERS)/bin:$(CURDIR)/$(PEERS)/envoy/envoy/_bin:$(abspath $(TARGET))/proxies
+# Where proxies, providers and clients are that no package brings.
+PROGRAMS := $(CURDIR)/$(PEERS)/bin:$(CURDIR)/$(PEERS)/envoy/envoy/_bin:$(abspath $(TARGET))/proxies:$(abspath $(TARGET))/providers
 
 EXPERIMENT ?= modes
-lab: export PATH := $(PROXIES):$(PATH)
-lab: build $(if $(filter peers%,$(EXPERIMENT)),$(TARGET)/proxies/relay $(PEERS)/envoy) ## Run an experiment and leave a report in results/ (EXPERIMENT=modes, FULL=1, HOLD=1, CASE, ROUNDS, SECONDS)
+LAB_NEEDS := $(if $(filter peers%,$(EXPERIMENT)),$(TARGET)/proxies/relay $(PEERS)/envoy) \
+	$(if $(filter clients,$(EXPERIMENT)),$(TARGET)/providers/answer) \
+	$(if $(filter clients agreement,$(EXPERIMENT)),$(PEERS)/oha-$(OHA)) \
+	$(if $(filter providers,$(EXPERIMENT)),$(PEERS)/go-httpbin-$(GO_HTTPBIN))
+lab: export PATH := $(PROGRAMS):$(PATH)
+lab: build $(LAB_NEEDS) ## Run an experiment and leave a report in results/ (EXPERIMENT=modes, FULL=1, HOLD=1, CASE, ROUNDS, SECONDS)
 	@$(say) "Checking for ab, wrk and nginx"
 	@scripts/need ab=apache2-utils wrk nginx $(if $(filter peers%,$(EXPERIMENT)),haproxy)
 	@$(say) "Running $(EXPERIMENT): keep the machine to itself"
@@ -109,10 +113,10 @@ lab: build $(if $(filter peers%,$(EXPERIMENT)),$(TARGET)/proxies/relay $(PEERS)/
 		$(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
 
 # All three are run, whatever the first ones say.
-truth: export PATH := $(CURDIR)/$(PEERS)/bin:$(PATH)
-truth: build $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/oha-$(OHA) ## Hold the lab's own tools against ab, wrk, oha and go-httpbin (FULL=1 for a claim)
-	@$(say) "Checking for ab, wrk and nginx"
-	@scripts/need ab=apache2-utils wrk nginx
+truth: export PATH := $(PROGRAMS):$(PATH)
+truth: build $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/oha-$(OHA) $(TARGET)/providers/answer ## Hold the lab's own tools against ab, wrk, oha and go-httpbin (FULL=1 for a claim)
+	@$(say) "Checking for ab and wrk"
+	@scripts/need ab=apache2-utils wrk
 	@status=0; for experiment in agreement clients providers; do \
 		$(say) "Running $$experiment: keep the machine to itself"; \
 		$(TARGET)/release/egret lab run experiments/$$experiment.yaml --hold $(if $(FULL),,--quick) || status=1; \
@@ -120,7 +124,7 @@ truth: build $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/oha-$(OHA) ## Hold the l
 
 # A kind of work is two cases: at full load, and at a rate. A quick look holds nothing: its figures are too rough.
 WORK := $(or $(CASE),get)
-footprint: export PATH := $(PROXIES):$(PATH)
+footprint: export PATH := $(PROGRAMS):$(PATH)
 footprint: build $(PEERS)/envoy $(TARGET)/proxies/relay ## Hold Egret against a byte relay, nginx, HAProxy and Envoy (CASE, ROUNDS, SECONDS, QUICK=1)
 	@$(say) "Checking for nginx, HAProxy, wrk and ab"
 	@scripts/need nginx haproxy wrk ab=apache2-utils
@@ -129,7 +133,7 @@ footprint: build $(PEERS)/envoy $(TARGET)/proxies/relay ## Hold Egret against a 
 		$(addprefix --case ,$(if $(filter get tls,$(WORK)),loaded at-rate,$(WORK) $(WORK)-at-rate)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
 
-$(TARGET)/proxies/relay: experiments/proxies/relay.c
+$(TARGET)/proxies/relay $(TARGET)/providers/answer: $(TARGET)/%: experiments/%.c
 	@scripts/need cc=gcc
 	@mkdir -p $(@D)
 	@cc -O2 -Wall -Wextra -o $@ $<
