@@ -3,14 +3,26 @@
 //! The room knows no gateway, flow or socket, and reads and writes only what its callers hand it.
 
 mod base64;
+mod body;
 pub mod date;
+pub mod exclusions;
 #[cfg(test)]
 mod fixture;
 pub mod har;
 pub mod json;
 pub mod key;
+mod media;
+mod multipart;
+mod names;
+pub mod obfuscate;
+mod parameters;
 pub mod pseudonym;
+mod rewrite;
+mod url;
 pub mod validate;
 
+pub use body::Body;
+pub use exclusions::Exclusions;
 pub use har::Har;
 pub use key::Key;
+pub use obfuscate::Obfuscator;

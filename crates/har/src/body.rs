@@ -1,0 +1,154 @@
+//! A body while it passes: pushed in pieces that may be cut anywhere, and at the end what may be told of it.
+//!
+//! JSON is rewritten as it comes. Forms are held, and so is nothing else. A body that is not what its type says, or is cut off, is one
+//! value: its pseudonym is all that is left of it. Whoever pushes bounds what is pushed.
+
+use crate::exclusions::Side;
+use crate::json::Tokenizer;
+use crate::key::Key;
+use crate::media::{self, Syntax};
+use crate::multipart::{self, Part};
+use crate::names;
+use crate::parameters::{self, Spellings};
+use crate::pseudonym::TextDigest;
+use crate::rewrite::Rewriter;
+
+/// Obfuscates a body.
+pub struct Body<'a> {
+    key: &'a Key,
+    side: &'a Side,
+    reader: Reader<'a>,
+    /// What all of it becomes where it is not what its type says.
+    whole: TextDigest,
+    is_empty: bool,
+}
+
+enum Reader<'a> {
+    Json(Box<(Tokenizer, Rewriter<'a>)>),
+    /// A form, or a body that stays.
+    Held(Syntax, Vec<u8>),
+    Opaque,
+}
+
+impl<'a> Body<'a> {
+    pub(crate) fn new(key: &'a Key, side: &'a Side, media_type: &str) -> Self {
+        let reader = match media::syntax(media_type) {
+            Syntax::Json => Reader::Json(Box::new((Tokenizer::new(), Rewriter::new(key, &side.body)))),
+            Syntax::Opaque if !side.body.root() => Reader::Opaque,
+            held => Reader::Held(held, Vec::new()),
+        };
+        Self { key, side, reader, whole: key.text_digest(), is_empty: true }
+    }
+
+    /// Takes the next piece.
+    pub fn push(&mut self, piece: &[u8]) {
+        self.is_empty &= piece.is_empty();
+        self.whole.push(piece);
+        match &mut self.reader {
+            Reader::Json(json) => {
+                let (tokenizer, rewriter) = &mut **json;
+                if tokenizer.push(piece, rewriter).is_err() {
+                    self.reader = Reader::Opaque;
+                }
+            }
+            Reader::Held(_, held) => held.extend_from_slice(piece),
+            Reader::Opaque => {}
+        }
+    }
+
+    /// What may be told of all that was pushed.
+    pub fn finish(self) -> Vec<u8> {
+        self.finish_with(&mut Spellings::default())
+    }
+
+    /// Notes the parameters of a form as well.
+    pub(crate) fn finish_with(self, spellings: &mut Spellings) -> Vec<u8> {
+        if self.is_empty {
+            return Vec::new();
+        }
+        let told = match self.reader {
+            Reader::Json(mut json) => {
+                let (tokenizer, rewriter) = &mut *json;
+                tokenizer.finish(rewriter).is_ok().then(|| std::mem::take(&mut rewriter.out))
+            }
+            Reader::Held(Syntax::Form, held) => std::str::from_utf8(&held).ok().map(|form| {
+                let is_kept = |name: &str| self.side.body.field(name);
+                parameters::obfuscate(self.key, form, is_kept, spellings).into_bytes()
+            }),
+            Reader::Held(Syntax::Multipart(boundary), held) => multipart::parts(&held, &boundary)
+                .map(|parts| write_parts(self.key, self.side, &boundary, &parts)),
+            Reader::Held(Syntax::Json | Syntax::Opaque, held) => Some(held),
+            Reader::Opaque => None,
+        };
+        told.unwrap_or_else(|| self.whole.finish().as_bytes().to_vec())
+    }
+}
+
+fn write_parts(key: &Key, side: &Side, boundary: &str, parts: &[Part<'_>]) -> Vec<u8> {
+    let boundary = key.text(boundary.as_bytes());
+    let mut body = Vec::new();
+    for part in parts {
+        body.extend_from_slice(format!("--{boundary}\r\n").as_bytes());
+        write_part(key, side, part, &mut body);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
+    body
+}
+
+fn write_part(key: &Key, side: &Side, part: &Part<'_>, body: &mut Vec<u8>) {
+    let (mut field, mut media_type) = (None, "");
+    for (name, value) in &part.fields {
+        let value = match name.to_ascii_lowercase().as_str() {
+            "content-disposition" => {
+                let (written, of_field) = disposition(key, value);
+                field = of_field;
+                written
+            }
+            "content-type" => {
+                media_type = value;
+                media::obfuscate(key, value)
+            }
+            _ => key.text(value.as_bytes()).to_string(),
+        };
+        let name =
+            if media::is_token(name) { (*name).to_owned() } else { key.text(name.as_bytes()).to_string() };
+        body.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+    }
+    body.extend_from_slice(b"\r\n");
+    if field.is_some_and(|field| side.body.field(&field)) {
+        body.extend_from_slice(part.content);
+    } else {
+        body.extend_from_slice(&field_value(key, media_type, part.content));
+    }
+}
+
+/// What may be told of a field of a form, or of a file in it. No form holds another: whatever lies deeper is one value.
+pub(crate) fn field_value(key: &Key, media_type: &str, content: &[u8]) -> Vec<u8> {
+    let side = Side::default();
+    let media_type = if media::syntax(media_type) == Syntax::Json { media_type } else { "" };
+    let mut body = Body::new(key, &side, media_type);
+    body.push(content);
+    body.finish()
+}
+
+/// `form-data` and the name of the field stay, which is told as well.
+fn disposition(key: &Key, value: &str) -> (String, Option<String>) {
+    let kind = value.split(';').next().unwrap_or_default().trim();
+    let mut written =
+        if media::is_token(kind) { kind.to_owned() } else { key.text(kind.as_bytes()).to_string() };
+    let mut field = None;
+    for (name, value) in media::parameters(value).filter(|(name, _)| media::is_token(name)) {
+        let is_field = name.eq_ignore_ascii_case("name");
+        let told = if is_field && !names::is_no_word(&value) {
+            value.clone()
+        } else {
+            key.text(value.as_bytes()).to_string()
+        };
+        written.extend(["; ", &name, "=\"", &told, "\""]);
+        if is_field {
+            field = Some(value);
+        }
+    }
+    (written, field)
+}

@@ -1,0 +1,357 @@
+//! What is not obfuscated, named by exact paths: `request.headers.content-type`, `response.body.$.items[*].id`.
+//!
+//! A path names leaves alone. One that names an object excludes nothing within it, so that a field added by a provider tomorrow is
+//! obfuscated until somebody names it.
+//!
+//! | path | what it names |
+//! | --- | --- |
+//! | `request.headers.NAME`, `response.headers.NAME` | a header field; case does not matter |
+//! | `request.query.NAME` | a parameter of the URL, decoded |
+//! | `request.cookies.NAME`, `response.cookies.NAME` | a cookie |
+//! | `request.path[1]`, `request.path[*]` | a segment of the path, counted from 0, or all |
+//! | `request.body.$.a.b[0]`, `response.body.$.a[*]['b c'].*` | a leaf of a JSON body; a field of a form is `$.NAME`; `$` alone is a body without leaves |
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Paths at most.
+pub const PATHS_MAX: usize = 256;
+
+/// Steps of a path into a body at most.
+pub const STEPS_MAX: usize = 32;
+
+/// What is not obfuscated.
+#[derive(Debug, Clone, Default)]
+pub struct Exclusions {
+    pub(crate) request: Side,
+    pub(crate) response: Side,
+}
+
+/// What is not obfuscated of a message.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Side {
+    /// In lower case.
+    headers: BTreeSet<String>,
+    query: BTreeSet<String>,
+    cookies: BTreeSet<String>,
+    segments: BTreeSet<usize>,
+    all_segments: bool,
+    pub(crate) body: BodyPaths,
+}
+
+/// Leaves of a body.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BodyPaths(Vec<Vec<Step>>);
+
+/// A step into a body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Name(String),
+    AnyName,
+    Index(usize),
+    AnyIndex,
+}
+
+/// A path that names nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExclusionError {
+    /// The path as it was given.
+    pub path: String,
+    /// What is wrong with it, and what was expected.
+    pub message: String,
+}
+
+impl fmt::Display for ExclusionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.path, self.message)
+    }
+}
+
+impl std::error::Error for ExclusionError {}
+
+impl Exclusions {
+    /// Compiles paths; all that are wrong are told at once.
+    pub fn compile<'a>(paths: impl IntoIterator<Item = &'a str>) -> Result<Self, Vec<ExclusionError>> {
+        let (mut exclusions, mut errors) = (Self::default(), Vec::new());
+        for (index, path) in paths.into_iter().enumerate() {
+            let inserted = if index < PATHS_MAX {
+                exclusions.insert(path)
+            } else {
+                Err(format!("there are more than {PATHS_MAX} paths"))
+            };
+            if let Err(message) = inserted {
+                errors.push(ExclusionError { path: path.to_owned(), message });
+                if index >= PATHS_MAX {
+                    break;
+                }
+            }
+        }
+        if errors.is_empty() { Ok(exclusions) } else { Err(errors) }
+    }
+
+    fn insert(&mut self, path: &str) -> Result<(), String> {
+        let (side, rest, is_request) = if let Some(rest) = path.strip_prefix("request.") {
+            (&mut self.request, rest, true)
+        } else if let Some(rest) = path.strip_prefix("response.") {
+            (&mut self.response, rest, false)
+        } else {
+            return Err("it begins with neither `request.` nor `response.`".to_owned());
+        };
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        match (rest.split_at(end), is_request) {
+            (("headers", name), _) => side.headers.insert(named(name, "headers")?.to_ascii_lowercase()),
+            (("cookies", name), _) => side.cookies.insert(named(name, "cookies")?),
+            (("query", name), true) => side.query.insert(named(name, "query")?),
+            (("path", segment), true) => match segment_of(segment)? {
+                Some(index) => side.segments.insert(index),
+                None => std::mem::replace(&mut side.all_segments, true),
+            },
+            (("query" | "path", _), false) => return Err("a response has no path or query".to_owned()),
+            (("body", steps), _) => return side.body.insert(steps),
+            ((part, _), _) => {
+                return Err(format!(
+                    "`{part}` is no part of a message: expected `headers`, `query`, `cookies`, `path` or `body`"
+                ));
+            }
+        };
+        Ok(())
+    }
+}
+
+impl Side {
+    pub(crate) fn header(&self, name: &str) -> bool {
+        !self.headers.is_empty() && self.headers.contains(&name.to_ascii_lowercase())
+    }
+
+    pub(crate) fn query(&self, name: &str) -> bool {
+        self.query.contains(name)
+    }
+
+    pub(crate) fn cookie(&self, name: &str) -> bool {
+        self.cookies.contains(name)
+    }
+
+    pub(crate) fn segment(&self, index: usize) -> bool {
+        self.all_segments || self.segments.contains(&index)
+    }
+}
+
+/// The name behind the dot; whatever it is made of, it reaches to the end.
+fn named(rest: &str, part: &str) -> Result<String, String> {
+    match rest.strip_prefix('.') {
+        Some(name) if !name.is_empty() => Ok(name.to_owned()),
+        _ => Err(format!("a name was expected: `{part}.NAME`")),
+    }
+}
+
+/// The index in brackets; `None` for all.
+fn segment_of(rest: &str) -> Result<Option<usize>, String> {
+    let expected = "an index was expected: `path[0]` is the first segment, `path[*]` is all";
+    let inner = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or(expected)?;
+    if inner == "*" { Ok(None) } else { Ok(Some(index(inner).ok_or(expected)?)) }
+}
+
+fn index(digits: &str) -> Option<usize> {
+    let is_index =
+        digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
+    digits.parse().ok().filter(|_| is_index)
+}
+
+impl BodyPaths {
+    fn insert(&mut self, path: &str) -> Result<(), String> {
+        let mut rest = path.strip_prefix(".$").ok_or("a path into a body begins with `body.$`")?;
+        let mut steps = Vec::new();
+        while !rest.is_empty() {
+            let (step, after) = step(rest)?;
+            steps.push(step);
+            rest = after;
+        }
+        if steps.len() > STEPS_MAX {
+            return Err(format!("a path has at most {STEPS_MAX} steps"));
+        }
+        self.0.push(steps);
+        Ok(())
+    }
+
+    /// Whether a body without leaves is named.
+    pub(crate) fn root(&self) -> bool {
+        self.0.iter().any(Vec::is_empty)
+    }
+
+    /// Whether a field of a form is named.
+    pub(crate) fn field(&self, name: &str) -> bool {
+        self.0.iter().any(|steps| match &**steps {
+            [Step::AnyName] => true,
+            [Step::Name(step)] => step == name,
+            _ => false,
+        })
+    }
+}
+
+/// One step, and what follows it.
+fn step(rest: &str) -> Result<(Step, &str), String> {
+    if let Some(rest) = rest.strip_prefix('.') {
+        let end = rest.find(['.', '[']).unwrap_or(rest.len());
+        return match rest.split_at(end) {
+            ("", _) => Err("a name was expected after `.`".to_owned()),
+            ("*", after) => Ok((Step::AnyName, after)),
+            (name, after) => Ok((Step::Name(name.to_owned()), after)),
+        };
+    }
+    let Some(rest) = rest.strip_prefix('[') else {
+        return Err("`.NAME`, `['NAME']`, `[INDEX]`, `[*]` or `.*` was expected".to_owned());
+    };
+    for quote in ['\'', '"'] {
+        if let Some(quoted) = rest.strip_prefix(quote) {
+            // Without escapes: a name with both quotes cannot be named.
+            let (name, after) = quoted.split_once(quote).ok_or("a quote is not closed")?;
+            let after = after.strip_prefix(']').ok_or("`]` was expected after the name")?;
+            return Ok((Step::Name(name.to_owned()), after));
+        }
+    }
+    let (inner, after) = rest.split_once(']').ok_or("a bracket is not closed")?;
+    match (inner, index(inner)) {
+        ("*", _) => Ok((Step::AnyIndex, after)),
+        (_, Some(index)) => Ok((Step::Index(index), after)),
+        _ => Err("an index was expected, `*`, or a name in quotes".to_owned()),
+    }
+}
+
+/// Where in a body a rewriter is, as far as paths lead there.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    paths: &'a BodyPaths,
+    /// For each container that is open: where its paths begin in `open`, and how many elements were there.
+    containers: Vec<(usize, usize)>,
+    /// Paths that lead to the containers that are open.
+    open: Vec<usize>,
+    /// Paths that lead to the value that comes next.
+    here: Vec<usize>,
+}
+
+impl<'a> Place<'a> {
+    /// Before the outermost value.
+    pub(crate) fn new(paths: &'a BodyPaths) -> Self {
+        Self { paths, containers: Vec::new(), open: Vec::new(), here: (0..paths.0.len()).collect() }
+    }
+
+    /// Whether the leaf that is here is named.
+    pub(crate) fn is_named(&self) -> bool {
+        self.here.iter().any(|path| self.paths.0[*path].len() == self.containers.len())
+    }
+
+    pub(crate) fn enter(&mut self, is_object: bool) {
+        self.containers.push((self.open.len(), 0));
+        self.open.append(&mut self.here);
+        if !is_object {
+            self.element();
+        }
+    }
+
+    pub(crate) fn leave(&mut self) {
+        if let Some((start, _)) = self.containers.pop() {
+            self.open.truncate(start);
+        }
+        self.here.clear();
+    }
+
+    pub(crate) fn member(&mut self, name: &str) {
+        self.follow(|step| match step {
+            Step::Name(step) => step == name,
+            Step::AnyName => true,
+            Step::Index(_) | Step::AnyIndex => false,
+        });
+    }
+
+    /// The next element of a list.
+    pub(crate) fn element(&mut self) {
+        let Some((_, count)) = self.containers.last_mut() else { return };
+        let at = *count;
+        *count += 1;
+        self.follow(|step| match step {
+            Step::Index(index) => *index == at,
+            Step::AnyIndex => true,
+            Step::Name(_) | Step::AnyName => false,
+        });
+    }
+
+    fn follow(&mut self, is_step: impl Fn(&Step) -> bool) {
+        let Some((start, _)) = self.containers.last() else { return };
+        let depth = self.containers.len() - 1;
+        let leads = |path: &usize| self.paths.0[*path].get(depth).is_some_and(&is_step);
+        self.here.clear();
+        self.here.extend(self.open[*start..].iter().copied().filter(leads));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_what_they_say() {
+        let exclusions = Exclusions::compile([
+            "request.headers.Content-Type",
+            "request.query.page",
+            "request.query.filter[a.b]",
+            "request.cookies.theme",
+            "request.path[1]",
+            "response.headers.x.y",
+            "response.body.$.id",
+        ])
+        .unwrap();
+        let Exclusions { request, response } = &exclusions;
+        assert!(
+            request.header("content-type")
+                && request.header("CONTENT-TYPE")
+                && !response.header("content-type")
+        );
+        assert!(request.query("page") && request.query("filter[a.b]") && !request.query("Page"));
+        assert!(request.cookie("theme") && !response.cookie("theme"));
+        assert!(request.segment(1) && !request.segment(0) && !request.segment(11));
+        assert!(response.header("x.y") && response.body.field("id") && !response.body.field("i"));
+    }
+
+    #[test]
+    fn what_names_nothing_is_refused_with_what_was_expected() {
+        for (path, expected) in [
+            ("", "neither `request.` nor `response.`"),
+            ("requests.path[1]", "neither"),
+            ("request", "neither"),
+            ("request.", "`` is no part"),
+            ("request.header.a", "`header` is no part of a message: expected `headers`"),
+            ("request.headers", "a name was expected: `headers.NAME`"),
+            ("request.headers.", "a name was expected"),
+            ("request.headers[0]", "a name was expected"),
+            ("request.path", "an index was expected"),
+            ("request.path[a]", "an index was expected"),
+            ("request.path[01]", "an index was expected"),
+            ("request.path[1", "an index was expected"),
+            ("request.path[-1]", "an index was expected"),
+            ("response.path[0]", "a response has no path or query"),
+            ("response.query.a", "a response has no path or query"),
+            ("request.body", "begins with `body.$`"),
+            ("request.body.a", "begins with `body.$`"),
+            ("request.body.$a", "`.NAME`, `['NAME']`"),
+            ("request.body.$.", "a name was expected after `.`"),
+            ("request.body.$..a", "a name was expected after `.`"),
+            ("request.body.$.a[", "a bracket is not closed"),
+            ("request.body.$.a[b]", "an index was expected, `*`, or a name in quotes"),
+            ("request.body.$['a", "a quote is not closed"),
+            ("request.body.$['a'b", "`]` was expected"),
+        ] {
+            let errors = Exclusions::compile([path]).unwrap_err();
+            assert!(errors.len() == 1 && errors[0].path == path, "{errors:?}");
+            assert!(errors[0].message.contains(expected), "{}", errors[0]);
+        }
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_and_paths_are_limited() {
+        assert_eq!(Exclusions::compile(["a", "request.path[0]", "b"]).unwrap_err().len(), 2);
+        assert!(Exclusions::compile(vec!["request.path[0]"; PATHS_MAX]).is_ok());
+        assert_eq!(Exclusions::compile(vec!["request.path[0]"; PATHS_MAX + 9]).unwrap_err().len(), 1);
+        let long = format!("request.body.${}", ".a".repeat(STEPS_MAX + 1));
+        assert!(Exclusions::compile([&*long]).unwrap_err()[0].message.contains("at most"));
+    }
+}

@@ -1,0 +1,155 @@
+//! Media types (RFC 9110 §8.3.1): what they say of a body, and what of them may be told.
+
+use crate::key::Key;
+
+/// How the values of a body are found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Syntax {
+    Json,
+    /// `application/x-www-form-urlencoded`.
+    Form,
+    /// `multipart/form-data` and its like, with this boundary.
+    Multipart(String),
+    /// Not at all: the body is one value.
+    Opaque,
+}
+
+/// Longer boundaries are none (RFC 2046 §5.1.1).
+const BOUNDARY_BYTES_MAX: usize = 70;
+
+/// How the values of a body of a type are found.
+pub(crate) fn syntax(media_type: &str) -> Syntax {
+    let essence = essence(media_type).to_ascii_lowercase();
+    match &*essence {
+        "application/json" | "text/json" => Syntax::Json,
+        "application/x-www-form-urlencoded" => Syntax::Form,
+        _ if essence.ends_with("+json") => Syntax::Json,
+        _ if essence.starts_with("multipart/") => parameters(media_type)
+            .find(|(name, _)| name.eq_ignore_ascii_case("boundary"))
+            .map(|(_, value)| value)
+            .filter(|boundary| (1..=BOUNDARY_BYTES_MAX).contains(&boundary.len()))
+            .map_or(Syntax::Opaque, Syntax::Multipart),
+        _ => Syntax::Opaque,
+    }
+}
+
+/// Type, subtype and `charset` stay; the values of other parameters are obfuscated, the boundary of a multipart body among them.
+pub(crate) fn obfuscate(key: &Key, media_type: &str) -> String {
+    let essence = essence(media_type);
+    if essence.is_empty() {
+        return if media_type.trim().is_empty() {
+            String::new()
+        } else {
+            key.text(media_type.as_bytes()).to_string()
+        };
+    }
+    // Recorders write `x-unknown` and such, without a slash.
+    if essence.len() > 100 || !essence.split('/').all(is_token) {
+        return key.text(media_type.as_bytes()).to_string();
+    }
+    let mut text = essence.to_owned();
+    for (name, value) in parameters(media_type) {
+        if !is_token(&name) {
+            continue;
+        }
+        let is_charset = name.eq_ignore_ascii_case("charset") && is_token(&value) && value.len() <= 20;
+        let value = if is_charset { value } else { key.text(value.as_bytes()).to_string() };
+        text.push_str("; ");
+        text.push_str(&name);
+        text.push('=');
+        text.push_str(&value);
+    }
+    text
+}
+
+fn essence(media_type: &str) -> &str {
+    media_type.split(';').next().unwrap_or_default().trim()
+}
+
+/// Parameters behind the first semicolon, values without quotes.
+pub(crate) fn parameters(text: &str) -> impl Iterator<Item = (String, String)> {
+    let mut rest = text.split_once(';').map_or("", |(_, rest)| rest);
+    std::iter::from_fn(move || {
+        loop {
+            rest = rest.trim_start_matches([' ', '\t', ';']);
+            if rest.is_empty() {
+                return None;
+            }
+            let end = rest.find(['=', ';']).unwrap_or(rest.len());
+            let name = rest[..end].trim().to_owned();
+            let Some(after) = rest[end..].strip_prefix('=') else {
+                rest = &rest[end..];
+                continue;
+            };
+            let (value, after) = value(after);
+            rest = after;
+            return Some((name, value));
+        }
+    })
+}
+
+/// A value, and what follows it.
+fn value(text: &str) -> (String, &str) {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find(';').unwrap_or(text.len());
+        return (text[..end].trim().to_owned(), &text[end..]);
+    };
+    let (mut value, mut is_escaped) = (String::new(), false);
+    for (at, letter) in quoted.char_indices() {
+        match letter {
+            '"' if !is_escaped => return (value, &quoted[at + 1..]),
+            '\\' if !is_escaped => is_escaped = true,
+            _ => {
+                value.push(letter);
+                is_escaped = false;
+            }
+        }
+    }
+    (value, "")
+}
+
+/// RFC 9110 §5.6.2.
+pub(crate) fn is_token(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_letter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_says_how_values_are_found() {
+        for (media_type, expected) in [
+            ("application/json", Syntax::Json),
+            ("Application/JSON; charset=utf-8", Syntax::Json),
+            ("application/problem+json", Syntax::Json),
+            ("application/x-www-form-urlencoded;charset=UTF-8", Syntax::Form),
+            ("multipart/form-data; boundary=\"a b\\\"c\"", Syntax::Multipart("a b\"c".to_owned())),
+            ("multipart/form-data; charset=a; Boundary=--x ; y=z", Syntax::Multipart("--x".to_owned())),
+            ("multipart/form-data", Syntax::Opaque),
+            ("application/jsonp", Syntax::Opaque),
+            ("text/plain; a=application/json", Syntax::Opaque),
+            ("", Syntax::Opaque),
+        ] {
+            assert_eq!(syntax(media_type), expected, "{media_type}");
+        }
+    }
+
+    #[test]
+    fn a_type_and_its_charset_stay() {
+        let key = Key::new(&[1; 32]);
+        let x = key.text(b"x");
+        for (media_type, expected) in [
+            ("application/json", "application/json".to_owned()),
+            ("text/html;charset=\"utf-8\" ; q", "text/html; charset=utf-8".to_owned()),
+            ("multipart/form-data; boundary=x", format!("multipart/form-data; boundary={x}")),
+            ("", String::new()),
+            ("x-unknown", "x-unknown".to_owned()),
+        ] {
+            assert_eq!(obfuscate(&key, media_type), expected);
+        }
+        assert!(!obfuscate(&key, "my secret/text").contains("secret"));
+        assert!(!obfuscate(&key, "; a=secret").contains("secret"));
+    }
+}

@@ -1,0 +1,420 @@
+//! Takes out of an archive what it must not tell: every value becomes its pseudonym unless it is named as excluded.
+//!
+//! What stays: names, the method, the status and its registered phrase, the scheme, host and port of the URL, times, sizes, media types,
+//! the attributes of cookies, how bodies are built, and `true`, `false`, `null` and what is empty. What a name, a host or the length of a
+//! list tells is told. Everything else goes, others' own fields and comments too: what nobody has thought of is not shown.
+//!
+//! A value that stands in several places has the same pseudonym in all, however each place encodes it. Sizes are those of the recorded
+//! exchange, not of what is left of it.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use crate::body::{Body, field_value};
+use crate::exclusions::{Exclusions, Side};
+use crate::har::{Cached, Cookie, Entry, Extra, Har, NameValue, Page, Param, PostData, Request, Response};
+use crate::key::Key;
+use crate::media;
+use crate::names;
+use crate::parameters::Spellings;
+use crate::rewrite::Rewriter;
+use crate::{base64, date, json, url};
+
+/// The field of an entry that says how it was obfuscated, and by which key: `hmac-sha256:0123456789abcdef`.
+pub const MARK: &str = "_obfuscation";
+
+/// Reason phrases that may be told (RFC 9110 §15, RFC 6585, RFC 4918): a provider is free to write anything there.
+const PHRASES: &str = "|OK|Created|Accepted|Non-Authoritative Information|No Content|Reset Content|Partial Content|Multi-Status\
+|Multiple Choices|Moved Permanently|Found|See Other|Not Modified|Use Proxy|Temporary Redirect|Permanent Redirect|Bad Request\
+|Unauthorized|Payment Required|Forbidden|Not Found|Method Not Allowed|Not Acceptable|Proxy Authentication Required\
+|Request Timeout|Conflict|Gone|Length Required|Precondition Failed|Content Too Large|Payload Too Large\
+|Request Entity Too Large|URI Too Long|Unsupported Media Type|Range Not Satisfiable|Expectation Failed|I'm a teapot\
+|Misdirected Request|Unprocessable Content|Unprocessable Entity|Locked|Failed Dependency|Too Early|Upgrade Required\
+|Precondition Required|Too Many Requests|Request Header Fields Too Large|Unavailable For Legal Reasons|Internal Server Error\
+|Not Implemented|Bad Gateway|Service Unavailable|Gateway Timeout|HTTP Version Not Supported|Insufficient Storage\
+|Network Authentication Required|Continue|Switching Protocols|Processing|Early Hints|";
+
+/// Schemes of credentials that may be told (RFC 9110 §11.1).
+const SCHEMES: [&str; 6] = ["basic", "bearer", "digest", "dpop", "negotiate", "token"];
+
+/// A message of an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message {
+    /// The request.
+    Request,
+    /// The response.
+    Response,
+}
+
+/// Obfuscates by a key, but for what is excluded. It is made once; nothing of what it has seen stays in it.
+#[derive(Debug, Clone)]
+pub struct Obfuscator {
+    key: Key,
+    exclusions: Exclusions,
+}
+
+impl Obfuscator {
+    /// By this key, but for these.
+    pub fn new(key: Key, exclusions: Exclusions) -> Self {
+        Self { key, exclusions }
+    }
+
+    /// The key's [`Key::id`].
+    pub fn key_id(&self) -> &str {
+        self.key.id()
+    }
+
+    /// A body of this media type, to be pushed piece by piece as it passes, without any compression.
+    pub fn body(&self, message: Message, media_type: &str) -> Body<'_> {
+        Body::new(&self.key, self.side(message), media_type)
+    }
+
+    /// A whole file.
+    pub fn har(&self, har: &mut Har) {
+        let log = &mut har.log;
+        for entry in &mut log.entries {
+            self.entry(entry);
+        }
+        for page in log.pages.iter_mut().flatten() {
+            self.page(page);
+        }
+        for creator in std::iter::once(&mut log.creator).chain(&mut log.browser) {
+            self.rest(&mut creator.comment, &mut creator.extra);
+        }
+        self.rest(&mut log.comment, &mut log.extra);
+        self.extra(&mut har.extra);
+    }
+
+    /// One exchange. It is marked with [`MARK`].
+    pub fn entry(&self, entry: &mut Entry) {
+        self.request(&mut entry.request);
+        self.response(&mut entry.response);
+        self.optional(&mut entry.pageref);
+        self.time(&mut entry.started_date_time);
+        let timings = &mut entry.timings;
+        self.rest(&mut timings.comment, &mut timings.extra);
+        let cache = &mut entry.cache;
+        for cached in [&mut cache.before_request, &mut cache.after_request] {
+            if let Some(Cached::State(state)) = cached {
+                self.value(&mut state.e_tag);
+                self.time(&mut state.last_access);
+                state.expires.take_if(|time| date::read(time).is_none());
+                self.rest(&mut state.comment, &mut state.extra);
+            }
+        }
+        self.rest(&mut cache.comment, &mut cache.extra);
+        entry.server_ip_address.take_if(|address| address.parse::<std::net::IpAddr>().is_err());
+        entry.connection.take_if(|id| id.len() > 20 || !id.bytes().all(|byte| byte.is_ascii_digit()));
+        entry.extra.remove(MARK);
+        self.rest(&mut entry.comment, &mut entry.extra);
+        entry.extra.insert(MARK.to_owned(), Value::from(format!("hmac-sha256:{}", self.key.id())));
+    }
+
+    fn page(&self, page: &mut Page) {
+        self.time(&mut page.started_date_time);
+        self.value(&mut page.id);
+        self.value(&mut page.title);
+        let timings = &mut page.page_timings;
+        self.rest(&mut timings.comment, &mut timings.extra);
+        self.rest(&mut page.comment, &mut page.extra);
+    }
+
+    fn request(&self, request: &mut Request) {
+        let side = &self.exclusions.request;
+        self.word(&mut request.method);
+        self.word(&mut request.http_version);
+        let mut spellings = Spellings::default();
+        request.url = url::obfuscate(&self.key, side, &request.url, &mut spellings);
+        for parameter in &mut request.query_string {
+            self.parameter(parameter, &spellings);
+        }
+        self.headers(side, &mut request.headers);
+        self.cookies(side, "cookie", &mut request.cookies);
+        if let Some(post_data) = &mut request.post_data {
+            self.post_data(post_data);
+        }
+        self.rest(&mut request.comment, &mut request.extra);
+    }
+
+    fn response(&self, response: &mut Response) {
+        let side = &self.exclusions.response;
+        self.word(&mut response.http_version);
+        let phrase = &response.status_text;
+        if phrase.contains('|') || !PHRASES.contains(&format!("|{phrase}|")) {
+            self.value(&mut response.status_text);
+        }
+        if !side.header("location") {
+            response.redirect_url = self.reference(&Side::default(), &response.redirect_url);
+        }
+        self.headers(side, &mut response.headers);
+        self.cookies(side, "set-cookie", &mut response.cookies);
+        let content = &mut response.content;
+        if let Some(text) = content.text.take() {
+            let bytes = decoded(&text, content.encoding.take().as_deref());
+            content.text = Some(self.content(side, &content.mime_type, &bytes, &mut Spellings::default()));
+        }
+        content.encoding = None;
+        content.mime_type = media::obfuscate(&self.key, &content.mime_type);
+        self.rest(&mut content.comment, &mut content.extra);
+        self.rest(&mut response.comment, &mut response.extra);
+    }
+
+    fn post_data(&self, post_data: &mut PostData) {
+        let side = &self.exclusions.request;
+        let mut spellings = Spellings::default();
+        let extra = &mut post_data.extra;
+        let encodings = ["encoding", "_encoding"].map(|name| extra.shift_remove(name));
+        let encoding = encodings.iter().flatten().find_map(Value::as_str);
+        if let Some(text) = &mut post_data.text {
+            let bytes = decoded(text, encoding);
+            *text = self.content(side, &post_data.mime_type, &bytes, &mut spellings);
+        }
+        for param in post_data.params.iter_mut().flatten() {
+            self.param(param, &spellings);
+        }
+        post_data.mime_type = media::obfuscate(&self.key, &post_data.mime_type);
+        self.rest(&mut post_data.comment, &mut post_data.extra);
+    }
+
+    fn content(&self, side: &Side, media_type: &str, bytes: &[u8], spellings: &mut Spellings) -> String {
+        let mut body = Body::new(&self.key, side, media_type);
+        body.push(bytes);
+        match String::from_utf8(body.finish_with(spellings)) {
+            Ok(text) => text,
+            // What is excluded and no text cannot be told as text.
+            Err(_) => self.key.text(bytes).to_string(),
+        }
+    }
+
+    fn param(&self, param: &mut Param, spellings: &Spellings) {
+        let name = spellings.read(&param.name);
+        let is_kept = self.exclusions.request.body.field(&String::from_utf8_lossy(&name));
+        self.name(&mut param.name, &name, spellings.is_bare(&name) && !is_kept);
+        if let Some(value) = param.value.as_mut().filter(|value| !is_kept && !value.is_empty()) {
+            let media_type = param.content_type.as_deref().unwrap_or_default();
+            let told = field_value(&self.key, media_type, &spellings.read(value));
+            *value = String::from_utf8_lossy(&told).into_owned();
+        }
+        self.optional(&mut param.file_name);
+        if let Some(media_type) = &mut param.content_type {
+            *media_type = media::obfuscate(&self.key, media_type);
+        }
+        self.rest(&mut param.comment, &mut param.extra);
+    }
+
+    fn parameter(&self, parameter: &mut NameValue, spellings: &Spellings) {
+        let name = spellings.read(&parameter.name);
+        let is_kept = self.exclusions.request.query(&String::from_utf8_lossy(&name));
+        self.name(
+            &mut parameter.name,
+            &name,
+            spellings.is_bare(&name) && parameter.value.is_empty() && !is_kept,
+        );
+        if !is_kept && !parameter.value.is_empty() {
+            parameter.value = self.key.text(&spellings.read(&parameter.value)).to_string();
+        }
+        self.rest(&mut parameter.comment, &mut parameter.extra);
+    }
+
+    fn headers(&self, side: &Side, headers: &mut [NameValue]) {
+        for header in headers {
+            header.value = self.header(side, &header.name, &header.value);
+            let name = header.name.clone();
+            // Recorders of HTTP/2 write `:authority`.
+            let is_word = media::is_token(name.strip_prefix(':').unwrap_or(&name));
+            self.name(&mut header.name, name.as_bytes(), !is_word);
+            self.rest(&mut header.comment, &mut header.extra);
+        }
+    }
+
+    /// The value of a header field. Those that are built of values keep how they are built.
+    fn header(&self, side: &Side, name: &str, value: &str) -> String {
+        if value.is_empty() || side.header(name) {
+            return value.to_owned();
+        }
+        match name.to_ascii_lowercase().as_str() {
+            "cookie" => value.split(';').map(|pair| self.pair(side, pair)).collect::<Vec<_>>().join("; "),
+            // Recorders join several fields with a line end.
+            "set-cookie" => {
+                value.split('\n').map(|line| self.set_cookie(side, line)).collect::<Vec<_>>().join("\n")
+            }
+            "authorization" | "proxy-authorization" => self.credentials(value),
+            "location" | "content-location" | "referer" => self.reference(&Side::default(), value),
+            ":path" => self.reference(side, value),
+            _ => self.key.text(value.as_bytes()).to_string(),
+        }
+    }
+
+    fn reference(&self, side: &Side, text: &str) -> String {
+        url::obfuscate(&self.key, side, text, &mut Spellings::default())
+    }
+
+    fn credentials(&self, value: &str) -> String {
+        match value.split_once(' ') {
+            Some((scheme, rest)) if SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => {
+                format!("{scheme} {}", self.key.text(rest.trim().as_bytes()))
+            }
+            _ => self.key.text(value.as_bytes()).to_string(),
+        }
+    }
+
+    /// `name=value` of a cookie (RFC 6265 §4.1.1).
+    fn pair(&self, side: &Side, pair: &str) -> String {
+        match pair.trim().split_once('=') {
+            None if pair.trim().is_empty() => String::new(),
+            None => self.key.text(pair.trim().as_bytes()).to_string(),
+            Some((name, value)) => {
+                let mut told = name.to_owned();
+                self.name(&mut told, name.as_bytes(), !media::is_token(name));
+                format!("{told}={}", self.cookie_value(side, name, value))
+            }
+        }
+    }
+
+    /// Quotes are not part of a value.
+    fn cookie_value(&self, side: &Side, name: &str, value: &str) -> String {
+        let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
+        if inner.is_empty() || side.cookie(name) {
+            return value.to_owned();
+        }
+        self.key.text(inner.as_bytes()).to_string()
+    }
+
+    fn set_cookie(&self, side: &Side, line: &str) -> String {
+        let mut parts = line.split(';');
+        let pair = self.pair(side, parts.next().unwrap_or_default());
+        let attributes = parts.map(|attribute| self.attribute(attribute.trim()));
+        std::iter::once(pair).chain(attributes).collect::<Vec<_>>().join("; ")
+    }
+
+    fn attribute(&self, attribute: &str) -> String {
+        let (name, value) = attribute.split_once('=').unwrap_or((attribute, ""));
+        let lower = name.to_ascii_lowercase();
+        let is_plain = match lower.as_str() {
+            "secure" | "httponly" | "partitioned" => value.is_empty(),
+            "max-age" => value.len() <= 20 && value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'),
+            "expires" => is_cookie_date(value),
+            "samesite" => is_same_site(value),
+            "priority" => ["low", "medium", "high"].contains(&value.to_ascii_lowercase().as_str()),
+            "domain" => url::is_host(value),
+            "path" => return format!("{name}={}", self.cookie_path(value)),
+            _ => attribute.is_empty(),
+        };
+        if is_plain { attribute.to_owned() } else { self.key.text(attribute.as_bytes()).to_string() }
+    }
+
+    /// As the URL's, so that it still says to which it belongs.
+    fn cookie_path(&self, path: &str) -> String {
+        url::obfuscate_path(&self.key, &Side::default(), path)
+    }
+
+    fn cookies(&self, side: &Side, header: &str, cookies: &mut [Cookie]) {
+        for cookie in cookies {
+            if !side.header(header) {
+                cookie.value = self.cookie_value(side, &cookie.name, &cookie.value);
+                cookie.path = cookie.path.take().map(|path| self.cookie_path(&path));
+            }
+            let name = cookie.name.clone();
+            self.name(&mut cookie.name, name.as_bytes(), !media::is_token(&name));
+            if let Some(domain) = cookie.domain.as_mut().filter(|domain| !url::is_host(domain)) {
+                self.value(domain);
+            }
+            cookie.expires.take_if(|time| date::read(time).is_none());
+            let same_site = cookie
+                .extra
+                .shift_remove("sameSite")
+                .filter(|value| value.as_str().is_some_and(is_same_site));
+            self.rest(&mut cookie.comment, &mut cookie.extra);
+            cookie.extra.extend(same_site.map(|value| ("sameSite".to_owned(), value)));
+        }
+    }
+
+    /// A name stays unless it is none; `decoded` is what it stands for.
+    fn name(&self, name: &mut String, decoded: &[u8], is_none: bool) {
+        if is_none || names::is_no_word(&String::from_utf8_lossy(decoded)) {
+            *name = self.key.text(decoded).to_string();
+        }
+    }
+
+    /// A method or version: a short word.
+    fn word(&self, word: &mut String) {
+        if word.len() > 20 || !word.split('/').all(|part| part.is_empty() || media::is_token(part)) {
+            self.value(word);
+        }
+    }
+
+    fn time(&self, time: &mut String) {
+        if date::read(time).is_none() {
+            self.value(time);
+        }
+    }
+
+    fn value(&self, value: &mut String) {
+        if !value.is_empty() {
+            *value = self.key.text(value.as_bytes()).to_string();
+        }
+    }
+
+    fn optional(&self, value: &mut Option<String>) {
+        if let Some(value) = value {
+            self.value(value);
+        }
+    }
+
+    /// What every object of HAR may have.
+    fn rest(&self, comment: &mut Option<String>, extra: &mut Extra) {
+        self.optional(comment);
+        self.extra(extra);
+    }
+
+    /// Fields of others' own: JSON like any. Where it cannot be rewritten, as where it is nested too deeply, nothing of it stays.
+    fn extra(&self, extra: &mut Extra) {
+        if !extra.is_empty() {
+            *extra = self.rewritten(extra).unwrap_or_default();
+        }
+    }
+
+    fn rewritten(&self, extra: &Extra) -> Option<Map<String, Value>> {
+        let side = Side::default();
+        let text = serde_json::to_vec(extra).ok()?;
+        let mut rewriter = Rewriter::new(&self.key, &side.body);
+        let mut tokenizer = json::Tokenizer::new();
+        tokenizer.push(&text, &mut rewriter).ok()?;
+        tokenizer.finish(&mut rewriter).ok()?;
+        serde_json::from_slice(&rewriter.out).ok()
+    }
+
+    fn side(&self, message: Message) -> &Side {
+        match message {
+            Message::Request => &self.exclusions.request,
+            Message::Response => &self.exclusions.response,
+        }
+    }
+}
+
+/// The bytes that a recorded text stands for. What is not in the encoding that it says it is in stands for itself.
+fn decoded<'a>(text: &'a str, encoding: Option<&str>) -> Cow<'a, [u8]> {
+    let bytes = encoding.filter(|encoding| encoding.eq_ignore_ascii_case("base64"));
+    match bytes.and_then(|_| base64::decode(text.as_bytes())) {
+        Some(bytes) => Cow::Owned(bytes),
+        None => Cow::Borrowed(text.as_bytes()),
+    }
+}
+
+fn is_same_site(value: &str) -> bool {
+    ["lax", "strict", "none"].contains(&value.to_ascii_lowercase().as_str())
+}
+
+/// Whether a text can be a date of a cookie (RFC 6265 §5.1.1): short numbers, and names of days, months and zones.
+fn is_cookie_date(text: &str) -> bool {
+    const WORDS: &str = "|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun|gmt|utc|monday|tuesday\
+|wednesday|thursday|friday|saturday|sunday|";
+    let is_number = |part: &str| part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_word =
+        |part: &str| !part.contains('|') && WORDS.contains(&format!("|{}|", part.to_ascii_lowercase()));
+    text.len() <= 40 && text.split([' ', ',', ':', '-']).all(|part| is_number(part) || is_word(part))
+}
+
+#[cfg(test)]
+mod tests;

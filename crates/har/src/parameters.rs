@@ -1,0 +1,113 @@
+//! Parameters as URLs and forms have them: `name=value&name=value`, percent-encoded.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::key::Key;
+use crate::names;
+
+/// What the parts of a text stand for, so that those who list them, decoded or not, can be understood.
+#[derive(Default)]
+pub(crate) struct Spellings {
+    decoded: HashMap<Vec<u8>, Vec<u8>>,
+    /// Parts without `=`, decoded.
+    bare: HashSet<Vec<u8>>,
+}
+
+impl Spellings {
+    /// What a name or value stands for. One that the text does not have stands for itself.
+    pub(crate) fn read(&self, spelt: &str) -> Vec<u8> {
+        self.decoded.get(spelt.as_bytes()).map_or_else(|| spelt.as_bytes().to_vec(), Clone::clone)
+    }
+
+    /// Whether it stands in the text without `=`, so that nobody knows whether it is a name or a value.
+    pub(crate) fn is_bare(&self, decoded: &[u8]) -> bool {
+        self.bare.contains(decoded)
+    }
+
+    /// Some decode `+`, some do not, some decode nothing.
+    fn add(&mut self, spelt: &str) -> Vec<u8> {
+        let decoded = decode(spelt, true);
+        for spelling in [spelt.as_bytes().to_vec(), decode(spelt, false)] {
+            self.decoded.entry(spelling).or_insert_with(|| decoded.clone());
+        }
+        // What is decoded is not decoded again.
+        self.decoded.insert(decoded.clone(), decoded.clone());
+        decoded
+    }
+}
+
+/// Obfuscates the values in a text. Those whose name `is_kept` stay as they are spelt; an empty one stays empty. A part without `=`
+/// counts as a value unless its name is kept.
+pub(crate) fn obfuscate(
+    key: &Key,
+    text: &str,
+    is_kept: impl Fn(&str) -> bool,
+    spellings: &mut Spellings,
+) -> String {
+    let parts = text.split('&').map(|part| {
+        let (spelt_name, spelt_value) =
+            part.split_once('=').map_or((part, None), |(name, value)| (name, Some(value)));
+        let bytes = spellings.add(spelt_name);
+        let name = String::from_utf8_lossy(&bytes);
+        let (is_kept, is_word) = (is_kept(&name), !names::is_no_word(&name));
+        let Some(spelt_value) = spelt_value else {
+            spellings.bare.insert(bytes.clone());
+            return if is_kept || part.is_empty() { part.to_owned() } else { key.text(&bytes).to_string() };
+        };
+        let value = spellings.add(spelt_value);
+        let name = if is_kept || is_word { spelt_name.to_owned() } else { key.text(&bytes).to_string() };
+        let value =
+            if is_kept || value.is_empty() { spelt_value.to_owned() } else { key.text(&value).to_string() };
+        format!("{name}={value}")
+    });
+    parts.collect::<Vec<_>>().join("&")
+}
+
+/// Takes percent-encoding off (RFC 3986 §2.1), and in forms `+` for a space. A `%` that begins none stays.
+pub(crate) fn decode(text: &str, is_form: bool) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        let pair = after.first_chunk::<2>().filter(|_| *byte == b'%').and_then(|pair| {
+            let [high, low] = pair.map(|digit| char::from(digit).to_digit(16));
+            u8::try_from(high? << 4 | low?).ok()
+        });
+        decoded.push(match (pair, byte) {
+            (Some(byte), _) => {
+                rest = &after[2..];
+                byte
+            }
+            (None, b'+') if is_form => b' ',
+            (None, byte) => *byte,
+        });
+    }
+    decoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_decoded_before_they_are_hidden() {
+        let key = Key::new(&[1; 32]);
+        let mut spellings = Spellings::default();
+        let text = "a=x%20y&b=x+y&page=2+&a%5B%5D=&&bare&%zz=1";
+        let xy = key.text(b"x y");
+        let hidden = obfuscate(&key, text, |name| name == "page", &mut spellings);
+        let (bare, one) = (key.text(b"bare"), key.text(b"1"));
+        assert_eq!(hidden, format!("a={xy}&b={xy}&page=2+&a%5B%5D=&&{bare}&%zz={one}"));
+        for spelt in ["x%20y", "x+y", "x y"] {
+            assert_eq!(spellings.read(spelt), b"x y");
+        }
+        assert!(spellings.is_bare(b"bare") && !spellings.is_bare(b"page"));
+    }
+
+    #[test]
+    fn what_is_no_form_leaves_nothing() {
+        let key = Key::new(&[1; 32]);
+        let hidden = obfuscate(&key, "{\"token\":\"s3cret==\"}", |_| false, &mut Spellings::default());
+        assert!(!hidden.contains("s3cret") && !hidden.contains("token"), "{hidden}");
+    }
+}

@@ -1,0 +1,118 @@
+//! URLs (RFC 3986): scheme, host and port stay, since they say whose API it is; whatever else they carry is obfuscated.
+
+use crate::exclusions::Side;
+use crate::key::Key;
+use crate::parameters::{self, Spellings};
+
+/// What may be told of a URL, or of a reference such as `/path?query`. The parameters found are noted.
+pub(crate) fn obfuscate(key: &Key, side: &Side, url: &str, spellings: &mut Spellings) -> String {
+    let hide = |text: &str| key.text(text.as_bytes()).to_string();
+    let (url, fragment) = url.split_once('#').map_or((url, None), |(url, fragment)| (url, Some(fragment)));
+    let (url, query) = url.split_once('?').map_or((url, None), |(url, query)| (url, Some(query)));
+    let (scheme, rest) = scheme(url);
+    let mut told = scheme.to_owned();
+    match rest.strip_prefix("//") {
+        Some(rest) => {
+            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            told.push_str("//");
+            told.push_str(&obfuscate_authority(key, authority));
+            told.push_str(&obfuscate_path(key, side, path));
+        }
+        // `data:` and its like have no parts that anybody could know.
+        None if !scheme.is_empty() => told.push_str(&hide(rest)),
+        None => told.push_str(&obfuscate_path(key, side, rest)),
+    }
+    if let Some(query) = query {
+        told.push('?');
+        told.push_str(&parameters::obfuscate(key, query, |name| side.query(name), spellings));
+    }
+    if let Some(fragment) = fragment {
+        told.push('#');
+        told.push_str(&hide(fragment));
+    }
+    told
+}
+
+/// A scheme with its colon, and what follows.
+fn scheme(url: &str) -> (&str, &str) {
+    let end = url.find([':', '/']).filter(|at| url.as_bytes()[*at] == b':').unwrap_or(0);
+    let is_scheme = end > 0
+        && end <= 20
+        && url.starts_with(|letter: char| letter.is_ascii_alphabetic())
+        && url[..end].bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    if is_scheme { url.split_at(end + 1) } else { ("", url) }
+}
+
+/// Host and port stay; user and password do not.
+fn obfuscate_authority(key: &Key, authority: &str) -> String {
+    let (user, host) =
+        authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    let mut told = String::new();
+    if let Some(user) = user {
+        let parts = user.split(':').map(|part| key.text(&parameters::decode(part, false)).to_string());
+        told = parts.collect::<Vec<_>>().join(":") + "@";
+    }
+    if is_host(host) {
+        told.push_str(host);
+    } else {
+        told.push_str(key.text(host.as_bytes()).as_str());
+    }
+    told
+}
+
+/// Whether a text can be a host with its port.
+pub(crate) fn is_host(text: &str) -> bool {
+    text.len() <= 261 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte))
+}
+
+/// Each segment is obfuscated by itself; those that are empty, `.` or `..` are structure. Only a path from the root has segments that
+/// can be counted.
+pub(crate) fn obfuscate_path(key: &Key, side: &Side, path: &str) -> String {
+    let (root, path) = path.strip_prefix('/').map_or(("", path), |path| ("/", path));
+    let segments = path.split('/').enumerate().map(|(index, segment)| {
+        let is_kept = matches!(segment, "" | "." | "..") || (!root.is_empty() && side.segment(index));
+        if is_kept { segment.to_owned() } else { key.text(&parameters::decode(segment, false)).to_string() }
+    });
+    root.to_owned() + &segments.collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exclusions::Exclusions;
+
+    #[test]
+    fn the_host_stays_and_the_rest_does_not() {
+        let key = Key::new(&[1; 32]);
+        let hide = |text: &str| key.text(text.as_bytes());
+        let exclusions = Exclusions::compile(["request.path[0]", "request.query.page"]).unwrap();
+        for (url, expected) in [
+            ("https://api.example.com", "https://api.example.com".to_owned()),
+            ("https://[::1]:8443/", "https://[::1]:8443/".to_owned()),
+            ("http://a.com/v1/x%79/", format!("http://a.com/v1/{}/", hide("xy"))),
+            (
+                "http://u:p@a.com//b?page=1&b=c#f",
+                format!(
+                    "http://{}:{}@a.com//{}?page=1&b={}#{}",
+                    hide("u"),
+                    hide("p"),
+                    hide("b"),
+                    hide("c"),
+                    hide("f")
+                ),
+            ),
+            ("/v1/b?c", format!("/v1/{}?{}", hide("b"), hide("c"))),
+            ("v1/b", format!("{}/{}", hide("v1"), hide("b"))),
+            ("//a.com/b/c:d", format!("//a.com/b/{}", hide("c:d"))),
+            ("data:text/plain,secret", format!("data:{}", hide("text/plain,secret"))),
+            ("http://my secret/", format!("http://{}/", hide("my secret"))),
+            ("../..", "../..".to_owned()),
+        ] {
+            assert_eq!(
+                obfuscate(&key, &exclusions.request, url, &mut Spellings::default()),
+                expected,
+                "{url}"
+            );
+        }
+    }
+}
