@@ -5,6 +5,7 @@
 mod base64;
 mod body;
 pub mod date;
+pub mod detect;
 pub mod exclusions;
 #[cfg(test)]
 mod fixture;

@@ -1,0 +1,532 @@
+//! Finds what looks like a secret in a text: known shapes, and what is too random to be anything else.
+//!
+//! Every byte is looked at a bounded number of times. Written by hand rather than as regular expressions: most shapes end where a word
+//! ends, and some need a sum or a decoder. Our own pseudonyms are found by none.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde_json::Value;
+
+use crate::base64;
+use crate::pseudonym::is_pseudonym;
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// A JSON Web Token, signed or encrypted (RFC 7519).
+    Jwt,
+    /// The id of an access key of Amazon Web Services.
+    AwsKey,
+    /// An API key, token or client secret of Google.
+    GoogleKey,
+    /// A storage key or client secret of Microsoft Azure.
+    AzureKey,
+    /// A token of GitHub.
+    GithubToken,
+    /// A key of Stripe.
+    StripeKey,
+    /// A token or web hook of Slack.
+    SlackToken,
+    /// A key of `OpenAI`, and of those who write theirs alike.
+    AiKey,
+    /// A private key in PEM (RFC 7468).
+    PrivateKey,
+    /// A payment card's number, with the right check digit.
+    CardNumber,
+    /// An e-mail address.
+    Email,
+    /// What follows `Bearer` or `Basic`.
+    Credentials,
+    /// A text too random to be a word or a name.
+    HighEntropy,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Jwt => "JSON Web Token",
+            Self::AwsKey => "AWS access key",
+            Self::GoogleKey => "Google key",
+            Self::AzureKey => "Azure key",
+            Self::GithubToken => "GitHub token",
+            Self::StripeKey => "Stripe key",
+            Self::SlackToken => "Slack token",
+            Self::AiKey => "AI provider's key",
+            Self::PrivateKey => "private key",
+            Self::CardNumber => "card number",
+            Self::Email => "e-mail address",
+            Self::Credentials => "credentials",
+            Self::HighEntropy => "random text",
+        })
+    }
+}
+
+/// A place in a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What it looks like.
+    pub kind: Kind,
+    /// Its bytes.
+    pub span: Range<usize>,
+}
+
+/// A place in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Which value, or the name of which: `log.entries[3].request.url`.
+    pub path: String,
+    /// Where in it, after any base64 was taken off.
+    pub finding: Finding,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Range { start, end } = self.finding.span;
+        write!(f, "{}: {} at bytes {start} to {end}", self.path, self.finding.kind)
+    }
+}
+
+/// Shapes that are a prefix and at least so many letters after it.
+const PREFIXES: &[(&str, usize, Kind)] = &[
+    ("AIza", 35, Kind::GoogleKey),
+    ("GOCSPX-", 28, Kind::GoogleKey),
+    ("ghp_", 36, Kind::GithubToken),
+    ("gho_", 36, Kind::GithubToken),
+    ("ghu_", 36, Kind::GithubToken),
+    ("ghs_", 36, Kind::GithubToken),
+    ("ghr_", 36, Kind::GithubToken),
+    ("github_pat_", 40, Kind::GithubToken),
+    ("sk_live_", 16, Kind::StripeKey),
+    ("sk_test_", 16, Kind::StripeKey),
+    ("rk_live_", 16, Kind::StripeKey),
+    ("rk_test_", 16, Kind::StripeKey),
+    ("whsec_", 24, Kind::StripeKey),
+    ("xoxa-", 10, Kind::SlackToken),
+    ("xoxb-", 10, Kind::SlackToken),
+    ("xoxe-", 10, Kind::SlackToken),
+    ("xoxp-", 10, Kind::SlackToken),
+    ("xoxr-", 10, Kind::SlackToken),
+    ("xoxs-", 10, Kind::SlackToken),
+    ("xapp-", 10, Kind::SlackToken),
+    ("sk-", 20, Kind::AiKey),
+    ("hf_", 30, Kind::AiKey),
+];
+
+/// Shorter texts are not random enough to be told from words.
+const RANDOM_BYTES_MIN: usize = 20;
+
+/// Where letters of one case and digits are mixed, more are needed.
+const RANDOM_ONE_CASE_BYTES_MIN: usize = 24;
+
+/// Hexadecimal carries four bits a digit: this is the shortest key.
+const RANDOM_HEX_BYTES_MIN: usize = 32;
+
+/// Longest local part of an address (RFC 5321 §4.5.3.1.1).
+const LOCAL_BYTES_MAX: usize = 64;
+
+/// Longest domain of an address (RFC 5321 §4.5.3.1.2).
+const DOMAIN_BYTES_MAX: usize = 255;
+
+/// What looks like a secret in `text`, in its order; findings do not overlap.
+pub fn detect(text: &str) -> Vec<Finding> {
+    let mut scan = Scan { text: text.as_bytes(), run_end: 0, found: Vec::new() };
+    let mut at = 0;
+    while at < scan.text.len() {
+        at = scan.step(at);
+    }
+    scan.found
+}
+
+/// Whether anything in `text` looks like a secret.
+pub fn holds_secret(text: &str) -> bool {
+    !detect(text).is_empty()
+}
+
+/// What looks like a secret in any value or name of a file. Bodies in base64 are looked into.
+pub fn scan(har: &Value) -> Vec<Place> {
+    let mut places = Vec::new();
+    scan_value(har, &mut String::new(), &mut places);
+    places
+}
+
+/// The depth is bounded by that of what `serde_json` reads.
+fn scan_value(value: &Value, path: &mut String, places: &mut Vec<Place>) {
+    let len = path.len();
+    match value {
+        Value::Null | Value::Bool(_) => {}
+        Value::Number(number) => scan_text(&number.to_string(), path, places),
+        Value::String(text) => scan_text(text, path, places),
+        Value::Array(elements) => {
+            for (index, element) in elements.iter().enumerate() {
+                path.push_str(&format_index(index));
+                scan_value(element, path, places);
+                path.truncate(len);
+            }
+        }
+        Value::Object(members) => {
+            let base64 = ["encoding", "_encoding"]
+                .iter()
+                .any(|name| members.get(*name).is_some_and(|it| it == "base64"));
+            for (name, value) in members {
+                if len > 0 {
+                    path.push('.');
+                }
+                // A name with a secret in it is not repeated.
+                let is_secret = holds_secret(name);
+                path.push_str(if is_secret { "(name)" } else { name });
+                if is_secret {
+                    scan_text(name, path, places);
+                }
+                match value
+                    .as_str()
+                    .filter(|_| base64 && name == "text")
+                    .and_then(|text| base64::decode(text.as_bytes()))
+                {
+                    Some(bytes) => scan_text(&String::from_utf8_lossy(&bytes), path, places),
+                    None => scan_value(value, path, places),
+                }
+                path.truncate(len);
+            }
+        }
+    }
+}
+
+fn format_index(index: usize) -> String {
+    format!("[{index}]")
+}
+
+fn scan_text(text: &str, path: &str, places: &mut Vec<Place>) {
+    places.extend(detect(text).into_iter().map(|finding| Place { path: path.to_owned(), finding }));
+}
+
+struct Scan<'a> {
+    text: &'a [u8],
+    /// Where the run of base64 ends that was judged last.
+    run_end: usize,
+    found: Vec<Finding>,
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+}
+
+impl<'a> Scan<'a> {
+    /// Looks at what begins at `at`, and says where to go on.
+    fn step(&mut self, at: usize) -> usize {
+        let (length, separator) = match &self.text[at..] {
+            [b'@', ..] => (1, true),
+            [b'%', b'4', b'0', ..] => (3, true),
+            [byte, ..] => (1, !is_word(*byte)),
+            [] => return at + 1,
+        };
+        if length == 3 || self.text[at] == b'@' {
+            return self.email(at, length).map_or(at + length, |end| self.find(Kind::Email, end));
+        }
+        if separator {
+            return at + 1;
+        }
+        let end = self.end(at, is_word);
+        if is_pseudonym(&self.text[at..end]) {
+            return end;
+        }
+        match self.shape(at, end) {
+            Some((kind, span)) => self.find(kind, span),
+            None => match self.random(at) {
+                Some(span) => self.find(Kind::HighEntropy, span),
+                None => end,
+            },
+        }
+    }
+
+    /// Notes a finding. An address may reach back into one before, which it then takes in.
+    fn find(&mut self, kind: Kind, span: Range<usize>) -> usize {
+        while self.found.last().is_some_and(|last| last.span.end > span.start) {
+            self.found.pop();
+        }
+        let end = span.end;
+        self.found.push(Finding { kind, span });
+        end
+    }
+
+    /// Where a run of such bytes ends.
+    fn end(&self, from: usize, is_in: impl Fn(u8) -> bool) -> usize {
+        let run = self.text[from..].iter().take_while(|byte| is_in(**byte)).count();
+        from + run
+    }
+
+    fn word(&self, from: usize) -> &'a [u8] {
+        &self.text[from..self.end(from, is_word)]
+    }
+
+    /// A known shape that begins with the word at `at`.
+    fn shape(&self, at: usize, end: usize) -> Option<(Kind, Range<usize>)> {
+        let word = &self.text[at..end];
+        if word.ends_with(b"-----BEGIN") {
+            return self.private_key(end - 10).map(|span| (Kind::PrivateKey, span));
+        }
+        if let Some(kind) = prefixed(word) {
+            return Some((kind, at..end));
+        }
+        if let Some(span) = self.jwt(at, end) {
+            return Some((Kind::Jwt, span));
+        }
+        if let Some(span) = self.credentials(at, end) {
+            return Some((Kind::Credentials, span));
+        }
+        if let Some(span) = self.dotted(at, b"ya29.", 20) {
+            return Some((Kind::GoogleKey, span));
+        }
+        if let Some(span) = self.dotted(at, b"hooks.slack.com/services/", 20) {
+            return Some((Kind::SlackToken, span));
+        }
+        if let Some(span) = self.azure(at, end) {
+            return Some((Kind::AzureKey, span));
+        }
+        self.card(at).map(|span| (Kind::CardNumber, span))
+    }
+
+    fn private_key(&self, start: usize) -> Option<Range<usize>> {
+        let label = &self.text[start + 10..self.text.len().min(start + 74)];
+        let end = label.windows(5).position(|dashes| dashes == b"-----")?;
+        let is_label = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b' ';
+        if !label[..end].iter().all(is_label) || !label[..end].ends_with(b"PRIVATE KEY") {
+            return None;
+        }
+        // One that is cut off reaches to the end, so that nothing behind it is read twice.
+        let body = start + 10 + end + 5;
+        let footer = self.text[body..].windows(9).position(|window| window == b"-----END ");
+        let Some(footer) = footer.map(|at| body + at + 9) else { return Some(start..self.text.len()) };
+        let footer_end =
+            self.end(footer, |byte| byte.is_ascii_uppercase() || matches!(byte, b' ' | b'0'..=b'9'));
+        Some(start..self.end(footer_end, |byte| byte == b'-'))
+    }
+
+    /// Three parts or more with dots between them, of which the first is JSON: `{"` begins `eyJ`.
+    fn jwt(&self, at: usize, end: usize) -> Option<Range<usize>> {
+        if !self.text[at..end].starts_with(b"eyJ") || end - at < 10 {
+            return None;
+        }
+        let (mut parts, mut last) = (1, end);
+        while parts < 5 && self.text.get(last) == Some(&b'.') {
+            last = self.end(last + 1, is_word);
+            parts += 1;
+        }
+        let has_second = !self.text.get(end + 1..).is_none_or(|_| self.word(end + 1).is_empty());
+        (parts >= 3 && has_second).then_some(at..last)
+    }
+
+    fn credentials(&self, at: usize, end: usize) -> Option<Range<usize>> {
+        let scheme = &self.text[at..end];
+        let is_basic = scheme.eq_ignore_ascii_case(b"basic");
+        if !is_basic && !scheme.eq_ignore_ascii_case(b"bearer") {
+            return None;
+        }
+        let start = self.end(end, |byte| byte == b' ');
+        let bare = self.end(start, |byte| is_word(byte) || b".~+/".contains(&byte));
+        let token = &self.text[start..bare];
+        let is_secret = if is_basic {
+            base64::decode(token)
+                .is_some_and(|bytes| bytes.contains(&b':') && std::str::from_utf8(&bytes).is_ok())
+        } else {
+            let has_digit = token.iter().any(u8::is_ascii_digit);
+            !is_pseudonym(token) && (token.len() >= 8 && has_digit || token.len() >= 32)
+        };
+        (start > end && is_secret).then(|| start..self.end(bare, |byte| byte == b'='))
+    }
+
+    /// A prefix that is more than a word, and so many letters after it.
+    fn dotted(&self, at: usize, prefix: &[u8], least: usize) -> Option<Range<usize>> {
+        self.text[at..].strip_prefix(prefix)?;
+        let start = at + prefix.len();
+        let end = self.end(start, |byte| is_word(byte) || byte == b'/');
+        (end - start >= least).then_some(at..end)
+    }
+
+    /// A storage key is 64 bytes in base64; a client secret has `8Q~` or its like after three letters.
+    fn azure(&self, at: usize, end: usize) -> Option<Range<usize>> {
+        if let [.., digit, b'Q'] = self.text[at..end]
+            && digit.is_ascii_digit()
+            && self.text.get(end) == Some(&b'~')
+        {
+            let last = self.end(end + 1, |byte| is_word(byte) || matches!(byte, b'.' | b'~'));
+            return (last - end > 31).then_some(end.saturating_sub(5).max(at)..last);
+        }
+        let last = at + 88;
+        let key = self.text.get(at..last)?.strip_suffix(b"==")?;
+        let is_key = key.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
+        (is_key && key.iter().any(u8::is_ascii_digit)).then_some(at..last)
+    }
+
+    /// Digits, with single spaces or hyphens between them.
+    fn card(&self, at: usize) -> Option<Range<usize>> {
+        // A fraction is no card.
+        if at > 0 && self.text[at - 1] == b'.' {
+            return None;
+        }
+        let (mut digits, mut number, mut found) = (0, [0_u8; 19], None);
+        for (offset, byte) in self.text[at..].iter().enumerate() {
+            match byte {
+                b'0'..=b'9' if digits < number.len() => {
+                    number[digits] = byte - b'0';
+                    digits += 1;
+                    let after = self.text.get(at + offset + 1..).unwrap_or_default();
+                    if is_boundary(after) && is_card(&number[..digits]) {
+                        found = Some(at..at + offset + 1);
+                    }
+                }
+                b' ' | b'-' if digits > 0 && self.text[at + offset - 1].is_ascii_digit() => {}
+                _ => break,
+            }
+        }
+        found
+    }
+
+    /// An address whose `@`, of this length, is at `at`.
+    fn email(&self, at: usize, length: usize) -> Option<Range<usize>> {
+        let is_local = |byte: &&u8| is_word(**byte) || b".+%".contains(byte);
+        let local = self.text[..at].iter().rev().take(LOCAL_BYTES_MAX).take_while(is_local).count();
+        // The `%3D` before an address in a URL is not part of it, but nobody is harmed if it is.
+        let start = at - local;
+        let domain = at + length;
+        let mut end = self.end(domain, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
+        while end > domain && matches!(self.text[end - 1], b'.' | b'-') {
+            end -= 1;
+        }
+        let host = &self.text[domain..end];
+        let mut labels = host.rsplit(|byte| *byte == b'.');
+        let top = labels.next()?;
+        let is_top = top.len() >= 2 && top.iter().all(u8::is_ascii_alphabetic) && !is_extension(top);
+        let has_second = labels.clone().count() > 0 && labels.all(|label| !label.is_empty());
+        let is_address = local > 0 && host.len() <= DOMAIN_BYTES_MAX && is_top && has_second;
+        (is_address && !is_pseudonym(&self.text[start..at])).then_some(start..end)
+    }
+
+    /// What is random in the run of base64 that begins here, or in its next word. A run is judged once.
+    fn random(&mut self, at: usize) -> Option<Range<usize>> {
+        if at >= self.run_end {
+            self.run_end = self.end(at, |byte| is_word(byte) || matches!(byte, b'+' | b'/'));
+            let run = &self.text[at..self.run_end];
+            let mut pieces = run.split(|byte| matches!(byte, b'/' | b'+'));
+            // With more slashes than base64 has by chance, it is a path.
+            let is_base64 = pieces.clone().count() <= 3 + run.len() / 16 && !pieces.any(is_pseudonym);
+            if is_base64 && is_random(run) {
+                return Some(at..self.end(self.run_end, |byte| byte == b'='));
+            }
+        }
+        let word = self.word(at);
+        is_random(word).then(|| at..at + word.len())
+    }
+}
+
+/// A shape that is a word by itself.
+fn prefixed(word: &[u8]) -> Option<Kind> {
+    let is_upper = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    if word.len() == 20
+        && word.iter().all(is_upper)
+        && [b"AKIA", b"ASIA", b"ABIA", b"ACCA"].iter().any(|prefix| word.starts_with(*prefix))
+    {
+        return Some(Kind::AwsKey);
+    }
+    let (prefix, least, kind) = PREFIXES.iter().find(|(prefix, ..)| word.starts_with(prefix.as_bytes()))?;
+    let rest = &word[prefix.len()..];
+    let has_digit = rest.iter().any(u8::is_ascii_digit);
+    // Words follow a hyphen too: `sk-learn-...`.
+    let is_long = rest.len() >= *least
+        && (*kind != Kind::AiKey || rest.iter().any(u8::is_ascii_uppercase) || !rest.contains(&b'-'));
+    (is_long && has_digit).then_some(*kind)
+}
+
+/// Whether a number may end before this.
+fn is_boundary(after: &[u8]) -> bool {
+    match after {
+        [b'.', digit, ..] => !digit.is_ascii_digit(),
+        [byte, ..] => !byte.is_ascii_alphanumeric() && *byte != b'_',
+        [] => true,
+    }
+}
+
+/// Whether digits begin as an issuer's do, are as many, and add up (ISO/IEC 7812-1).
+fn is_card(digits: &[u8]) -> bool {
+    let Some([a, b, c, d]) = digits.first_chunk::<4>().map(|first| first.map(u32::from)) else {
+        return false;
+    };
+    let first = a * 1_000 + b * 100 + c * 10 + d;
+    let is_issued = matches!(
+        (first, digits.len()),
+        (4_000..5_000, 13 | 16 | 19)
+            | (5_100..5_600 | 2_221..2_721, 16)
+            | (3_400..3_500 | 3_700..3_800, 15)
+            | (6_011 | 6_440..6_600 | 6_200..6_300 | 3_528..3_590, 16..=19)
+            | (3_000..3_060 | 3_600..3_700 | 3_800..3_900, 14..=19)
+    );
+    let luhn = |(place, digit): (usize, &u8)| match (place % 2, u32::from(*digit) * 2) {
+        (0, double) => double / 2,
+        (_, double) => double / 10 + double % 10,
+    };
+    is_issued && digits.iter().rev().enumerate().map(luhn).sum::<u32>().is_multiple_of(10)
+}
+
+/// `icon@2x.png` is no address.
+fn is_extension(top: &[u8]) -> bool {
+    [&b"png"[..], b"jpg", b"jpeg", b"gif", b"svg", b"webp", b"js", b"css", b"mjs"]
+        .iter()
+        .any(|other| top.eq_ignore_ascii_case(other))
+}
+
+/// Whether a text is too random for a word, a name, a number or a UUID.
+fn is_random(text: &[u8]) -> bool {
+    if text.len() < RANDOM_BYTES_MIN || is_uuid(text) {
+        return false;
+    }
+    let count = |is_in: fn(&u8) -> bool| text.iter().filter(|byte| is_in(byte)).count();
+    let (digits, upper, lower) =
+        (count(u8::is_ascii_digit), count(u8::is_ascii_uppercase), count(u8::is_ascii_lowercase));
+    if digits == 0 || digits + upper + lower == digits {
+        return false;
+    }
+    let is_one_case = upper == 0 || lower == 0;
+    if is_one_case && text.iter().all(u8::is_ascii_hexdigit) {
+        return text.len() >= RANDOM_HEX_BYTES_MIN && entropy_bits(text) >= 3.0;
+    }
+    // In words and names, letters of a kind stand together; in random text every other one is of another kind than that before it.
+    let changes = changes(text) * 100 / text.len();
+    if is_one_case {
+        return text.len() >= RANDOM_ONE_CASE_BYTES_MIN
+            && digits >= 4
+            && changes >= 25
+            && entropy_bits(text) >= 3.5;
+    }
+    changes >= 35 && entropy_bits(text) >= 3.7
+}
+
+/// RFC 9562 §4.
+fn is_uuid(text: &[u8]) -> bool {
+    let is_place = |(place, byte): (usize, &u8)| match place {
+        8 | 13 | 18 | 23 => *byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    text.len() == 36 && text.iter().enumerate().all(is_place)
+}
+
+/// How often a letter or digit is of another kind than that before it.
+fn changes(text: &[u8]) -> usize {
+    let kinds = text.iter().filter(|byte| byte.is_ascii_alphanumeric());
+    let kinds = kinds.map(|byte| (byte.is_ascii_digit(), byte.is_ascii_uppercase()));
+    kinds.clone().zip(kinds.skip(1)).filter(|(one, other)| one != other).count()
+}
+
+/// Shannon's entropy, in bits a byte.
+fn entropy_bits(text: &[u8]) -> f64 {
+    let mut counts = [0_u32; 256];
+    for byte in text {
+        counts[usize::from(*byte)] += 1;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "it is compared with a rough threshold")]
+    let len = text.len() as f64;
+    let share = |count: &u32| f64::from(*count) / len;
+    counts.iter().filter(|count| **count > 0).map(share).map(|share| -share * share.log2()).sum()
+}
+
+#[cfg(test)]
+mod tests;
