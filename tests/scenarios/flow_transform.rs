@@ -8,7 +8,7 @@ use egret_tests::peers::{Httpbin, curl};
 use egret_tests::process::run_well;
 use egret_tests::provider::{Provider, Request, ok};
 use egret_tests::twins::BuiltIn;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Egret with one flow for `/items/{id}` of the origin, which has these remedies.
 fn with_remedies(url: &str, remedies: &str) -> Egret {
@@ -91,10 +91,10 @@ fn whoever_uses_curl_sees_both_messages_changed() {
             );
             let echoed: Value = serde_json::from_str(echoed).unwrap();
             let text = |pointer: &str| echoed.pointer(pointer).map(ToString::to_string).unwrap_or_default();
-            assert_eq!(
-                text("/json"),
-                r#"{"amount":5,"metadata":{"source":"egret 7"},"tags":["old","egret"],"user":{"name":"c"}}"#
-            );
+            let changed = json!({
+                "user": { "name": "c" }, "amount": 5, "tags": ["old", "egret"], "metadata": { "source": "egret 7" },
+            });
+            assert_eq!(echoed.pointer("/json"), Some(&changed));
             assert!(text("/url").contains("/anything/v2/7?page=2&limit=50&expand=a%20b"), "{echoed}");
             assert!(
                 text("/headers/X-Tenant").contains('7') && text("/headers/X-Tag").contains('a'),
