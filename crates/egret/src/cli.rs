@@ -58,6 +58,9 @@ pub enum Command {
     /// Measure what Egret, or any other proxy, adds to the response time.
     #[command(subcommand)]
     Lab(crate::lab::Lab),
+    /// Obfuscate, check, sum up, merge and split HAR archives, whoever recorded them.
+    #[command(subcommand)]
+    Har(crate::har::HarCommand),
     /// Put a target under load and measure it: ab's options and ab's report, and what ab lacks.
     ///
     /// `docs/bench.md` explains. Exit code 1 also where a `--fail-if` holds, a run was given up, or every request failed.

@@ -9,6 +9,7 @@ mod demo;
 mod durable;
 mod events;
 mod explain;
+mod har;
 mod lab;
 mod logging;
 mod provider;
@@ -67,6 +68,7 @@ fn obey(command: Command) -> Result<(), Failure> {
         Command::Explain(arguments) => cli::print(&explain::explain(&arguments)?),
         Command::Schema => cli::print(&reference::schema_text()),
         Command::Lab(lab) => lab.obey(),
+        Command::Har(har) => har.obey(),
         Command::Reference { page } => cli::print(&reference::page(page)),
         Command::Version => cli::print(concat!("egret ", env!("CARGO_PKG_VERSION"), "\n")),
     }

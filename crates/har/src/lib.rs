@@ -2,6 +2,7 @@
 //!
 //! The room knows no gateway, flow or socket, and reads and writes only what its callers hand it.
 
+pub mod archive;
 mod base64;
 mod body;
 pub mod date;

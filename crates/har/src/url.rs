@@ -4,12 +4,20 @@ use crate::exclusions::Side;
 use crate::key::Key;
 use crate::parameters::{self, Spellings};
 
+/// Schemes that may be told.
+const SCHEMES: [&str; 9] = ["http:", "https:", "ws:", "wss:", "data:", "blob:", "about:", "file:", "ftp:"];
+
 /// What may be told of a URL, or of a reference such as `/path?query`. The parameters found are noted.
-pub(crate) fn obfuscate(key: &Key, side: &Side, url: &str, spellings: &mut Spellings) -> String {
+pub(crate) fn obfuscate(key: &Key, side: &Side, whole: &str, spellings: &mut Spellings) -> String {
     let hide = |text: &str| key.text(text.as_bytes()).to_string();
-    let (url, fragment) = url.split_once('#').map_or((url, None), |(url, fragment)| (url, Some(fragment)));
+    let (url, fragment) =
+        whole.split_once('#').map_or((whole, None), |(url, fragment)| (url, Some(fragment)));
     let (url, query) = url.split_once('?').map_or((url, None), |(url, query)| (url, Some(query)));
     let (scheme, rest) = scheme(url);
+    if !scheme.is_empty() && !SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        // It may be any text with a colon in it. What comes of it is still absolute, if nothing else.
+        return format!("urn:{}", hide(whole));
+    }
     let mut told = scheme.to_owned();
     match rest.strip_prefix("//") {
         Some(rest) => {
@@ -35,12 +43,8 @@ pub(crate) fn obfuscate(key: &Key, side: &Side, url: &str, spellings: &mut Spell
 
 /// A scheme with its colon, and what follows.
 fn scheme(url: &str) -> (&str, &str) {
-    let end = url.find([':', '/']).filter(|at| url.as_bytes()[*at] == b':').unwrap_or(0);
-    let is_scheme = end > 0
-        && end <= 20
-        && url.starts_with(|letter: char| letter.is_ascii_alphabetic())
-        && url[..end].bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
-    if is_scheme { url.split_at(end + 1) } else { ("", url) }
+    let end = url.find([':', '/']).filter(|at| url.as_bytes()[*at] == b':');
+    url.split_at(end.map_or(0, |end| end + 1))
 }
 
 /// Host and port stay; user and password do not.
@@ -105,6 +109,7 @@ mod tests {
             ("v1/b", format!("{}/{}", hide("v1"), hide("b"))),
             ("//a.com/b/c:d", format!("//a.com/b/{}", hide("c:d"))),
             ("data:text/plain,secret", format!("data:{}", hide("text/plain,secret"))),
+            ("secret:text?a#b", format!("urn:{}", hide("secret:text?a#b"))),
             ("http://my secret/", format!("http://{}/", hide("my secret"))),
             ("../..", "../..".to_owned()),
         ] {

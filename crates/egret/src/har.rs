@@ -1,0 +1,269 @@
+//! `egret har`: archives obfuscated, verified, summed up, merged and split.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use egret_har::archive::{self, Stats};
+use egret_har::har::Creator;
+use egret_har::validate::validate;
+use egret_har::{Exclusions, Har, Key, Obfuscator, detect};
+
+use crate::{Failure, cli};
+
+/// Larger files are refused: a file is held in memory, several times over.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// What `egret har` can be asked to do.
+#[derive(Debug, Subcommand)]
+pub enum HarCommand {
+    /// Obfuscate archives: every value becomes a pseudonym, unless `--exclude` names it.
+    ///
+    /// Equal values get equal pseudonyms under one key, and nothing can be told of a value without it. Each result is written beside its
+    /// file as `NAME.sanitized.har`, readable by its owner alone; a file that exists is not overwritten. `docs/har.md` says what stays.
+    Sanitize {
+        /// The archives.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// The key file. It is made if there is none.
+        #[arg(long, value_name = "FILE", default_value = "egret-data/har.key")]
+        key: PathBuf,
+        /// Make a new key first: nothing links its pseudonyms to those before.
+        #[arg(long)]
+        rotate: bool,
+        /// A value to leave as it is, like `request.query.page` or `response.body.$.items[*].id`; may be repeated.
+        #[arg(long, value_name = "PATH")]
+        exclude: Vec<String>,
+    },
+    /// Check archives: whether they are valid HAR 1.2, and whether anything in them looks like a secret.
+    ///
+    /// Names the place of everything found, and never shows a value. Exit code 1 where anything was found.
+    Verify {
+        /// The archives.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Sum up archives: hosts, methods, statuses, times and bytes of all together.
+    Stats {
+        /// The archives.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Merge archives into one, with entries in the order in which they were started.
+    Merge {
+        /// The archives.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// The archive to write, which must not exist.
+        #[arg(long, short, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Split an archive into several: `NAME.1.har`, `NAME.2.har` and so on, beside it.
+    Split {
+        /// The archive.
+        file: PathBuf,
+        /// Entries in each at most.
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+        entries: u32,
+    },
+}
+
+impl HarCommand {
+    /// Does what was asked.
+    pub fn obey(self) -> Result<(), Failure> {
+        match self {
+            Self::Sanitize { files, key, rotate, exclude } => sanitize(&files, &key, rotate, &exclude),
+            Self::Verify { files } => verify(&files),
+            Self::Stats { files } => stats(&files),
+            Self::Merge { files, out } => merge(&files, &out),
+            Self::Split { file, entries } => split(&file, entries),
+        }
+    }
+}
+
+fn sanitize(files: &[PathBuf], key: &Path, rotate: bool, exclude: &[String]) -> Result<(), Failure> {
+    let exclusions = Exclusions::compile(exclude.iter().map(String::as_str)).map_err(|errors| {
+        Failure::Misused(
+            errors.iter().map(|error| format!("--exclude {error}")).collect::<Vec<_>>().join("\n"),
+        )
+    })?;
+    let obfuscator = Obfuscator::new(load_key(key, rotate)?, exclusions);
+    for file in files {
+        let mut har = read(file)?;
+        obfuscator.har(&mut har);
+        let out = beside(file, "sanitized");
+        write(&har, &out)?;
+        let (entries, id) = (har.log.entries.len(), obfuscator.key_id());
+        cli::print(&format!("{}: {entries} entries obfuscated by key {id}\n", out.display()))?;
+    }
+    Ok(())
+}
+
+fn load_key(path: &Path, rotate: bool) -> Result<Key, Failure> {
+    let failed = |what: String| Failure::Failed(format!("{}: {what}", path.display()));
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory).map_err(|error| failed(error.to_string()))?;
+    }
+    let key = if rotate { Key::rotate(path) } else { Key::load_or_create(path) };
+    key.map_err(|error| failed(error.to_string()))
+}
+
+fn verify(files: &[PathBuf]) -> Result<(), Failure> {
+    let (mut problems, mut secrets, mut told) = (0, 0, String::new());
+    for file in files {
+        let bytes = read_bytes(file)?;
+        let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+        let value = serde_json::from_slice(bytes).map_err(|error| not_read(file, &error))?;
+        let (name, broken, places) = (file.display(), validate(&value), detect::scan(&value));
+        problems += broken.len();
+        secrets += places.len();
+        for line in broken.iter().map(ToString::to_string).chain(places.iter().map(ToString::to_string)) {
+            let _ = writeln!(told, "{name}: {line}");
+        }
+    }
+    cli::print(&told)?;
+    if problems + secrets > 0 {
+        return Err(Failure::Failed(format!("{problems} places break HAR 1.2, {secrets} look like secrets")));
+    }
+    cli::print("valid HAR 1.2, and nothing in it looks like a secret\n")
+}
+
+fn stats(files: &[PathBuf]) -> Result<(), Failure> {
+    let mut stats = Stats::default();
+    for file in files {
+        stats.add(&read(file)?);
+    }
+    cli::print(&stats.to_string())
+}
+
+fn merge(files: &[PathBuf], out: &Path) -> Result<(), Failure> {
+    let files = files.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    write(&archive::merge(files, Creator { name: "egret".to_owned(), version, ..Creator::default() }), out)
+}
+
+fn split(file: &Path, entries: u32) -> Result<(), Failure> {
+    let parts = archive::split(read(file)?, usize::try_from(entries).unwrap_or(usize::MAX));
+    for (index, part) in parts.iter().enumerate() {
+        let out = beside(file, &(index + 1).to_string());
+        write(part, &out)?;
+        cli::print(&format!("{}: {} entries\n", out.display(), part.log.entries.len()))?;
+    }
+    Ok(())
+}
+
+/// `a/b.har` becomes `a/b.WORD.har`.
+fn beside(file: &Path, word: &str) -> PathBuf {
+    let mut name = file.file_stem().unwrap_or_default().to_owned();
+    name.push(format!(".{word}.har"));
+    file.with_file_name(name)
+}
+
+fn not_read(file: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::Failed(format!("{}: {error}", file.display()))
+}
+
+fn read_bytes(file: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let opened = File::open(file).map_err(|error| not_read(file, &error))?;
+    opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| not_read(file, &error))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(not_read(file, &format!("larger than {} MiB", FILE_BYTES_MAX >> 20)));
+    }
+    Ok(bytes)
+}
+
+fn read(file: &Path) -> Result<Har, Failure> {
+    Har::read(&read_bytes(file)?).map_err(|error| not_read(file, &error))
+}
+
+/// Writes a file that was not there, for its owner alone: what a recording holds is nobody else's.
+fn write(har: &Har, out: &Path) -> Result<(), Failure> {
+    let mut bytes = Vec::new();
+    har.write(&mut bytes).map_err(|error| not_read(out, &error))?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(out);
+    file.and_then(|mut file| file.write_all(&bytes)).map_err(|error| not_read(out, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORDED: &str = r#"{"log": {"version": "1.2", "creator": {"name": "r", "version": "1"}, "entries": [{
+        "startedDateTime": "2026-01-02T03:04:05.250Z", "time": 3.5,
+        "request": {"method": "GET", "url": "https://api.example.com/v1/users?email=ada%40example.com", "httpVersion": "HTTP/1.1",
+            "cookies": [], "headers": [{"name": "Authorization", "value": "Bearer tok-987-654"}],
+            "queryString": [{"name": "email", "value": "ada@example.com"}], "headersSize": 90, "bodySize": 0},
+        "response": {"status": 200, "statusText": "OK", "httpVersion": "HTTP/1.1", "cookies": [], "headers": [],
+            "content": {"size": 17, "mimeType": "application/json", "text": "{\"name\": \"Lovelace\"}"},
+            "redirectURL": "", "headersSize": 60, "bodySize": 17},
+        "cache": {}, "timings": {"send": 0.5, "wait": 2.0, "receive": 1.0}}]}}"#;
+
+    fn failed(result: Result<(), Failure>) -> String {
+        match result {
+            Err(Failure::Failed(message)) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_verify_refuses_it_accepts_once_it_is_sanitized() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, key) = (directory.path().join("a.har"), directory.path().join("data/har.key"));
+        fs::write(&file, RECORDED).unwrap();
+        assert_eq!(
+            failed(verify(std::slice::from_ref(&file))),
+            "0 places break HAR 1.2, 3 look like secrets"
+        );
+        sanitize(std::slice::from_ref(&file), &key, false, &[]).unwrap();
+        let sanitized = directory.path().join("a.sanitized.har");
+        verify(std::slice::from_ref(&sanitized)).unwrap();
+        let text = fs::read_to_string(&sanitized).unwrap();
+        assert!(!text.contains("ada") && !text.contains("tok-987") && !text.contains("Lovelace"), "{text}");
+        assert!(
+            failed(sanitize(std::slice::from_ref(&file), &key, false, &[])).contains("exists"),
+            "nothing is overwritten"
+        );
+        fs::remove_file(&sanitized).unwrap();
+        sanitize(std::slice::from_ref(&file), &key, false, &[]).unwrap();
+        assert_eq!(fs::read_to_string(&sanitized).unwrap(), text, "the key is kept");
+        fs::remove_file(&sanitized).unwrap();
+        sanitize(&[file], &key, true, &["response.body.$.name".to_owned()]).unwrap();
+        let other = fs::read_to_string(&sanitized).unwrap();
+        assert!(other.contains("Lovelace") && other != text);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.har");
+        let key = directory.path().join("har.key");
+        let exclude = ["request.pth[0]".to_owned()];
+        let misused = sanitize(std::slice::from_ref(&file), &key, false, &exclude);
+        assert!(
+            matches!(misused, Err(Failure::Misused(message)) if message.starts_with("--exclude `request.pth[0]`: `pth`"))
+        );
+        assert!(!key.exists(), "nothing is made where the command is wrong");
+        fs::write(&file, RECORDED.replace("\"GET\"", "1")).unwrap();
+        assert!(
+            failed(sanitize(std::slice::from_ref(&file), &key, false, &[])).contains("a.har: not a HAR file")
+        );
+        assert_eq!(failed(verify(&[file])), "1 places break HAR 1.2, 3 look like secrets");
+    }
+
+    #[test]
+    fn archives_are_split_and_merged() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("a.har"), RECORDED).unwrap();
+        merge(&[path("a.har"), path("a.har"), path("a.har")], &path("all.har")).unwrap();
+        split(&path("all.har"), 2).unwrap();
+        let entries = |name: &str| read(&path(name)).unwrap().log.entries.len();
+        assert_eq!((entries("all.har"), entries("all.1.har"), entries("all.2.har")), (3, 2, 1));
+        stats(&[path("all.1.har"), path("all.2.har")]).unwrap();
+        assert!(failed(merge(&[path("a.har")], &path("all.har"))).contains("exists"));
+    }
+}
