@@ -129,19 +129,19 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
-#[library_benchmark(config = at_most(170))]
+#[library_benchmark(config = at_most(146))]
 #[bench::no_flows(none())]
 fn find_nothing(case: Case) -> Case {
     ask(case)
 }
 
-#[library_benchmark(config = at_most(1_925))]
+#[library_benchmark(config = at_most(1_800))]
 #[bench::one(one())]
 fn find_in_one(case: Case) -> Case {
     ask(case)
 }
 
-#[library_benchmark(config = at_most(1_925))]
+#[library_benchmark(config = at_most(1_800))]
 #[bench::providers(thousand_providers())]
 #[bench::paths(thousand_paths())]
 #[bench::hundred_by_ten(hundred_by_ten())]
@@ -149,7 +149,7 @@ fn find_in_a_thousand(case: Case) -> Case {
     ask(case)
 }
 
-#[library_benchmark(config = at_most(4_950))]
+#[library_benchmark(config = at_most(4_650))]
 #[bench::of_a_thousand(five_of_thousand())]
 fn find_many(case: Case) -> Case {
     assert_eq!(case.matches.iter().len(), case.expected);

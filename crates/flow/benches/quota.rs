@@ -1,7 +1,7 @@
 //! Instructions for what a quota costs a call that is granted, with the most that each kind may take: the gate that holds "a limit
 //! costs next to nothing". Needs valgrind and `gungraun-runner` of the version of `gungraun`.
 //!
-//! The limits stand about seven in a hundred above what was measured without link-time optimisation, which takes less. Raise one only with a reason in the commit.
+//! The limits stand about seven in a hundred above what was measured. Raise one only with a reason in the commit.
 #![expect(
     missing_docs,
     unused_qualifications,
@@ -69,7 +69,7 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
-#[library_benchmark(config = at_most(1_600))]
+#[library_benchmark(config = at_most(830))]
 #[bench::sliding(sliding())]
 #[bench::fixed(fixed())]
 #[bench::bucket(bucket())]
@@ -79,7 +79,7 @@ fn grant(quota: Arc<Quota>) -> Arc<Quota> {
     quota
 }
 
-#[library_benchmark(config = at_most(2_600))]
+#[library_benchmark(config = at_most(1_790))]
 #[bench::grouped(grouped())]
 #[bench::child(child())]
 fn grant_by_more(quota: Arc<Quota>) -> Arc<Quota> {

@@ -53,17 +53,17 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::reverse(args = (warm(REVERSE, request("/v1/charges?limit=3", "localhost", ""))), config = at_most(3_650))]
-#[bench::base_url(args = (warm(GATEWAY, request("/stripe/v1/charges?limit=3", GATEWAY, ""))), config = at_most(4_600))]
+#[bench::reverse(args = (warm(REVERSE, request("/v1/charges?limit=3", "localhost", ""))), config = at_most(3_380))]
+#[bench::base_url(args = (warm(GATEWAY, request("/stripe/v1/charges?limit=3", GATEWAY, ""))), config = at_most(4_350))]
 #[bench::absolute_form(
     args = (warm(GATEWAY, request("http://api.other.example/v1/charges", "api.other.example", ""))),
-    config = at_most(4_900)
+    config = at_most(4_650)
 )]
 #[bench::header_fields(
     args = (warm(GATEWAY, request("/v1/charges", GATEWAY, "x-egret-host: api.other.example\r\n"))),
-    config = at_most(6_200)
+    config = at_most(5_900)
 )]
-#[bench::host(args = (warm(GATEWAY, request("/v1/charges", "api.other.example", ""))), config = at_most(5_450))]
+#[bench::host(args = (warm(GATEWAY, request("/v1/charges", "api.other.example", ""))), config = at_most(5_200))]
 fn forward((mut fixture, request): (Fixture, Vec<u8>)) -> (Fixture, Vec<u8>) {
     let _ = black_box(fixture.forward(black_box(&request), |slice| {
         black_box(slice);

@@ -88,14 +88,14 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
-#[library_benchmark(config = at_most(4_200))]
+#[library_benchmark(config = at_most(3_770))]
 #[bench::ten_fields(warm_request())]
 fn parse_request(mut head: RequestHead) -> RequestHead {
     let _ = black_box(head.parse(black_box(REQUEST), &LIMITS));
     head
 }
 
-#[library_benchmark(config = at_most(4_200))]
+#[library_benchmark(config = at_most(3_700))]
 #[bench::ten_fields(warm_response())]
 fn parse_response(mut head: ResponseHead) -> ResponseHead {
     let _ = black_box(head.parse(black_box(RESPONSE), &LIMITS, Method::Get));
