@@ -3,8 +3,8 @@
 //     answer PORT
 //
 // One thread, one level-triggered epoll set. A request ends with its head: nothing of it is looked at but where it ends, bodies are
-// not expected, and no connection is closed from here. An event costs one read and one write, the least a provider can do; what a client does not take at once ends its
-// connection, since a client that leaves 200 bytes lying is none to be measured.
+// not expected, and no connection is closed from here. An event costs one read and one write, the least a provider can do; what a
+// client does not take at once ends its connection, since a client that leaves 200 bytes lying is none to be measured.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>

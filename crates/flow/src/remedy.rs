@@ -245,8 +245,8 @@ impl Site<'_> {
     }
 
     /// The template `text`, which `key` of this remedy holds and whose result goes to `place`; a problem where it is wrong.
-    /// `has_response` is as for [`expression`](Self::expression). Fields, bodies and paths have [templates of their
-    /// own](crate::template::parts), which check what may stand in them.
+    /// `has_response` is as for [`expression`](Self::expression). Fields, bodies and paths have templates of
+    /// their own (`template/parts.rs`), which check what may stand in them.
     pub fn template(&mut self, key: &str, text: &str, place: Place, has_response: bool) -> Option<Template> {
         let compiled = Template::compile(text, place, self.scope(has_response), &self.path_of(key));
         compiled.map_err(|problem| self.problems.push(problem)).ok()
