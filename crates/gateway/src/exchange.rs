@@ -8,6 +8,7 @@ pub(crate) mod clock;
 pub(crate) mod date;
 pub(crate) mod failure;
 pub(crate) mod forward;
+pub(crate) mod gather;
 pub(crate) mod guide;
 pub(crate) mod hedge;
 pub(crate) mod pipe;
