@@ -656,7 +656,7 @@ impl<'a> Exchange<'a> {
                 output.remove(0, response.len + used);
                 Ok(Finish::Complete)
             }
-            Err(PipeError::Malformed(error)) => Err(Failure::bad_response_body(error)),
+            Err(PipeError::Malformed(error)) => Err(Failure::bad_response(error)),
             Err(PipeError::SourceGone | PipeError::SinkGone) => Ok(Finish::ClientGone),
         }
     }

@@ -9,11 +9,10 @@ use std::io::{self, Read as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use egret_har::date;
 use serde::Deserialize;
 
 use crate::base64;
-
-mod date;
 
 /// The largest file that is read, in bytes: it is held in memory while it is parsed.
 pub const FILE_BYTES_MAX: u64 = 256 << 20;
@@ -250,7 +249,7 @@ struct Timings {
 
 impl RawEntry {
     fn checked(self) -> Result<Entry, EntryError> {
-        let Some(started) = date::parse(&self.started_date_time) else {
+        let Some(started) = date::read(&self.started_date_time) else {
             return Err(EntryError::Started(self.started_date_time));
         };
         Ok(Entry {

@@ -1,6 +1,7 @@
 //! What can go wrong with an exchange, and the answer that the gateway makes of it.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use egret_flow::{CallFailure, FailureKind, Fixed, Reason, Refused, Timestamp};
 use egret_http1::{BodyError, HeadError, reason};
@@ -207,13 +208,8 @@ impl Failure {
         Self::new(ErrorKind::BadRequest, error.to_string())
     }
 
-    /// A response head that breaks a rule.
-    pub fn bad_response(error: HeadError) -> Self {
-        Self::new(ErrorKind::BadResponse, format!("the provider's answer cannot be passed on: {error}"))
-    }
-
-    /// A response body that breaks a rule before any of it has gone on.
-    pub fn bad_response_body(error: BodyError) -> Self {
+    /// A response whose head, or whose body before any of it has gone on, breaks a rule.
+    pub fn bad_response(error: impl Display) -> Self {
         Self::new(ErrorKind::BadResponse, format!("the provider's answer cannot be passed on: {error}"))
     }
 

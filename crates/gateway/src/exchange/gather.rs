@@ -213,7 +213,7 @@ impl Exchange<'_> {
             match gathering.take(&output.filled()[response.len..], &mut guide.response_body.content) {
                 Ok(Gathered::Some) => {}
                 Ok(ended) => return Poll::Ready(Ok(ended)),
-                Err(error) => return Poll::Ready(Err(Failure::bad_response_body(error))),
+                Err(error) => return Poll::Ready(Err(Failure::bad_response(error))),
             }
             if output.is_full() {
                 self.client.worker.buffers.grow(output, 2 * output.filled().len());
