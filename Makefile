@@ -2,6 +2,7 @@
 
 # Versions of the tools that are built from source into .peers/; those that must fit the code follow Cargo.lock.
 GO_HTTPBIN := 2.25.0
+VERSITYGW := 1.8.0
 OHA := 1.16.0
 CARGO_DENY := 0.20.2
 CARGO_FUZZ := 0.13.2
@@ -27,7 +28,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run build test lint doc check instructions fuzz deny lab truth footprint clean
+.PHONY: help run build test lint doc check instructions exchange fuzz deny lab truth footprint clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,7 +62,7 @@ doc: ## Build the code's documentation, without warnings
 	@RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 
 # Binaries and tests are built in one go, so that both see one set of features and nothing is compiled twice.
-check: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/oha-$(OHA) $(PEERS)/python $(PEERS)/node ## Unit, property and end-to-end tests
+check: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)/oha-$(OHA) $(PEERS)/python $(PEERS)/node ## Unit, property and end-to-end tests
 	@$(say) "Checking for the end-to-end tests' peers: curl, ab, wrk, siege, nginx, openssl, chromium"
 	@scripts/need curl ab=apache2-utils wrk siege nginx openssl chromium script=bsdutils
 	@$(say) "Building Egret and its tests"
@@ -74,6 +75,12 @@ instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of 
 	@scripts/need valgrind +libc6-dbg
 	@$(say) "Instruction counts"
 	@GUNGRAUN_RUNNER=$(CURDIR)/$(PEERS)/bin/gungraun-runner cargo bench --locked --workspace --bench '*'
+
+exchange: build ## Count the instructions that the release binary runs for a whole exchange
+	@$(say) "Checking for valgrind"
+	@scripts/need valgrind +libc6-dbg
+	@$(say) "Instructions of an exchange"
+	@scripts/exchange-instructions $(TARGET)/release/egret
 
 # The stable compiler with its unstable flags let through, rather than a nightly that would have to be downloaded. What the
 # fuzzer finds goes to fuzz/target/corpus, so that the kept corpus grows by choice alone.
@@ -148,6 +155,11 @@ $(PEERS)/go-httpbin-$(GO_HTTPBIN):
 	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/mccutchen/go-httpbin/v2/cmd/go-httpbin@v$(GO_HTTPBIN)
 	@touch $@
 
+$(PEERS)/versitygw-$(VERSITYGW):
+	@$(say) "Installing versitygw $(VERSITYGW), a store that speaks S3, for the end-to-end tests"
+	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/versity/versitygw/cmd/versitygw@v$(VERSITYGW)
+	@touch $@
+
 $(PEERS)/oha-$(OHA):
 	@$(say) "Building oha $(OHA), a load client to be held against: a few minutes"
 	@$(cargo_install) oha --version '=$(OHA)'
@@ -161,7 +173,7 @@ $(PEERS)/python: tests/peers/requirements.txt notebooks/requirements.txt
 	@mkdir -p $(PEERS) && touch $@
 
 $(PEERS)/node: tests/peers/node/package-lock.json
-	@$(say) "Installing the Node client"
+	@$(say) "Installing the Node client and the validators of HAR and ALF"
 	@npm ci --silent --no-audit --no-fund --prefix tests/peers/node
 	@mkdir -p $(PEERS) && touch $@
 

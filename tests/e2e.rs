@@ -16,9 +16,12 @@ mod scenarios {
     mod command;
     mod connections;
     mod control;
+    mod diagnosis_records;
     mod dns;
     mod egress;
     mod explain;
+    mod exporter_delivery;
+    mod exporter_trouble;
     mod flow_bodies;
     mod flow_breakers;
     mod flow_configs;
@@ -28,6 +31,10 @@ mod scenarios {
     mod flow_limits;
     mod flow_retries;
     mod flow_transform;
+    mod har_bodies;
+    mod har_kills;
+    mod har_secrets;
+    mod har_surface;
     mod lab_limits;
     mod lab_report;
     mod lab_run;
@@ -55,5 +62,6 @@ mod scenarios {
     mod scale;
     mod slow_peers;
     mod tls;
+    mod tls_listener;
     mod tunnels;
 }

@@ -18,5 +18,7 @@ pub mod peers;
 pub mod pki;
 pub mod process;
 pub mod provider;
+pub mod recorded;
+pub mod secrets;
 pub mod twins;
 pub mod wait;

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
+use serde_json::Value;
+
 use crate::pki::Authority;
 use crate::process::{Directory, Process, run_well};
 use crate::wait;
@@ -191,27 +193,51 @@ pub fn python(script: &str, arguments: &[&str]) -> String {
     run_well(client(python).arg("-c").arg(script).args(arguments))
 }
 
-/// Runs a script of `tests/peers/node` and takes what it printed.
+/// Runs a script of `tests/peers/node` behind a proxy and takes what it printed.
 pub fn node(script: &str, proxy: &str, arguments: &[&str]) -> String {
+    run_well(node_script(script).env("HTTP_PROXY", proxy).env("HTTPS_PROXY", proxy).args(arguments))
+}
+
+fn node_script(script: &str) -> Command {
     let directory = root().join("tests/peers/node");
     assert!(
-        directory.join("node_modules/undici").exists(),
-        "the Node client is not installed: run `make check`, which installs it"
+        directory.join("node_modules/alf-validator").exists(),
+        "the Node peers are not installed: run `make check`, which installs them"
     );
     let mut command = client(located("node", ".peers/bin/node"));
-    run_well(
-        command
-            .current_dir(directory)
-            .env("HTTP_PROXY", proxy)
-            .env("HTTPS_PROXY", proxy)
-            .arg(script)
-            .args(arguments),
-    )
+    command.current_dir(directory).arg(script);
+    command
+}
+
+/// Holds files against the JSON Schema of `format`, which is `har` or a version of ALF.
+pub fn assert_fits_schema(format: &str, files: &[PathBuf]) {
+    let printed = run_well(node_script("schema.mjs").arg(format).args(files));
+    let problems: Vec<Vec<Value>> = serde_json::from_str(&printed).unwrap();
+    for (file, problems) in files.iter().zip(&problems) {
+        assert!(problems.is_empty(), "{} is no {format}: {problems:?}", file.display());
+    }
+    assert_eq!(problems.len(), files.len());
+}
+
+/// Has the developer tools of Chromium import HAR files: the requests of each as they would list them.
+pub fn opened_in_devtools(files: &[PathBuf]) -> Vec<Vec<Value>> {
+    let profile = Directory::default();
+    let mut command = headless(&profile);
+    let chromium = Process::start(command.args(["--remote-debugging-port=0", "about:blank"]));
+    let address = chromium.until_says("DevTools listen", |lines| {
+        lines.iter().find_map(|line| Some(line.strip_prefix("DevTools listening on ")?.to_owned()))
+    });
+    let printed = run_well(node_script("devtools.mjs").arg(address).args(files));
+    serde_json::from_str(&printed).unwrap()
 }
 
 /// Shows a page in headless Chromium with these switches and takes what it printed.
 pub fn chromium<const N: usize>(switches: [&str; N], page: &Path) -> String {
     let profile = Directory::default();
+    run_well(headless(&profile).args(switches).arg(format!("file://{}", page.display())))
+}
+
+fn headless(profile: &Directory) -> Command {
     let mut command = client(located("chromium", ".peers/bin/chromium"));
     command.args([
         "--headless",
@@ -221,7 +247,7 @@ pub fn chromium<const N: usize>(switches: [&str; N], page: &Path) -> String {
         "--no-first-run",
     ]);
     command.arg(format!("--user-data-dir={}", profile.path().display()));
-    run_well(command.args(switches).arg(format!("file://{}", page.display())))
+    command
 }
 
 /// Executes a notebook of `notebooks/` with these variables; what it makes goes into `out`.
@@ -236,4 +262,94 @@ pub fn notebook(name: &str, variables: &[(&str, &Path)], out: &Path) {
         command.env(variable, out);
     }
     run_well(command.arg(root().join("notebooks").join(name)));
+}
+
+/// A program in Python from `tests/peers` that takes what exporters send, and tells line by line what it got.
+#[derive(Debug)]
+pub struct Collector {
+    process: Process,
+    address: String,
+}
+
+impl Collector {
+    /// Starts it, and waits until it listens.
+    pub fn start(script: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(root().join(".venv/bin/python"));
+        command.arg(root().join("tests/peers").join(script)).args(arguments);
+        let process = Process::start(&mut command);
+        let address = process.until_says("the collector listens", |lines| {
+            lines.iter().find_map(|line| Some(line.strip_prefix("listening ")?.to_owned()))
+        });
+        Self { process, address }
+    }
+
+    /// Where it listens: `tcp://127.0.0.1:5500`, `http://127.0.0.1:8080`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The port of it.
+    pub fn port(&self) -> &str {
+        self.address.rsplit(':').next().unwrap_or_default()
+    }
+
+    /// What it has told behind this word, once that is as much as `count`.
+    pub fn told(&self, word: &str, count: usize) -> Vec<String> {
+        self.process.until_says(&format!("{count} times {word}"), |lines| {
+            let told: Vec<String> =
+                lines.iter().filter_map(|line| Some(line.strip_prefix(word)?.trim().to_owned())).collect();
+            (told.len() >= count).then_some(told)
+        })
+    }
+}
+
+/// A running versitygw, a store that speaks S3; its objects are files.
+#[derive(Debug)]
+pub struct S3 {
+    _process: Process,
+    port: u16,
+    directory: Directory,
+}
+
+impl S3 {
+    /// The key's id and the key that it takes.
+    pub const KEYS: [&str; 2] = ["the-id", "the-key"];
+
+    /// Starts it with a bucket called `bucket`.
+    pub fn start() -> Self {
+        let directory = Directory::default();
+        for name in ["data/bucket", "meta"] {
+            std::fs::create_dir_all(directory.join(name)).unwrap();
+        }
+        let mut command = Command::new(located("versitygw", ".peers/bin/versitygw"));
+        let [id, key] = Self::KEYS;
+        command.args(["--access", id, "--secret", key, "--port", "127.0.0.1:0", "posix", "--sidecar"]);
+        command.arg(directory.join("meta")).arg(directory.join("data"));
+        let process = Process::start(command.stdout(Stdio::null()));
+        let port = wait::until("versitygw listens", || process.listening_ports().first().copied());
+        Self { _process: process, port, directory }
+    }
+
+    /// Its URL, without a slash at the end.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// The keys of all objects in the bucket and where they are, in order.
+    pub fn objects(&self) -> Vec<(String, PathBuf)> {
+        let (bucket, mut objects) = (self.directory.join("data/bucket"), Vec::new());
+        let mut directories = vec![bucket.clone()];
+        while let Some(directory) = directories.pop() {
+            for path in std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path()) {
+                let key = path.strip_prefix(&bucket).unwrap().display().to_string();
+                match (path.is_dir(), key.starts_with('.')) {
+                    (true, false) => directories.push(path),
+                    (false, false) => objects.push((key, path)),
+                    (_, true) => {}
+                }
+            }
+        }
+        objects.sort();
+        objects
+    }
 }

@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use crate::wait::{self, Watched};
 
@@ -87,6 +88,16 @@ impl Process {
     /// The most memory that was ever resident, in bytes.
     pub fn resident_bytes_max(&self) -> u64 {
         self.status_kib("VmHWM:") << 10
+    }
+
+    /// The processor time that it has used so far, in user and system mode. To a hundredth of a second.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
+        let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        // The 14th and 15th fields (proc_pid_stat(5)), of which two and the name are gone.
+        let ticks: u64 =
+            after_name.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        Duration::from_millis(ticks * 10)
     }
 
     /// Its open sockets, each once however often it is held.

@@ -8,7 +8,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use crate::secret::SECRET;
-use crate::tree::{Mapping, Node, Value};
+use crate::tree::{Entry, Mapping, Node, Value};
 
 /// What is wrong, and the way to it.
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl<'de> de::Deserializer<'de> for &'de Node {
             Value::Float(value) => visitor.visit_f64(*value),
             Value::Text(text) => visitor.visit_borrowed_str(text),
             Value::Sequence(nodes) => visitor.visit_seq(Elements { nodes, next: 0 }),
-            Value::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0 }),
+            Value::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0, tag: None }),
         }
     }
 
@@ -192,14 +192,16 @@ impl<'de> de::Deserializer<'de> for &'de Node {
         if name == SECRET { self.secret(visitor) } else { visitor.visit_newtype_struct(self) }
     }
 
-    /// Variants are plain words.
+    /// Variants are plain words, or mappings that name theirs by [`TAG`].
     fn deserialize_enum<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
         match &self.value {
+            Value::Mapping(mapping) if name == TAG => visitor.visit_enum(Tagged::find(mapping)?),
+            _ if name == TAG => Err(de::Error::invalid_type(self.unexpected(), &"a mapping")),
             Value::Text(text) => visitor.visit_enum(text.as_str().into_deserializer()),
             _ => Err(de::Error::invalid_type(self.unexpected(), &one_of(variants).as_str())),
         }
@@ -213,7 +215,7 @@ impl<'de> de::Deserializer<'de> for &'de Node {
         visitor: V,
     ) -> Result<V::Value, ReadError> {
         match &self.value {
-            Value::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0 }),
+            Value::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0, tag: None }),
             _ => Err(de::Error::invalid_type(self.unexpected(), &visitor)),
         }
     }
@@ -225,6 +227,72 @@ impl<'de> de::Deserializer<'de> for &'de Node {
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
         tuple_struct map identifier
+    }
+}
+
+/// The key by which a mapping says which keys it has besides, and the name under which an enum of such mappings asks to be read.
+pub(crate) const TAG: &str = "type";
+
+/// A mapping and where in it its tag is.
+#[derive(Clone, Copy)]
+struct Tagged<'de> {
+    mapping: &'de Mapping,
+    tag: usize,
+}
+
+impl<'de> Tagged<'de> {
+    fn find(mapping: &'de Mapping) -> Result<Self, ReadError> {
+        let is_tag = |entry: &Entry| entry.key == TAG && !entry.node.skipped;
+        let tag = mapping.entries.iter().position(is_tag);
+        tag.map(|tag| Self { mapping, tag }).ok_or_else(|| de::Error::missing_field(TAG))
+    }
+}
+
+impl<'de> de::EnumAccess<'de> for Tagged<'de> {
+    type Error = ReadError;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), ReadError> {
+        let variant = seed.deserialize(&self.mapping.entries[self.tag].node);
+        Ok((variant.map_err(|error| error.inside(self.tag))?, self))
+    }
+}
+
+impl<'de> de::VariantAccess<'de> for Tagged<'de> {
+    type Error = ReadError;
+
+    fn unit_variant(self) -> Result<(), ReadError> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ReadError> {
+        seed.deserialize(self)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ReadError> {
+        de::Deserializer::deserialize_any(self, visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        de::Deserializer::deserialize_any(self, visitor)
+    }
+}
+
+/// What the mapping holds besides its tag.
+impl<'de> de::Deserializer<'de> for Tagged<'de> {
+    type Error = ReadError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        visitor.visit_map(Entries { mapping: self.mapping, next: 0, tag: Some(self.tag) })
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct
+        seq tuple tuple_struct map struct enum identifier ignored_any
     }
 }
 
@@ -251,6 +319,8 @@ struct Entries<'de> {
     mapping: &'de Mapping,
     /// Index of the entry whose key is read next; its value belongs to the one before.
     next: usize,
+    /// Index of the entry that has been read before the others.
+    tag: Option<usize>,
 }
 
 impl<'de> de::MapAccess<'de> for Entries<'de> {
@@ -259,7 +329,7 @@ impl<'de> de::MapAccess<'de> for Entries<'de> {
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, ReadError> {
         while let Some(entry) = self.mapping.entries.get(self.next) {
             self.next += 1;
-            if !entry.node.skipped {
+            if !entry.node.skipped && self.tag != Some(self.next - 1) {
                 let key = BorrowedStrDeserializer::new(&entry.key);
                 return seed
                     .deserialize(key)

@@ -17,6 +17,31 @@ struct Config {
     providers: BTreeMap<String, Provider>,
 }
 
+#[derive(Debug, Deserialize)]
+struct Outputs {
+    outputs: Vec<Output>,
+}
+
+/// Its name asks for the variant under the key `type`.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename = "type", rename_all = "lowercase")]
+enum Output {
+    File(FileOutput),
+    Socket(SocketOutput),
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileOutput {
+    path: String,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SocketOutput {
+    port: u16,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Listen {
@@ -358,5 +383,35 @@ proptest! {
         let text = words.concat();
         let paths = |_: &Config| vec![Problem::new("listen[0].url", "x"), Problem::new("providers.a[", "x"), Problem::new("", "x")];
         let _ = load::<Config>("egret.yaml", &text, paths).map_err(|report| report.to_string());
+    }
+}
+
+#[test]
+fn a_mapping_says_by_its_type_which_keys_it_has() {
+    let text = "outputs:\n- { type: file, path: x }\n- { port: 7, type: socket }\n";
+    let config: Outputs = load("egret.yaml", text, |_| Vec::new()).unwrap();
+    let file = Output::File(FileOutput { path: "x".to_owned() });
+    assert_eq!(config.outputs, [file, Output::Socket(SocketOutput { port: 7 })]);
+    for (entry, expected) in [
+        ("{ path: x }", "2:3: outputs[0]: the key `type` is missing"),
+        (
+            "{ type: flie, path: x }",
+            "2:11: outputs[0].type: expected one of `file`, `socket`, found `flie`; did you mean `file`?",
+        ),
+        ("{ type: [], path: x }", "2:5: outputs[0].type: "),
+        (
+            "{ type: file, paht: x }",
+            "2:17: outputs[0].paht: unknown key `paht`, expected `path`; did you mean `path`?",
+        ),
+        (
+            "{ type: socket, port: x }",
+            "2:25: outputs[0].port: expected a whole number from 0 to 65535, found `x`",
+        ),
+        ("{ type: socket }", "2:3: outputs[0]: the key `port` is missing"),
+        ("file", "2:3: outputs[0]: expected a mapping, found `file`"),
+    ] {
+        let text = format!("outputs:\n- {entry}\n");
+        let report = load::<Outputs>("egret.yaml", &text, |_| Vec::new()).unwrap_err().to_string();
+        assert!(report.starts_with(&format!("egret.yaml:{expected}")), "{report}");
     }
 }

@@ -114,6 +114,10 @@ impl Source for MadeUp {
         FlowsSnapshot::default()
     }
 
+    fn exporters(&self) -> Vec<egret_export::ExporterSnapshot> {
+        Vec::new()
+    }
+
     fn ready(&self) -> bool {
         true
     }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use egret_flow::diagnosis::OnPressure;
 use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
 use egret_flow::remedy::Mode;
 use egret_flow::tally::Decision;
-use egret_flow::{FlowStats, RemedyStats};
+use egret_flow::{DiagnosisCounts, DiagnosisStats, FlowStats, RemedyStats};
 use serde::Serialize;
 
 /// A flow: an entry of `/api/v1/flows`.
@@ -16,6 +17,22 @@ pub struct FlowView<'a> {
     match_failures: u64,
     /// Outermost first.
     remedies: Vec<RemedyView<'a>>,
+    diagnoses: Vec<DiagnosisView<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct DiagnosisView<'a> {
+    diagnosis: &'a str,
+    does: &'a str,
+    on_pressure: OnPressure,
+    recorded: u64,
+    dropped: u64,
+    shed: u64,
+    failed: u64,
+    queued: u64,
+    /// What it has found out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<&'a serde_json::Value>,
 }
 
 #[derive(Debug, Serialize)]
@@ -51,12 +68,22 @@ struct GroupView<'a> {
 
 impl<'a> From<&'a FlowStats> for FlowView<'a> {
     fn from(flow: &'a FlowStats) -> Self {
-        let FlowStats { name, match_failures, remedies } = flow;
+        let FlowStats { name, match_failures, remedies, diagnoses } = flow;
         Self {
             name,
             match_failures: *match_failures,
             remedies: remedies.iter().map(RemedyView::from).collect(),
+            diagnoses: diagnoses.iter().map(DiagnosisView::from).collect(),
         }
+    }
+}
+
+impl<'a> From<&'a DiagnosisStats> for DiagnosisView<'a> {
+    fn from(stats: &'a DiagnosisStats) -> Self {
+        let DiagnosisStats { diagnosis, does, on_pressure, counts, snapshot, .. } = stats;
+        let DiagnosisCounts { recorded, dropped, shed, failed, queued } = *counts;
+        let (on_pressure, found) = (*on_pressure, snapshot.as_ref());
+        Self { diagnosis, does, on_pressure, recorded, dropped, shed, failed, queued, found }
     }
 }
 

@@ -17,6 +17,7 @@ mod server;
 pub use config::ControlConfig;
 pub use server::{Control, ControlError};
 
+use egret_export::ExporterSnapshot;
 use egret_flow::FlowsSnapshot;
 use egret_gateway::stats::StatsSnapshot;
 
@@ -28,6 +29,9 @@ pub trait Source: Send + Sync {
 
     /// What flows have done and how their quotas stand now, with at most `groups_max` groups of each quota.
     fn flows(&self, groups_max: usize) -> FlowsSnapshot;
+
+    /// What exporters have counted.
+    fn exporters(&self) -> Vec<ExporterSnapshot>;
 
     /// Whether new exchanges are welcome: `false` while starting and while draining.
     fn ready(&self) -> bool;

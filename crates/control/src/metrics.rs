@@ -3,11 +3,14 @@
 //! Base units throughout: seconds and bytes; counters end in `_total`. The writer is our own since the format is three kinds of
 //! lines, and since seconds written from whole microseconds stay exact.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
+use egret_export::ExporterSnapshot;
+use egret_flow::diagnosis::{Family, Figure, Sample};
 use egret_flow::quota::GroupSnapshot;
 use egret_flow::tally::{Decision, WAIT_BOUNDS_US};
-use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
+use egret_flow::{DiagnosisCounts, DiagnosisStats, FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{BOUNDS_US, Count, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
 
 use crate::process::Process;
@@ -22,6 +25,7 @@ type Labels<'a> = &'a [(&'static str, &'a str)];
 pub fn render(
     stats: &StatsSnapshot,
     flows: &FlowsSnapshot,
+    exporters: &[ExporterSnapshot],
     ready: bool,
     version: &str,
     process: &Process,
@@ -31,6 +35,9 @@ pub fn render(
     providers(&mut text, &stats.providers);
     remedies(&mut text, &flows.flows);
     quotas(&mut text, flows);
+    exported(&mut text, exporters);
+    diagnoses(&mut text, stats, &flows.flows);
+    figures(&mut text, &flows.flows);
     clients(&mut text, stats);
     answers(&mut text, stats);
     dns(&mut text, stats);
@@ -161,6 +168,96 @@ fn quotas(text: &mut Text, flows: &FlowsSnapshot) {
     }
 }
 
+/// How a figure is read from one exporter's share.
+type ReadExporter = fn(&ExporterSnapshot) -> u64;
+
+/// What is told of each exporter: name, type, help and where it stands.
+const EXPORTER_FIGURES: [(&str, &str, &str, ReadExporter); 7] = [
+    ("egret_exporter_put_total", "counter", "Entries given to the exporter.", |e| e.put),
+    ("egret_exporter_written_total", "counter", "Entries written to a file or taken by a collector.", |e| {
+        e.written
+    }),
+    ("egret_exporter_written_bytes_total", "counter", "Bytes written or taken.", |e| e.written_bytes),
+    ("egret_exporter_retries_total", "counter", "Attempts after one that failed.", |e| e.retries),
+    ("egret_exporter_repaired_total", "counter", "Files that a crash had left torn.", |e| e.repaired),
+    ("egret_exporter_spooled_bytes", "gauge", "Bytes that wait on the disk to be sent.", |e| e.spooled_bytes),
+    ("egret_exporter_up", "gauge", "1 unless the last attempt to write or send failed.", |e| u64::from(e.up)),
+];
+
+fn exported(text: &mut Text, exporters: &[ExporterSnapshot]) {
+    for (name, kind, help, read) in EXPORTER_FIGURES {
+        text.family(name, kind, help);
+        for exporter in exporters {
+            text.sample(name, &[("exporter", &exporter.name)], read(exporter));
+        }
+    }
+    let name = "egret_exporter_dropped_total";
+    text.family(name, "counter", "Entries that were lost, by reason.");
+    for exporter in exporters {
+        for (reason, count) in &exporter.dropped {
+            text.sample(name, &[("exporter", &exporter.name), ("reason", reason)], count);
+        }
+    }
+}
+
+fn diagnoses(text: &mut Text, stats: &StatsSnapshot, flows: &[FlowStats]) {
+    let name = "egret_diagnosis_exchanges_total";
+    text.family(
+        name,
+        "counter",
+        "What became of the exchanges that a diagnosis is for; each is counted once.",
+    );
+    for (flow, diagnosis) in each_diagnosis(flows) {
+        let DiagnosisCounts { recorded, dropped, shed, failed, .. } = diagnosis.counts;
+        for (result, count) in
+            [("recorded", recorded), ("dropped", dropped), ("shed", shed), ("failed", failed)]
+        {
+            let labels = [("flow", flow), ("diagnosis", &*diagnosis.diagnosis), ("result", result)];
+            text.sample(name, &labels, count);
+        }
+    }
+    let name = "egret_diagnosis_queued";
+    text.family(name, "gauge", "Exchanges that are over and that the diagnosis has not seen yet.");
+    for (flow, diagnosis) in each_diagnosis(flows) {
+        text.sample(name, &[("flow", flow), ("diagnosis", &diagnosis.diagnosis)], diagnosis.counts.queued);
+    }
+    let help = "1 while diagnoses are given up, since they cannot keep up.";
+    text.gauge("egret_diagnoses_shedding", help, u64::from(stats.diagnoses_shedding));
+    let help = "How often diagnoses have been given up for a while.";
+    text.counter("egret_diagnoses_sheds_total", help, stats.diagnoses_sheds);
+}
+
+fn each_diagnosis(flows: &[FlowStats]) -> impl Iterator<Item = (&str, &DiagnosisStats)> {
+    flows.iter().flat_map(|flow| flow.diagnoses.iter().map(|diagnosis| (flow.name.as_str(), diagnosis)))
+}
+
+/// What diagnoses have counted themselves. Several flows may count under one name.
+fn figures(text: &mut Text, flows: &[FlowStats]) {
+    /// A family, and its samples with the flows that they are of.
+    type OfFlows<'a> = (&'a Family, Vec<(&'a str, &'a Sample)>);
+    let mut families: BTreeMap<&str, OfFlows<'_>> = BTreeMap::new();
+    for (flow, diagnosis) in each_diagnosis(flows) {
+        for family in &diagnosis.figures {
+            let (_, samples) = families.entry(&family.name).or_insert((family, Vec::new()));
+            samples.extend(family.samples.iter().map(|sample| (flow, sample)));
+        }
+    }
+    for (name, (Family { kind, help, .. }, samples)) in families {
+        text.family(name, kind.word(), help);
+        for (flow, sample) in samples {
+            let own = sample.labels.iter().map(|(label, value)| (*label, value.as_str()));
+            let labels: Vec<_> = [("flow", flow)].into_iter().chain(own).collect();
+            match &sample.value {
+                Figure::Number(number) => text.sample(name, &labels, number),
+                Figure::Histogram { bounds, counts, sum } => {
+                    let bounds = bounds.iter().map(f64::to_string).collect();
+                    text.classes(name, &labels, (bounds, counts), sum);
+                }
+            }
+        }
+    }
+}
+
 fn clients(text: &mut Text, stats: &StatsSnapshot) {
     let clients = &stats.clients;
     text.counter("egret_client_connections_accepted_total", "Client connections accepted.", clients.accepted);
@@ -168,6 +265,11 @@ fn clients(text: &mut Text, stats: &StatsSnapshot) {
         "egret_client_connections_refused_total",
         "Client connections turned away at the limit.",
         clients.refused,
+    );
+    text.counter(
+        "egret_client_tls_failures_total",
+        "Client connections whose TLS handshake failed.",
+        clients.tls_failures,
     );
     text.gauge("egret_client_connections", "Client connections open now.", clients.open);
     text.gauge(
@@ -293,15 +395,25 @@ impl Text {
         (bounds_us, buckets): (&[u64], &[u64]),
         sum_us: u64,
     ) {
+        let bounds = bounds_us.iter().map(|bound_us| Seconds(*bound_us).to_string()).collect();
+        self.classes(name, labels, (bounds, buckets), Seconds(sum_us));
+    }
+
+    /// A histogram whose last class has no bound.
+    fn classes(
+        &mut self,
+        name: &str,
+        labels: Labels<'_>,
+        (bounds, counts): (Vec<String>, &[u64]),
+        sum: impl fmt::Display,
+    ) {
         let bucket = format!("{name}_bucket");
-        let bounds =
-            bounds_us.iter().map(|bound_us| Seconds(*bound_us).to_string()).chain(["+Inf".to_owned()]);
         let mut seen = 0;
-        for (bound, count) in bounds.zip(buckets) {
+        for (bound, count) in bounds.into_iter().chain(["+Inf".to_owned()]).zip(counts) {
             seen += count;
             self.sample(&bucket, &[labels, &[("le", &bound)]].concat(), seen);
         }
-        self.sample(&format!("{name}_sum"), labels, Seconds(sum_us));
+        self.sample(&format!("{name}_sum"), labels, sum);
         self.sample(&format!("{name}_count"), labels, seen);
     }
 

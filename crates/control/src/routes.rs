@@ -37,6 +37,7 @@ pub fn router(config: &ControlConfig, address: SocketAddr, source: Shared) -> Ro
         .route("/api/v1/stats", get(stats))
         .route("/api/v1/flows", get(running_flows))
         .route("/api/v1/quotas", get(quotas))
+        .route("/api/v1/exporters", get(exporters))
         .fallback(unknown_path)
         .with_state(source)
         .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address)), guard))
@@ -79,7 +80,9 @@ async fn readyz(State(source): State<Shared>) -> Result<&'static str, Problem> {
 
 async fn metrics_text(State(source): State<Shared>) -> Response {
     let flows = source.flows(METRIC_GROUPS_MAX);
-    let text = metrics::render(&source.stats(), &flows, source.ready(), source.version(), &process::read());
+    let (stats, exporters) = (source.stats(), source.exporters());
+    let text =
+        metrics::render(&stats, &flows, &exporters, source.ready(), source.version(), &process::read());
     ([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()
 }
 
@@ -148,6 +151,10 @@ async fn quotas(State(source): State<Shared>) -> Response {
     let quotas = source.flows(GROUPS_MAX).quotas;
     let views: Vec<QuotaView<'_>> = quotas.iter().map(QuotaView::from).collect();
     Json(BTreeMap::from([("quotas", views)])).into_response()
+}
+
+async fn exporters(State(source): State<Shared>) -> Response {
+    Json(BTreeMap::from([("exporters", source.exporters())])).into_response()
 }
 
 async fn unknown_path() -> Problem {

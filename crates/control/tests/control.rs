@@ -59,8 +59,17 @@ impl Source for Fixed {
             groups: (0..3).map(group).take(groups_max).collect(),
             groups_count: 3,
         };
-        let flow = FlowStats { name: "charges".into(), match_failures: 2, remedies: vec![remedy] };
+        let flow = FlowStats {
+            name: "charges".into(),
+            match_failures: 2,
+            remedies: vec![remedy],
+            diagnoses: Vec::new(),
+        };
         FlowsSnapshot { flows: vec![flow], quotas: vec![quota] }
+    }
+
+    fn exporters(&self) -> Vec<egret_export::ExporterSnapshot> {
+        Vec::new()
     }
 
     fn ready(&self) -> bool {
@@ -207,7 +216,7 @@ fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
         "waits": 0,
         "waited_us": 0,
     });
-    let flow = json!({ "name": "charges", "match_failures": 2, "remedies": [remedy] });
+    let flow = json!({ "name": "charges", "match_failures": 2, "remedies": [remedy], "diagnoses": [] });
     assert_eq!(flows, json!({ "flows": [flow] }));
     let quotas = get(&control, "/api/v1/quotas").json();
     let quota = &quotas["quotas"][0];

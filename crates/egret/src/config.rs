@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use egret_config::{CONFIG_BYTES_MAX, Problem, Report};
 use egret_control::ControlConfig;
+use egret_export::ExporterConfigs;
 use egret_flow::config::FlowConfig;
+use egret_flow::diagnosis::Exports;
 use egret_flow::quota::{QuotaConfigs, StoreKind};
 use egret_gateway::config::{GatewayConfig, Parts, Providers};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Failure;
+use crate::{Failure, exports};
 
 /// Egret's config. Every key has a default: with an empty file Egret passes traffic on and counts it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -29,6 +31,8 @@ pub struct Config {
     pub providers: Providers,
     /// Allowances that remedies draw from, by name.
     pub quotas: QuotaConfigs,
+    /// Where diagnoses send what they made, by name.
+    pub exporters: ExporterConfigs,
     /// What is to be done with exchanges. Every flow that matches one adds its remedies, in this order, outermost first.
     pub flows: Vec<FlowConfig>,
 }
@@ -42,6 +46,7 @@ impl Default for Config {
             log: LogConfig::default(),
             providers: Providers::new(),
             quotas: QuotaConfigs::new(),
+            exporters: ExporterConfigs::new(),
             flows: Vec::new(),
         }
     }
@@ -91,10 +96,10 @@ impl Config {
         egret_config::load(name, text, Self::problems)
     }
 
-    /// What the gateway obeys of it.
-    pub fn gateway_parts(&self) -> Parts<'_> {
+    /// What the gateway obeys of it, with what diagnoses need besides.
+    pub fn gateway_parts<'a>(&'a self, exports: &'a Exports) -> Parts<'a> {
         let Self { gateway, providers, quotas, flows, .. } = self;
-        Parts { gateway, providers, quotas, flows, ledger: None }
+        Parts { gateway, providers, quotas, flows, ledger: None, exports }
     }
 
     /// Whether a quota of it is kept in a file.
@@ -104,7 +109,8 @@ impl Config {
 
     /// What the types cannot say: dangling names, contradictions.
     fn problems(&self) -> Vec<Problem> {
-        let mut problems = egret_gateway::validate(self.gateway_parts());
+        let mut problems = egret_gateway::validate(self.gateway_parts(&exports::unopened(&self.exporters)));
+        problems.extend(egret_export::problems(&self.exporters));
         let control = &self.control;
         if control.token.is_none() && !control.listen.ip().to_canonical().is_loopback() {
             let message = format!(
@@ -195,7 +201,7 @@ mod tests {
             ),
             (
                 "gateway:\n  listen: [{ address: 127.0.0.1:0, provder: x }]\n",
-                "egret.yaml:2:36: gateway.listen[0].provder: unknown key `provder`, expected one of `address`, `provider`; did you \
+                "egret.yaml:2:36: gateway.listen[0].provder: unknown key `provder`, expected one of `address`, `provider`, `tls`; did you \
                  mean `provider`?\n2 |   listen: [{ address: 127.0.0.1:0, provder: …\n  |                                    ^^^^^^^",
             ),
             (
@@ -233,6 +239,50 @@ mod tests {
                 "egret.yaml:2:19: gateway.limits.head: `32KB` is not a size: write a whole number and B, KiB, MiB or GiB, like \
                  `64KiB`\n2 |   limits: { head: 32KB }\n  |                   ^^^^",
             ),
+            (
+                "exporters:\n  archive: { directory: ./har, typ: har }\n",
+                "egret.yaml:2:3: exporters.archive: the key `type` is missing\n\
+                 2 |   archive: { directory: ./har, typ: har }\n  |   ^^^^^^^",
+            ),
+            (
+                "exporters:\n  archive: { type: hra, directory: ./har }\n",
+                "egret.yaml:2:20: exporters.archive.type: expected one of `har`, `ndjson`, `alf`, `s3`, found `hra`; did you mean `har`?\n\
+                 2 |   archive: { type: hra, directory: ./har }\n  |                    ^^^",
+            ),
+            (
+                "exporters:\n  archive: { directory: ./har, rotat: 1MiB, type: har }\n",
+                "egret.yaml:2:32: exporters.archive.rotat: unknown key `rotat`, expected one of `directory`, `rotate`, \
+                 `rotate_after`, `keep`, `gzip`; did you mean `rotate`?\n\
+                 2 |   archive: { directory: ./har, rotat: …\n  |                                ^^^^^",
+            ),
+            (
+                "exporters:\n  archive: { type: ndjson, rotate: 1MiB }\n",
+                "egret.yaml:2:3: exporters.archive: the key `directory` is missing\n\
+                 2 |   archive: { type: ndjson, rotate: 1MiB }\n  |   ^^^^^^^",
+            ),
+            (
+                "exporters:\n  collector: { type: alf, transport: { zeromq: 'tcp://a:0' } }\n",
+                "egret.yaml:2:48: exporters.collector.transport.zeromq: not the address of a socket: write `tcp://host:port`\n\
+                 2 |   collector: { type: alf, transport: { zeromq: 'tcp://a:0' } }\n\
+                 \x20 |                                                ^^^^^^^^^^^",
+            ),
+            (
+                "exporters:\n  store: { type: s3, endpoint: 'https://u:hunter2@a', bucket: b }\n",
+                "egret.yaml:2:32: exporters.store.endpoint: a URL with a user or password: secrets are named in keys of their own\n\
+                 2 |   store: { type: s3, endpoint: 'https://…@a', bucket: b }\n\
+                 \x20 |                                ^^^^^^^^^^^^^^^^^^^^^",
+            ),
+            (
+                "exporters: { archive: ./har }\n",
+                "egret.yaml:1:23: exporters.archive: expected a mapping, found `./har`\n\
+                 1 | exporters: { archive: ./har }\n  |                       ^^^^^",
+            ),
+            (
+                "exporters:\n  archive: { type: har, directory: ./har, keep: 64MiB }\n",
+                "egret.yaml:2:49: exporters.archive.keep: `64MiB` is less than twice `rotate`, `64MiB`: nothing could be kept\n\
+                 2 |   archive: { type: har, directory: ./har, keep: 64MiB }\n\
+                 \x20 |                                                 ^^^^^",
+            ),
         ] {
             assert_eq!(report(text), expected, "\n--- for\n{text}\n---");
         }
@@ -240,8 +290,8 @@ mod tests {
 
     #[test]
     fn keys_of_parts_that_are_not_built_yet_are_unknown() {
-        let report = report("exporters: []\n");
-        assert!(report.starts_with("egret.yaml:1:1: exporters: unknown key `exporters`"), "{report}");
+        let report = report("accounts: []\n");
+        assert!(report.starts_with("egret.yaml:1:1: accounts: unknown key `accounts`"), "{report}");
     }
 
     #[test]

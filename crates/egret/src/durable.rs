@@ -2,9 +2,8 @@
 
 use std::path::Path;
 use std::thread::JoinHandle;
-use std::time::Instant;
 
-use egret_store::{Clock, FileStore, Ledger, Loan, Request, Store, StoreError, ledger};
+use egret_store::{Clock, FileStore, Ledger, Loan, Moment, Request, Store, StoreError, ledger};
 
 /// The file's name in the data directory.
 const FILE_NAME: &str = "quotas.redb";
@@ -22,7 +21,7 @@ impl DurableQuotas {
         let failed =
             |error: &dyn std::fmt::Display| format!("quotas cannot be kept in {}: {error}", path.display());
         std::fs::create_dir_all(data_dir).map_err(|error| failed(&error))?;
-        let now = Clock::new().timestamp(Instant::now());
+        let now = Clock::new().timestamp(Moment::now());
         let store = FileStore::open(&path, now).map_err(|error| failed(&error))?;
         let (ledger, clerk) = ledger();
         let clerk = std::thread::Builder::new()

@@ -52,6 +52,8 @@ impl Events {
         let taken = |kind| {
             signal(kind).map_err(|error| Failure::Failed(format!("cannot take over signals: {error}")))
         };
+        // A file that may grow no more (`ulimit -f`) is an error to whoever writes it, and not the end of the process.
+        drop(taken(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         Ok(Self {
             terminate: taken(SignalKind::terminate())?,
             interrupt: taken(SignalKind::interrupt())?,

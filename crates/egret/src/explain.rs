@@ -3,11 +3,12 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use egret_flow::Clock;
+use egret_flow::diagnosis::Exports;
 use egret_flow::explain::Verdict;
 use egret_flow::matching::Question;
 use egret_flow::message::{Changes, Fields, Request};
 use egret_flow::router::Router;
+use egret_flow::{Clock, Moment};
 use egret_gateway::Routes;
 use egret_http1::{HeadLimits, Progress, RequestHead};
 use serde::Serialize;
@@ -68,7 +69,8 @@ pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
     let config = Config::parse(&name, &text).map_err(|report| Failure::Misused(report.to_string()))?;
     let bytes = head(arguments).into_bytes();
     let head = parse(&bytes)?;
-    let (Ok(routes), Ok(router)) = (Routes::of(config.gateway_parts()), Router::compile(&config.flows))
+    let (Ok(routes), Ok(router)) =
+        (Routes::of(config.gateway_parts(&Exports::default())), Router::compile(&config.flows))
     else {
         return Err(Failure::Failed(format!("{name}: a file that it names has just changed")));
     };
@@ -91,7 +93,7 @@ pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
         consumer: fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag")),
         body: arguments.data.as_deref().map(str::as_bytes),
     };
-    let now = Clock::new().timestamp(std::time::Instant::now());
+    let now = Clock::new().timestamp(Moment::now());
     let question = Question { request: &request, roll: 0, now, has_body: true };
     let flows = egret_flow::explain::explain(&config.flows, &router, question);
     let explanation = Explanation {

@@ -9,6 +9,7 @@ mod demo;
 mod durable;
 mod events;
 mod explain;
+mod exports;
 mod har;
 mod lab;
 mod logging;

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use egret_control::{Control, ControlError, Source};
+use egret_export::{ExporterSnapshot, Exporters, Site};
 use egret_flow::FlowsSnapshot;
+use egret_flow::diagnosis::Exports;
 use egret_gateway::config::{Parts, Providers, TlsVerify};
 use egret_gateway::stats::StatsSnapshot;
 use egret_gateway::{Gateway, StartError};
@@ -18,6 +20,7 @@ use crate::config::{self, Config};
 use crate::demo;
 use crate::durable::DurableQuotas;
 use crate::events::{Event, Events, runtime};
+use crate::exports::Keyring;
 use crate::logging::Logging;
 use crate::{Failure, cli};
 
@@ -55,6 +58,7 @@ impl Run {
         if result.is_ok() {
             served.close_quotas();
         }
+        served.exporters.close();
         // A drain that was given up still waits on its thread.
         runtime.shutdown_background();
         result
@@ -81,11 +85,16 @@ impl Run {
 struct Shown {
     gateway: OnceLock<Arc<Gateway>>,
     config: Mutex<Config>,
+    exporters: Mutex<Exporters>,
 }
 
 impl Shown {
     fn set_config(&self, config: Config) {
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    fn set_exporters(&self, exporters: Exporters) {
+        *self.exporters.lock().unwrap_or_else(PoisonError::into_inner) = exporters;
     }
 }
 
@@ -96,6 +105,10 @@ impl Source for Shown {
 
     fn flows(&self, groups_max: usize) -> FlowsSnapshot {
         self.gateway.get().map(|gateway| gateway.flows(groups_max)).unwrap_or_default()
+    }
+
+    fn exporters(&self) -> Vec<ExporterSnapshot> {
+        self.exporters.lock().unwrap_or_else(PoisonError::into_inner).snapshot()
     }
 
     fn ready(&self) -> bool {
@@ -120,6 +133,8 @@ struct Served {
     config: Config,
     /// Open from the first config on that needs it.
     quotas: Option<DurableQuotas>,
+    exporters: Exporters,
+    keyring: Keyring,
     gateway: Arc<Gateway>,
     shown: Arc<Shown>,
     control: Control,
@@ -136,15 +151,35 @@ impl Served {
         logging: Logging,
     ) -> Result<Self, Failure> {
         warn_unverified(&config.providers);
-        let shown = Arc::new(Shown { gateway: OnceLock::new(), config: Mutex::new(config.clone()) });
+        let exporters =
+            Exporters::default().open(&config.exporters, site(&config)).map_err(Failure::Failed)?;
+        let shown = Arc::new(Shown {
+            gateway: OnceLock::new(),
+            config: Mutex::new(config.clone()),
+            exporters: Mutex::new(exporters.clone()),
+        });
         let control = Control::start(&config.control, Arc::<Shown>::clone(&shown))
             .map_err(|error| control_failure(&error))?;
         let quotas = open_quotas(&config).map_err(Failure::Failed)?;
-        let gateway = Gateway::start(parts(&config, quotas.as_ref()), &[control.address()])
+        let mut keyring = Keyring::default();
+        let exports = keyring.exports(&config, &exporters).map_err(Failure::Failed)?;
+        let gateway = Gateway::start(parts(&config, quotas.as_ref(), &exports), &[control.address()])
             .map_err(|error| gateway_failure(&error))?;
         let _ = shown.gateway.set(Arc::clone(&gateway));
         tell_listeners(&[], &gateway.addresses());
-        let served = Self { run, seen: Ok(text), config, quotas, gateway, shown, control, demo, logging };
+        let served = Self {
+            run,
+            seen: Ok(text),
+            config,
+            quotas,
+            exporters,
+            keyring,
+            gateway,
+            shown,
+            control,
+            demo,
+            logging,
+        };
         served.show_demo()?;
         Ok(served)
     }
@@ -241,7 +276,13 @@ impl Served {
         if self.quotas.is_none() {
             self.quotas = open_quotas(&new).map_err(|message| vec![message])?;
         }
-        self.gateway.reload(parts(&new, self.quotas.as_ref())).map_err(|error| vec![error.to_string()])?;
+        let exporters = self.exporters.open(&new.exporters, site(&new)).map_err(|message| vec![message])?;
+        let exports = self.keyring.exports(&new, &exporters).map_err(|message| vec![message])?;
+        if let Err(error) = self.gateway.reload(parts(&new, self.quotas.as_ref(), &exports)) {
+            exporters.close_others(&self.exporters);
+            return Err(vec![error.to_string()]);
+        }
+        self.change_exporters(exporters);
         tell_listeners(&listened, &self.gateway.addresses());
         warn_unverified(&new.providers);
         self.logging.set_level(new.log.level);
@@ -249,6 +290,16 @@ impl Served {
         self.config = new;
         tracing::info!("config reloaded");
         Ok(())
+    }
+
+    /// What diagnoses give from now on goes there. Those that are gone write what they still have, on a thread that may take its time.
+    fn change_exporters(&mut self, exporters: Exporters) {
+        let old = std::mem::replace(&mut self.exporters, exporters.clone());
+        self.shown.set_exporters(exporters.clone());
+        let close = move || old.close_others(&exporters);
+        if let Err(error) = std::thread::Builder::new().name("egret-close".into()).spawn(close) {
+            tracing::error!("exporters that are gone are not closed: {error}");
+        }
     }
 
     /// Has what quotas were lent and did not use written back. After the drain, when nothing draws from them any more.
@@ -283,8 +334,13 @@ fn open_quotas(config: &Config) -> Result<Option<DurableQuotas>, String> {
     config.has_durable_quotas().then(|| DurableQuotas::open(&config.data_dir)).transpose()
 }
 
-fn parts<'a>(config: &'a Config, quotas: Option<&'a DurableQuotas>) -> Parts<'a> {
-    Parts { ledger: quotas.map(DurableQuotas::ledger), ..config.gateway_parts() }
+/// What exporters are opened with.
+fn site(config: &Config) -> Site<'_> {
+    Site { version: env!("CARGO_PKG_VERSION"), data_dir: &config.data_dir }
+}
+
+fn parts<'a>(config: &'a Config, quotas: Option<&'a DurableQuotas>, exports: &'a Exports) -> Parts<'a> {
+    Parts { ledger: quotas.map(DurableQuotas::ledger), ..config.gateway_parts(exports) }
 }
 
 /// Tells which addresses are new.

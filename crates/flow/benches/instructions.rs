@@ -43,6 +43,7 @@ fn case(flows: &[Value], expected: usize) -> Case {
         name: format!("flow-{number}"),
         matching: serde_json::from_value(config.clone()).unwrap_or_default(),
         remedies: Vec::new(),
+        diagnoses: Vec::new(),
     };
     let flows: Vec<FlowConfig> = flows.iter().enumerate().map(flow).collect();
     let Ok(router) = Router::compile(&flows) else { unreachable!("the flows are good") };

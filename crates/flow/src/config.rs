@@ -6,6 +6,7 @@ use egret_config::Problem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::diagnoses::DiagnosisConfig;
 use crate::matching::{HostPattern, MatchConfig, place};
 use crate::remedies::RemedyConfig;
 use crate::router::Router;
@@ -22,6 +23,9 @@ pub struct FlowConfig {
     /// What is done with them, outermost first: the first one sees the request first and the response last.
     #[serde(default)]
     pub remedies: Vec<RemedyConfig>,
+    /// What is made of them once they are over. It changes nothing about them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diagnoses: Vec<DiagnosisConfig>,
 }
 
 /// The longest name of a flow.

@@ -1,6 +1,5 @@
 //! The course of one exchange through the remedies of its flows: inwards with the request, outwards with the response.
 
-use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
@@ -55,14 +54,23 @@ pub struct Course {
     needs: Needs,
     /// What kind of answer in the provider's place is on its way outwards, if one is.
     answered: Option<Local>,
-    /// What was decided so far, if the client asks for it.
-    trace: Option<String>,
+    /// What was decided so far, if anybody is to be told.
+    trace: String,
+    tells: Tells,
+}
+
+/// Who is told what is decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tells {
+    /// The client, who asks for it.
+    pub client: bool,
+    /// The flows' diagnoses.
+    pub diagnoses: bool,
 }
 
 impl Course {
-    /// Starts the course through the flows that have been found. Says whether there is any remedy on it. `traced` is whether the
-    /// client asks what is decided.
-    pub fn start(&mut self, flows: &Flows, matches: &Matches, traced: bool) -> bool {
+    /// Starts the course through the flows that have been found. Says whether there is any remedy on it.
+    pub fn start(&mut self, flows: &Flows, matches: &Matches, tells: Tells) -> bool {
         self.chain.clear();
         self.held.clear();
         self.marks.clear();
@@ -75,7 +83,8 @@ impl Course {
         );
         self.needs =
             self.chain.iter().fold(Needs::default(), |needs, (slot, _)| needs.and(flows.slots[*slot].needs));
-        self.trace = traced.then(String::new);
+        self.trace.clear();
+        self.tells = tells;
         !self.chain.is_empty()
     }
 
@@ -86,7 +95,12 @@ impl Course {
 
     /// What has been decided so far, for the field `x-egret-trace`, if the client has asked for it.
     pub fn trace(&self) -> Option<&str> {
-        self.trace.as_deref()
+        self.tells.client.then_some(&self.trace)
+    }
+
+    /// What has been decided so far, if the client or a diagnosis is to be told.
+    pub fn decisions(&self) -> &str {
+        &self.trace
     }
 
     /// Goes on inwards as far as possible.
@@ -234,12 +248,13 @@ impl Course {
 
     fn note(&mut self, slot: &Slot, exchange: &Exchange<'_>, decision: Decision) {
         slot.tally.count(exchange.worker, decision);
-        let Some(trace) = &mut self.trace else { return };
-        if trace.len() < TRACE_BYTES_MAX {
+        let Self { trace, tells, .. } = self;
+        if (tells.client || tells.diagnoses) && trace.len() < TRACE_BYTES_MAX {
             let separator = if trace.is_empty() { "" } else { ", " };
             let report = if slot.mode == Mode::Report { ";report" } else { "" };
-            // Writing to a String cannot fail.
-            let _ = write!(trace, "{separator}{}={}{report}", slot.label, decision.word());
+            for piece in [separator, &*slot.label, "=", decision.word(), report] {
+                trace.push_str(piece);
+            }
         }
     }
 }

@@ -1,22 +1,28 @@
 //! Requests for unit tests, made from what would be sent, and exchanges that are taken through flows in simulated time.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use egret_har::Key;
+use egret_har::key::KEY_BYTES;
+use egret_har::sink::{Exported, Sink};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
 use egret_store::Timestamp;
 use serde_json::Value;
 
 use crate::answer::{Answer, Fixed, Reason, Refused};
 use crate::config::{FlowConfig, KnownProvider};
-use crate::course::{Backward, Course, Onward};
+use crate::course::{Backward, Course, Onward, Tells};
+use crate::diagnosis::Exports;
 use crate::exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
+use crate::finished::Reader;
 use crate::matching::Question;
 use crate::message::{Changes, Fields, Request};
-use crate::plan::Flows;
+use crate::plan::{DiagnosisCounts, Fate, Flows};
 use crate::quota::QuotaConfigs;
 use crate::random::Random;
+use crate::record::{Record, Times, Url};
 use crate::router::Matches;
 use crate::tally::Decision;
 
@@ -131,8 +137,17 @@ fn compile(mut config: Value, before: Option<&Flows>) -> Result<Flows, Vec<Strin
     let quotas = config.get_mut("quotas").map_or(Value::Object(serde_json::Map::default()), Value::take);
     let quotas: QuotaConfigs = serde_json::from_value(quotas).unwrap();
     let flows: Vec<FlowConfig> = serde_json::from_value(config["flows"].take()).unwrap();
+    compile_with(&flows, &quotas, &Exports::default(), before)
+}
+
+fn compile_with(
+    flows: &[FlowConfig],
+    quotas: &QuotaConfigs,
+    exports: &Exports,
+    before: Option<&Flows>,
+) -> Result<Flows, Vec<String>> {
     let providers = PROVIDERS.map(|name| KnownProvider { name, host: None });
-    Flows::compile(&flows, &quotas, &providers, None, 1, before).map_err(|problems| {
+    Flows::compile(flows, quotas, &providers, None, exports, 1, before).map_err(|problems| {
         problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
     })
 }
@@ -195,7 +210,7 @@ impl Visit {
             stage.flows.find(question, &mut matches);
         });
         visit.matches = matches;
-        visit.course.start(&stage.flows, &visit.matches, true);
+        visit.course.start(&stage.flows, &visit.matches, Tells { client: true, diagnoses: false });
         visit
     }
 
@@ -320,4 +335,101 @@ fn respond(lines: &str) -> (Vec<u8>, ResponseHead) {
     let mut head = ResponseHead::new();
     assert_eq!(head.parse(&bytes, &HeadLimits::default(), Method::Get).unwrap(), Progress::Complete);
     (bytes, head)
+}
+
+/// A sink that keeps what it is given.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Mutex<Vec<String>>);
+
+impl Sink for Kept {
+    fn put(&self, exchange: Exported<'_>) {
+        self.0.lock().unwrap().push(String::from_utf8(exchange.entry.to_vec()).unwrap());
+    }
+
+    fn tick(&self) {}
+}
+
+/// A flow for everything that has diagnoses, and the exporter `kept`.
+#[derive(Debug)]
+pub(crate) struct Archive {
+    pub flows: Flows,
+    kept: Arc<Kept>,
+}
+
+impl Archive {
+    /// With one flow, which has these diagnoses.
+    pub fn with(diagnoses: &Value) -> Self {
+        Self::compile(diagnoses, None).unwrap()
+    }
+
+    /// What is wrong with the diagnoses of one flow, as `path: message`.
+    pub fn problems(diagnoses: &Value) -> Vec<String> {
+        Self::compile(diagnoses, None).err().unwrap_or_default()
+    }
+
+    /// Puts other diagnoses in force.
+    pub fn reload(&mut self, diagnoses: &Value) {
+        *self = Self::compile(diagnoses, Some(self)).unwrap();
+    }
+
+    fn compile(diagnoses: &Value, before: Option<&Self>) -> Result<Self, Vec<String>> {
+        let kept = before.map_or_else(Arc::default, |before| Arc::clone(&before.kept));
+        let sink: Arc<dyn Sink> = Arc::<Kept>::clone(&kept);
+        let exports = Exports {
+            sinks: [("kept".to_owned(), sink)].into(),
+            key: Some(Arc::new(Key::new(&[7; KEY_BYTES]))),
+        };
+        let flows = serde_json::json!([{ "name": "f", "match": { "path": ["/users/{id}", "/*"] }, "diagnoses": diagnoses }]);
+        let flows: Vec<FlowConfig> = serde_json::from_value(flows).unwrap();
+        let before = before.map(|before| &before.flows);
+        let flows = compile_with(&flows, &QuotaConfigs::default(), &exports, before)?;
+        Ok(Self { flows, kept })
+    }
+
+    /// The record of an exchange: a request as [`Stage::send`] takes it, and a response as [`Visit::response`] does, or nothing.
+    pub fn record(&self, lines: &str, response: &str) -> Record {
+        let stage = Stage { flows: Flows::default(), now: Timestamp::from_secs(1_000_000) };
+        let visit = Visit::new(&stage, lines, 1);
+        let Sent { bytes, host, target, .. } = &visit.sent;
+        let mut record = Record::default();
+        assert!(self.assign(lines, false, &mut record));
+        let target = target.as_bytes();
+        let url = Url { tls: true, host, port: 443, path_prefix: b"", target, relative: target };
+        record.set_request(&url, bytes);
+        record.set_provider("one");
+        if !response.is_empty() {
+            record.set_response(|text| text.extend_from_slice(&respond(response).0));
+        }
+        record.facts.started = stage.now;
+        record.facts.times =
+            Times { sent_us: 100, first_byte_us: 5_000, ended_us: 5_100, ..Times::default() };
+        record
+    }
+
+    /// Has the flow's diagnoses see the exchange that `record` is to be of, unless they are given up for a while.
+    pub fn assign(&self, lines: &str, sheds: bool, record: &mut Record) -> bool {
+        let mut matches = Matches::default();
+        with_request("one", lines, |request| {
+            let question =
+                Question { request, roll: 0, now: Timestamp::from_secs(1_000_000), has_body: false };
+            self.flows.find(question, &mut matches);
+        });
+        self.flows.diagnoses.assign(&matches, 0, sheds, record)
+    }
+
+    /// What has been archived.
+    pub fn entries(&self) -> Vec<String> {
+        self.kept.0.lock().unwrap().clone()
+    }
+
+    /// What has become of the exchanges of each diagnosis.
+    pub fn counts(&self) -> Vec<DiagnosisCounts> {
+        self.flows.diagnoses.stats(0).iter().map(|stats| stats.counts).collect()
+    }
+}
+
+/// Has the diagnoses of a record see it.
+pub(crate) fn hand_over(record: &Record) {
+    record.count(0, Fate::HandedOver);
+    record.diagnoses().unwrap().see(record, &mut Reader::default());
 }

@@ -4,9 +4,13 @@
 //! The text is read once and strictly (RFC 8259); no number is computed, no value built. Where a name stands several times in an
 //! object, an edit covers all of them, so that no two readers see different things; a name written with escapes is the same name.
 
+mod find;
+
 use std::fmt;
 
 use crate::template::write_json;
+
+pub use find::{Pointers, pointer_problem};
 
 /// Deeper nesting is refused. The scanner keeps a bit for each container.
 const DEPTH_MAX: usize = 127;

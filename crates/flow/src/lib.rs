@@ -4,16 +4,21 @@
 //! says what to do; the gateway does it.
 
 pub mod answer;
+pub mod cache;
 pub mod conditions;
 pub mod config;
+pub mod diagnoses;
+pub mod diagnosis;
 pub mod exchange;
 pub mod explain;
 pub mod expression;
+pub mod finished;
 pub mod json;
 pub mod matching;
 pub mod message;
 pub mod quota;
 pub mod random;
+pub mod record;
 pub mod remedies;
 pub mod remedy;
 pub mod retry_after;
@@ -30,7 +35,9 @@ mod line;
 mod plan;
 
 pub use answer::{Answer, Fixed, Local, Reason, Refused};
-pub use course::{Backward, Course, Onward};
-pub use egret_store::{Clock, Timestamp};
+pub use course::{Backward, Course, Onward, Tells};
+pub use egret_store::{Clock, Moment, Timestamp};
 pub use exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
-pub use plan::{FlowStats, Flows, FlowsSnapshot, RemedyStats};
+pub use plan::{
+    Diagnoses, DiagnosisCounts, DiagnosisStats, Fate, FlowStats, Flows, FlowsSnapshot, RemedyStats,
+};

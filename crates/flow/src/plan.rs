@@ -3,6 +3,8 @@
 //! A reload compiles new ones beside those in force. What remedies keep from one exchange to the next, and what they have been counted
 //! with, is carried over where the config still has the same remedy.
 
+mod diagnoses;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,12 +13,15 @@ use egret_config::Problem;
 use egret_store::{Ledger, Timestamp};
 
 use crate::config::{FlowConfig, KnownProvider};
+use crate::diagnosis::Exports;
 use crate::matching::Question;
 use crate::quota::{QuotaConfigs, QuotaSnapshot, Quotas};
 use crate::remedies::{AnyRemedy, RemedyConfig};
 use crate::remedy::{Identity, KeptStates, Mode, Needs, OnError, Site};
 use crate::router::{Matches, Router};
 use crate::tally::{Tally, TallySnapshot};
+
+pub use diagnoses::{Diagnoses, DiagnosisCounts, DiagnosisStats, Fate};
 
 /// All flows of a config, compiled.
 #[derive(Debug, Default)]
@@ -30,6 +35,8 @@ pub struct Flows {
     counts: Vec<FlowCount>,
     /// What the remedies draw from.
     pub quotas: Quotas,
+    /// What sees exchanges once they are over.
+    pub diagnoses: Arc<Diagnoses>,
     kept: KeptStates,
 }
 
@@ -58,7 +65,7 @@ pub(crate) struct Slot {
 }
 
 /// What flows have done so far, and how their quotas stand.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct FlowsSnapshot {
     /// In their order.
     pub flows: Vec<FlowStats>,
@@ -67,7 +74,7 @@ pub struct FlowsSnapshot {
 }
 
 /// What a flow has done so far.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct FlowStats {
     /// Its name.
     pub name: String,
@@ -75,6 +82,8 @@ pub struct FlowStats {
     pub match_failures: u64,
     /// Its remedies, outermost first.
     pub remedies: Vec<RemedyStats>,
+    /// Its diagnoses, in their order.
+    pub diagnoses: Vec<DiagnosisStats>,
 }
 
 /// What a remedy has decided so far.
@@ -97,6 +106,7 @@ impl Flows {
         quotas: &QuotaConfigs,
         providers: &[KnownProvider<'_>],
         ledger: Option<&Ledger>,
+        exports: &Exports,
         workers: usize,
         before: Option<&Self>,
     ) -> Result<Self, Vec<Problem>> {
@@ -138,6 +148,9 @@ impl Flows {
             }
         }
         compiled.starts.push(compiled.slots.len());
+        let diagnoses_before = before.map(|before| &*before.diagnoses);
+        let diagnoses = Diagnoses::compile(config, exports, workers, diagnoses_before, &mut problems);
+        compiled.diagnoses = Arc::new(diagnoses);
         if problems.is_empty() { Ok(compiled) } else { Err(problems) }
     }
 
@@ -146,10 +159,11 @@ impl Flows {
         self.router.is_empty()
     }
 
-    /// What its remedies do, for people: by flow, in order.
+    /// What the remedies of a flow do, for people, and after them its diagnoses, each in order.
     pub fn describe(&self, flow: usize) -> impl Iterator<Item = (&str, String)> {
-        self.slots_of(flow)
-            .map(|number| (self.slots[number].remedy_name(), self.slots[number].remedy.describe()))
+        let remedies = self.slots[self.slots_of(flow)].iter();
+        let remedies = remedies.map(|slot| (slot.remedy_name(), slot.remedy.describe()));
+        remedies.chain(self.diagnoses.describe(flow))
     }
 
     /// What each flow has done so far, and how quotas stand, with at most `groups_max` groups of each.
@@ -158,6 +172,7 @@ impl Flows {
             name: count.name.clone(),
             match_failures: count.match_failures.load(Relaxed),
             remedies: self.slots[self.slots_of(flow)].iter().map(Slot::stats).collect(),
+            diagnoses: self.diagnoses.stats(flow),
         });
         let quotas = self.quotas.iter().map(|quota| quota.snapshot(now, groups_max));
         FlowsSnapshot { flows: flows.collect(), quotas: quotas.collect() }

@@ -265,6 +265,11 @@ impl Match {
     pub fn flow(self) -> usize {
         self.0.flow as usize
     }
+
+    /// The number of the path, among those of its match, that has fitted.
+    pub(crate) fn pattern(self) -> u32 {
+        self.0.pattern
+    }
 }
 
 impl Matches {

@@ -25,6 +25,11 @@ fn the_corpus_of_expressions_holds() {
 }
 
 #[test]
+fn the_corpus_of_caching_holds() {
+    replay("cache", checks::cache);
+}
+
+#[test]
 fn the_corpus_of_json_holds() {
     replay("json", checks::json);
 }

@@ -34,8 +34,12 @@ fn request(target: &str, host: &str, more: &str) -> Vec<u8> {
 fn warm(listener: &str, request: Vec<u8>) -> (Fixture, Vec<u8>) {
     let config = GatewayConfig {
         listen: vec![
-            ListenConfig { address: GATEWAY.parse().unwrap(), provider: None },
-            ListenConfig { address: REVERSE.parse().unwrap(), provider: Some("stripe".to_owned()) },
+            ListenConfig { address: GATEWAY.parse().unwrap(), provider: None, tls: None },
+            ListenConfig {
+                address: REVERSE.parse().unwrap(),
+                provider: Some("stripe".to_owned()),
+                tls: None,
+            },
         ],
         ..GatewayConfig::default()
     };

@@ -1,5 +1,6 @@
 //! A client's connection: requests one after the other, nothing held while it waits for the next.
 
+use std::cell::OnceCell;
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::mem;
@@ -7,16 +8,19 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use egret_http1::{Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
+use egret_store::Moment;
 use tokio::net::TcpStream;
+use tracing::debug;
 
 use crate::exchange;
 use crate::exchange::access_log::Record;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::pipe::Pipe;
 use crate::upstream::stream::Stream;
+use crate::upstream::tls::{ServerTls, accept};
 use crate::worker::Worker;
 use crate::worker::buffer::Buffer;
 use crate::worker::timer::Timer;
@@ -121,17 +125,32 @@ pub(crate) struct Client {
     /// The address of the listener that it came in by.
     pub listener: SocketAddr,
     pub timer: Timer,
+    /// The client's address, once somebody has asked for it.
+    peer: OnceCell<Option<SocketAddr>>,
+    /// When the first byte of the head was here that did not come in one piece last.
+    head_since: Moment,
     /// Requests received on it.
     pub requests: u32,
     /// When the last exchange ended, or the connection came in.
-    pub last_active: Instant,
+    pub last_active: Moment,
     /// Whether the client has closed its sending side.
     pub half_closed: bool,
+    /// Given up last, when the socket is closed.
+    _place: Place,
 }
 
 /// Serves a client's connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: SocketAddr) {
-    let mut client = Client::new(worker, Stream::Plain(socket), listener);
+    let place = Place::new(Rc::clone(&worker));
+    let tls = worker.view().plan.listener(listener).and_then(|listener| listener.tls.clone());
+    let stream = match tls {
+        None => Stream::Plain(socket),
+        Some(tls) => match Box::pin(shake_hands(&worker, socket, tls)).await {
+            Some(stream) => stream,
+            None => return,
+        },
+    };
+    let mut client = Client::new(place, stream, listener);
     while client.wait_for_request().await {
         // Apart from the waiting, so that a connection that waits takes no more memory than the waiting needs.
         if !Box::pin(client.serve_requests()).await {
@@ -140,29 +159,75 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
     }
 }
 
-impl Client {
-    /// A connection that came in by `listener`; the acceptor has counted it for this worker.
-    pub fn new(worker: Rc<Worker>, stream: Stream, listener: SocketAddr) -> Self {
+/// Does the handshake that a client has to begin; none if it fails or takes longer than a request's head may.
+async fn shake_hands(worker: &Worker, socket: TcpStream, tls: ServerTls) -> Option<Stream> {
+    let patience = worker.view().plan.timeouts.head.unwrap_or(Duration::MAX);
+    let shaken = tokio::time::timeout(patience, accept(socket, &tls)).await;
+    match shaken {
+        Ok(Ok(stream)) => return Some(Stream::Tls(stream)),
+        Ok(Err(error)) => debug!(%error, "a client's TLS handshake failed"),
+        Err(_) => debug!("a client's TLS handshake took too long"),
+    }
+    worker.counters().tls_failures.add(1);
+    None
+}
+
+/// The place of one client connection among those that may be open. The acceptor has counted it for this worker.
+#[derive(Debug)]
+pub(crate) struct Place(Rc<Worker>);
+
+impl Place {
+    /// Of a connection that has come in.
+    pub fn new(worker: Rc<Worker>) -> Self {
         worker.counters().accepted.add(1);
         worker.counters().open.add(1);
+        Self(worker)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Self(worker) = self;
+        worker.counters().open.sub(1);
+        worker.shared.connections[worker.number].fetch_sub(1, Relaxed);
+        worker.has_closed();
+    }
+}
+
+impl Client {
+    /// A connection that came in by `listener`.
+    pub fn new(place: Place, stream: Stream, listener: SocketAddr) -> Self {
+        let worker = Rc::clone(&place.0);
         let timer = worker.timers.timer();
-        Self { worker, stream, listener, timer, requests: 0, last_active: Instant::now(), half_closed: false }
+        let now = Moment::now();
+        Self {
+            worker,
+            stream,
+            listener,
+            timer,
+            peer: OnceCell::new(),
+            head_since: now,
+            requests: 0,
+            last_active: now,
+            half_closed: false,
+            _place: place,
+        }
     }
 
     /// The address that the client connected to.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        match &self.stream {
-            Stream::Plain(tcp) => tcp.local_addr().ok(),
-            Stream::Tls(_) => None,
-        }
+        self.stream.tcp().local_addr().ok()
     }
 
     /// The client's address.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        match &self.stream {
-            Stream::Plain(tcp) => tcp.peer_addr().ok(),
-            Stream::Tls(_) => None,
-        }
+        *self.peer.get_or_init(|| self.stream.tcp().peer_addr().ok())
+    }
+
+    /// When the first byte of the request was here whose head had been parsed at `begun`.
+    pub fn request_since(&self, begun: Moment) -> Moment {
+        // One of a request before is older.
+        if self.head_since > self.last_active { self.head_since } else { begun }
     }
 
     /// Waits for the first byte of a request; false when none came in time.
@@ -177,7 +242,7 @@ impl Client {
             }
             if self.worker.draining.get() && !told_to_stop {
                 told_to_stop = true;
-                self.timer.set(Instant::now(), Some(DRAIN_LINGER));
+                self.timer.set(Moment::now(), Some(DRAIN_LINGER));
             }
             if self.timer.poll_expired(cx) { Poll::Ready(false) } else { Poll::Pending }
         })
@@ -239,7 +304,8 @@ impl Client {
                 }
                 if !timed {
                     // Counts from the first byte, which the waiting before this has seen.
-                    self.timer.set(Instant::now(), plan.timeouts.head);
+                    self.head_since = Moment::now();
+                    self.timer.set(self.head_since, plan.timeouts.head);
                     timed = true;
                 }
                 if desk.input.is_full() {
@@ -293,16 +359,14 @@ impl Client {
 
     /// Closes the connection so that the client sees that something is missing: with a reset.
     pub fn abort(&self) {
-        if let Stream::Plain(tcp) = &self.stream {
-            // If the system refuses, an orderly close is all there is.
-            let _ = socket2::SockRef::from(tcp).set_linger(Some(Duration::ZERO));
-        }
+        // If the system refuses, an orderly close is all there is.
+        let _ = socket2::SockRef::from(self.stream.tcp()).set_linger(Some(Duration::ZERO));
     }
 
     /// Sends all of `bytes`, unless the client takes too long or is gone.
     pub async fn send_all(&mut self, bytes: &[u8]) -> bool {
         let idle = self.worker.view().plan.timeouts.idle;
-        self.timer.set(Instant::now(), idle);
+        self.timer.set(Moment::now(), idle);
         let mut sent = 0;
         poll_fn(|cx| {
             while sent < bytes.len() {
@@ -321,7 +385,7 @@ impl Client {
 
     /// Says that nothing more is coming, and takes in what the client still sends, within bounds.
     async fn linger(&mut self, input: &mut Buffer) {
-        self.timer.set(Instant::now(), Some(LINGER));
+        self.timer.set(Moment::now(), Some(LINGER));
         let mut shut = false;
         poll_fn(|cx| {
             if !shut {
@@ -341,14 +405,6 @@ impl Client {
             }
         })
         .await;
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.worker.counters().open.sub(1);
-        self.worker.shared.connections[self.worker.number].fetch_sub(1, Relaxed);
-        self.worker.has_closed();
     }
 }
 

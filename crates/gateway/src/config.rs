@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use egret_config::{Duration, Secret, Size};
 use egret_flow::config::FlowConfig;
+use egret_flow::diagnosis::Exports;
 use egret_flow::quota::QuotaConfigs;
 use egret_store::Ledger;
 use schemars::JsonSchema;
@@ -30,14 +31,16 @@ pub struct Parts<'a> {
     pub flows: &'a [FlowConfig],
     /// Where quotas that outlive the process ask for units; none while a config is only checked.
     pub ledger: Option<&'a Ledger>,
+    /// Where diagnoses send what they make, and what they need for it.
+    pub exports: &'a Exports,
 }
 
 /// Where the gateway listens and how it treats connections.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayConfig {
-    /// Addresses to listen on. An entry is `host:port`, or `{ address, provider }` for a reverse listener, on which every
-    /// request goes to that provider.
+    /// Addresses to listen on. An entry is `host:port`, or `{ address, provider, tls }`: with `provider`
+    /// every request on it goes to that provider, with `tls` its clients speak TLS with the gateway.
     pub listen: Vec<ListenConfig>,
     /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`; a service name in a
     /// container network, say.
@@ -163,11 +166,24 @@ pub struct ListenConfig {
     /// The provider that every request on this listener goes to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
+    /// What is shown to clients, which then have to speak TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ListenTlsConfig>,
+}
+
+/// What a listener shows to clients that speak TLS with it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListenTlsConfig {
+    /// File with the certificate and its chain, in PEM. Read again on every reload.
+    pub certificate: PathBuf,
+    /// The certificate's private key, in PEM: `${file:PATH}` or `${env:NAME}`.
+    pub key: Secret,
 }
 
 impl From<SocketAddr> for ListenConfig {
     fn from(address: SocketAddr) -> Self {
-        Self { address, provider: None }
+        Self { address, provider: None, tls: None }
     }
 }
 
@@ -178,12 +194,14 @@ impl From<SocketAddr> for ListenConfig {
 enum ListenSchema {
     /// `host:port`
     Address(String),
-    /// A listener of its own for one provider.
-    Reverse {
+    /// A listener for one provider, or for clients that speak TLS with the gateway itself.
+    Special {
         /// `host:port`
         address: String,
         /// The provider that every request on this listener goes to.
         provider: Option<String>,
+        /// What is shown to clients, which then have to speak TLS.
+        tls: Option<ListenTlsConfig>,
     },
 }
 
@@ -201,10 +219,10 @@ impl<'de> Deserialize<'de> for ListenConfig {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<ListenConfig, E> {
-                let address = text.parse().map_err(|_| {
+                let address: SocketAddr = text.parse().map_err(|_| {
                     E::custom(format!("`{text}` is not an address to listen on: write IP:port, like `127.0.0.1:8000` or `[::1]:8000`"))
                 })?;
-                Ok(ListenConfig { address, provider: None })
+                Ok(ListenConfig::from(address))
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<ListenConfig, A::Error> {
@@ -213,9 +231,11 @@ impl<'de> Deserialize<'de> for ListenConfig {
                 struct Fields {
                     address: SocketAddr,
                     provider: Option<String>,
+                    tls: Option<ListenTlsConfig>,
                 }
-                let fields = Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(ListenConfig { address: fields.address, provider: fields.provider })
+                let Fields { address, provider, tls } =
+                    Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(ListenConfig { address, provider, tls })
             }
         }
         deserializer.deserialize_any(Visitor)

@@ -12,6 +12,7 @@ pub(crate) mod gather;
 pub(crate) mod guide;
 pub(crate) mod hedge;
 pub(crate) mod pipe;
+pub(crate) mod recording;
 pub(crate) mod route;
 pub(crate) mod tunnel;
 
@@ -19,27 +20,33 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Version};
+use egret_store::Moment;
 use tracing::debug;
 
 use crate::client::{Client, Desk, End, Tray};
 use crate::exchange::access_log::Record;
-use crate::exchange::clock::{Clock, Deadlines, RateWindow, micros};
+use crate::exchange::clock::{Clock, Deadlines, RateWindow};
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::{Reply, edit_request, edit_response, survey};
 use crate::exchange::guide::Guide;
 use crate::exchange::hedge::Hedge;
 use crate::exchange::pipe::{Kept, PipeError};
+use crate::exchange::recording::Recording;
 use crate::exchange::route::{Forward, Question, Route};
 use crate::plan::UpstreamTimeouts;
 use crate::upstream::{Connection, Upstream};
-use crate::worker::View;
+use crate::worker::{View, now};
+
+/// How long a client may be gone before anybody looks while its provider is waited for. Nearly every response is here sooner, and to be
+/// woken by two sockets costs more than by one.
+const UNWATCHED: Duration = Duration::from_millis(50);
 
 /// Serves the request whose head has just been parsed into `desk`.
 pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
-    let begun = Instant::now();
+    let begun = now::turned();
     client.requests = client.requests.saturating_add(1);
     let view = client.worker.view();
     desk.reset_up();
@@ -56,7 +63,7 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
         Ok(Route::Tunnel(authority)) => {
             Box::pin(tunnel::connect(client, desk, &view, authority, begun)).await
         }
-        Err(failure) => Box::pin(refuse(client, desk, &view, &failure, begun)).await,
+        Err(failure) => Box::pin(refuse(client, desk, &view, &failure, None, begun)).await,
     };
     // Nothing of an exchange that ended badly may reach this client.
     desk.give_tray_back(&client.worker);
@@ -70,16 +77,38 @@ fn route(client: &Client, desk: &mut Desk, view: &View) -> Result<Route, Failure
     Question { view, client, request, bytes, fields: &fields }.route()
 }
 
-/// Answers a request that goes nowhere.
+/// Answers a request that goes nowhere, or does not get to its `destination`.
 pub(crate) async fn refuse(
     client: &mut Client,
     desk: &mut Desk,
     view: &Rc<View>,
     failure: &Failure,
-    begun: Instant,
+    destination: Option<&Rc<Upstream>>,
+    begun: Moment,
 ) -> End {
     let nowhere = Rc::clone(&view.nowhere);
-    Exchange::new(client, desk, Rc::clone(view), nowhere, begun).answer(failure).await
+    let mut exchange = Exchange::new(client, desk, Rc::clone(view), nowhere, begun);
+    exchange.find_diagnoses(destination);
+    exchange.answer(failure).await
+}
+
+/// Has the opening of a tunnel recorded, if flows with diagnoses match it. What passes through it is nobody's business.
+pub(crate) fn record_tunnel(
+    client: &mut Client,
+    desk: &mut Desk,
+    view: &Rc<View>,
+    (upstream, connection): (&Rc<Upstream>, &Connection),
+    answer: &[u8],
+    begun: Moment,
+) {
+    let mut exchange = Exchange::new(client, desk, Rc::clone(view), Rc::clone(upstream), begun);
+    exchange.find_diagnoses(Some(upstream));
+    if let Some(recording) = &mut exchange.recording {
+        recording.note_connection(connection);
+        recording.note_answer(answer, &exchange.client.worker);
+        exchange.clock.first_byte = Moment::now();
+        exchange.finish_recording(true, exchange.clock.first_byte);
+    }
 }
 
 /// Why there is no response to pass on.
@@ -122,6 +151,8 @@ struct Exchange<'a> {
     received_bytes: u64,
     /// What takes the exchange through its flows, if it has any with remedies.
     guide: Option<Box<Guide>>,
+    /// What is kept of the exchange, if diagnoses are to see it.
+    recording: Option<Recording>,
 }
 
 impl<'a> Exchange<'a> {
@@ -130,12 +161,12 @@ impl<'a> Exchange<'a> {
         desk: &'a mut Desk,
         view: Rc<View>,
         upstream: Rc<Upstream>,
-        begun: Instant,
+        begun: Moment,
     ) -> Self {
-        let total = upstream.plan.timeouts.total.map(|total| begun + total);
+        let total = begun.after(upstream.plan.timeouts.total);
         Self {
             clock: Clock::new(begun),
-            deadlines: Deadlines { total, ..Deadlines::default() },
+            deadlines: Deadlines::new(total),
             kept_body: 0,
             unrepeatable: false,
             sink_closed: false,
@@ -144,6 +175,7 @@ impl<'a> Exchange<'a> {
             sent_bytes: 0,
             received_bytes: 0,
             guide: None,
+            recording: None,
             client,
             desk,
             view,
@@ -221,8 +253,8 @@ impl<'a> Exchange<'a> {
             if fresh { upstream.open(&worker).await } else { upstream.connect(&worker).await }
         });
         // Connecting has its own limits; here it is only held against `total`, and against the client's patience.
-        self.deadlines.phase = None;
-        self.deadlines.rate = RateWindow::default();
+        self.deadlines.phase = Moment::NEVER;
+        self.deadlines.rate = RateWindow::NONE;
         self.deadlines.arm(self.client);
         let (connection, times) = poll_fn(|cx| {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
@@ -232,12 +264,13 @@ impl<'a> Exchange<'a> {
         })
         .await?;
         self.clock.dial = times;
+        self.clock.waited_nanos += times.total_nanos();
         Ok(connection)
     }
 
     async fn attempt(&mut self, forward: &Forward, connection: &mut Connection) -> Result<(), Stop> {
         poll_fn(|cx| Poll::Ready(self.send_request(cx, forward, connection))).await?;
-        self.clock.sent = Instant::now();
+        self.clock.sent = now::exact();
         self.desk.give_tray_back(&self.client.worker);
         self.start_waiting(self.clock.sent);
         match poll_fn(|cx| self.poll_response(cx, connection)).await {
@@ -259,6 +292,7 @@ impl<'a> Exchange<'a> {
         forward: &Forward,
         connection: &mut Connection,
     ) -> Result<(), Stop> {
+        self.tap_request();
         let Desk { input, request, up, .. } = &mut *self.desk;
         let worker = &self.client.worker;
         let mut edits = worker.edits.borrow_mut();
@@ -294,13 +328,13 @@ impl<'a> Exchange<'a> {
     }
 
     /// Sets the deadline for what is waited for from `now` on.
-    fn start_waiting(&mut self, now: Instant) {
+    fn start_waiting(&mut self, now: Moment) {
         let timeouts = self.timeouts();
         let sends = self.is_sending();
-        self.deadlines.phase =
-            if sends { timeouts.idle } else { timeouts.first_byte }.map(|timeout| now + timeout);
+        self.deadlines.phase = now.after(if sends { timeouts.idle } else { timeouts.first_byte });
         self.deadlines.rate =
-            if sends { RateWindow::starting(now, self.desk.up.moved_bytes) } else { RateWindow::default() };
+            if sends { RateWindow::starting(now, self.desk.up.moved_bytes) } else { RateWindow::NONE };
+        self.deadlines.watch = now + UNWATCHED;
         self.deadlines.arm(self.client);
     }
 
@@ -333,8 +367,15 @@ impl<'a> Exchange<'a> {
         if self.guide.is_some() && self.poll_hedge(cx, connection).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        // Only now: most responses are here before anybody has to ask.
-        if self.is_uploading() { self.poll_deadlines(cx) } else { self.poll_waiting(cx) }
+        let polled = self.poll_deadlines(cx);
+        if polled.is_pending()
+            && !self.is_uploading()
+            && self.deadlines.watches_client()
+            && let Err(stop) = self.watch_client(cx)
+        {
+            return Poll::Ready(Err(stop));
+        }
+        polled
     }
 
     /// Pending as long as the client is there and no deadline has passed.
@@ -364,7 +405,10 @@ impl<'a> Exchange<'a> {
     fn poll_request(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<(), Stop> {
         let before = self.desk.up.moved_bytes;
         match self.poll_up(cx, connection) {
-            Poll::Ready(Ok(())) => self.start_waiting(Instant::now()),
+            Poll::Ready(Ok(())) => {
+                self.clock.uploaded = Moment::now();
+                self.start_waiting(self.clock.uploaded);
+            }
             Poll::Ready(Err(PipeError::Malformed(BodyError::Incomplete) | PipeError::SourceGone)) => {
                 return Err(Stop::ClientGone);
             }
@@ -374,7 +418,7 @@ impl<'a> Exchange<'a> {
             Poll::Ready(Err(PipeError::SinkGone)) => {
                 // It may have answered before it stopped listening.
                 self.sink_closed = true;
-                self.start_waiting(Instant::now());
+                self.start_waiting(Moment::now());
             }
             Poll::Pending if self.desk.up.moved_bytes != before => self.note_progress(self.timeouts().idle),
             Poll::Pending => {}
@@ -409,8 +453,8 @@ impl<'a> Exchange<'a> {
     }
 
     fn note_progress(&mut self, idle: Option<Duration>) {
-        let now = Instant::now();
-        self.deadlines.phase = idle.map(|idle| now + idle);
+        let now = Moment::now();
+        self.deadlines.phase = now.after(idle);
         self.deadlines.arm(self.client);
     }
 
@@ -420,7 +464,7 @@ impl<'a> Exchange<'a> {
             match self.client.stream.poll_read(cx, self.desk.input.spare()) {
                 Poll::Ready(Ok(0)) => {
                     self.client.half_closed = true;
-                    self.give_half_closed_client_time(Instant::now());
+                    self.give_half_closed_client_time(Moment::now());
                     self.deadlines.arm(self.client);
                 }
                 Poll::Ready(Ok(count)) => {
@@ -434,8 +478,8 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    fn give_half_closed_client_time(&mut self, now: Instant) {
-        self.deadlines.half_close = self.view.plan.timeouts.half_close.map(|grace| now + grace);
+    fn give_half_closed_client_time(&mut self, now: Moment) {
+        self.deadlines.half_close = now.after(self.view.plan.timeouts.half_close);
         self.deadlines.half_close_moved_bytes = self.desk.tray.down.moved_bytes;
     }
 
@@ -457,8 +501,9 @@ impl<'a> Exchange<'a> {
         }
         match connection.stream.poll_read(cx, self.desk.tray.output.spare()) {
             Poll::Ready(Ok(count)) if count > 0 => {
-                if self.received_bytes == 0 {
-                    self.clock.first_byte = Instant::now();
+                // The provider is still waited for when it has sent nothing but informational responses.
+                if self.desk.tray.output.filled().is_empty() {
+                    self.clock.first_byte = now::turned();
                 }
                 self.received_bytes += count as u64;
                 self.desk.tray.output.advance(count);
@@ -521,7 +566,7 @@ impl<'a> Exchange<'a> {
             sent.map_err(|_| Stop::ClientGone)?;
         }
         output.remove(0, response.len);
-        self.start_waiting(Instant::now());
+        self.start_waiting(Moment::now());
         Ok(())
     }
 
@@ -543,8 +588,8 @@ impl<'a> Exchange<'a> {
 
     /// The timer has gone off: what that means, or nothing if it is to go on.
     fn expired_while_waiting(&mut self, cx: &Context<'_>) -> Option<Stop> {
-        let now = Instant::now();
-        let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+        let now = Moment::now();
+        let due = |deadline: Moment| deadline <= now;
         let failure = |kind, detail| Some(Stop::Failure(Failure::new(kind, detail)));
         let up = &self.desk.up;
         let waits_for_client = self.is_sending() && !up.is_blocked_on_sink();
@@ -589,19 +634,22 @@ impl<'a> Exchange<'a> {
 
     /// Passes the response on.
     async fn reply(&mut self, mut connection: Box<Connection>) -> End {
+        if let Some(recording) = &mut self.recording {
+            recording.note_connection(&connection);
+        }
         let framing = self.response_framing();
         let reply = Reply::new(self.desk.request.version, framing, self.can_persist());
         let mut finish = match poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await {
             Ok(finish) => finish,
             Err(failure) => return Box::pin(self.answer(&failure)).await,
         };
-        self.clock.forwarded = Instant::now();
+        self.clock.forwarded = now::exact();
         let mut ended = self.clock.forwarded;
         if finish == Finish::Complete && !self.desk.tray.down.is_complete() {
-            self.deadlines.rate = RateWindow::default();
+            self.deadlines.rate = RateWindow::NONE;
             self.note_progress(self.timeouts().idle);
             finish = poll_fn(|cx| self.poll_bodies(cx, &mut connection)).await;
-            ended = Instant::now();
+            ended = Moment::now();
         }
         self.finish(connection, finish, reply, ended)
     }
@@ -647,6 +695,9 @@ impl<'a> Exchange<'a> {
             changed = guide.draft.response_body.clone().map(|body| (body, guide.response_body.framed_len));
         }
         let head = response.render(output.filled(), &edits);
+        if let Some(recording) = &mut self.recording {
+            recording.tap_response(response, output.filled(), &head, down, worker);
+        }
         let body = changed.as_ref().map_or(&output.filled()[response.len..], |(body, _)| body);
         let shared = (&worker.buffers, &self.view.plan.trailers);
         let sent = down.send(cx, Some(&head), body, &mut self.client.stream, shared);
@@ -697,8 +748,8 @@ impl<'a> Exchange<'a> {
     }
 
     fn expired_while_streaming(&mut self, cx: &Context<'_>) -> Option<Finish> {
-        let now = Instant::now();
-        let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+        let now = Moment::now();
+        let due = |deadline: Moment| deadline <= now;
         if due(self.deadlines.half_close) {
             // It may be taking the response as it comes; if nothing of it moves, there is probably nobody left to take it.
             if self.desk.tray.down.moved_bytes == self.deadlines.half_close_moved_bytes {
@@ -714,7 +765,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Keeps what can be kept of both connections, and counts.
-    fn finish(&mut self, connection: Box<Connection>, finish: Finish, reply: Reply, ended: Instant) -> End {
+    fn finish(&mut self, connection: Box<Connection>, finish: Finish, reply: Reply, ended: Moment) -> End {
         let response = &self.desk.tray.response;
         let reusable = finish == Finish::Complete
             && response.persistent
@@ -729,6 +780,11 @@ impl<'a> Exchange<'a> {
         self.client.worker.counters().sent_bytes.add(self.desk.tray.down.moved_bytes);
         let until_close = !reply.chunked
             && matches!(response.framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);
+        if finish != Finish::Complete
+            && let Some(recording) = &mut self.recording
+        {
+            recording.note_cut();
+        }
         self.record(self.desk.tray.response.status, ended);
         if finish == Finish::CutShort && until_close {
             // An orderly end would say that this was all.
@@ -747,7 +803,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Keeps a connection for others, as far as the response on it allows.
-    fn keep(&self, connection: Box<Connection>, now: Instant) {
+    fn keep(&self, connection: Box<Connection>, now: Moment) {
         let response = &self.desk.tray.response;
         self.upstream.keep(connection, now, response.keep_alive_timeout_s, response.keep_alive_max);
         self.client.worker.has_kept();
@@ -763,13 +819,13 @@ impl<'a> Exchange<'a> {
     /// Answers in the provider's place.
     async fn answer(&mut self, failure: &Failure) -> End {
         // What was waited for until now is not the gateway's own time.
-        self.clock.first_byte = Instant::now();
+        self.clock.first_byte = Moment::now();
         self.client.worker.counters().generated(failure.kind);
         self.failed = Some(failure.kind);
         self.desk.take_tray(&self.client.worker);
         if self.desk.tray.down.is_blocked_on_sink() {
             // Half an informational response is out; nothing sensible can follow it.
-            self.record(0, Instant::now());
+            self.record(0, Moment::now());
             return End::Close;
         }
         let persistent = self.can_persist_without_provider();
@@ -782,7 +838,13 @@ impl<'a> Exchange<'a> {
     async fn send_answer(&mut self, answer: &[u8], status: u16, persistent: bool) -> End {
         let sent = self.client.send_all(answer).await;
         self.desk.tray.down.moved_bytes += answer.len() as u64;
-        self.clock.forwarded = Instant::now();
+        self.clock.forwarded = Moment::now();
+        if let Some(recording) = &mut self.recording {
+            recording.note_answer(answer, &self.client.worker);
+            if !sent {
+                recording.note_cut();
+            }
+        }
         self.record(status, self.clock.forwarded);
         if !sent {
             return End::Close;
@@ -797,13 +859,15 @@ impl<'a> Exchange<'a> {
 
     /// Whether all of the request is here, so that the next one's place is known.
     fn can_persist_without_provider(&mut self) -> bool {
-        let Desk { input, request, up, .. } = &mut *self.desk;
+        let Desk { request, up, .. } = &mut *self.desk;
         // What follows a CONNECT was meant for the tunnel, and may be of somebody's choosing who is not the client.
         if self.unrepeatable || request.method == egret_http1::Method::Connect {
             return false;
         }
         self.sent_bytes += up.moved_bytes;
         up.reset(request.framing, false);
+        self.tap_request();
+        let Desk { input, request, up, .. } = &mut *self.desk;
         match up.skip(&input.filled()[request.len..]) {
             Some(used) => self.kept_body = used,
             None => return false,
@@ -815,8 +879,11 @@ impl<'a> Exchange<'a> {
     /// Both sides have agreed on another protocol: from here on bytes are just passed on.
     async fn upgrade(&mut self, mut connection: Box<Connection>) -> End {
         let reply = Reply { version: Version::Http11, persistent: true, chunked: false };
+        if let Some(recording) = &mut self.recording {
+            recording.note_connection(&connection);
+        }
         let sent = poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await;
-        self.clock.forwarded = Instant::now();
+        self.clock.forwarded = Moment::now();
         self.record(101, self.clock.forwarded);
         if !matches!(sent, Ok(Finish::Complete)) {
             return End::Close;
@@ -826,7 +893,7 @@ impl<'a> Exchange<'a> {
         End::Close
     }
 
-    fn log(&self, status: u16, ended: Instant) {
+    fn log(&self, status: u16, ended: Moment) {
         let Desk { input, request, tray, .. } = &*self.desk;
         self.client.worker.shared.access_log.write_if_on(self.client.worker.counters(), || Record {
             client: self.client.peer_address(),
@@ -834,20 +901,23 @@ impl<'a> Exchange<'a> {
             method: request.method_text.of(input.filled()),
             target: request.target.of(input.filled()),
             status,
-            duration: ended.saturating_duration_since(self.clock.begun),
-            footprint: self.clock.footprint(),
+            duration: ended.since(self.clock.begun),
+            footprint: Duration::from_nanos(self.clock.footprint_nanos()),
             sent_bytes: tray.down.moved_bytes,
             error: self.failed.map(ErrorKind::slug),
         });
     }
 
-    fn record(&mut self, status: u16, ended: Instant) {
+    fn record(&mut self, status: u16, ended: Moment) {
+        if self.recording.is_some() {
+            self.finish_recording(status != 0, ended);
+        }
         self.end_guided(ended);
         let counters = self.upstream.counters();
         counters.exchange(self.desk.request.method, status);
         if status != 0 {
-            counters.latency.record(micros(ended.saturating_duration_since(self.clock.begun)));
-            counters.footprint.record(micros(self.clock.footprint()));
+            counters.latency.record(ended.nanos_since(self.clock.begun) / 1000);
+            counters.footprint.record(self.clock.footprint_nanos() / 1000);
         }
         counters.sent_bytes.add(self.sent_bytes + self.desk.up.moved_bytes);
         counters.received_bytes.add(self.received_bytes + self.desk.tray.down.read_bytes);

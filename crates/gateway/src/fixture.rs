@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use egret_flow::diagnosis::Exports;
 use egret_flow::quota::QuotaConfigs;
 use egret_http1::{Edits, HeadLimits, RequestHead};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
-use crate::client::Client;
+use crate::client::{Client, Place};
 use crate::config::{GatewayConfig, Parts, Providers};
 use crate::exchange::access_log::AccessLog;
 use crate::exchange::failure::Failure;
@@ -72,18 +73,25 @@ impl Fixture {
     pub fn new(config: &GatewayConfig, providers: &Providers, listener: SocketAddr) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
         let runtime = runtime.expect("an event loop");
-        let parts =
-            Parts { gateway: config, providers, quotas: &QuotaConfigs::default(), flows: &[], ledger: None };
+        let parts = Parts {
+            gateway: config,
+            providers,
+            quotas: &QuotaConfigs::default(),
+            flows: &[],
+            ledger: None,
+            exports: &Exports::default(),
+        };
         let plan = Plan::compile(parts, &[], 1, None).expect("a good config");
         let client = runtime.block_on(async {
             let resolver = Resolver::start(&config.dns).expect("a resolver");
             let access_log = AccessLog::start(&config.access_log).expect("an access log");
-            let (shared, _inboxes) = Shared::new(1, resolver, access_log);
+            let (shared, boxes) = Shared::new(1, resolver, access_log);
+            let (_inbox, outbox) = boxes.into_iter().next().expect("one of each");
             shared.connections[0].fetch_add(1, Relaxed);
-            let worker = Worker::new(0, Arc::new(shared), Arc::new(plan));
+            let worker = Worker::new(0, Arc::new(shared), Arc::new(plan), outbox);
             let accepting = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
             let socket = TcpStream::connect(accepting.local_addr().expect("an address")).await;
-            Client::new(worker, Stream::Plain(socket.expect("a socket")), listener)
+            Client::new(Place::new(worker), Stream::Plain(socket.expect("a socket")), listener)
         });
         let (request, edits, via) = (RequestHead::new(), Edits::new(), Via::new("egret-0"));
         Self { client, request, edits, via, _runtime: runtime }

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use egret_config::Problem;
 use egret_flow::FlowsSnapshot;
+use egret_store::Moment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::runtime::{Builder, LocalOptions};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -22,7 +23,7 @@ use crate::stats::StatsSnapshot;
 use crate::upstream::dns::Resolver;
 use crate::worker::acceptor;
 use crate::worker::counters;
-use crate::worker::{Message, Shared, Worker};
+use crate::worker::{Message, Shared, Worker, now};
 
 /// A running gateway. Dropping it does not stop it; [`drain`](Self::drain) does.
 #[derive(Debug)]
@@ -98,19 +99,18 @@ impl Gateway {
             Resolver::start(&config.dns).map_err(|error| StartError::System("start the resolver", error))?;
         let access_log = AccessLog::start(&config.access_log)
             .map_err(|error| StartError::System("open the access log", error))?;
-        let (shared, inboxes) = Shared::new(workers, resolver, access_log);
+        let (shared, boxes) = Shared::new(workers, resolver, access_log);
         let shared = Arc::new(shared);
+        let recording = shared.records.obey(&plan.flows.diagnoses);
+        recording.map_err(|error| StartError::System("start the thread of the diagnoses", error))?;
         let (end, ended) = mpsc::channel();
-        for (number, inbox) in inboxes.into_iter().enumerate() {
+        for (number, (inbox, outbox)) in boxes.into_iter().enumerate() {
             let (shared, plan, end) = (Arc::clone(&shared), Arc::clone(&plan), end.clone());
-            let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-            drop(runtime.map_err(|error| StartError::System("make an event loop", error))?);
+            drop(event_loop().map_err(|error| StartError::System("make an event loop", error))?);
             let run = move || {
                 // Just tried above; a runtime cannot move between threads.
-                if let Ok(runtime) =
-                    Builder::new_current_thread().enable_all().build_local(LocalOptions::default())
-                {
-                    runtime.block_on(Worker::new(number, shared, plan).run(inbox));
+                if let Ok(runtime) = event_loop() {
+                    runtime.block_on(Worker::new(number, shared, plan, outbox).run(inbox));
                 }
                 // Nobody may be waiting.
                 let _ = end.send(());
@@ -146,6 +146,8 @@ impl Gateway {
         let reopened = self.shared.access_log.reconfigure(&config.access_log);
         reopened.map_err(|error| StartError::System("open the access log", error))?;
         self.shared.resolver.reconfigure(&config.dns);
+        let recording = self.shared.records.obey(&plan.flows.diagnoses);
+        recording.map_err(|error| StartError::System("start the thread of the diagnoses", error))?;
         state.plan = Arc::new(plan);
         self.shared.tell_all(|| Message::Plan(Arc::clone(&state.plan)));
         let mut listeners = self.listen(listeners, sockets);
@@ -171,7 +173,10 @@ impl Gateway {
         let workers = &self.shared.workers;
         let providers =
             plan.providers.iter().map(|provider| &provider.stats).chain([&plan.other_hosts.stats]);
+        let (diagnoses_shedding, diagnoses_sheds) = self.shared.records.shedding();
         StatsSnapshot {
+            diagnoses_shedding,
+            diagnoses_sheds,
             uptime_s: self.started.elapsed().as_secs(),
             providers: providers.map(|stats| stats.snapshot()).collect(),
             clients: counters::clients(workers),
@@ -187,7 +192,7 @@ impl Gateway {
     /// What flows have done so far, and how their quotas stand, with at most `groups_max` groups of each.
     pub fn flows(&self, groups_max: usize) -> FlowsSnapshot {
         let plan = Arc::clone(&self.lock().plan);
-        plan.flows.snapshot(self.shared.clock.timestamp(Instant::now()), groups_max)
+        plan.flows.snapshot(self.shared.clock.timestamp(Moment::now()), groups_max)
     }
 
     /// Gives back to the store what it lent to quotas and was not used. After [`drain`](Self::drain), when nothing draws from them
@@ -201,8 +206,8 @@ impl Gateway {
         self.shared.draining.load(Relaxed)
     }
 
-    /// Stops: takes on no new connections, and waits until the exchanges under way have ended, at most `timeouts.drain`. Says
-    /// whether all of them did. Blocks.
+    /// Stops: takes on no new connections, and waits until the exchanges under way have ended, at most `timeouts.drain`, and until their
+    /// records are where they go. Says whether all of them ended. Blocks.
     pub fn drain(&self) -> bool {
         self.shared.draining.store(true, Relaxed);
         let (timeout, stops) = {
@@ -226,10 +231,12 @@ impl Gateway {
         // After the last client that was accepted, in every inbox.
         self.shared.tell_all(|| Message::Drain);
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        (0..self.shared.workers.len()).all(|_| match deadline {
+        let have_ended = (0..self.shared.workers.len()).all(|_| match deadline {
             Some(deadline) => ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok(),
             None => ended.recv_timeout(Duration::MAX).is_ok(),
-        })
+        });
+        self.shared.records.stop(deadline);
+        have_ended
     }
 
     /// Has the first worker accept on freshly bound sockets.
@@ -249,6 +256,18 @@ impl Gateway {
         // Nothing that can panic happens while it is held; if it did, the state would still be whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How many tasks a worker runs before it asks for new events, if it does not run out of tasks before.
+const EVENT_INTERVAL: u32 = 256;
+
+/// A worker's event loop.
+fn event_loop() -> io::Result<LocalRuntime> {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().event_interval(EVENT_INTERVAL).on_thread_unpark(|| {
+        now::exact();
+    });
+    builder.build_local(LocalOptions::default())
 }
 
 /// Raises the soft limit of open files to the hard one. Many systems start a process with 1,024, and an exchange takes two.

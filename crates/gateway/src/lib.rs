@@ -13,6 +13,7 @@ mod client;
 mod exchange;
 mod gateway;
 mod plan;
+mod records;
 mod resolve;
 mod upstream;
 mod worker;

@@ -20,7 +20,7 @@ use crate::config::{
 };
 use crate::upstream::authority::{Authority, Host};
 use crate::upstream::policy::EgressPolicy;
-use crate::upstream::tls::ClientTls;
+use crate::upstream::tls::{ClientTls, ServerTls};
 use crate::worker::counters::ProviderStats;
 
 /// The name under which everything without a configured provider is counted.
@@ -57,6 +57,8 @@ pub(crate) struct ListenerPlan {
     pub address: SocketAddr,
     /// The provider that every request on it goes to.
     pub provider: Option<usize>,
+    /// How its clients speak TLS, if they do.
+    pub tls: Option<ServerTls>,
     /// Values of `Host` that mean the gateway itself, in lower case.
     own_hosts: Vec<Box<[u8]>>,
 }
@@ -361,7 +363,7 @@ fn compile_listeners(
             .push(Problem::new("gateway.listen", "at least one address is needed, like `127.0.0.1:8000`"));
     }
     let mut listeners: Vec<ListenerPlan> = Vec::new();
-    for (number, ListenConfig { address, provider }) in config.listen.iter().enumerate() {
+    for (number, ListenConfig { address, provider, tls }) in config.listen.iter().enumerate() {
         if address.port() != 0 && listeners.iter().any(|known| known.address == *address) {
             problems.push(Problem::new(
                 format!("gateway.listen[{number}]"),
@@ -377,9 +379,12 @@ fn compile_listeners(
             }
             index
         });
+        let path = format!("gateway.listen[{number}].tls");
+        let tls = tls.as_ref().and_then(|tls| ok_or_push(ServerTls::compile(tls, &path), problems));
         listeners.push(ListenerPlan {
             address: *address,
             provider: index,
+            tls,
             own_hosts: own_hosts(*address, &config.names),
         });
     }
@@ -433,6 +438,7 @@ fn compile_flows(
         parts.quotas,
         &known,
         parts.ledger,
+        parts.exports,
         workers,
         previous.map(|previous| &previous.flows),
     )

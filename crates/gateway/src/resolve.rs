@@ -135,6 +135,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use egret_flow::diagnosis::Exports;
     use egret_flow::quota::QuotaConfigs;
     use egret_http1::HeadLimits;
 
@@ -149,6 +150,7 @@ mod tests {
         let listen = |address: &str, provider: Option<&str>| ListenConfig {
             address: address.parse().unwrap(),
             provider: provider.map(str::to_owned),
+            tls: None,
         };
         let listen = vec![listen(OWN, None), listen(REVERSE, Some("maps"))];
         let providers = serde_json::json!({
@@ -169,6 +171,7 @@ mod tests {
             quotas: &QuotaConfigs::default(),
             flows: &[],
             ledger: None,
+            exports: &Exports::default(),
         };
         Routes::of(parts).unwrap().resolve(&head, &bytes)
     }

@@ -135,6 +135,10 @@ pub struct StatsSnapshot {
     pub dns: DnsSnapshot,
     /// Targets denied (or, in report mode, that would have been), by reason.
     pub denials: Vec<Count>,
+    /// Whether diagnoses are given up for now, since they cannot keep up.
+    pub diagnoses_shedding: bool,
+    /// How often they have been.
+    pub diagnoses_sheds: u64,
     /// Configurations applied since start.
     pub reloads: u64,
     /// Configurations refused since start.
@@ -207,6 +211,8 @@ pub struct ClientsSnapshot {
     pub accepted: u64,
     /// Turned away since `limits.connections` were open.
     pub refused: u64,
+    /// Closed since their TLS handshake failed or took too long.
+    pub tls_failures: u64,
     /// Open now.
     pub open: u64,
     /// Open now and waiting for a request.

@@ -9,9 +9,12 @@ pub(crate) mod tls;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
+use egret_store::Moment;
 use tokio::sync::oneshot;
 use tracing::debug;
 
@@ -38,13 +41,17 @@ pub(crate) struct Upstream {
 #[derive(Debug)]
 struct Idle {
     connection: Box<Connection>,
-    until: Instant,
+    until: Moment,
 }
 
 /// A connection to a provider that nobody else uses. In a box, since an exchange hands it on half a dozen times.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub stream: Stream,
+    /// A number that no other connection of this process has.
+    pub id: u64,
+    /// The address that it goes to.
+    pub peer: SocketAddr,
     /// Whether it has carried an exchange before, so that the provider may have given it up meanwhile.
     pub reused: bool,
     _counted: Counted,
@@ -75,6 +82,8 @@ impl Drop for Counted {
 #[derive(Debug)]
 pub(crate) struct Lent {
     stream: Detached,
+    id: u64,
+    peer: SocketAddr,
     open: OpenPlace,
 }
 
@@ -85,6 +94,16 @@ pub(crate) struct DialTimes {
     pub connect: Duration,
     pub tls: Duration,
 }
+
+impl DialTimes {
+    /// All of it together.
+    pub fn total_nanos(&self) -> u64 {
+        u64::try_from((self.dns + self.connect + self.tls).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Numbers connections.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 
 impl Upstream {
     /// No connections yet.
@@ -98,7 +117,7 @@ impl Upstream {
     }
 
     /// An idle connection that is still good, if there is one.
-    pub fn take_idle(&self, now: Instant) -> Option<Box<Connection>> {
+    pub fn take_idle(&self, now: Moment) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut candidate) = idle.pop_back() {
             self.counters().connections_idle.sub(1);
@@ -113,7 +132,7 @@ impl Upstream {
     pub fn keep(
         &self,
         mut connection: Box<Connection>,
-        now: Instant,
+        now: Moment,
         timeout_s: Option<u32>,
         requests_left: Option<u32>,
     ) {
@@ -137,7 +156,7 @@ impl Upstream {
     }
 
     /// Closes the idle connections that have run out or that their provider has closed. Says whether any remain.
-    pub fn sweep(&self, now: Instant) -> bool {
+    pub fn sweep(&self, now: Moment) -> bool {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
         idle.retain_mut(|kept| kept.until > now && kept.connection.stream.is_usable_idle());
@@ -146,9 +165,9 @@ impl Upstream {
     }
 
     /// Gives an idle connection away to another worker.
-    pub fn lend(&self, now: Instant) -> Option<Lent> {
-        let Connection { stream, open, .. } = *self.take_idle(now)?;
-        Some(Lent { stream: stream.into_detached().ok()?, open })
+    pub fn lend(&self, now: Moment) -> Option<Lent> {
+        let Connection { stream, id, peer, open, .. } = *self.take_idle(now)?;
+        Some(Lent { stream: stream.into_detached().ok()?, id, peer, open })
     }
 
     /// A connection where none is idle here: another worker's idle one, or a new one.
@@ -170,9 +189,10 @@ impl Upstream {
             );
             return Err(Failure::new(ErrorKind::PoolFull, detail));
         };
-        let (stream, times) = self.dial(worker).await?;
+        let (stream, peer, times) = self.dial(worker).await?;
         let counted = Counted::new(&self.plan, self.worker);
-        Ok((Box::new(Connection { stream, reused: false, _counted: counted, open }), times))
+        let id = CONNECTIONS.fetch_add(1, Relaxed);
+        Ok((Box::new(Connection { stream, id, peer, reused: false, _counted: counted, open }), times))
     }
 
     /// Asks the other workers that seem to have some to spare. A TLS handshake costs far more than the way there and back.
@@ -180,15 +200,15 @@ impl Upstream {
         for other in self.plan.stats.with_idle(self.worker) {
             let (reply, answer) = oneshot::channel();
             worker.shared.tell(other, Message::Lend { plan: Arc::clone(&self.plan), reply });
-            let Some(Lent { stream, open }) = answer.await.ok().flatten() else { continue };
+            let Some(Lent { stream, id, peer, open }) = answer.await.ok().flatten() else { continue };
             let Ok(stream) = stream.attach() else { continue };
             let counted = Counted::new(&self.plan, self.worker);
-            return Some(Box::new(Connection { stream, reused: true, _counted: counted, open }));
+            return Some(Box::new(Connection { stream, id, peer, reused: true, _counted: counted, open }));
         }
         None
     }
 
-    async fn dial(&self, worker: &Worker) -> Result<(Stream, DialTimes), Failure> {
+    async fn dial(&self, worker: &Worker) -> Result<(Stream, SocketAddr, DialTimes), Failure> {
         let plan = &self.plan;
         let target = Target { authority: &plan.origin.authority, configured: plan.configured };
         let options = DialOptions {
@@ -205,18 +225,19 @@ impl Upstream {
         if let Some(reason) = dialed.reported {
             worker.report_denial(&target, reason);
         }
+        let peer = dialed.peer;
         let mut times = DialTimes { dns: dialed.dns, connect: dialed.connect, tls: Duration::ZERO };
-        let Some(client_tls) = &plan.tls else { return Ok((Stream::Plain(dialed.stream), times)) };
-        let started = Instant::now();
+        let Some(client_tls) = &plan.tls else { return Ok((Stream::Plain(dialed.stream), peer, times)) };
+        let started = Moment::now();
         let handshake = tls::handshake(dialed.stream, client_tls, &plan.origin.authority.host);
         let stream = match plan.timeouts.tls {
             Some(timeout) => tokio::time::timeout(timeout, handshake).await.ok(),
             None => Some(handshake.await),
         };
-        times.tls = started.elapsed();
+        times.tls = Moment::now().since(started);
         if let Some(Ok(stream)) = stream {
             self.counters().tls_handshakes.add(1);
-            return Ok((Stream::Tls(stream), times));
+            return Ok((Stream::Tls(stream), peer, times));
         }
         self.counters().tls_failures.add(1);
         let authority = &plan.origin.authority;

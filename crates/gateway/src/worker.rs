@@ -6,6 +6,7 @@
 pub(crate) mod acceptor;
 pub(crate) mod buffer;
 pub(crate) mod counters;
+pub(crate) mod now;
 pub(crate) mod timer;
 
 use std::cell::{Cell, RefCell};
@@ -15,10 +16,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use egret_flow::Clock;
 use egret_http1::Edits;
+use egret_store::Moment;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::spawn_local;
@@ -30,6 +32,7 @@ use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::Via;
 use crate::exchange::guide::Guide;
 use crate::plan::{Origin, Plan, UpstreamPlan};
+use crate::records::{Outbox, Records};
 use crate::upstream::authority::Authority;
 use crate::upstream::dial::DialError;
 use crate::upstream::dns::{DnsError, Resolver};
@@ -49,6 +52,7 @@ pub(crate) struct Shared {
     inboxes: Box<[mpsc::UnboundedSender<Message>]>,
     pub resolver: Resolver,
     pub access_log: AccessLog,
+    pub records: Records,
     pub via: Via,
     /// What remedies are told the time by.
     pub clock: Clock,
@@ -92,18 +96,20 @@ impl Shared {
         (0..self.connections.len()).min_by_key(|worker| self.connections[*worker].load(Relaxed)).unwrap_or(0)
     }
 
-    /// Everything but the inboxes' other ends.
+    /// Everything but what each worker has to itself: the other end of its inbox, and its outbox.
     pub fn new(
         workers: usize,
         resolver: Resolver,
         access_log: AccessLog,
-    ) -> (Self, Vec<mpsc::UnboundedReceiver<Message>>) {
+    ) -> (Self, Vec<(mpsc::UnboundedReceiver<Message>, Outbox)>) {
+        let (records, outboxes) = Records::new(workers);
         let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let shared = Self {
             workers: (0..workers).map(|_| WorkerCounters::default()).collect(),
             inboxes: inboxes.into_boxed_slice(),
             resolver,
             access_log,
+            records,
             via: Via::new(&pseudonym()),
             clock: Clock::new(),
             connections: (0..workers).map(|_| AtomicU32::new(0)).collect(),
@@ -111,7 +117,7 @@ impl Shared {
             reloads: AtomicU64::new(0),
             reloads_refused: AtomicU64::new(0),
         };
-        (shared, receivers)
+        (shared, receivers.into_iter().zip(outboxes).collect())
     }
 }
 
@@ -138,6 +144,8 @@ pub(crate) struct Worker {
     /// Spare parts for exchanges that flows match.
     #[expect(clippy::vec_box, reason = "a guide is large, and is handed around more often than it is made")]
     pub guides: RefCell<Vec<Box<Guide>>>,
+    /// Where records of exchanges go.
+    pub outbox: RefCell<Outbox>,
     pub draining: Cell<bool>,
     view: RefCell<Rc<View>>,
     others: RefCell<Others>,
@@ -169,16 +177,17 @@ struct Others {
 
 impl Worker {
     /// A worker that obeys `plan`.
-    pub fn new(number: usize, shared: Arc<Shared>, plan: Arc<Plan>) -> Rc<Self> {
+    pub fn new(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, outbox: Outbox) -> Rc<Self> {
         Rc::new(Self {
             number,
             shared,
-            timers: Rc::new(Timers::new(Instant::now())),
+            timers: Rc::default(),
             buffers: BufferPool::default(),
             desks: RefCell::default(),
             tray: RefCell::default(),
             edits: RefCell::default(),
             guides: RefCell::default(),
+            outbox: RefCell::new(outbox),
             draining: Cell::new(false),
             view: RefCell::new(Rc::new(View::new(plan, number, None))),
             others: RefCell::default(),
@@ -338,11 +347,12 @@ impl Worker {
         } else {
             *self.others.borrow_mut() = Others::default();
         }
+        self.outbox.borrow_mut().forget_spare();
         *self.view.borrow_mut() = Rc::new(View::new(plan, self.number, Some(&before)));
     }
 
     fn lend(&self, plan: &Arc<UpstreamPlan>) -> Option<Lent> {
-        let now = Instant::now();
+        let now = Moment::now();
         if !plan.configured {
             let others = self.others.borrow();
             let upstream = others.by_origin.get(&plan.origin)?;
@@ -357,7 +367,7 @@ impl Worker {
         loop {
             self.kept.notified().await;
             tokio::time::sleep(SWEEP_INTERVAL).await;
-            let now = Instant::now();
+            let now = Moment::now();
             let view = self.view();
             let others = self.others.borrow();
             let mut remain = false;

@@ -1,4 +1,4 @@
-//! Reads Base64 (RFC 4648), as recorders write bodies that are no text.
+//! Base64 (RFC 4648), in which recorders write bodies that are no text.
 
 /// What a text stands for, in either alphabet, with padding or without; line ends are skipped. `None` where it is no Base64.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
@@ -36,9 +36,55 @@ fn value(digit: u8) -> Option<u32> {
     }))
 }
 
+/// Appends bytes in the common alphabet, with padding (RFC 4648 §4).
+pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digit = |bits: u32, place: u32| DIGITS[(bits >> (18 - 6 * place) & 63) as usize];
+    out.reserve(bytes.len().div_ceil(3) * 4);
+    let (groups, rest) = bytes.as_chunks::<3>();
+    for [a, b, c] in groups {
+        let bits = u32::from_be_bytes([0, *a, *b, *c]);
+        out.extend_from_slice(&[0, 1, 2, 3].map(|place| digit(bits, place)));
+    }
+    match *rest {
+        [a] => {
+            let bits = u32::from_be_bytes([0, a, 0, 0]);
+            out.extend_from_slice(&[digit(bits, 0), digit(bits, 1), b'=', b'=']);
+        }
+        [a, b] => {
+            let bits = u32::from_be_bytes([0, a, b, 0]);
+            out.extend_from_slice(&[digit(bits, 0), digit(bits, 1), digit(bits, 2), b'=']);
+        }
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(bytes: Vec<u8>) {
+            let mut text = Vec::new();
+            encode(&bytes, &mut text);
+            prop_assert_eq!(text.len() % 4, 0);
+            prop_assert_eq!(decode(&text), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn it_is_written_as_everybody_does() {
+        for (bytes, expected) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
+        {
+            let mut text = Vec::new();
+            encode(bytes.as_bytes(), &mut text);
+            assert_eq!(String::from_utf8(text).unwrap(), expected);
+        }
+    }
 
     #[test]
     fn both_alphabets_are_read_with_padding_and_without() {

@@ -7,6 +7,7 @@ use crate::exclusions::Side;
 use crate::json::Tokenizer;
 use crate::key::Key;
 use crate::media::{self, Syntax};
+use crate::memo::Hider;
 use crate::multipart::{self, Part};
 use crate::names;
 use crate::parameters::{self, Spellings};
@@ -18,8 +19,8 @@ pub struct Body<'a> {
     key: &'a Key,
     side: &'a Side,
     reader: Reader<'a>,
-    /// What all of it becomes where it is not what its type says.
-    whole: TextDigest,
+    /// What all of it becomes where it is not what its type says; none where all of it is at hand.
+    whole: Option<TextDigest>,
     is_empty: bool,
 }
 
@@ -32,18 +33,37 @@ enum Reader<'a> {
 
 impl<'a> Body<'a> {
     pub(crate) fn new(key: &'a Key, side: &'a Side, media_type: &str) -> Self {
+        Self { whole: Some(key.text_digest()), ..Self::at_hand(Hider { key, memo: None }, side, media_type) }
+    }
+
+    fn at_hand(hider: Hider<'a>, side: &'a Side, media_type: &str) -> Self {
         let reader = match media::syntax(media_type) {
-            Syntax::Json => Reader::Json(Box::new((Tokenizer::new(), Rewriter::new(key, &side.body)))),
+            Syntax::Json => Reader::Json(Box::new((Tokenizer::new(), Rewriter::new(hider, &side.body)))),
             Syntax::Opaque if !side.body.root() => Reader::Opaque,
             held => Reader::Held(held, Vec::new()),
         };
-        Self { key, side, reader, whole: key.text_digest(), is_empty: true }
+        Self { key: hider.key, side, reader, whole: None, is_empty: true }
+    }
+
+    /// What may be told of a body that is at hand. Notes the parameters of a form as well.
+    pub(crate) fn obfuscate(
+        hider: Hider<'a>,
+        side: &'a Side,
+        media_type: &str,
+        bytes: &[u8],
+        spellings: &mut Spellings,
+    ) -> Vec<u8> {
+        let mut body = Self::at_hand(hider, side, media_type);
+        body.push(bytes);
+        body.told(spellings).unwrap_or_else(|| hider.key.text(bytes).as_bytes().to_vec())
     }
 
     /// Takes the next piece.
     pub fn push(&mut self, piece: &[u8]) {
         self.is_empty &= piece.is_empty();
-        self.whole.push(piece);
+        if let Some(whole) = &mut self.whole {
+            whole.push(piece);
+        }
         match &mut self.reader {
             Reader::Json(json) => {
                 let (tokenizer, rewriter) = &mut **json;
@@ -57,16 +77,18 @@ impl<'a> Body<'a> {
     }
 
     /// What may be told of all that was pushed.
-    pub fn finish(self) -> Vec<u8> {
-        self.finish_with(&mut Spellings::default())
+    pub fn finish(mut self) -> Vec<u8> {
+        let whole = self.whole.take();
+        let told = self.told(&mut Spellings::default());
+        told.or_else(|| Some(whole?.finish().as_bytes().to_vec())).unwrap_or_default()
     }
 
-    /// Notes the parameters of a form as well.
-    pub(crate) fn finish_with(self, spellings: &mut Spellings) -> Vec<u8> {
+    /// `None` where it is one value.
+    fn told(self, spellings: &mut Spellings) -> Option<Vec<u8>> {
         if self.is_empty {
-            return Vec::new();
+            return Some(Vec::new());
         }
-        let told = match self.reader {
+        match self.reader {
             Reader::Json(mut json) => {
                 let (tokenizer, rewriter) = &mut *json;
                 tokenizer.finish(rewriter).is_ok().then(|| std::mem::take(&mut rewriter.out))
@@ -79,8 +101,7 @@ impl<'a> Body<'a> {
                 .map(|parts| write_parts(self.key, self.side, &boundary, &parts)),
             Reader::Held(Syntax::Json | Syntax::Opaque, held) => Some(held),
             Reader::Opaque => None,
-        };
-        told.unwrap_or_else(|| self.whole.finish().as_bytes().to_vec())
+        }
     }
 }
 
@@ -127,9 +148,7 @@ fn write_part(key: &Key, side: &Side, part: &Part<'_>, body: &mut Vec<u8>) {
 pub(crate) fn field_value(key: &Key, media_type: &str, content: &[u8]) -> Vec<u8> {
     let side = Side::default();
     let media_type = if media::syntax(media_type) == Syntax::Json { media_type } else { "" };
-    let mut body = Body::new(key, &side, media_type);
-    body.push(content);
-    body.finish()
+    Body::obfuscate(Hider { key, memo: None }, &side, media_type, content, &mut Spellings::default())
 }
 
 /// `form-data` and the name of the field stay, which is told as well.

@@ -4,13 +4,96 @@ use std::time::{Duration, SystemTime};
 
 const DAY_SECS: u64 = 86_400;
 
+/// The last that can be written: the end of the year 9999.
+const UNIX_US_MAX: u64 = 253_402_300_799_999_999;
+
 /// `2026-01-02T03:04:05.250Z`: UTC, to the millisecond. A time before 1970 is written as 1970.
 pub fn write(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let (days, second) = (since.as_secs() / DAY_SECS, since.as_secs() % DAY_SECS);
+    let (mut text, us) = (Vec::new(), u64::try_from(since.as_micros()).unwrap_or(UNIX_US_MAX));
+    write_unix_us(us, &mut text);
+    // Without the microseconds.
+    text.truncate("2026-01-02T03:04:05.250".len());
+    text.push(b'Z');
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Appends `2026-01-02T03:04:05.250125Z`: microseconds since 1970, in UTC. What is later than the year 9999 is its end.
+pub fn write_unix_us(us: u64, out: &mut Vec<u8>) {
+    let us = us.min(UNIX_US_MAX);
+    let (seconds, us) = (us / 1_000_000, us % 1_000_000);
+    let (days, second) = (seconds / DAY_SECS, seconds % DAY_SECS);
     let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
+    let pair = |number: u64| DIGITS[(number % 100) as usize];
+    let [[y0, y1], [y2, y3], [m0, m1], [d0, d1]] = [year / 100, year, month, day].map(pair);
+    let [[h0, h1], [n0, n1], [s0, s1]] = [second / 3_600, second / 60 % 60, second % 60].map(pair);
+    let [[u0, u1], [u2, u3], [u4, u5]] = [us / 10_000, us / 100, us].map(pair);
+    out.extend_from_slice(&[
+        y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T', h0, h1, b':', n0, n1, b':', s0, s1, b'.', u0, u1,
+        u2, u3, u4, u5, b'Z',
+    ]);
+}
+
+/// `00` to `99`.
+pub(crate) static DIGITS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let (mut at, mut tens) = (0, b'0');
+    while at < 100 {
+        let mut ones = b'0';
+        while ones <= b'9' {
+            pairs[at] = [tens, ones];
+            at += 1;
+            ones += 1;
+        }
+        tens += 1;
+    }
+    pairs
+};
+
+/// What the date of a cookie says, in whatever order and shape it says it (RFC 6265 §5.1.1).
+pub(crate) fn read_cookie(text: &str) -> Option<SystemTime> {
+    const MONTHS: [&str; 12] =
+        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+    let is_delimiter = |letter: char| !letter.is_ascii_alphanumeric() && letter != ':';
+    let (mut time, mut day, mut month, mut year) = (None, None, None, None);
+    for token in text.split(is_delimiter).filter(|token| !token.is_empty()) {
+        let number = || token.parse::<i64>().ok().filter(|_| is_digits(token) && token.len() <= 4);
+        let lower = || token.get(..3).map(str::to_ascii_lowercase);
+        if time.is_none() && token.contains(':') {
+            time = Some(clock(token)?);
+        } else if day.is_none() && token.len() <= 2 && number().is_some() {
+            day = number();
+        } else if month.is_none() && lower().is_some_and(|token| MONTHS.contains(&&*token)) {
+            month = MONTHS
+                .iter()
+                .zip(1..)
+                .find(|(name, _)| lower().as_deref() == Some(**name))
+                .map(|(_, month)| month);
+        } else if year.is_none() && token.len() >= 2 {
+            year = number().map(|year| match year {
+                0..70 => year + 2000,
+                70..100 => year + 1900,
+                _ => year,
+            });
+        }
+    }
+    let (seconds, day, month, year) = (time?, day?, month?, year?);
+    if !(1..=days_in(year, month)).contains(&day) {
+        return None;
+    }
+    let seconds = u64::try_from(days_since_epoch(year, month, day) * 86_400 + seconds).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+/// Seconds of a day: `07:28:00`, with one digit or two each.
+fn clock(token: &str) -> Option<i64> {
+    let mut parts = token.split(':');
+    let mut next = |max: i64| {
+        let part = parts.next().filter(|part| part.len() <= 2 && is_digits(part))?;
+        part.parse::<i64>().ok().filter(|number| *number <= max)
+    };
+    let seconds = next(23)? * 3_600 + next(59)? * 60 + next(59)?;
+    parts.next().is_none().then_some(seconds)
 }
 
 /// What a text says; `None` where it is no date and time with a zone, or one before 1970. A leap second counts as the one after it.
@@ -139,7 +222,36 @@ mod tests {
         }
     }
 
+    #[test]
+    fn dates_of_cookies_are_read_in_their_three_shapes() {
+        let expected = millis("2026-10-21T07:28:00Z");
+        let of =
+            |text: &str| Some(read_cookie(text)?.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis());
+        for text in [
+            "Wed, 21 Oct 2026 07:28:00 GMT",
+            "Wednesday, 21-Oct-26 07:28:00 GMT",
+            "Wed Oct 21 7:28:0 2026",
+            "21 october 2026 07:28:00",
+        ] {
+            assert_eq!(of(text), expected, "{text}");
+        }
+        for text in
+            ["", "Wed, 31 Feb 2026 07:28:00 GMT", "21 Oct 2026", "21 Oct 2026 25:00:00", "21 Oct 07:28:00"]
+        {
+            assert_eq!(of(text), None, "{text}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn microseconds_are_written(us in 0_u64..=UNIX_US_MAX) {
+            let mut text = Vec::new();
+            write_unix_us(us, &mut text);
+            let text = String::from_utf8(text).unwrap();
+            prop_assert_eq!(text.len(), 27);
+            prop_assert_eq!(read(&text), Some(SystemTime::UNIX_EPOCH + Duration::from_micros(us)));
+        }
+
         #[test]
         fn what_is_written_is_read_again(ms in 0_u64..253_402_300_800_000) {
             let time = SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
@@ -148,7 +260,7 @@ mod tests {
 
         #[test]
         fn nothing_panics(text in "[0-9T:.+Zz-]{0,40}") {
-            let _ = read(&text);
+            let _ = (read(&text), read_cookie(&text));
         }
     }
 }

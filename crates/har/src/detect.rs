@@ -211,6 +211,13 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
+/// Whether a word is a pseudonym, such as a boundary of multipart with its hyphens.
+fn is_own(word: &[u8]) -> bool {
+    let start = word.iter().take_while(|byte| **byte == b'-').count();
+    let end = word.len() - word[start..].iter().rev().take_while(|byte| **byte == b'-').count();
+    is_pseudonym(&word[start..end])
+}
+
 impl<'a> Scan<'a> {
     /// Looks at what begins at `at`, and says where to go on.
     fn step(&mut self, at: usize) -> usize {
@@ -227,7 +234,7 @@ impl<'a> Scan<'a> {
             return at + 1;
         }
         let end = self.end(at, is_word);
-        if is_pseudonym(&self.text[at..end]) {
+        if is_own(&self.text[at..end]) {
             return end;
         }
         match self.shape(at, end) {
@@ -409,7 +416,7 @@ impl<'a> Scan<'a> {
             let run = &self.text[at..self.run_end];
             let mut pieces = run.split(|byte| matches!(byte, b'/' | b'+'));
             // With more slashes than base64 has by chance, it is a path.
-            let is_base64 = pieces.clone().count() <= 3 + run.len() / 16 && !pieces.any(is_pseudonym);
+            let is_base64 = pieces.clone().count() <= 3 + run.len() / 16 && !pieces.any(is_own);
             if is_base64 && is_random(run) {
                 return Some(at..self.end(self.run_end, |byte| byte == b'='));
             }

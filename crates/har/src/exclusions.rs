@@ -131,6 +131,11 @@ impl Side {
         self.cookies.contains(name)
     }
 
+    /// Whether the place of a segment says anything.
+    pub(crate) fn has_segments(&self) -> bool {
+        self.all_segments || !self.segments.is_empty()
+    }
+
     pub(crate) fn segment(&self, index: usize) -> bool {
         self.all_segments || self.segments.contains(&index)
     }

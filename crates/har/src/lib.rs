@@ -2,6 +2,7 @@
 //!
 //! The room knows no gateway, flow or socket, and reads and writes only what its callers hand it.
 
+pub mod alf;
 pub mod archive;
 mod base64;
 mod body;
@@ -14,12 +15,17 @@ pub mod har;
 pub mod json;
 pub mod key;
 mod media;
+mod memo;
 mod multipart;
 mod names;
 pub mod obfuscate;
+pub mod observed;
 mod parameters;
 pub mod pseudonym;
+pub mod recorder;
+pub mod recording;
 mod rewrite;
+pub mod sink;
 mod url;
 pub mod validate;
 
@@ -28,3 +34,5 @@ pub use exclusions::Exclusions;
 pub use har::Har;
 pub use key::Key;
 pub use obfuscate::Obfuscator;
+pub use recorder::Recorder;
+pub use recording::{Recording, RecordingConfig};

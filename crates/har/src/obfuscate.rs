@@ -8,16 +8,21 @@
 //! exchange, not of what is left of it.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
 use serde_json::{Map, Value};
 
 use crate::body::{Body, field_value};
 use crate::exclusions::{Exclusions, Side};
-use crate::har::{Cached, Cookie, Entry, Extra, Har, NameValue, Page, Param, PostData, Request, Response};
+use crate::har::{
+    Cached, Content, Cookie, Entry, Extra, Har, NameValue, Page, Param, PostData, Request, Response,
+};
 use crate::key::Key;
 use crate::media;
+use crate::memo::{Hider, Memo};
 use crate::names;
-use crate::parameters::Spellings;
+use crate::parameters::{self, Spellings};
+use crate::pseudonym::Pseudonym;
 use crate::rewrite::Rewriter;
 use crate::{base64, date, json, url};
 
@@ -37,6 +42,9 @@ const PHRASES: &str = "|OK|Created|Accepted|Non-Authoritative Information|No Con
 
 /// Schemes of credentials that may be told (RFC 9110 §11.1).
 const SCHEMES: [&str; 6] = ["basic", "bearer", "digest", "dpop", "negotiate", "token"];
+
+/// Where it is remembered what stands in the place of values that come again.
+pub(crate) type Memory<'a> = Option<&'a RefCell<Memo>>;
 
 /// A message of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,15 +132,11 @@ impl Obfuscator {
         let side = &self.exclusions.request;
         self.word(&mut request.method);
         self.word(&mut request.http_version);
-        let mut spellings = Spellings::default();
-        request.url = url::obfuscate(&self.key, side, &request.url, &mut spellings);
-        for parameter in &mut request.query_string {
-            self.parameter(parameter, &spellings);
-        }
+        self.url(&mut request.url, &mut request.query_string);
         self.headers(side, &mut request.headers);
         self.cookies(side, "cookie", &mut request.cookies);
         if let Some(post_data) = &mut request.post_data {
-            self.post_data(post_data);
+            self.post_data(post_data, None);
         }
         self.rest(&mut request.comment, &mut request.extra);
     }
@@ -140,27 +144,47 @@ impl Obfuscator {
     fn response(&self, response: &mut Response) {
         let side = &self.exclusions.response;
         self.word(&mut response.http_version);
-        let phrase = &response.status_text;
-        if phrase.contains('|') || !PHRASES.contains(&format!("|{phrase}|")) {
-            self.value(&mut response.status_text);
-        }
-        if !side.header("location") {
-            response.redirect_url = self.reference(&Side::default(), &response.redirect_url);
-        }
+        self.phrase(&mut response.status_text);
+        self.redirect_url(&mut response.redirect_url);
         self.headers(side, &mut response.headers);
         self.cookies(side, "set-cookie", &mut response.cookies);
-        let content = &mut response.content;
-        if let Some(text) = content.text.take() {
-            let bytes = decoded(&text, content.encoding.take().as_deref());
-            content.text = Some(self.content(side, &content.mime_type, &bytes, &mut Spellings::default()));
-        }
-        content.encoding = None;
-        content.mime_type = media::obfuscate(&self.key, &content.mime_type);
-        self.rest(&mut content.comment, &mut content.extra);
+        self.content(&mut response.content, None);
         self.rest(&mut response.comment, &mut response.extra);
     }
 
-    fn post_data(&self, post_data: &mut PostData) {
+    /// The content of a response.
+    pub(crate) fn content(&self, content: &mut Content, memo: Memory<'_>) {
+        let side = &self.exclusions.response;
+        if let Some(text) = content.text.take() {
+            let bytes = decoded(&text, content.encoding.take().as_deref());
+            content.text =
+                Some(self.whole(side, &content.mime_type, &bytes, &mut Spellings::default(), memo));
+        }
+        content.encoding = None;
+        self.media_type(&mut content.mime_type);
+        self.rest(&mut content.comment, &mut content.extra);
+    }
+
+    /// A reason phrase stays if everybody's is the same.
+    pub(crate) fn phrase(&self, phrase: &mut String) {
+        if phrase.contains('|') || !PHRASES.contains(&format!("|{phrase}|")) {
+            self.value(phrase);
+        }
+    }
+
+    /// As the `Location` that it was read from.
+    pub(crate) fn redirect_url(&self, url: &mut String) {
+        if !self.exclusions.response.header("location") {
+            *url = self.reference(&Side::default(), url);
+        }
+    }
+
+    pub(crate) fn media_type(&self, media_type: &mut String) {
+        *media_type = media::obfuscate(&self.key, media_type);
+    }
+
+    /// The content of a request.
+    pub(crate) fn post_data(&self, post_data: &mut PostData, memo: Memory<'_>) {
         let side = &self.exclusions.request;
         let mut spellings = Spellings::default();
         let extra = &mut post_data.extra;
@@ -168,7 +192,7 @@ impl Obfuscator {
         let encoding = encodings.iter().flatten().find_map(Value::as_str);
         if let Some(text) = &mut post_data.text {
             let bytes = decoded(text, encoding);
-            *text = self.content(side, &post_data.mime_type, &bytes, &mut spellings);
+            *text = self.whole(side, &post_data.mime_type, &bytes, &mut spellings, memo);
         }
         for param in post_data.params.iter_mut().flatten() {
             self.param(param, &spellings);
@@ -177,10 +201,17 @@ impl Obfuscator {
         self.rest(&mut post_data.comment, &mut post_data.extra);
     }
 
-    fn content(&self, side: &Side, media_type: &str, bytes: &[u8], spellings: &mut Spellings) -> String {
-        let mut body = Body::new(&self.key, side, media_type);
-        body.push(bytes);
-        match String::from_utf8(body.finish_with(spellings)) {
+    /// A body that is there as a whole.
+    fn whole(
+        &self,
+        side: &Side,
+        media_type: &str,
+        bytes: &[u8],
+        spellings: &mut Spellings,
+        memo: Memory<'_>,
+    ) -> String {
+        let hider = Hider { key: &self.key, memo };
+        match String::from_utf8(Body::obfuscate(hider, side, media_type, bytes, spellings)) {
             Ok(text) => text,
             // What is excluded and no text cannot be told as text.
             Err(_) => self.key.text(bytes).to_string(),
@@ -203,7 +234,28 @@ impl Obfuscator {
         self.rest(&mut param.comment, &mut param.extra);
     }
 
-    fn parameter(&self, parameter: &mut NameValue, spellings: &Spellings) {
+    /// The URL of a request, and the parameters in it.
+    pub(crate) fn url(&self, url: &mut String, parameters: &mut [NameValue]) {
+        let mut spellings = Spellings::default();
+        *url = url::obfuscate(&self.key, &self.exclusions.request, url, &mut spellings);
+        for parameter in parameters {
+            self.parameter(parameter, &spellings);
+        }
+    }
+
+    /// The same for one parameter as it stands in the URL.
+    pub(crate) fn url_parameter(&self, parameter: &str) -> String {
+        let side = &self.exclusions.request;
+        parameters::obfuscate(&self.key, parameter, |name| side.query(name), &mut Spellings::default())
+    }
+
+    /// A segment of its path, by its place; `None` where it stays.
+    pub(crate) fn segment(&self, index: usize, segment: &str) -> Option<Pseudonym> {
+        url::obfuscate_segment(&self.key, &self.exclusions.request, index, segment)
+    }
+
+    /// A parameter of a URL in which these stand.
+    pub(crate) fn parameter(&self, parameter: &mut NameValue, spellings: &Spellings) {
         let name = spellings.read(&parameter.name);
         let is_kept = self.exclusions.request.query(&String::from_utf8_lossy(&name));
         self.name(
@@ -219,13 +271,18 @@ impl Obfuscator {
 
     fn headers(&self, side: &Side, headers: &mut [NameValue]) {
         for header in headers {
-            header.value = self.header(side, &header.name, &header.value);
-            let name = header.name.clone();
-            // Recorders of HTTP/2 write `:authority`.
-            let is_word = media::is_token(name.strip_prefix(':').unwrap_or(&name));
-            self.name(&mut header.name, name.as_bytes(), !is_word);
-            self.rest(&mut header.comment, &mut header.extra);
+            self.field(side, header);
         }
+    }
+
+    /// A header field.
+    pub(crate) fn field(&self, side: &Side, header: &mut NameValue) {
+        header.value = self.header(side, &header.name, &header.value);
+        let name = header.name.clone();
+        // Recorders of HTTP/2 write `:authority`.
+        let is_word = media::is_token(name.strip_prefix(':').unwrap_or(&name));
+        self.name(&mut header.name, name.as_bytes(), !is_word);
+        self.rest(&mut header.comment, &mut header.extra);
     }
 
     /// The value of a header field. Those that are built of values keep how they are built.
@@ -311,23 +368,26 @@ impl Obfuscator {
 
     fn cookies(&self, side: &Side, header: &str, cookies: &mut [Cookie]) {
         for cookie in cookies {
-            if !side.header(header) {
-                cookie.value = self.cookie_value(side, &cookie.name, &cookie.value);
-                cookie.path = cookie.path.take().map(|path| self.cookie_path(&path));
-            }
-            let name = cookie.name.clone();
-            self.name(&mut cookie.name, name.as_bytes(), !media::is_token(&name));
-            if let Some(domain) = cookie.domain.as_mut().filter(|domain| !url::is_host(domain)) {
-                self.value(domain);
-            }
-            cookie.expires.take_if(|time| date::read(time).is_none());
-            let same_site = cookie
-                .extra
-                .shift_remove("sameSite")
-                .filter(|value| value.as_str().is_some_and(is_same_site));
-            self.rest(&mut cookie.comment, &mut cookie.extra);
-            cookie.extra.extend(same_site.map(|value| ("sameSite".to_owned(), value)));
+            self.cookie(side, header, cookie);
         }
+    }
+
+    /// A cookie of this header field.
+    pub(crate) fn cookie(&self, side: &Side, header: &str, cookie: &mut Cookie) {
+        if !side.header(header) {
+            cookie.value = self.cookie_value(side, &cookie.name, &cookie.value);
+            cookie.path = cookie.path.take().map(|path| self.cookie_path(&path));
+        }
+        let name = cookie.name.clone();
+        self.name(&mut cookie.name, name.as_bytes(), !media::is_token(&name));
+        if let Some(domain) = cookie.domain.as_mut().filter(|domain| !url::is_host(domain)) {
+            self.value(domain);
+        }
+        cookie.expires.take_if(|time| date::read(time).is_none());
+        let same_site =
+            cookie.extra.shift_remove("sameSite").filter(|value| value.as_str().is_some_and(is_same_site));
+        self.rest(&mut cookie.comment, &mut cookie.extra);
+        cookie.extra.extend(same_site.map(|value| ("sameSite".to_owned(), value)));
     }
 
     /// A name stays unless it is none; `decoded` is what it stands for.
@@ -338,7 +398,7 @@ impl Obfuscator {
     }
 
     /// A method or version: a short word.
-    fn word(&self, word: &mut String) {
+    pub(crate) fn word(&self, word: &mut String) {
         if word.len() > 20 || !word.split('/').all(|part| part.is_empty() || media::is_token(part)) {
             self.value(word);
         }
@@ -350,7 +410,7 @@ impl Obfuscator {
         }
     }
 
-    fn value(&self, value: &mut String) {
+    pub(crate) fn value(&self, value: &mut String) {
         if !value.is_empty() {
             *value = self.key.text(value.as_bytes()).to_string();
         }
@@ -378,14 +438,14 @@ impl Obfuscator {
     fn rewritten(&self, extra: &Extra) -> Option<Map<String, Value>> {
         let side = Side::default();
         let text = serde_json::to_vec(extra).ok()?;
-        let mut rewriter = Rewriter::new(&self.key, &side.body);
+        let mut rewriter = Rewriter::new(Hider { key: &self.key, memo: None }, &side.body);
         let mut tokenizer = json::Tokenizer::new();
         tokenizer.push(&text, &mut rewriter).ok()?;
         tokenizer.finish(&mut rewriter).ok()?;
         serde_json::from_slice(&rewriter.out).ok()
     }
 
-    fn side(&self, message: Message) -> &Side {
+    pub(crate) fn side(&self, message: Message) -> &Side {
         match message {
             Message::Request => &self.exclusions.request,
             Message::Response => &self.exclusions.response,

@@ -1,6 +1,7 @@
 //! Parameters as URLs and forms have them: `name=value&name=value`, percent-encoded.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
 
 use crate::key::Key;
 use crate::names;
@@ -51,8 +52,11 @@ pub(crate) fn obfuscate(
         let name = String::from_utf8_lossy(&bytes);
         let (is_kept, is_word) = (is_kept(&name), !names::is_no_word(&name));
         let Some(spelt_value) = spelt_value else {
+            if part.is_empty() {
+                return String::new();
+            }
             spellings.bare.insert(bytes.clone());
-            return if is_kept || part.is_empty() { part.to_owned() } else { key.text(&bytes).to_string() };
+            return if is_kept { part.to_owned() } else { key.text(&bytes).to_string() };
         };
         let value = spellings.add(spelt_value);
         let name = if is_kept || is_word { spelt_name.to_owned() } else { key.text(&bytes).to_string() };
@@ -83,6 +87,28 @@ pub(crate) fn decode(text: &str, is_form: bool) -> Vec<u8> {
         });
     }
     decoded
+}
+
+/// Percent-encodes what is not allowed.
+pub(crate) fn encode(bytes: &[u8], is_allowed: impl Fn(u8) -> bool, out: &mut String) {
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && text.bytes().all(&is_allowed)
+    {
+        return out.push_str(text);
+    }
+    for byte in bytes {
+        if is_allowed(*byte) {
+            out.push(char::from(*byte));
+        } else {
+            // Writing to a text cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+}
+
+/// RFC 3986 §2.3.
+pub(crate) fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
 #[cfg(test)]

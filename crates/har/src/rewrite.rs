@@ -3,10 +3,11 @@
 //! `true`, `false`, `null` and the empty text stay: there is nothing else of their kind that could stand for them, and a pseudonym
 //! would tell no less. What must not be told by a bit must not be recorded. White space is dropped.
 
+use zeroize::Zeroize as _;
+
 use crate::exclusions::{BodyPaths, Place};
 use crate::json::{Sink, write_escaped};
-use crate::key::Key;
-use crate::names;
+use crate::memo::{HELD_BYTES_MAX, Hider};
 use crate::pseudonym::TextDigest;
 
 /// What becomes of the text that is read.
@@ -14,22 +15,31 @@ use crate::pseudonym::TextDigest;
 enum Text {
     /// It stays.
     Kept,
-    /// Its digest, and whether anything was in it.
-    Hidden(TextDigest, bool),
+    /// All of it so far is held.
+    Held,
+    /// Its digest: it is too long to be held.
+    Hidden(TextDigest),
 }
 
 /// Takes a text from the tokenizer, and holds what becomes of it.
 pub(crate) struct Rewriter<'a> {
-    key: &'a Key,
+    hider: Hider<'a>,
     place: Place<'a>,
     text: Text,
+    held: Vec<u8>,
     /// The JSON written so far.
     pub(crate) out: Vec<u8>,
 }
 
 impl<'a> Rewriter<'a> {
-    pub(crate) fn new(key: &'a Key, paths: &'a BodyPaths) -> Self {
-        Self { key, place: Place::new(paths), text: Text::Kept, out: Vec::new() }
+    pub(crate) fn new(hider: Hider<'a>, paths: &'a BodyPaths) -> Self {
+        Self { hider, place: Place::new(paths), text: Text::Kept, held: Vec::new(), out: Vec::new() }
+    }
+}
+
+impl Drop for Rewriter<'_> {
+    fn drop(&mut self) {
+        self.held.zeroize();
     }
 }
 
@@ -52,34 +62,37 @@ impl Sink for Rewriter<'_> {
 
     fn name(&mut self, name: &str) {
         self.place.member(name);
-        self.out.push(b'"');
-        if names::is_telling(name) {
-            self.out.extend_from_slice(self.key.text(name.as_bytes()).as_bytes());
-        } else {
-            write_escaped(name.as_bytes(), &mut self.out);
-        }
-        self.out.extend_from_slice(b"\":");
+        self.hider.name(name, &mut self.out);
+        self.out.push(b':');
     }
 
     fn begin_text(&mut self) {
         self.out.push(b'"');
-        self.text =
-            if self.place.is_named() { Text::Kept } else { Text::Hidden(self.key.text_digest(), false) };
+        self.text = if self.place.is_named() { Text::Kept } else { Text::Held };
+        self.held.clear();
     }
 
     fn text(&mut self, piece: &[u8]) {
         match &mut self.text {
             Text::Kept => write_escaped(piece, &mut self.out),
-            Text::Hidden(digest, has_any) => {
-                digest.push(piece);
-                *has_any = true;
+            Text::Held if self.held.len() + piece.len() <= HELD_BYTES_MAX => {
+                self.held.extend_from_slice(piece);
             }
+            Text::Held => {
+                let mut digest = self.hider.key.text_digest();
+                digest.push(&self.held);
+                digest.push(piece);
+                self.text = Text::Hidden(digest);
+            }
+            Text::Hidden(digest) => digest.push(piece),
         }
     }
 
     fn end_text(&mut self) {
-        if let Text::Hidden(digest, true) = std::mem::replace(&mut self.text, Text::Kept) {
-            self.out.extend_from_slice(digest.finish().as_bytes());
+        match std::mem::replace(&mut self.text, Text::Kept) {
+            Text::Hidden(digest) => self.out.extend_from_slice(digest.finish().as_bytes()),
+            Text::Held if !self.held.is_empty() => self.hider.text(&self.held, &mut self.out),
+            Text::Held | Text::Kept => {}
         }
         self.out.push(b'"');
     }
@@ -88,7 +101,7 @@ impl Sink for Rewriter<'_> {
         if self.place.is_named() {
             self.out.extend_from_slice(number);
         } else {
-            self.out.extend_from_slice(self.key.number(number).to_string().as_bytes());
+            self.hider.number(number, &mut self.out);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::exclusions::Side;
 use crate::key::Key;
 use crate::parameters::{self, Spellings};
+use crate::pseudonym::Pseudonym;
 
 /// Schemes that may be told.
 const SCHEMES: [&str; 9] = ["http:", "https:", "ws:", "wss:", "data:", "blob:", "about:", "file:", "ftp:"];
@@ -72,12 +73,25 @@ pub(crate) fn is_host(text: &str) -> bool {
 /// Each segment is obfuscated by itself; those that are empty, `.` or `..` are structure. Only a path from the root has segments that
 /// can be counted.
 pub(crate) fn obfuscate_path(key: &Key, side: &Side, path: &str) -> String {
-    let (root, path) = path.strip_prefix('/').map_or(("", path), |path| ("/", path));
-    let segments = path.split('/').enumerate().map(|(index, segment)| {
-        let is_kept = matches!(segment, "" | "." | "..") || (!root.is_empty() && side.segment(index));
-        if is_kept { segment.to_owned() } else { key.text(&parameters::decode(segment, false)).to_string() }
-    });
-    root.to_owned() + &segments.collect::<Vec<_>>().join("/")
+    let none = Side::default();
+    let (root, path, side) = path.strip_prefix('/').map_or(("", path, &none), |path| ("/", path, side));
+    let mut told = root.to_owned();
+    for (index, segment) in path.split('/').enumerate() {
+        if index > 0 {
+            told.push('/');
+        }
+        match obfuscate_segment(key, side, index, segment) {
+            Some(hidden) => told.push_str(hidden.as_str()),
+            None => told.push_str(segment),
+        }
+    }
+    told
+}
+
+/// What stands in the place of a segment; `None` where it stays.
+pub(crate) fn obfuscate_segment(key: &Key, side: &Side, index: usize, segment: &str) -> Option<Pseudonym> {
+    let is_kept = matches!(segment, "" | "." | "..") || side.segment(index);
+    (!is_kept).then(|| key.text(&parameters::decode(segment, false)))
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ fn parse_response(mut head: ResponseHead) -> ResponseHead {
     head
 }
 
-#[library_benchmark(config = at_most(350))]
+#[library_benchmark(config = at_most(385))]
 #[bench::remove_one_insert_one(warm_edits())]
 fn edit_and_render((head, mut edits): (RequestHead, Edits)) -> (RequestHead, Edits) {
     edit(&mut edits, black_box(&head));

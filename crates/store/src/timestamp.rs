@@ -3,7 +3,9 @@
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
+
+use crate::moment::Moment;
 
 /// A point in time: microseconds since the Unix epoch. Everything that depends on time is told it, so that tests can make it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -64,21 +66,22 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// Whole microseconds. `as_micros` would compute in 128 bits.
 fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    duration.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(duration.subsec_micros()))
 }
 
-/// Turns instants of the monotonic clock, which every exchange reads anyway, into timestamps. One for all threads, so that they
+/// Turns moments of the monotonic clock, which every exchange reads anyway, into timestamps. One for all threads, so that they
 /// agree.
 ///
 /// It goes by the system's time of when it was made, and looks every ten seconds whether somebody has set the system's clock since.
 #[derive(Debug)]
 pub struct Clock {
-    instant: Instant,
+    moment: Moment,
     timestamp: Timestamp,
     /// By how many microseconds the system's clock has been set since.
     shift: AtomicI64,
-    /// When that was looked at last, in seconds after `instant`.
+    /// When that was looked at last, in seconds after `moment`.
     looked_s: AtomicU64,
 }
 
@@ -90,29 +93,31 @@ const SHIFT_MIN_MICROS: u64 = 100_000;
 impl Clock {
     /// A clock that agrees with the system's now.
     pub fn new() -> Self {
-        let (instant, timestamp) = (Instant::now(), system_time());
-        Self { instant, timestamp, shift: AtomicI64::new(0), looked_s: AtomicU64::new(0) }
+        let (moment, timestamp) = (Moment::now(), system_time());
+        Self { moment, timestamp, shift: AtomicI64::new(0), looked_s: AtomicU64::new(0) }
     }
 
-    /// When `instant` is.
-    pub fn timestamp(&self, instant: Instant) -> Timestamp {
-        let Some(after) = instant.checked_duration_since(self.instant) else {
-            return self.shifted(self.timestamp - self.instant.duration_since(instant));
-        };
-        if after.as_secs() >= self.looked_s.load(Relaxed) + LOOK_INTERVAL_S {
-            self.look(after.as_secs());
+    /// When `moment` is.
+    pub fn timestamp(&self, moment: Moment) -> Timestamp {
+        if moment < self.moment {
+            return self.shifted(self.timestamp - self.moment.since(moment));
         }
-        self.shifted(self.timestamp + after)
+        let micros = moment.nanos_since(self.moment) / 1000;
+        let second = micros / 1_000_000;
+        if second >= self.looked_s.load(Relaxed) + LOOK_INTERVAL_S {
+            self.look(second);
+        }
+        self.shifted(Timestamp(self.timestamp.0.saturating_add(micros)))
     }
 
-    /// The instant of `timestamp`; one far away if it is beyond what the system's clock can tell.
-    pub fn instant(&self, timestamp: Timestamp) -> Instant {
+    /// The moment of `timestamp`; one far away if it is beyond what the system's clock can tell.
+    pub fn moment(&self, timestamp: Timestamp) -> Moment {
         const FAR: Duration = Duration::from_hours(365 * 24);
         let start = self.shifted(self.timestamp);
         if timestamp < start {
-            return self.instant.checked_sub(start.since(timestamp)).unwrap_or(self.instant);
+            return self.moment - start.since(timestamp);
         }
-        self.instant + timestamp.since(start).min(FAR)
+        self.moment + timestamp.since(start).min(FAR)
     }
 
     fn shifted(&self, timestamp: Timestamp) -> Timestamp {
@@ -124,7 +129,7 @@ impl Clock {
         if self.looked_s.swap(second, Relaxed) == second {
             return;
         }
-        let (told, is) = (self.timestamp.0 + micros(self.instant.elapsed()), system_time().0);
+        let (told, is) = (self.timestamp.0 + micros(Moment::now().since(self.moment)), system_time().0);
         let shift = i64::try_from(i128::from(is) - i128::from(told)).unwrap_or_default();
         if shift.abs_diff(self.shift.load(Relaxed)) >= SHIFT_MIN_MICROS {
             self.shift.store(shift, Relaxed);
@@ -150,11 +155,11 @@ mod tests {
     fn a_clock_translates_both_ways() {
         let clock = Clock::new();
         for micros in [0, 1, 999_999, 86_400_000_000] {
-            let later = clock.instant + Duration::from_micros(micros);
-            assert_eq!(clock.instant(clock.timestamp(later)), later);
+            let later = clock.moment + Duration::from_micros(micros);
+            assert_eq!(clock.moment(clock.timestamp(later)), later);
         }
-        assert!(clock.timestamp(Instant::now()) >= clock.timestamp);
-        assert!(clock.instant(Timestamp::NEVER) > clock.instant);
+        assert!(clock.timestamp(Moment::now()) >= clock.timestamp);
+        assert!(clock.moment(Timestamp::NEVER) > clock.moment);
     }
 
     #[test]
@@ -162,12 +167,12 @@ mod tests {
         let clock = Clock::new();
         let hour = Duration::from_hours(1);
         let set_back = Clock { timestamp: clock.timestamp + hour, ..Clock::new() };
-        let soon = set_back.instant + Duration::from_secs(9);
+        let soon = set_back.moment + Duration::from_secs(9);
         assert!(set_back.timestamp(soon).since(clock.timestamp(soon)) > hour / 2);
-        let later = set_back.instant + Duration::from_secs(10);
+        let later = set_back.moment + Duration::from_secs(10);
         let difference = set_back.timestamp(later).since(clock.timestamp(later));
         assert!(difference < Duration::from_secs(1), "{difference:?}");
-        assert_eq!(set_back.instant(set_back.timestamp(later)), later);
+        assert_eq!(set_back.moment(set_back.timestamp(later)), later);
     }
 
     #[test]

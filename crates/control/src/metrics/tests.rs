@@ -124,7 +124,7 @@ fn provider(name: &str, values_us: &[u64]) -> ProviderSnapshot {
 
 fn render_providers(providers: Vec<ProviderSnapshot>) -> BTreeMap<String, Family> {
     let stats = StatsSnapshot { providers, ..StatsSnapshot::default() };
-    parse(&render(&stats, &FlowsSnapshot::default(), true, "1.2.3", &Process::default()))
+    parse(&render(&stats, &FlowsSnapshot::default(), &[], true, "1.2.3", &Process::default()))
 }
 
 fn only(families: &BTreeMap<String, Family>, name: &str) -> String {
@@ -145,7 +145,7 @@ fn every_figure_is_shown_in_its_family() {
     };
     let process =
         Process { cpu_ms: Some(1_230), resident_bytes: Some(4_096), open_fds: Some(9), threads: Some(4) };
-    let families = parse(&render(&stats, &FlowsSnapshot::default(), false, "1.2.3", &process));
+    let families = parse(&render(&stats, &FlowsSnapshot::default(), &[], false, "1.2.3", &process));
 
     let exchange = Sample {
         name: "egret_exchanges_total".into(),
@@ -204,9 +204,9 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
         groups: vec![group],
         groups_count: 1,
     };
-    let flow = FlowStats { name: "charges".to_owned(), match_failures: 4, remedies };
+    let flow = FlowStats { name: "charges".to_owned(), match_failures: 4, remedies, diagnoses: Vec::new() };
     let flows = FlowsSnapshot { flows: vec![flow], quotas: vec![quota] };
-    let families = parse(&render(&StatsSnapshot::default(), &flows, true, "1", &Process::default()));
+    let families = parse(&render(&StatsSnapshot::default(), &flows, &[], true, "1", &Process::default()));
 
     let decisions = &families["egret_remedy_decisions_total"].samples;
     assert_eq!(decisions.len(), 10);
@@ -227,6 +227,28 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
     assert_eq!(only(&families, "egret_quota_limit"), "5");
     assert_eq!(only(&families, "egret_quota_store_failed"), "1");
     assert_eq!(families["egret_quota_used"].samples[0].labels["group"], "gold");
+}
+
+#[test]
+fn what_exporters_have_written_and_lost_is_shown() {
+    let exporter = ExporterSnapshot {
+        name: "archive".to_owned(),
+        up: true,
+        put: 9,
+        written: 7,
+        dropped: BTreeMap::from([("full", 2), ("rejected", 0)]),
+        ..ExporterSnapshot::default()
+    };
+    let (stats, flows) = (StatsSnapshot::default(), FlowsSnapshot::default());
+    let families = parse(&render(&stats, &flows, &[exporter], true, "1", &Process::default()));
+    for (name, value) in
+        [("egret_exporter_put_total", "9"), ("egret_exporter_written_total", "7"), ("egret_exporter_up", "1")]
+    {
+        assert_eq!(only(&families, name), value, "{name}");
+    }
+    let dropped = &families["egret_exporter_dropped_total"].samples;
+    assert_eq!((dropped[0].labels["reason"].as_str(), dropped[0].value.as_str()), ("full", "2"));
+    assert_eq!(dropped[0].labels["exporter"], "archive");
 }
 
 #[test]

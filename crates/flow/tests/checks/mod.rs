@@ -1,11 +1,16 @@
-//! What holds for any expression, and for any body that is edited. Shared by the fuzz targets and the corpus.
+//! What holds for any expression, for any body that is edited, and for whatever peers say of caching. Shared by the fuzz targets and the corpus.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use egret_flow::Timestamp;
+use egret_flow::cache::{self, Ask, CacheConfig, Candidate, Decision, KeySecret, Policy, Stored, Times};
 use egret_flow::expression::{Expression, Inputs, Outcome, Scope};
 use egret_flow::json::{Action, JsonEdits, JsonError};
 use egret_flow::message::{Changes, Fields, Request, Response};
 use egret_flow::router::Parameters;
 use egret_flow::template::{Place, Template};
+use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
 use serde::de::IgnoredAny;
 
 const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
@@ -97,4 +102,64 @@ pub fn json(bytes: &[u8]) -> bool {
 
 fn is_read(body: &[u8]) -> bool {
     std::str::from_utf8(body).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+}
+
+/// Fields of a request; after a NUL, status and fields of its answer. Nothing panics, what is decided twice is decided alike, and nothing that
+/// says `no-store` is stored. Says whether the answer is stored.
+pub fn cache(bytes: &[u8]) -> bool {
+    const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
+    let Some(end) = bytes.iter().position(|byte| *byte == 0) else { return false };
+    let request = [b"GET / HTTP/1.1\r\nhost: h\r\n", &bytes[..end], b"\r\n\r\n"].concat();
+    let answer = [b"HTTP/1.1 ", &bytes[end + 1..], b"\r\n\r\n"].concat();
+    let (mut asked, mut answered) = (RequestHead::new(), ResponseHead::new());
+    let limits = HeadLimits::default();
+    if asked.parse(&request, &limits) != Ok(Progress::Complete)
+        || answered.parse(&answer, &limits, Method::Get) != Ok(Progress::Complete)
+    {
+        return false;
+    }
+    let request = Request {
+        provider: "stripe",
+        tls: true,
+        host: "h",
+        port: 443,
+        method: b"GET",
+        path: b"/",
+        query: None,
+        fields: Fields::received(&asked.fields, &request),
+        consumer: None,
+        body: None,
+    };
+    let fields = Fields::received(&answered.fields, &answer);
+    let response = Response { status: answered.status, fields, body: None };
+    let policy = Policy::new(&CacheConfig::default(), "f", Arc::new(KeySecret::new(&[1; 32])));
+    let place = cache::Place::default();
+    let Ask::Look(question) = policy.ask(&request, &place) else { return false };
+    let times = Times { sent: NOW, received: NOW };
+    let receive = || policy.receive(&question, (&request, &place), &response, times, (&[], None));
+    let verdict = receive();
+    assert_eq!(verdict, receive());
+    let cache::Action::Store(stored, ttl_s) = verdict.action else { return false };
+    let says =
+        |word: &str| fields.all(b"cache-control").any(|line| line.to_ascii_lowercase() == word.as_bytes());
+    let is_targeted = fields.get(b"egret-cache-control").is_some();
+    assert!(is_targeted || (!says("no-store") && !says("private")));
+    let loaded = Stored::load(&stored.save(), policy.targets());
+    assert_eq!(loaded.map(|loaded| loaded.save()), Some(stored.save()));
+    for later in [0, 1, 60, 86_400, 1 << 40] {
+        let now = NOW + Duration::from_secs(later);
+        let candidates = [Candidate { stored: &stored, len: Some(9) }];
+        let decision = policy.decide(&question, &request, &candidates, now);
+        assert_eq!(decision, policy.decide(&question, &request, &candidates, now));
+        if let Decision::Serve(reply) = decision {
+            assert!(
+                reply.standing.age.as_secs() >= later
+                    && (reply.standing.is_fresh() || question.wants.max_stale.is_some())
+            );
+            assert!(reply.standing.ttl_s() <= ttl_s);
+            reply.write_fields(&stored, 9, &mut Vec::new());
+            assert!(reply.content_length(&stored, 9).is_none_or(|len| len < 4_096));
+        }
+    }
+    true
 }

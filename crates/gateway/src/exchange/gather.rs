@@ -4,9 +4,9 @@
 use std::future::poll_fn;
 use std::mem;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, Span};
+use egret_store::Moment;
 
 use super::{Exchange, Stop};
 use crate::client::Tray;
@@ -93,7 +93,7 @@ impl Exchange<'_> {
             return Err(Stop::ClientGone);
         }
         let mut gathering = Gathering::new(framing, most);
-        self.deadlines.rate = RateWindow::starting(Instant::now(), 0);
+        self.deadlines.rate = RateWindow::starting(Moment::now(), 0);
         self.note_progress(self.view.plan.timeouts.idle);
         poll_fn(|cx| self.poll_gather(cx, &mut gathering)).await
     }
@@ -134,12 +134,12 @@ impl Exchange<'_> {
 
     /// Pending as long as the client may take its time.
     fn poll_late_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
-        let now = Instant::now();
+        let now = Moment::now();
         if !self.client.timer.poll_expired(cx) {
             return Poll::Pending;
         }
         let gathered = self.guide.as_ref().map_or(0, |guide| guide.body.content.len() as u64);
-        let is_late = self.deadlines.phase.is_some_and(|phase| phase <= now)
+        let is_late = self.deadlines.phase <= now
             || !self.deadlines.rate.keeps_up(now, gathered, self.view.plan.limits.body_rate.bytes());
         if is_late {
             let detail = "the request body, which a flow wants to see, does not arrive in time (`limits.body_rate`, `timeouts.idle`)";
@@ -171,7 +171,7 @@ impl Exchange<'_> {
             guide.response_body.is_whole = gathered.as_ref().is_ok_and(|gathered| *gathered == Gathered::All);
         }
         // Until now the provider was waited for.
-        self.clock.first_byte = Instant::now();
+        self.clock.first_byte = Moment::now();
         gathered.map(|_| ())
     }
 

@@ -8,7 +8,7 @@ use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use egret_flow::expression::BODY_BYTES_MAX;
 use egret_flow::matching::Question;
@@ -16,9 +16,12 @@ use egret_flow::message::{Fields, Json};
 use egret_flow::router::Matches;
 use egret_flow::{
     Answer, Backward, Course, Destination, Draft, Exchange as FlowExchange, Flows, Onward, Outcome, Params,
-    Received, Timestamp,
+    Received, Tells, Timestamp,
 };
-use egret_http1::{Field, HeadLimits, Method, Progress, RequestFraming, ResponseFraming, ResponseHead, Span};
+use egret_http1::{
+    Field, HeadLimits, Method, Progress, RequestFraming, ResponseFraming, ResponseHead, Span, TargetForm,
+};
+use egret_store::Moment;
 use tokio::time::{Sleep, sleep_until};
 
 use super::{Exchange, Stop};
@@ -30,7 +33,7 @@ use crate::exchange::gather::Body;
 use crate::exchange::hedge::Hedge;
 use crate::exchange::pipe::{Pipe, Tap};
 use crate::exchange::route::Forward;
-use crate::upstream::{Connection, Upstream};
+use crate::upstream::{Connection, DialTimes, Upstream};
 use crate::worker::Worker;
 use crate::worker::buffer::BUFFER_BYTES;
 
@@ -48,11 +51,11 @@ pub(crate) struct Guide {
     course: Course,
     /// What the remedies have made of the exchange so far.
     pub draft: Draft,
-    matches: Matches,
-    /// Where the client wants the request to go.
-    destination: Option<Rc<Upstream>>,
+    pub matches: Matches,
+    /// Where the client wants the request to go, if that is anywhere.
+    pub destination: Option<Rc<Upstream>>,
     /// The target that it asks for there, relative to the provider's URL.
-    target: Span,
+    pub target: Span,
     /// The request's body, where a flow wants to see it.
     pub body: Body,
     /// Whether the client has been told to send it.
@@ -81,15 +84,15 @@ enum Brought {
 
 /// What waits for a remedy.
 struct Waiting {
-    since: Instant,
+    since: Moment,
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
 /// The exchange as it stands, apart from what the guide knows of it.
 #[derive(Clone, Copy)]
-struct Moment<'a> {
+struct Standing<'a> {
     worker: &'a Worker,
-    at: Instant,
+    at: Moment,
     desk: &'a Desk,
     repeatable: bool,
     outcome: Outcome<'a>,
@@ -106,11 +109,16 @@ impl Guide {
         self.course.trace()
     }
 
-    /// Makes ready for the request that is in `desk`.
-    fn start(&mut self, forward: &Forward, desk: &Desk) {
+    /// What has been decided so far.
+    pub fn decisions(&self) -> &str {
+        self.course.decisions()
+    }
+
+    /// Makes ready for the request that is in `desk`, of which `target` goes to `destination`.
+    fn start(&mut self, destination: Option<Rc<Upstream>>, target: Span, desk: &Desk) {
         self.draft.clear();
-        self.destination = Some(Rc::clone(&forward.upstream));
-        self.target = forward.relative(desk.input.filled());
+        self.destination = destination;
+        self.target = target;
         self.body.clear();
         self.body.is_whole = desk.request.framing == RequestFraming::None;
         self.told_to_continue = false;
@@ -159,8 +167,11 @@ impl Guide {
         if matches.is_undecided() && !body.is_whole {
             return None;
         }
-        let traced = request.fields.get(b"x-egret-trace").is_some();
-        Some(course.start(flows, matches, traced))
+        let tells = Tells {
+            client: request.fields.get(b"x-egret-trace").is_some(),
+            diagnoses: flows.diagnoses.is_for(matches),
+        };
+        Some(course.start(flows, matches, tells))
     }
 
     /// Has what remedies want to see at the end of the response kept, if they want anything.
@@ -169,7 +180,7 @@ impl Guide {
         if most > 0 {
             self.response_head.clear();
             self.response_head.extend_from_slice(head);
-            down.tap = Some(Tap::new(mem::take(&mut self.tail), most));
+            down.tap.get_or_insert_default().keep_end(mem::take(&mut self.tail), most);
         }
     }
 
@@ -177,11 +188,11 @@ impl Guide {
     fn go_on<T>(
         &mut self,
         flows: &Flows,
-        moment: Moment<'_>,
+        standing: Standing<'_>,
         act: impl FnOnce(&mut Course, &mut FlowExchange<'_>) -> T,
     ) -> T {
         let Self { course, draft, matches, destination, target, body, .. } = self;
-        let Moment { worker, at, desk, repeatable, outcome } = moment;
+        let Standing { worker, at, desk, repeatable, outcome } = standing;
         let bytes = desk.input.filled();
         let received = Received { head: &desk.request, bytes, body: body.whole() };
         let destination =
@@ -224,13 +235,18 @@ impl Exchange<'_> {
         let worker = Rc::clone(&self.client.worker);
         let now = worker.shared.clock.timestamp(self.clock.begun);
         let guide = self.guide.insert(worker.guides.borrow_mut().pop().unwrap_or_default());
-        guide.start(forward, self.desk);
+        let target = forward.relative(self.desk.input.filled());
+        guide.start(Some(Rc::clone(&forward.upstream)), target, self.desk);
         let roll = guide.draft.random.draw();
         let mut found = guide.find(&self.view.plan.flows, self.desk, now, roll);
         if found.is_none() {
             self.gather_body(BODY_BYTES_MAX).await?;
             found =
                 self.guide.as_mut().and_then(|guide| guide.find(&self.view.plan.flows, self.desk, now, roll));
+        }
+        self.start_recording(forward.target, forward.path_prefix);
+        if self.waits_for_place() {
+            Box::pin(self.wait_for_place()).await?;
         }
         if found == Some(true)
             && let Some(guide) = self.guide.as_ref().filter(|guide| !guide.body.is_whole)
@@ -239,6 +255,32 @@ impl Exchange<'_> {
             self.gather_body(most).await?;
         }
         Ok(found.unwrap_or_default())
+    }
+
+    /// Has a request recorded that goes no further, to `destination` or nowhere, if flows with diagnoses match it. They are given what is
+    /// known without its body.
+    pub(super) fn find_diagnoses(&mut self, destination: Option<&Rc<Upstream>>) {
+        let flows = &self.view.plan.flows;
+        if flows.diagnoses.is_empty() {
+            return;
+        }
+        let worker = Rc::clone(&self.client.worker);
+        let now = worker.shared.clock.timestamp(self.clock.begun);
+        let request = &self.desk.request;
+        let target = match request.target_form {
+            TargetForm::Origin | TargetForm::Asterisk => request.target,
+            TargetForm::Absolute => Span {
+                start: request.authority.map_or(request.target.end, |authority| authority.end),
+                end: request.target.end,
+            },
+            TargetForm::Authority => Span::default(),
+        };
+        let guide = self.guide.insert(worker.guides.borrow_mut().pop().unwrap_or_default());
+        guide.start(destination.map(Rc::clone), target, self.desk);
+        let roll = guide.draft.random.draw();
+        guide.find(flows, self.desk, now, roll);
+        self.start_recording(target, false);
+        self.give_guide_back();
     }
 
     /// Takes the exchange through its remedies, as often as they want.
@@ -290,7 +332,7 @@ impl Exchange<'_> {
         guide.draft.hedged = false;
         let call = guide.draft.call;
         if let Some(total) = call.total {
-            self.deadlines.total = Some(self.clock.begun + total);
+            self.deadlines.total = self.clock.begun + total;
         }
         let Some(provider) = call.provider.and_then(|number| self.view.upstreams.get(number)) else {
             self.upstream = Rc::clone(&forward.upstream);
@@ -306,15 +348,15 @@ impl Exchange<'_> {
     /// Waits until all remedies let the request pass, or one answers.
     async fn pass_remedies(&mut self) -> Result<Onward, Stop> {
         let mut waiting: Option<Waiting> = None;
-        let mut now = if self.clock.sent == self.clock.begun { self.clock.begun } else { Instant::now() };
+        let mut now = if self.clock.sent == self.clock.begun { self.clock.begun } else { Moment::now() };
         poll_fn(|cx| {
             if waiting.is_some() {
-                now = Instant::now();
+                now = Moment::now();
             }
             loop {
                 if let Poll::Ready(onward) = self.poll_remedies(cx, now) {
                     let since = waiting.as_ref().map_or(now, |waiting| waiting.since);
-                    self.clock.waited += now.saturating_duration_since(since);
+                    self.clock.waited_nanos += now.nanos_since(since);
                     return Poll::Ready(Ok(onward));
                 }
                 if waiting.is_none() {
@@ -326,10 +368,10 @@ impl Exchange<'_> {
                 let waiting = waiting.get_or_insert(Waiting { since: now, alarm: None });
                 // A remedy that wants to be asked again at once is asked after others have had their turn.
                 let alarm = self.wake_at().map(|at| at.max(now + WAKE_INTERVAL_MIN));
-                waiting.alarm = alarm.map(|at| Box::pin(sleep_until(at.into())));
+                waiting.alarm = alarm.map(|at| Box::pin(sleep_until(at.to_instant().into())));
                 match waiting.alarm.as_mut().map(|alarm| alarm.as_mut().poll(cx)) {
                     // The time has come while it was being asked for.
-                    Some(Poll::Ready(())) => now = Instant::now(),
+                    Some(Poll::Ready(())) => now = Moment::now(),
                     Some(Poll::Pending) | None => return Poll::Pending,
                 }
             }
@@ -337,13 +379,13 @@ impl Exchange<'_> {
         .await
     }
 
-    fn poll_remedies(&mut self, cx: &mut Context<'_>, at: Instant) -> Poll<Onward> {
+    fn poll_remedies(&mut self, cx: &mut Context<'_>, at: Moment) -> Poll<Onward> {
         let Some(guide) = &mut self.guide else { return Poll::Ready(Onward::Call) };
         let flows = &self.view.plan.flows;
         let repeatable = !self.unrepeatable;
-        let moment =
-            Moment { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome: Outcome::None };
-        guide.go_on(flows, moment, |course, exchange| course.poll_request(flows, exchange, cx))
+        let standing =
+            Standing { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome: Outcome::None };
+        guide.go_on(flows, standing, |course, exchange| course.poll_request(flows, exchange, cx))
     }
 
     /// Takes what the request has brought outwards through its remedies.
@@ -352,7 +394,7 @@ impl Exchange<'_> {
         let flows = &self.view.plan.flows;
         let at = match brought {
             Brought::Response(_) => self.clock.first_byte,
-            Brought::Answer(_) | Brought::Failure(_) => Instant::now(),
+            Brought::Answer(_) | Brought::Failure(_) => Moment::now(),
         };
         let tray = &self.desk.tray;
         let whole = mem::take(&mut guide.response_body);
@@ -367,8 +409,8 @@ impl Exchange<'_> {
             Brought::Response(_) | Brought::Answer(_) => Outcome::Response(&received),
         };
         let repeatable = !self.unrepeatable;
-        let moment = Moment { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome };
-        let backward = guide.go_on(flows, moment, |course, exchange| course.response(flows, exchange));
+        let standing = Standing { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome };
+        let backward = guide.go_on(flows, standing, |course, exchange| course.response(flows, exchange));
         guide.response_body = whole;
         backward
     }
@@ -384,7 +426,7 @@ impl Exchange<'_> {
 
     /// Puts an answer in the provider's place into the tray, as if it had been received.
     fn take_up(&mut self, answer: Answer) -> Brought {
-        let now = self.client.worker.shared.clock.timestamp(Instant::now());
+        let now = self.client.worker.shared.clock.timestamp(Moment::now());
         let method = self.desk.request.method;
         let with_body = method != Method::Head;
         let (message, kind) = match answer {
@@ -414,7 +456,7 @@ impl Exchange<'_> {
     /// Sends the answer that is in the tray.
     async fn deliver(&mut self, kind: Option<ErrorKind>) -> End {
         // What was waited for until now is not the gateway's own time.
-        self.clock.first_byte = Instant::now();
+        self.clock.first_byte = Moment::now();
         if let Some(kind) = kind {
             self.client.worker.counters().generated(kind);
             self.failed = Some(kind);
@@ -468,13 +510,13 @@ impl Exchange<'_> {
         let body = &output.filled()[response.len..];
         let whole = down.skip(body) == Some(body.len()) && response.framing != ResponseFraming::UntilClose;
         if whole && response.persistent && self.desk.up.is_complete() && !self.sink_closed {
-            self.keep(connection, Instant::now());
+            self.keep(connection, Moment::now());
         }
     }
 
     /// Waits until a call is to be made again.
-    async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
-        let mut alarm = Box::pin(sleep_until(self.client.worker.shared.clock.instant(at).into()));
+    pub(super) async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
+        let mut alarm = Box::pin(sleep_until(self.client.worker.shared.clock.moment(at).to_instant().into()));
         self.wait_on_nobody();
         poll_fn(|cx| match alarm.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Ok(())),
@@ -485,14 +527,16 @@ impl Exchange<'_> {
 
     /// While a remedy lets it wait, the exchange is held to its end as a whole alone.
     fn wait_on_nobody(&mut self) {
-        self.deadlines.phase = None;
-        self.deadlines.rate = RateWindow::default();
+        self.deadlines.phase = Moment::NEVER;
+        self.deadlines.rate = RateWindow::NONE;
         self.deadlines.arm(self.client);
     }
 
     /// Makes ready to send the request again.
     fn prepare_repetition(&mut self) {
-        self.clock.waited += Instant::now().saturating_duration_since(self.clock.sent);
+        // What it took is waited for in vain too.
+        self.clock.dial = DialTimes::default();
+        self.clock.waited_nanos += Moment::now().nanos_since(self.clock.sent);
         let counters = self.upstream.counters();
         counters.sent_bytes.add(mem::take(&mut self.sent_bytes) + self.desk.up.moved_bytes);
         counters.received_bytes.add(mem::take(&mut self.received_bytes));
@@ -510,14 +554,14 @@ impl Exchange<'_> {
     }
 
     /// When the remedies want to be asked again.
-    fn wake_at(&mut self) -> Option<Instant> {
+    fn wake_at(&mut self) -> Option<Moment> {
         let at = self.guide.as_mut()?.draft.take_wake_at()?;
-        Some(self.client.worker.shared.clock.instant(at))
+        Some(self.client.worker.shared.clock.moment(at))
     }
 
     /// Ends the exchange for its remedies, if it has any.
-    pub(super) fn end_guided(&mut self, at: Instant) {
-        let tap = self.desk.tray.down.tap.take();
+    pub(super) fn end_guided(&mut self, at: Moment) {
+        let tap = self.desk.tray.down.tap.take().filter(Tap::wants_end);
         let Some(guide) = &mut self.guide else { return };
         let head_bytes = mem::take(&mut guide.response_head);
         let head = &self.desk.tray.response;
@@ -527,12 +571,13 @@ impl Exchange<'_> {
             body: body_of(head, &head_bytes, tap),
         });
         let outcome = received.as_ref().map_or(Outcome::None, Outcome::Response);
-        let moment = Moment { worker: &self.client.worker, at, desk: self.desk, repeatable: false, outcome };
+        let standing =
+            Standing { worker: &self.client.worker, at, desk: self.desk, repeatable: false, outcome };
         let flows = &self.view.plan.flows;
-        guide.go_on(flows, moment, |course, exchange| course.end(flows, exchange));
+        guide.go_on(flows, standing, |course, exchange| course.end(flows, exchange));
         guide.response_head = head_bytes;
         if let Some(tap) = tap {
-            guide.tail = tap.into_bytes();
+            guide.tail = tap.into_end();
         }
         self.give_guide_back();
     }
@@ -562,10 +607,10 @@ fn body_of<'a>(head: &ResponseHead, bytes: &[u8], tap: &'a Tap) -> Option<&'a [u
         value.get(..EVENT_STREAM.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM))
     });
     if !is_events {
-        return tap.is_whole().then(|| tap.tail());
+        return tap.is_whole().then(|| tap.end());
     }
     let data = |line: &'a [u8]| {
         line.strip_prefix(b"data:").map(<[u8]>::trim_ascii).filter(|data| data.starts_with(b"{"))
     };
-    tap.tail().rsplit(|byte| *byte == b'\n').find_map(data)
+    tap.end().rsplit(|byte| *byte == b'\n').find_map(data)
 }

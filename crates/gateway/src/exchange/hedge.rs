@@ -6,9 +6,10 @@ use std::io::IoSlice;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use egret_http1::{Method, Progress};
+use egret_store::Moment;
 use tokio::time::{Sleep, sleep};
 use tracing::debug;
 
@@ -78,7 +79,7 @@ impl Exchange<'_> {
                 self.received_bytes += tray.output.filled().len() as u64;
                 self.desk.give_tray_back(&self.client.worker);
                 self.desk.set_tray(tray);
-                self.clock.first_byte = Instant::now();
+                self.clock.first_byte = Moment::now();
                 self.end_hedge();
                 Poll::Ready(())
             }
@@ -127,7 +128,7 @@ async fn call(
     message: Vec<u8>,
     method: Method,
 ) -> Second {
-    let mut connection = match upstream.take_idle(Instant::now()) {
+    let mut connection = match upstream.take_idle(Moment::now()) {
         Some(connection) => connection,
         None => upstream.connect(&worker).await?.0,
     };

@@ -129,6 +129,9 @@ impl Pipe {
     pub fn skip(&mut self, input: &[u8]) -> Option<usize> {
         self.spans.clear();
         let used = self.decoder.decode(input, &mut self.spans).ok()?;
+        if let Some(tap) = &mut self.tap {
+            self.spans.iter().for_each(|span| tap.take(span.of(input)));
+        }
         self.decoder.is_done().then_some(used)
     }
 
@@ -272,43 +275,71 @@ impl Pipe {
     }
 }
 
-/// A copy of the end of a body, as much as is wanted.
+/// What is told of a body that passes: how long it is, and copies of its beginning and of its end, as much as is wanted of each.
 #[derive(Debug, Default)]
 pub(crate) struct Tap {
-    bytes: Vec<u8>,
-    most: usize,
+    start: Vec<u8>,
+    start_max: usize,
+    end: Vec<u8>,
+    end_max: usize,
     passed_bytes: u64,
 }
 
 impl Tap {
-    /// Wants the last `most` bytes. Uses the memory of `bytes`.
-    pub fn new(mut bytes: Vec<u8>, most: usize) -> Self {
+    /// Wants the first `most` bytes. Uses the memory of `bytes`.
+    pub fn keep_start(&mut self, mut bytes: Vec<u8>, most: usize) {
         bytes.clear();
-        Self { bytes, most, passed_bytes: 0 }
+        (self.start, self.start_max) = (bytes, most);
+    }
+
+    /// Wants the last `most` bytes. Uses the memory of `bytes`.
+    pub fn keep_end(&mut self, mut bytes: Vec<u8>, most: usize) {
+        bytes.clear();
+        (self.end, self.end_max) = (bytes, most);
     }
 
     fn take(&mut self, data: &[u8]) {
         self.passed_bytes += data.len() as u64;
-        self.bytes.extend_from_slice(&data[data.len().saturating_sub(self.most)..]);
-        // Not each time, so that the cost stays in proportion.
-        if self.bytes.len() > self.most.saturating_mul(2) {
-            self.bytes.drain(..self.bytes.len() - self.most);
+        if self.start.len() < self.start_max {
+            self.start.extend_from_slice(&data[..data.len().min(self.start_max - self.start.len())]);
+        }
+        if self.end_max > 0 {
+            self.end.extend_from_slice(&data[data.len().saturating_sub(self.end_max)..]);
+            // Not each time, so that the cost stays in proportion.
+            if self.end.len() > self.end_max.saturating_mul(2) {
+                self.end.drain(..self.end.len() - self.end_max);
+            }
         }
     }
 
+    /// Bytes of the body so far.
+    pub fn passed_bytes(&self) -> u64 {
+        self.passed_bytes
+    }
+
+    /// The beginning of the body.
+    pub fn take_start(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.start)
+    }
+
+    /// Whether its end is wanted.
+    pub fn wants_end(&self) -> bool {
+        self.end_max > 0
+    }
+
     /// The end of the body so far.
-    pub fn tail(&self) -> &[u8] {
-        &self.bytes[self.bytes.len().saturating_sub(self.most)..]
+    pub fn end(&self) -> &[u8] {
+        &self.end[self.end.len().saturating_sub(self.end_max)..]
     }
 
-    /// Whether that is all of it.
+    /// Whether the end is all of it.
     pub fn is_whole(&self) -> bool {
-        self.tail().len() as u64 == self.passed_bytes
+        self.end().len() as u64 == self.passed_bytes
     }
 
-    /// The memory, for another.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    /// The memory of the end, for another.
+    pub fn into_end(self) -> Vec<u8> {
+        self.end
     }
 }
 

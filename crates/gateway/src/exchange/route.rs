@@ -322,8 +322,12 @@ mod tests {
     fn forwarded(listener: &str, request: &str) -> Result<(String, String), &'static str> {
         let config = GatewayConfig {
             listen: vec![
-                ListenConfig { address: OWN.parse().unwrap(), provider: None },
-                ListenConfig { address: REVERSE.parse().unwrap(), provider: Some("maps".to_owned()) },
+                ListenConfig { address: OWN.parse().unwrap(), provider: None, tls: None },
+                ListenConfig {
+                    address: REVERSE.parse().unwrap(),
+                    provider: Some("maps".to_owned()),
+                    tls: None,
+                },
             ],
             names: vec!["egret.internal".to_owned()],
             ..GatewayConfig::default()

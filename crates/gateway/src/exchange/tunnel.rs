@@ -4,9 +4,9 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use egret_http1::ResponseFraming;
+use egret_store::Moment;
 
 use crate::client::{Client, Desk, End, Tray};
 use crate::exchange;
@@ -25,17 +25,21 @@ pub(crate) async fn connect(
     desk: &mut Desk,
     view: &Rc<View>,
     authority: Authority,
-    begun: Instant,
+    begun: Moment,
 ) -> End {
     let provider = view.plan.provider_by_authority(&authority);
     let plan = view.plan.other_hosts.tunnel(authority, provider);
-    let upstream = Upstream::new(Arc::new(plan), client.worker.number);
+    let upstream = Rc::new(Upstream::new(Arc::new(plan), client.worker.number));
     let connection = match upstream.open(&client.worker).await {
         Ok((connection, _)) => connection,
-        Err(failure) => return exchange::refuse(client, desk, view, &failure, begun).await,
+        Err(failure) => {
+            return exchange::refuse(client, desk, view, &failure, Some(&upstream), begun).await;
+        }
     };
     upstream.counters().exchange(desk.request.method, 200);
-    if !client.send_all(ESTABLISHED).await {
+    let established = client.send_all(ESTABLISHED).await;
+    exchange::record_tunnel(client, desk, view, (&upstream, &connection), ESTABLISHED, begun);
+    if !established {
         return End::Close;
     }
     let target = desk.request.target.of(desk.input.filled()).to_vec();
@@ -49,7 +53,7 @@ pub(crate) async fn connect(
         method: b"CONNECT",
         target: &target,
         status: 200,
-        duration: begun.elapsed(),
+        duration: Moment::now().since(begun),
         sent_bytes: desk.tray.down.moved_bytes,
         ..Record::default()
     });
@@ -66,7 +70,7 @@ pub(crate) async fn relay(client: &mut Client, desk: &mut Desk, provider: &mut S
     desk.take_tray(&worker);
     desk.tray.down.start(ResponseFraming::UntilClose, false);
     let (sent_before, idle) = (desk.tray.down.moved_bytes, upstream.plan.timeouts.idle);
-    client.timer.set(Instant::now(), idle);
+    client.timer.set(Moment::now(), idle);
     let mut ways = Ways { up_open: true, down_open: true, moved_bytes: 0 };
     poll_fn(|cx| ways.poll(cx, client, desk, provider, idle)).await;
     worker.counters().received_bytes.add(desk.up.read_bytes);
@@ -115,7 +119,7 @@ impl Ways {
         let moved_bytes = moved(up, down);
         if moved_bytes != self.moved_bytes {
             self.moved_bytes = moved_bytes;
-            client.timer.set(Instant::now(), idle);
+            client.timer.set(Moment::now(), idle);
         }
         if client.timer.poll_expired(cx) { Poll::Ready(()) } else { Poll::Pending }
     }

@@ -1,4 +1,4 @@
-//! A connection to a provider, plain or over TLS, read and written the same way.
+//! A connection, plain or over TLS, read and written the same way.
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -11,7 +11,7 @@ use tokio::task::coop::consume_budget;
 
 use crate::upstream::tls::{DetachedTlsStream, TlsStream};
 
-/// A connection to a provider.
+/// A connection to a provider, or from a client.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Plain(TcpStream),
@@ -19,6 +19,14 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// The socket, for its addresses and options.
+    pub fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(tls) => tls.tcp(),
+        }
+    }
+
     /// Receives into `buffer`; 0 is the peer's orderly end.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
@@ -35,8 +43,7 @@ impl Stream {
                 Ok(()) => Poll::Ready(Ok(())),
                 Err(_) => tcp.poll_read_ready(cx),
             },
-            // Decrypted bytes may wait inside, where the socket does not tell of them.
-            Self::Tls(_) => Poll::Ready(Ok(())),
+            Self::Tls(tls) => tls.poll_readable(cx),
         }
     }
 

@@ -1,4 +1,4 @@
-//! TLS towards providers: what is trusted, what is shown, and the stream itself.
+//! TLS towards providers: what is trusted, what is shown, and the stream itself. And from clients, where a listener speaks it.
 
 mod error;
 mod stream;
@@ -7,20 +7,20 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use egret_config::Problem;
+use egret_config::{Problem, Secret};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
-use crate::config::{ProviderTlsConfig, TlsVerify};
+use crate::config::{ListenTlsConfig, ProviderTlsConfig, TlsVerify};
 use crate::upstream::authority::Host;
 
 pub use error::TlsError;
-pub use stream::{DetachedTlsStream, TlsStream, handshake};
+pub use stream::{DetachedTlsStream, TlsStream, accept, handshake};
 
 /// Sessions kept for resumption per [`ClientTls`], eight to a host; their table is allocated at once.
 const SESSIONS_MAX: usize = 256;
@@ -87,6 +87,40 @@ impl ClientTls {
             Some(name) => Ok(name.clone()),
             None => server_name(host).map_err(|_| TlsError::Name),
         }
+    }
+}
+
+/// How a listener speaks TLS with its clients.
+#[derive(Clone)]
+pub struct ServerTls {
+    config: Arc<ServerConfig>,
+}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerTls").finish_non_exhaustive()
+    }
+}
+
+impl ServerTls {
+    /// Compiles the `tls` keys at `path` (`gateway.listen[0].tls`) and reads the files that they name. All problems are reported at
+    /// once.
+    ///
+    /// TLS 1.2 and 1.3 are spoken and HTTP/1.1 is negotiated; no certificate is asked of clients.
+    pub fn compile(config: &ListenTlsConfig, path: &str) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let chain = certificates(&config.certificate, &format!("{path}.certificate"), &mut problems);
+        let key = private_key(&config.key, path, &mut problems);
+        let (Some(key), true) = (key, problems.is_empty()) else { return Err(problems) };
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(|error| vec![Problem::new(path, format!("TLS is not available: {error}"))])?;
+        let mut config = builder.with_no_client_auth().with_single_cert(chain, key).map_err(|error| {
+            let message = format!("the key cannot be used with the certificate: {error}");
+            vec![Problem::new(format!("{path}.key"), message)]
+        })?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self { config: Arc::new(config) })
     }
 }
 
@@ -158,12 +192,16 @@ fn identity(config: &ProviderTlsConfig, path: &str, problems: &mut Vec<Problem>)
         }
     };
     let chain = certificates(file, &format!("{path}.certificate"), problems);
+    Some((chain, private_key(key, path, problems)?))
+}
+
+fn private_key(key: &Secret, path: &str, problems: &mut Vec<Problem>) -> Option<PrivateKeyDer<'static>> {
     // The parser's error may quote the key, so it is not repeated.
     let parsed = PrivateKeyDer::from_pem_slice(key.expose().as_bytes()).ok();
     if parsed.is_none() {
         problems.push(Problem::new(format!("{path}.key"), format!("{key} holds no private key in PEM")));
     }
-    Some((chain, parsed?))
+    parsed
 }
 
 /// The certificates of a PEM file, at least one.

@@ -123,6 +123,7 @@ impl ProviderStats {
 pub(crate) struct WorkerCounters {
     pub accepted: Counter,
     pub refused: Counter,
+    pub tls_failures: Counter,
     pub open: Counter,
     pub idle: Counter,
     pub tunnels: Counter,
@@ -151,6 +152,7 @@ pub(crate) fn clients(workers: &[WorkerCounters]) -> ClientsSnapshot {
     ClientsSnapshot {
         accepted: sum(|worker| &worker.accepted),
         refused: sum(|worker| &worker.refused),
+        tls_failures: sum(|worker| &worker.tls_failures),
         open: sum(|worker| &worker.open),
         idle: sum(|worker| &worker.idle),
         tunnels: sum(|worker| &worker.tunnels),

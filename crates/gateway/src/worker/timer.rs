@@ -8,19 +8,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use egret_store::Moment;
 use tokio::sync::Notify;
 
 /// Deadlines are met this much late at most.
-const SLOT_MS: u64 = 50;
-/// No deadline: far beyond any uptime, so that comparing needs no special case.
-const NEVER_MS: u64 = u64::MAX;
+const SLOT_NANOS: u64 = 50_000_000;
 
 /// The deadlines of one worker.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Timers {
-    started: Instant,
     wheel: RefCell<Wheel>,
     earlier: Notify,
 }
@@ -28,7 +26,7 @@ pub(crate) struct Timers {
 #[derive(Debug, Default)]
 struct Wheel {
     /// What is to be looked at when a slot's time has come.
-    slots: BTreeMap<u64, Vec<Ticket>>,
+    slots: BTreeMap<Moment, Vec<Ticket>>,
     entries: Vec<Entry>,
     free: Vec<u32>,
 }
@@ -43,29 +41,29 @@ struct Ticket {
 #[derive(Debug)]
 struct Entry {
     generation: u32,
-    deadline_ms: u64,
+    deadline: Moment,
     /// The earliest slot that holds a ticket of this entry.
-    filed: u64,
+    filed: Moment,
     waker: Option<Waker>,
 }
 
 impl Timers {
-    /// No deadlines yet.
-    pub fn new(now: Instant) -> Self {
-        Self { started: now, wheel: RefCell::default(), earlier: Notify::new() }
-    }
-
     /// A timer with no deadline.
     pub fn timer(self: &Rc<Self>) -> Timer {
         let mut wheel = self.wheel.borrow_mut();
         let entry = if let Some(entry) = wheel.free.pop() {
             entry
         } else {
-            wheel.entries.push(Entry { generation: 0, deadline_ms: NEVER_MS, filed: NEVER_MS, waker: None });
+            wheel.entries.push(Entry {
+                generation: 0,
+                deadline: Moment::NEVER,
+                filed: Moment::NEVER,
+                waker: None,
+            });
             // A connection each: the process runs out of descriptors long before this does.
             u32::try_from(wheel.entries.len() - 1).unwrap_or(u32::MAX)
         };
-        Timer { timers: Rc::clone(self), entry, deadline_ms: Cell::new(NEVER_MS) }
+        Timer { timers: Rc::clone(self), entry, deadline: Cell::new(Moment::NEVER) }
     }
 
     /// Wakes whoever waits on a timer, due or not, so that they look at what else has changed.
@@ -84,9 +82,8 @@ impl Timers {
             match first {
                 None => self.earlier.notified().await,
                 Some(slot) => {
-                    let due = self.started + Duration::from_millis(slot * SLOT_MS);
                     tokio::select! {
-                        () = tokio::time::sleep_until(due.into()) => self.expire(Instant::now()),
+                        () = tokio::time::sleep_until(slot.to_instant().into()) => self.expire(Moment::now()),
                         () = self.earlier.notified() => {}
                     }
                 }
@@ -94,21 +91,14 @@ impl Timers {
         }
     }
 
-    fn ms(&self, at: Instant) -> u64 {
-        let since = at.saturating_duration_since(self.started);
-        // `as_millis` would compute in 128 bits.
-        since.as_secs().saturating_mul(1000).saturating_add(u64::from(since.subsec_millis()))
-    }
-
     /// Looks at every slot up to `now`: wakes what is due and files the rest under its later deadline.
-    fn expire(&self, now: Instant) {
-        let now_ms = self.ms(now);
+    fn expire(&self, now: Moment) {
         let mut due = Vec::new();
         let mut wheel = self.wheel.borrow_mut();
-        while let Some(slot) = wheel.slots.first_entry().filter(|slot| slot.key() * SLOT_MS <= now_ms) {
+        while let Some(slot) = wheel.slots.first_entry().filter(|slot| *slot.key() <= now) {
             let (slot, tickets) = slot.remove_entry();
             for ticket in tickets {
-                if let Some(waker) = wheel.collect(ticket, slot, now_ms) {
+                if let Some(waker) = wheel.collect(ticket, slot, now) {
                     due.push(waker);
                 }
             }
@@ -121,17 +111,17 @@ impl Timers {
 }
 
 impl Wheel {
-    fn collect(&mut self, ticket: Ticket, slot: u64, now_ms: u64) -> Option<Waker> {
+    fn collect(&mut self, ticket: Ticket, slot: Moment, now: Moment) -> Option<Waker> {
         let entry = &mut self.entries[ticket.entry as usize];
         // Its owner has gone, or it was filed earlier since: that ticket speaks for it.
         if entry.generation != ticket.generation || entry.filed != slot {
             return None;
         }
-        entry.filed = NEVER_MS;
-        if entry.deadline_ms <= now_ms {
+        entry.filed = Moment::NEVER;
+        if entry.deadline <= now {
             return entry.waker.take();
         }
-        if entry.deadline_ms != NEVER_MS {
+        if entry.deadline != Moment::NEVER {
             self.file(ticket.entry);
         }
         None
@@ -140,7 +130,7 @@ impl Wheel {
     /// Files `entry` under its deadline and says whether nothing was due before.
     fn file(&mut self, entry: u32) -> bool {
         let index = entry as usize;
-        let slot = self.entries[index].deadline_ms.div_ceil(SLOT_MS);
+        let slot = slot_of(self.entries[index].deadline);
         self.entries[index].filed = slot;
         let ticket = Ticket { entry, generation: self.entries[index].generation };
         let first = self.slots.keys().next().is_none_or(|first| slot < *first);
@@ -149,37 +139,40 @@ impl Wheel {
     }
 }
 
+/// The slot in which a deadline is met: the next one.
+fn slot_of(deadline: Moment) -> Moment {
+    Moment::from_nanos(deadline.as_nanos().div_ceil(SLOT_NANOS).saturating_mul(SLOT_NANOS))
+}
+
 /// One deadline, to be moved at will.
 #[derive(Debug)]
 pub(crate) struct Timer {
     timers: Rc<Timers>,
     entry: u32,
     /// As in the entry; here so that asking needs no borrow.
-    deadline_ms: Cell<u64>,
+    deadline: Cell<Moment>,
 }
 
 impl Timer {
     /// Moves the deadline to `timeout` from `now`; none means no deadline.
-    pub fn set(&self, now: Instant, timeout: Option<Duration>) {
-        self.set_at(timeout.map(|timeout| now + timeout));
+    pub fn set(&self, now: Moment, timeout: Option<Duration>) {
+        self.set_at(now.after(timeout));
     }
 
-    /// Moves the deadline to `at`; none means no deadline.
-    pub fn set_at(&self, at: Option<Instant>) {
-        let deadline_ms = at.map_or(NEVER_MS, |at| self.timers.ms(at));
-        self.deadline_ms.set(deadline_ms);
+    /// Moves the deadline to `deadline`.
+    pub fn set_at(&self, deadline: Moment) {
+        self.deadline.set(deadline);
         let mut wheel = self.timers.wheel.borrow_mut();
         let entry = &mut wheel.entries[self.entry as usize];
-        entry.deadline_ms = deadline_ms;
-        let filed = entry.filed;
-        if deadline_ms != NEVER_MS && deadline_ms.div_ceil(SLOT_MS) < filed && wheel.file(self.entry) {
+        entry.deadline = deadline;
+        if deadline < entry.filed && slot_of(deadline) < entry.filed && wheel.file(self.entry) {
             self.timers.earlier.notify_one();
         }
     }
 
     /// Whether the deadline has passed; if not, the task is woken when it does.
     pub fn poll_expired(&self, cx: &Context<'_>) -> bool {
-        let deadline_ms = self.deadline_ms.get();
+        let deadline = self.deadline.get();
         let mut wheel = self.timers.wheel.borrow_mut();
         let entry = &mut wheel.entries[self.entry as usize];
         if entry.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -187,12 +180,12 @@ impl Timer {
             return false;
         }
         entry.waker = Some(cx.waker().clone());
-        let file = deadline_ms != NEVER_MS && entry.filed == NEVER_MS;
+        let file = deadline != Moment::NEVER && entry.filed == Moment::NEVER;
         if file && wheel.file(self.entry) {
             self.timers.earlier.notify_one();
         }
         drop(wheel);
-        deadline_ms != NEVER_MS && deadline_ms <= self.timers.ms(Instant::now())
+        deadline != Moment::NEVER && deadline <= Moment::now()
     }
 }
 
@@ -201,8 +194,8 @@ impl Drop for Timer {
         let mut wheel = self.timers.wheel.borrow_mut();
         let entry = &mut wheel.entries[self.entry as usize];
         entry.generation = entry.generation.wrapping_add(1);
-        entry.deadline_ms = NEVER_MS;
-        entry.filed = NEVER_MS;
+        entry.deadline = Moment::NEVER;
+        entry.filed = Moment::NEVER;
         entry.waker = None;
         wheel.free.push(self.entry);
     }
@@ -223,7 +216,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let local = tokio::task::LocalSet::new();
         local.block_on(&runtime, async {
-            let timers = Rc::new(Timers::new(Instant::now()));
+            let timers = Rc::new(Timers::default());
             let running = Rc::clone(&timers);
             tokio::task::spawn_local(async move { running.run().await });
             test(timers).await;
@@ -233,18 +226,22 @@ mod tests {
     #[test]
     fn a_deadline_is_met_within_one_slot_of_its_time() {
         on_a_worker(|timers| async move {
-            let start = Instant::now();
+            let start = Moment::now();
             let timer = timers.timer();
             timer.set(start, Some(Duration::from_millis(60)));
             expired(&timer).await;
-            assert!(start.elapsed() >= Duration::from_millis(60), "{:?}", start.elapsed());
+            assert!(
+                Moment::now().since(start) >= Duration::from_millis(60),
+                "{:?}",
+                Moment::now().since(start)
+            );
         });
     }
 
     #[test]
     fn a_deadline_moved_away_is_not_met_at_its_first_time() {
         on_a_worker(|timers| async move {
-            let start = Instant::now();
+            let start = Moment::now();
             let (moved, other) = (timers.timer(), timers.timer());
             moved.set(start, Some(Duration::from_millis(60)));
             other.set(start, Some(Duration::from_millis(160)));
@@ -259,12 +256,12 @@ mod tests {
     #[test]
     fn a_deadline_moved_closer_is_met_at_its_new_time() {
         on_a_worker(|timers| async move {
-            let start = Instant::now();
+            let start = Moment::now();
             let timer = timers.timer();
             timer.set(start, Some(Duration::from_mins(10)));
             timer.set(start, Some(Duration::from_millis(60)));
             expired(&timer).await;
-            assert!(start.elapsed() < Duration::from_mins(1));
+            assert!(Moment::now().since(start) < Duration::from_mins(1));
         });
     }
 
@@ -273,7 +270,7 @@ mod tests {
         on_a_worker(|timers| async move {
             let timer = timers.timer();
             for secs in 1..1000 {
-                timer.set(Instant::now(), Some(Duration::from_secs(secs)));
+                timer.set(Moment::now(), Some(Duration::from_secs(secs)));
             }
             assert_eq!(timers.wheel.borrow().slots.values().map(Vec::len).sum::<usize>(), 1);
         });
@@ -282,7 +279,7 @@ mod tests {
     #[test]
     fn near_and_far_deadlines_in_turn_leave_no_tickets_behind() {
         on_a_worker(|timers| async move {
-            let (start, timer) = (Instant::now(), timers.timer());
+            let (start, timer) = (Moment::now(), timers.timer());
             for second in 0..1_000 {
                 let now = start + Duration::from_secs(second);
                 timer.set(now, Some(Duration::from_secs(10)));
@@ -299,10 +296,10 @@ mod tests {
         on_a_worker(|timers| async move {
             for _ in 0..100 {
                 let timer = timers.timer();
-                timer.set(Instant::now(), Some(Duration::from_millis(1)));
+                timer.set(Moment::now(), Some(Duration::from_millis(1)));
             }
             assert_eq!(timers.wheel.borrow().entries.len(), 1);
-            timers.expire(Instant::now() + Duration::from_secs(1));
+            timers.expire(Moment::now() + Duration::from_secs(1));
             assert!(timers.wheel.borrow().slots.is_empty());
         });
     }

@@ -241,6 +241,7 @@ proptest! {
         // A hyphen makes one word of two.
         prop_assume!(joint != "-");
         prop_assert_eq!(kinds(&text), []);
+        prop_assert_eq!(kinds(&format!("--{}\r\n--{}--", texts[0], texts[1])), []);
         let numbers: Vec<String> = values.iter().map(|value| key.number(value.to_string().as_bytes()).to_string()).collect();
         prop_assert_eq!(kinds(&numbers.join(",")), []);
         prop_assert_eq!(kinds(&format!("https://{}:{}@api.example.com/{}?a={}", texts[0], texts[1], texts[0], texts[1])), []);

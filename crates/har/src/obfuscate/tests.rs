@@ -358,7 +358,11 @@ proptest! {
         let mut text = serde_json::to_vec_pretty(&json).unwrap();
         text.truncate(text.len().saturating_sub(cut).max(text.len() / 2));
         for media_type in ["application/json", "application/x-www-form-urlencoded", "image/png"] {
-            prop_assert_eq!(body(&[], media_type, &text, piece_bytes), body(&[], media_type, &text, usize::MAX));
+            let at_once = body(&[], media_type, &text, usize::MAX);
+            prop_assert_eq!(&body(&[], media_type, &text, piece_bytes), &at_once);
+            let obfuscator = obfuscator(&[]);
+            let told = obfuscator.whole(&Side::default(), media_type, &text, &mut Spellings::default(), None);
+            prop_assert_eq!(told.as_bytes(), at_once);
         }
     }
 

@@ -12,6 +12,9 @@ use crate::Span;
 use crate::edits::{Edits, Rendering};
 use crate::syntax::{CRLF, token_len};
 
+/// The longest Host that is remembered: a name as long as DNS allows, and a port.
+const KNOWN_HOST_BYTES_MAX: usize = 253 + 6;
+
 /// The head of a request, as offsets into the bytes it was parsed from.
 ///
 /// The fields are meaningful after [`parse`](Self::parse) returned [`Progress::Complete`], together with the bytes
@@ -53,6 +56,8 @@ pub struct RequestHead {
     pub expect_continue: bool,
     start_line_end: u32,
     scan: Scan,
+    /// The last value of Host that was found to be one: clients repeat themselves.
+    known_host: Vec<u8>,
 }
 
 impl RequestHead {
@@ -136,7 +141,7 @@ impl RequestHead {
 
     fn conclude(&mut self, head: &[u8], facts: &Facts) -> Result<(), HeadError> {
         match facts.host {
-            Some(host) if Authority::parse(host.of(head)).is_none() => return Err(HeadError::InvalidHost),
+            Some(host) if !self.is_host(host.of(head)) => return Err(HeadError::InvalidHost),
             None if self.version == Version::Http11 => return Err(HeadError::MissingHost),
             host => self.host = host,
         }
@@ -150,6 +155,19 @@ impl RequestHead {
         self.te_trailers = facts.te_trailers;
         self.expect_continue = facts.expect_continue && self.version == Version::Http11;
         Ok(())
+    }
+
+    /// Whether `text` is a host, with or without a port.
+    fn is_host(&mut self, text: &[u8]) -> bool {
+        if !text.is_empty() && text == self.known_host {
+            return true;
+        }
+        let is_host = Authority::parse(text).is_some();
+        if is_host && text.len() <= KNOWN_HOST_BYTES_MAX {
+            self.known_host.clear();
+            self.known_host.extend_from_slice(text);
+        }
+        is_host
     }
 
     /// The head with `edits` applied. `buffer` holds the bytes the head was parsed from; without edits they come out as they

@@ -1,4 +1,4 @@
-//! A TLS connection to a provider: rustls over a non-blocking socket.
+//! A TLS connection, to a provider or from a client: rustls over a non-blocking socket.
 //!
 //! Not `tokio-rustls`, for three things that the pools need: a connection can be taken off its runtime and given to
 //! another worker's; a check whether an idle one is still good; and a stream cut short is told from one that ended.
@@ -9,11 +9,11 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustls::ClientConnection;
+use rustls::{ClientConnection, Connection, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::{ClientTls, TlsError};
+use super::{ClientTls, ServerTls, TlsError};
 use crate::upstream::authority::Host;
 
 /// Encrypted bytes that may wait for the socket; when it is full, writing waits.
@@ -22,7 +22,7 @@ const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// A TLS connection whose handshake is done.
 pub struct TlsStream {
     tcp: TcpStream,
-    pub(super) tls: Box<ClientConnection>,
+    pub(super) tls: Box<Connection>,
 }
 
 impl fmt::Debug for TlsStream {
@@ -33,7 +33,16 @@ impl fmt::Debug for TlsStream {
 
 /// Does the handshake over a fresh connection to `host`. Set a time limit around it: it waits for the provider.
 pub async fn handshake(tcp: TcpStream, tls: &ClientTls, host: &Host) -> Result<TlsStream, TlsError> {
-    let mut connection = ClientConnection::new(tls.config.clone(), tls.server_name(host)?)?;
+    let connection = ClientConnection::new(tls.config.clone(), tls.server_name(host)?)?;
+    shake_hands(tcp, connection.into()).await
+}
+
+/// Does the handshake that a client has begun. Set a time limit around it: it waits for the client.
+pub async fn accept(tcp: TcpStream, tls: &ServerTls) -> Result<TlsStream, TlsError> {
+    shake_hands(tcp, ServerConnection::new(tls.config.clone())?.into()).await
+}
+
+async fn shake_hands(tcp: TcpStream, mut connection: Connection) -> Result<TlsStream, TlsError> {
     connection.set_buffer_limit(Some(OUTPUT_BYTES_MAX));
     let mut stream = TlsStream { tcp, tls: Box::new(connection) };
     poll_fn(|cx| stream.poll_handshake(cx)).await?;
@@ -53,7 +62,7 @@ impl TlsStream {
         self.poll_write_tls(cx).map_err(TlsError::from)
     }
 
-    /// Reads decrypted bytes into `buffer`, which must not be empty. 0 is the end that the provider declared
+    /// Reads decrypted bytes into `buffer`, which must not be empty. 0 is the end that the peer declared
     /// (`close_notify`); a connection that just ends is an error of kind `UnexpectedEof`, since somebody may have cut it.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
@@ -63,6 +72,17 @@ impl TlsStream {
             }
             // The end of the stream shows at the next turn of the loop.
             ready!(self.poll_read_tls(cx))?;
+        }
+    }
+
+    /// Ready when there may be something to receive, an end or an error included.
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.tls.process_new_packets() {
+            Ok(state) if state.plaintext_bytes_to_read() == 0 && !state.peer_has_closed() => {
+                self.tcp.poll_read_ready(cx)
+            }
+            // Decrypted bytes wait inside, where the socket does not tell of them, or the news of the end.
+            _ => Poll::Ready(Ok(())),
         }
     }
 
@@ -90,7 +110,7 @@ impl TlsStream {
         self.tls.wants_write()
     }
 
-    /// Tells the provider that nothing more will come (`close_notify`) and closes the sending side.
+    /// Tells the peer that nothing more will come (`close_notify`) and closes the sending side.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Only the first call has an effect.
         self.tls.send_close_notify();
@@ -118,7 +138,6 @@ impl TlsStream {
     }
 
     /// The socket, for its addresses and options. Do not read or write on it.
-    #[cfg(test)]
     pub fn tcp(&self) -> &TcpStream {
         &self.tcp
     }
@@ -159,7 +178,7 @@ impl TlsStream {
             outcome => outcome?,
         };
         let outcome = self.tls.process_new_packets();
-        // Sends what that calls for: an answer, or the alert that tells the provider what is wrong with it. Whether the
+        // Sends what that calls for: an answer, or the alert that tells the peer what is wrong with it. Whether the
         // socket takes that now does not matter to the reader.
         let _ = self.poll_write_tls(cx);
         Poll::Ready(outcome.map(|_| length).map_err(|error| TlsError::from(error).into()))
@@ -169,7 +188,7 @@ impl TlsStream {
 /// A TLS connection on its way from one worker to another.
 pub struct DetachedTlsStream {
     tcp: std::net::TcpStream,
-    tls: Box<ClientConnection>,
+    tls: Box<Connection>,
 }
 
 impl fmt::Debug for DetachedTlsStream {

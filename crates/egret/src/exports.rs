@@ -1,0 +1,82 @@
+//! What diagnoses need that stands outside of flows: the exporters' sinks, and the key of pseudonyms.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use egret_export::{ExporterConfigs, Exporters};
+use egret_flow::diagnosis::Exports;
+use egret_har::Key;
+use egret_har::sink::{Exported, Sink};
+
+use crate::config::Config;
+
+/// The key's file in the data directory.
+const KEY_FILE: &str = "har.key";
+
+/// The key of pseudonyms, once a config has needed it. A new key in the file is taken up by a restart.
+#[derive(Debug, Default)]
+pub struct Keyring {
+    key: Option<Arc<Key>>,
+}
+
+impl Keyring {
+    /// What the diagnoses of `config` need, with `exporters` open.
+    pub fn exports(&mut self, config: &Config, exporters: &Exporters) -> Result<Exports, String> {
+        if self.key.is_none() && config.flows.iter().any(|flow| !flow.diagnoses.is_empty()) {
+            self.key = Some(Arc::new(load(&config.data_dir)?));
+        }
+        Ok(Exports { sinks: exporters.sinks(), key: self.key.as_ref().map(Arc::clone) })
+    }
+}
+
+fn load(data_dir: &Path) -> Result<Key, String> {
+    let file = data_dir.join(KEY_FILE);
+    let name = file.display();
+    std::fs::create_dir_all(data_dir)
+        .map_err(|error| format!("the data directory {} cannot be made: {error}", data_dir.display()))?;
+    Key::load_or_create(&file).map_err(|error| format!("{name}: {error}"))
+}
+
+/// What stands for exporters that are not open, where a config is only checked.
+pub fn unopened(exporters: &ExporterConfigs) -> Exports {
+    let sink = |name: &String| -> (String, Arc<dyn Sink>) { (name.clone(), Arc::new(Unopened)) };
+    Exports { sinks: exporters.keys().map(sink).collect(), key: None }
+}
+
+/// An exporter that is not open.
+#[derive(Debug)]
+struct Unopened;
+
+impl Sink for Unopened {
+    fn put(&self, _: Exported<'_>) {}
+
+    fn tick(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_made_when_a_flow_needs_it_and_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let data_dir = directory.path().join("data");
+        let mut config = Config { data_dir: data_dir.clone(), ..Config::default() };
+        let mut keyring = Keyring::default();
+        assert!(keyring.exports(&config, &Exporters::default()).unwrap().key.is_none());
+        assert!(!data_dir.exists());
+        let flow = serde_json::json!({ "name": "f", "diagnoses": [{ "har": { "export": "kept" } }] });
+        config.flows = vec![serde_json::from_value(flow).unwrap()];
+        let mut id = || keyring.exports(&config, &Exporters::default()).unwrap().key.unwrap().id().to_owned();
+        assert_eq!(id(), id());
+        assert!(data_dir.join(KEY_FILE).is_file());
+    }
+
+    #[test]
+    fn a_flow_that_names_an_exporter_that_is_not_there_is_refused() {
+        let text = "exporters:\n  archive: { type: har, directory: ./har }\nflows:\n- name: f\n  diagnoses:\n  - har: { export: archiv }\n";
+        let report = Config::parse("egret.yaml", text).unwrap_err().to_string();
+        assert!(report.contains("no exporter is called `archiv`") && report.contains("archive"), "{report}");
+        assert!(Config::parse("egret.yaml", &text.replace("archiv }", "archive }")).is_ok());
+    }
+}

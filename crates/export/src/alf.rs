@@ -1,0 +1,500 @@
+//! `type: alf`: documents of ALF, over ZeroMQ or HTTP.
+
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use egret_config::{Problem, Secret, Size};
+use egret_har::alf::{self, Envelope, Version};
+use egret_har::sink::{Exported, Sink};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use hyper::Method;
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use crate::counters::{Counters, ExporterSnapshot};
+use crate::exporters::{Exporter, Site};
+use crate::http::{Answer, Call, Http, check_url};
+use crate::ship::{Outcome, Shipper, Shipping, Transport};
+use crate::zmtp::Push;
+
+/// A spool has to take what waits in memory.
+const SPOOL_MIN: Size = Size::from_kib(16 << 10);
+/// For a connection to a ZeroMQ socket, its handshake included.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// For a batch over ZeroMQ. A PULL socket whose owner does not read answers nothing.
+const SEND_MAX: Duration = Duration::from_secs(30);
+
+/// Sends each exchange as a document of ALF to a collector.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AlfConfig {
+    /// The way to the collector.
+    pub transport: AlfTransportConfig,
+    /// The version of the format.
+    #[serde(default)]
+    pub version: AlfVersion,
+    /// The token by which the collector knows its customer, for exchanges that bring none of their own. 1.0.0 and 1.1.0 need one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_token: Option<Secret>,
+    /// The environment, such as `production`, for exchanges that bring none of their own.
+    #[serde(default)]
+    pub environment: String,
+    /// How documents go out over HTTP.
+    #[serde(default)]
+    pub mode: AlfMode,
+    /// How long a document may wait for company.
+    #[serde(default = "flush_after_default")]
+    pub flush_after: egret_config::Duration,
+    /// Documents that go out together.
+    #[serde(default = "batch_default")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub batch: u16,
+    /// Whether they are compressed, over HTTP.
+    #[serde(default)]
+    pub gzip: bool,
+    /// What may wait on the disk, in `data_dir/spool`, while the collector is away; the oldest are deleted. From `16MiB` on.
+    #[serde(default = "spool_default")]
+    pub spool: Size,
+    /// PEM file of certificate authorities that are trusted besides the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+}
+
+fn flush_after_default() -> egret_config::Duration {
+    egret_config::Duration::from_secs(2)
+}
+
+fn batch_default() -> u16 {
+    1_000
+}
+
+fn spool_default() -> Size {
+    Size::from_kib(256 << 10)
+}
+
+/// The way to a collector: one of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AlfTransportConfig {
+    /// A PULL socket of ZeroMQ: `tcp://host:port`. Nothing is encrypted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zeromq: Option<String>,
+    /// The URL of a collector, to which the version and `batch` or `single` are appended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<String>,
+}
+
+/// A version of the format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+pub enum AlfVersion {
+    /// HAR in an envelope, which most collectors take.
+    #[default]
+    #[serde(rename = "1.0.0")]
+    V1_0_0,
+    /// A part of HAR's fields; bodies are base64.
+    #[serde(rename = "1.1.0")]
+    V1_1_0,
+    /// The same without HAR's outer layers.
+    #[serde(rename = "2.0.0")]
+    V2_0_0,
+}
+
+impl From<AlfVersion> for Version {
+    fn from(version: AlfVersion) -> Self {
+        match version {
+            AlfVersion::V1_0_0 => Self::V1_0_0,
+            AlfVersion::V1_1_0 => Self::V1_1_0,
+            AlfVersion::V2_0_0 => Self::V2_0_0,
+        }
+    }
+}
+
+/// How documents go out over HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AlfMode {
+    /// As a list: `POST {url}/{version}/batch`.
+    #[default]
+    Batch,
+    /// One by one: `POST {url}/{version}/single`.
+    Single,
+}
+
+impl AlfConfig {
+    /// What the types cannot say.
+    pub(crate) fn problems(&self, at: &str, problems: &mut Vec<Problem>) {
+        let mut problem =
+            |key: &str, message: String| problems.push(Problem::new(format!("{at}.{key}"), message));
+        match (&self.transport.zeromq, &self.transport.http) {
+            (Some(address), None) => {
+                if let Err(error) = zeromq_address(address) {
+                    problem("transport.zeromq", error);
+                }
+            }
+            (None, Some(url)) => {
+                if let Err(error) = check_url(url) {
+                    problem("transport.http", error);
+                }
+            }
+            _ => problem("transport", "one of `zeromq` and `http` says the way".to_owned()),
+        }
+        if self.batch == 0 || self.batch > 10_000 {
+            problem("batch", "from 1 to 10000".to_owned());
+        }
+        if self.spool < SPOOL_MIN {
+            problem("spool", format!("at least `{SPOOL_MIN}`"));
+        }
+    }
+}
+
+/// `host:port` of `tcp://host:port`.
+fn zeromq_address(text: &str) -> Result<&str, String> {
+    let address = text.strip_prefix("tcp://").filter(|address| {
+        let (host, port) = address.rsplit_once(':').unwrap_or_default();
+        let is_plain = |byte: u8| {
+            byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
+        };
+        !host.is_empty() && host.bytes().all(is_plain) && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    address.ok_or_else(|| "not the address of a socket: write `tcp://host:port`".to_owned())
+}
+
+/// An exporter of ALF.
+#[derive(Debug)]
+pub(crate) struct AlfExporter {
+    shipper: Shipper,
+    counters: Arc<Counters>,
+}
+
+impl AlfExporter {
+    /// Starts its thread.
+    pub fn open(name: &str, config: &AlfConfig, counters: Counters, site: Site<'_>) -> Result<Self, String> {
+        let version = Version::from(config.version);
+        let way = match (&config.transport.zeromq, &config.transport.http) {
+            (Some(address), _) => Way::ZeroMq { address: zeromq_address(address)?.to_owned(), push: None },
+            (None, url) => {
+                let url = check_url(url.as_deref().unwrap_or_default())?;
+                let end = if config.mode == AlfMode::Batch { "batch" } else { "single" };
+                let target = format!("{}/{version}/{end}", url.path().trim_end_matches('/'));
+                Way::Http { http: Box::new(Http::new(&url, config.ca.as_deref())?), target }
+            }
+        };
+        let alf = Alf { way, version, config: config.clone() };
+        let shipping = Shipping {
+            flush_after: config.flush_after.get().max(Duration::from_millis(10)),
+            batch_max: usize::from(config.batch),
+            spool: site.data_dir.join("spool").join(name),
+            spool_bytes_max: config.spool.bytes(),
+        };
+        let counters = Arc::new(counters);
+        let shipper =
+            Shipper::start(shipping, Arc::clone(&counters), alf).map_err(|error| error.to_string())?;
+        Ok(Self { shipper, counters })
+    }
+}
+
+impl Sink for AlfExporter {
+    fn put(&self, exchange: Exported<'_>) {
+        self.shipper.put(pack(&exchange));
+    }
+
+    fn tick(&self) {}
+}
+
+impl Exporter for AlfExporter {
+    fn close(&self, deadline: Instant) {
+        self.shipper.close(deadline);
+    }
+
+    fn snapshot(&self) -> ExporterSnapshot {
+        self.counters.snapshot()
+    }
+}
+
+/// An exchange as it waits: client, token and environment, each behind its length in 16 bits, and the entry. Nothing of the config is in
+/// it, so that the exporter's own token never reaches the disk.
+fn pack(exchange: &Exported<'_>) -> Vec<u8> {
+    let client = exchange.client.map(|client| client.to_string()).unwrap_or_default();
+    let texts = [&*client, exchange.service_token, exchange.environment];
+    let length: usize = texts.iter().map(|text| 2 + text.len()).sum();
+    let mut record = Vec::with_capacity(length + exchange.entry.len());
+    for text in texts {
+        // A field of HTTP is never longer than its head.
+        let text = if u16::try_from(text.len()).is_ok() { text } else { "" };
+        record.extend_from_slice(&u16::try_from(text.len()).unwrap_or_default().to_le_bytes());
+        record.extend_from_slice(text.as_bytes());
+    }
+    record.extend_from_slice(exchange.entry);
+    record
+}
+
+/// The other way round; `None` where it is no such record.
+fn unpack(mut record: &[u8]) -> Option<Exported<'_>> {
+    let mut text = || {
+        let (length, rest) = record.split_first_chunk::<2>()?;
+        let (text, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+        record = rest;
+        std::str::from_utf8(text).ok()
+    };
+    let (client, service_token, environment) = (text()?, text()?, text()?);
+    let client: Option<IpAddr> = client.parse().ok();
+    Some(Exported { entry: record, client, service_token, environment })
+}
+
+/// The way to a collector.
+enum Way {
+    ZeroMq { address: String, push: Option<Push> },
+    Http { http: Box<Http>, target: String },
+}
+
+struct Alf {
+    way: Way,
+    version: Version,
+    config: AlfConfig,
+}
+
+/// Documents, and what became of records of which none could be made.
+#[derive(Default)]
+struct Documents {
+    texts: Vec<Vec<u8>>,
+    rejected: u64,
+    complaint: Option<String>,
+}
+
+impl Alf {
+    fn documents(&self, batch: &[Vec<u8>]) -> Documents {
+        let own = self.config.service_token.as_ref().map_or("", Secret::expose);
+        let mut found = Documents::default();
+        for record in batch {
+            let mut document = Vec::with_capacity(record.len() + 256);
+            let written =
+                unpack(record).ok_or_else(|| "a record is damaged".to_owned()).and_then(|exchange| {
+                    let or = |text, own| if str::is_empty(text) { own } else { text };
+                    let envelope = Envelope {
+                        service_token: or(exchange.service_token, own),
+                        environment: or(exchange.environment, &self.config.environment),
+                        client: exchange.client,
+                    };
+                    alf::write(self.version, exchange.entry, &envelope, &mut document)
+                        .map_err(|error| error.to_string())
+                });
+            match written {
+                Ok(()) => found.texts.push(document),
+                Err(error) => {
+                    found.rejected += 1;
+                    found.complaint =
+                        Some(format!("an entry cannot be sent as ALF {}: {error}", self.version));
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Transport for Alf {
+    async fn send(&mut self, batch: &[Vec<u8>]) -> Outcome {
+        let Documents { texts: documents, rejected, complaint } = self.documents(batch);
+        if documents.is_empty() {
+            return Outcome::Taken { rejected, bytes: 0, complaint };
+        }
+        let version = self.version;
+        let outcome = match &mut self.way {
+            Way::ZeroMq { address, push } => push_all(address, push, version, &documents).await,
+            Way::Http { http, target } if self.config.mode == AlfMode::Batch => {
+                let body = [b"[", &documents.join(&b","[..])[..], b"]"].concat();
+                post(http, target, body, documents.len(), self.config.gzip).await
+            }
+            Way::Http { http, target } => post_each(http, target, documents, self.config.gzip).await,
+        };
+        match outcome {
+            Outcome::Taken { rejected: more, bytes, complaint: other } => {
+                Outcome::Taken { rejected: rejected + more, bytes, complaint: other.or(complaint) }
+            }
+            other => other,
+        }
+    }
+}
+
+async fn push_all(
+    address: &str,
+    kept: &mut Option<Push>,
+    version: Version,
+    documents: &[Vec<u8>],
+) -> Outcome {
+    let prefix = format!("alf_{version} ");
+    // A connection that was kept may have died meanwhile, which only shows when it is used.
+    for is_kept in [true, false] {
+        let push = if is_kept { Ok(kept.take()) } else { connect(address).await.map(Some) };
+        let mut push = match push {
+            Ok(Some(push)) => push,
+            Ok(None) => continue,
+            Err(error) => return failed(format!("{address}: {error}")),
+        };
+        let messages = documents.iter().map(|document| [prefix.as_bytes(), document]);
+        match timeout(SEND_MAX, push.send(messages)).await {
+            Ok(Ok(())) => {
+                *kept = Some(push);
+                let bytes = documents.iter().map(|document| (prefix.len() + document.len()) as u64).sum();
+                return Outcome::Taken { rejected: 0, bytes, complaint: None };
+            }
+            Ok(Err(_)) if is_kept => {}
+            Ok(Err(error)) => return failed(format!("{address}: {error}")),
+            Err(_) => return failed(format!("{address}: the collector does not read")),
+        }
+    }
+    failed(format!("{address}: no connection"))
+}
+
+async fn connect(address: &str) -> io::Result<Push> {
+    timeout(CONNECT_MAX, Push::connect(address)).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+fn failed(error: String) -> Outcome {
+    Outcome::Failed { error, retry_after: None }
+}
+
+const PLAIN: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/json")];
+const PACKED: [(HeaderName, &str); 2] = [(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "gzip")];
+
+/// One by one; the first that fails has all of them sent again.
+async fn post_each(http: &mut Http, target: &str, documents: Vec<Vec<u8>>, gzip: bool) -> Outcome {
+    let (mut rejected, mut bytes, mut complaint) = (0, 0, None);
+    for document in documents {
+        match post(http, target, document, 1, gzip).await {
+            Outcome::Taken { rejected: more, bytes: sent, complaint: why } => {
+                rejected += more;
+                bytes += sent;
+                complaint = why.or(complaint);
+            }
+            Outcome::TooLarge => {
+                rejected += 1;
+                complaint = Some("the collector finds a document too large".to_owned());
+            }
+            failed @ Outcome::Failed { .. } => return failed,
+        }
+    }
+    Outcome::Taken { rejected, bytes, complaint }
+}
+
+async fn post(http: &mut Http, target: &str, body: Vec<u8>, documents: usize, gzip: bool) -> Outcome {
+    let (body, fields) = if gzip { (packed(&body), &PACKED[..]) } else { (body, &PLAIN[..]) };
+    let bytes = body.len() as u64;
+    let call = Call { method: Method::POST, target: target.to_owned(), fields, body: body.into() };
+    match http.send(call).await {
+        Ok(answer) => judge(&answer, documents as u64, bytes),
+        Err(error) => failed(error),
+    }
+}
+
+fn packed(body: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    // Memory takes everything.
+    let _ = encoder.write_all(body);
+    encoder.finish().unwrap_or_default()
+}
+
+/// What a collector answers to a batch: `{"errors":[],"sent":5,"saved":5}`.
+#[derive(Deserialize)]
+struct Report {
+    saved: u64,
+}
+
+fn judge(answer: &Answer, documents: u64, bytes: u64) -> Outcome {
+    let status = answer.status;
+    match status {
+        207 => {
+            // Without a count in it nothing says which ones are missing; sent again, the others would be there twice.
+            let saved =
+                serde_json::from_slice::<Report>(&answer.body).map_or(documents, |report| report.saved);
+            let rejected = documents.saturating_sub(saved);
+            let complaint =
+                (rejected > 0).then(|| "the collector takes a part of what it is sent (207)".to_owned());
+            Outcome::Taken { rejected, bytes, complaint }
+        }
+        200..300 => Outcome::Taken { rejected: 0, bytes, complaint: None },
+        413 => Outcome::TooLarge,
+        408 | 425 | 429 | 500.. => Outcome::Failed {
+            error: format!("the collector answers {status}"),
+            retry_after: answer.retry_after,
+        },
+        _ => {
+            let complaint = Some(format!("the collector does not want what it is sent: it answers {status}"));
+            Outcome::Taken { rejected: documents, bytes: 0, complaint }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_exchange_waits_without_the_exporter_s_token_and_is_unpacked_again() {
+        let exchange = Exported {
+            entry: b"{}",
+            client: Some(IpAddr::from([10, 0, 0, 1])),
+            service_token: "its-own",
+            environment: "",
+        };
+        let record = pack(&exchange);
+        let again = unpack(&record).unwrap();
+        assert_eq!((again.entry, again.client), (exchange.entry, exchange.client));
+        assert_eq!((again.service_token, again.environment), ("its-own", ""));
+    }
+
+    #[test]
+    fn an_answer_says_what_becomes_of_a_batch() {
+        let judged = |status, body: &'static str| {
+            judge(&Answer { status, retry_after: None, body: body.into() }, 5, 100)
+        };
+        let rejected = |outcome| match outcome {
+            Outcome::Taken { rejected, .. } => Some(rejected),
+            _ => None,
+        };
+        for (status, body, expected) in [
+            (200, r#"{"errors":[],"sent":5,"saved":5}"#, Some(0)),
+            (207, r#"{"errors":["ALF[1] is bad"],"sent":5,"saved":4}"#, Some(1)),
+            (207, "?", Some(0)),
+            (400, "", Some(5)),
+            (401, "", Some(5)),
+            (429, "", None),
+            (500, "", None),
+            (503, "", None),
+        ] {
+            assert_eq!(rejected(judged(status, body)), expected, "{status} {body}");
+        }
+        assert!(matches!(judged(413, ""), Outcome::TooLarge));
+    }
+
+    #[test]
+    fn an_address_is_a_host_and_a_port() {
+        assert_eq!(zeromq_address("tcp://collector.example:5500"), Ok("collector.example:5500"));
+        assert_eq!(zeromq_address("tcp://[::1]:5500"), Ok("[::1]:5500"));
+        for wrong in [
+            "collector:5500",
+            "tcp://:5500",
+            "tcp://a",
+            "tcp://a:0",
+            "ipc://x",
+            "tcp://u@a:1",
+            "tcp://a:99999",
+        ] {
+            assert!(zeromq_address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_record_panics(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = unpack(&bytes);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The exporters of a config, open; and what becomes of them when it changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use egret_har::sink::Sink;
+
+use crate::alf::AlfExporter;
+use crate::config::{ExporterConfig, ExporterConfigs};
+use crate::counters::{Counters, ExporterSnapshot};
+use crate::disk::System;
+use crate::files::{FileExporter, Format, Layout};
+use crate::s3::S3Exporter;
+
+/// How long exporters may take to write and send what waits when they are closed, all of them together.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
+
+/// An exporter as its owner sees it.
+pub trait Exporter: Sink {
+    /// Writes, sends or spools what waits, until `deadline` at most.
+    fn close(&self, deadline: Instant);
+
+    /// What it has counted.
+    fn snapshot(&self) -> ExporterSnapshot;
+}
+
+/// What exporters are opened with besides their own keys.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'a> {
+    /// Egret's version, which files name.
+    pub version: &'a str,
+    /// Where spools are.
+    pub data_dir: &'a Path,
+}
+
+/// The exporters of a config, open. Clones are the same exporters.
+#[derive(Debug, Clone, Default)]
+pub struct Exporters {
+    by_name: BTreeMap<String, Open>,
+}
+
+#[derive(Debug, Clone)]
+struct Open {
+    config: ExporterConfig,
+    exporter: Arc<dyn Exporter>,
+}
+
+impl Exporters {
+    /// The exporters of `configs`; those that are open already and have not changed are the same. The error says which one cannot be
+    /// opened, and why.
+    pub fn open(&self, configs: &ExporterConfigs, site: Site<'_>) -> Result<Self, String> {
+        let mut by_name = BTreeMap::new();
+        for (name, config) in configs {
+            let same = self.by_name.get(name).filter(|open| open.config == *config).cloned();
+            let open = match same {
+                Some(open) => open,
+                None => Open { config: config.clone(), exporter: open(name, config, site)? },
+            };
+            by_name.insert(name.clone(), open);
+        }
+        Ok(Self { by_name })
+    }
+
+    /// Where diagnoses put what they made, by name.
+    pub fn sinks(&self) -> HashMap<String, Arc<dyn Sink>> {
+        let sink = |open: &Open| -> Arc<dyn Sink> { open.exporter.clone() };
+        self.by_name.iter().map(|(name, open)| (name.clone(), sink(open))).collect()
+    }
+
+    /// What each of them has counted.
+    pub fn snapshot(&self) -> Vec<ExporterSnapshot> {
+        self.by_name.values().map(|open| open.exporter.snapshot()).collect()
+    }
+
+    /// Closes those that are not among `kept` any more.
+    pub fn close_others(&self, kept: &Self) {
+        let deadline = Instant::now() + CLOSE_MAX;
+        for (name, open) in &self.by_name {
+            let is_kept =
+                kept.by_name.get(name).is_some_and(|kept| Arc::ptr_eq(&kept.exporter, &open.exporter));
+            if !is_kept {
+                open.exporter.close(deadline);
+            }
+        }
+    }
+
+    /// Closes all of them.
+    pub fn close(&self) {
+        self.close_others(&Self::default());
+    }
+}
+
+fn open(name: &str, config: &ExporterConfig, site: Site<'_>) -> Result<Arc<dyn Exporter>, String> {
+    let counters = Counters::new(name, config.kind());
+    let failed = |error| format!("exporters.{name}: {error}");
+    Ok(match config {
+        ExporterConfig::Har(files) => {
+            let layout = Layout::new(name, files, Format::har(site.version));
+            Arc::new(FileExporter::open(layout, counters, Box::new(System)))
+        }
+        ExporterConfig::Ndjson(files) => {
+            let layout = Layout::new(name, files, Format::ndjson());
+            Arc::new(FileExporter::open(layout, counters, Box::new(System)))
+        }
+        ExporterConfig::Alf(alf) => Arc::new(AlfExporter::open(name, alf, counters, site).map_err(failed)?),
+        ExporterConfig::S3(s3) => Arc::new(S3Exporter::open(name, s3, counters, site).map_err(failed)?),
+    })
+}

@@ -1,0 +1,349 @@
+//! Files that entries are appended to, valid at every moment.
+//!
+//! A file ends with what closes its format. A batch of entries is written together with the closing, in one write that begins where the
+//! former closing began. What a crash in the middle of that leaves behind is cut to the last whole entry by the keeper, see there.
+
+mod format;
+mod keeper;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use egret_har::sink::{Exported, Sink};
+
+use crate::background::{Backoff, random};
+use crate::config::FilesConfig;
+use crate::counters::{Counters, DropReason, ExporterSnapshot};
+use crate::disk::{self, Disk};
+use crate::exporters::Exporter;
+
+pub use format::Format;
+pub use keeper::{Closed, Keeper, read};
+
+/// What waits to be written is written once it is so long, and otherwise with the next tick.
+const BATCH_BYTES: usize = 256 << 10;
+/// What may wait while the disk does not take it.
+const PENDING_BYTES_MAX: usize = 4 << 20;
+/// A longer entry is none that the gateway makes.
+const ENTRY_BYTES_MAX: usize = 64 << 20;
+/// The longest wait between two attempts to write.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// Which files are written, and when one is closed and another begun.
+#[derive(Debug)]
+pub struct Layout {
+    /// The exporter's name, with which names of files begin.
+    pub name: String,
+    /// Where the files are.
+    pub directory: PathBuf,
+    /// How entries stand in them.
+    pub format: Format,
+    /// How long a file may get.
+    pub rotate_bytes: u64,
+    /// How old a file may get.
+    pub rotate_after: Option<Duration>,
+    /// What all of them may take.
+    pub keep_bytes: Option<u64>,
+    /// Whether they are compressed once they are closed.
+    pub gzip: bool,
+    /// Whether they only wait there: an entry in them is not yet where it should go.
+    pub is_spool: bool,
+}
+
+impl Layout {
+    /// As configured.
+    pub fn new(name: &str, config: &FilesConfig, format: Format) -> Self {
+        Self {
+            name: name.to_owned(),
+            directory: config.directory.clone(),
+            format,
+            rotate_bytes: config.rotate.bytes(),
+            rotate_after: Some(config.rotate_after.get()).filter(|after| !after.is_zero()),
+            keep_bytes: Some(config.keep.bytes()).filter(|bytes| *bytes > 0),
+            gzip: config.gzip,
+            is_spool: false,
+        }
+    }
+
+    /// A name that no other file has, and that sorts by time.
+    fn file_name(&self, time: SystemTime) -> String {
+        let stamp = egret_har::date::write(time).replace(['-', ':'], "");
+        let [a, b, c] = random();
+        format!("{}-{stamp}-{a:02x}{b:02x}{c:02x}.{}", self.name, self.format.extension)
+    }
+
+    /// Whether a file is one of this exporter's: `NAME-20261122T105253.250Z-4f2a91.har`, `.gz` behind it where it is compressed.
+    fn is_own(&self, file_name: &str) -> bool {
+        let Some(rest) = file_name.strip_prefix(&*self.name).and_then(|rest| rest.strip_prefix('-')) else {
+            return false;
+        };
+        let Some((stamp, rest)) = rest.split_at_checked(STAMP.len()) else { return false };
+        let Some((unique, rest)) = rest.split_at_checked("-4f2a91.".len()) else { return false };
+        let looks_like = |text: &str, model: &str| {
+            text.bytes().zip(model.bytes()).all(|(byte, model)| match model {
+                b'0' => byte.is_ascii_digit(),
+                b'x' => byte.is_ascii_hexdigit(),
+                other => byte == other,
+            })
+        };
+        let extension = self.format.extension;
+        looks_like(stamp, STAMP)
+            && looks_like(unique, "-xxxxxx.")
+            && (rest == extension || rest.strip_suffix(".gz") == Some(extension))
+    }
+}
+
+/// How a time looks in a file's name.
+const STAMP: &str = "00000000T000000.000Z";
+
+/// The file that is being written.
+#[derive(Debug)]
+struct Open {
+    file: File,
+    path: PathBuf,
+    inode: u64,
+    /// Where the closing begins.
+    end: u64,
+    entries: u64,
+    opened: Instant,
+}
+
+/// Appends entries to files. Told the time, so that tests can tell it.
+#[derive(Debug)]
+pub struct Writer {
+    layout: Arc<Layout>,
+    counters: Arc<Counters>,
+    disk: Box<dyn Disk>,
+    /// Entries that wait, each as it stands behind another one.
+    pending: Vec<u8>,
+    pending_entries: u64,
+    open: Option<Open>,
+    /// The time in the last file's name.
+    named: SystemTime,
+    backoff: Backoff,
+    retry_at: Option<Instant>,
+}
+
+impl Writer {
+    pub fn new(layout: Arc<Layout>, counters: Arc<Counters>, disk: Box<dyn Disk>) -> Self {
+        Self {
+            layout,
+            counters,
+            disk,
+            pending: Vec::new(),
+            pending_entries: 0,
+            open: None,
+            named: SystemTime::UNIX_EPOCH,
+            backoff: Backoff::up_to(BACKOFF_MAX),
+            retry_at: None,
+        }
+    }
+
+    /// Takes an entry, or drops it and counts that. True where a file was closed.
+    pub fn put(&mut self, entry: &[u8], now: Instant) -> bool {
+        self.counters.put.fetch_add(1, Relaxed);
+        if entry.len() > ENTRY_BYTES_MAX {
+            self.counters.dropped(DropReason::TooLarge, 1);
+            return false;
+        }
+        let mut closed = false;
+        if self.pending.len() + entry.len() > PENDING_BYTES_MAX && !self.pending.is_empty() {
+            closed = self.flush(now);
+            if !self.pending.is_empty() {
+                self.counters.dropped(DropReason::Full, 1);
+                return closed;
+            }
+        }
+        self.layout.format.push(entry, &mut self.pending);
+        self.pending_entries += 1;
+        if self.pending.len() >= BATCH_BYTES {
+            closed |= self.flush(now);
+        }
+        closed
+    }
+
+    /// Writes what waits, and closes a file that is old enough. True where a file was closed.
+    pub fn tick(&mut self, now: Instant) -> bool {
+        let closed = self.flush(now);
+        let is_old = |open: &Open, after| now.saturating_duration_since(open.opened) >= after;
+        let is_due =
+            self.open.as_ref().zip(self.layout.rotate_after).is_some_and(|(open, after)| is_old(open, after));
+        closed | (is_due && self.close())
+    }
+
+    /// Writes what waits, or drops it, and closes the file.
+    pub fn end(&mut self) {
+        self.retry_at = None;
+        self.flush(Instant::now());
+        self.pending.clear();
+        self.counters.dropped(DropReason::Closed, std::mem::take(&mut self.pending_entries));
+        self.close();
+    }
+
+    /// Begins a new file with the next entry. True where one was open.
+    pub fn close(&mut self) -> bool {
+        self.open.take().is_some()
+    }
+
+    /// Writes what waits, unless an attempt has failed just now. True where the file is full, and closed.
+    pub fn flush(&mut self, now: Instant) -> bool {
+        if self.pending.is_empty() || self.retry_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        if self.backoff.is_waiting() {
+            self.counters.retries.fetch_add(1, Relaxed);
+        }
+        if let Err(error) = self.write(now) {
+            let directory = self.layout.directory.display();
+            self.counters.failed(format!("cannot write in {directory}: {error}"));
+            self.retry_at = Some(now + self.backoff.next());
+            return false;
+        }
+        // That a spool can be written says nothing of where its entries go.
+        if !self.layout.is_spool || self.backoff.is_waiting() {
+            self.counters.works();
+        }
+        self.backoff.reset();
+        self.retry_at = None;
+        self.pending.shrink_to(PENDING_BYTES_MAX);
+        let is_full = self.open.as_ref().is_some_and(|open| open.end >= self.layout.rotate_bytes);
+        is_full && self.close()
+    }
+
+    fn write(&mut self, now: Instant) -> io::Result<()> {
+        let closing = self.layout.format.closing;
+        let mut open = match self.open.take().filter(|open| self.is_there(open)) {
+            Some(open) => open,
+            None => self.begin(now)?,
+        };
+        let waiting = self.pending.len();
+        self.pending.extend_from_slice(closing.as_bytes());
+        let batch = &self.pending[if open.entries == 0 { self.layout.format.first_skips } else { 0 }..];
+        let written = self.disk.write_all_at(&open.file, batch, open.end);
+        let grown = (batch.len() - closing.len()) as u64;
+        self.pending.truncate(waiting);
+        if let Err(error) = written {
+            // What was there before takes its place again. Where not even that goes, the keeper cuts the file at the next start.
+            let restored = self.disk.write_all_at(&open.file, closing.as_bytes(), open.end);
+            if restored.and_then(|()| open.file.set_len(open.end + closing.len() as u64)).is_ok() {
+                self.open = Some(open);
+            }
+            return Err(error);
+        }
+        open.end += grown;
+        open.entries += self.pending_entries;
+        let entries = std::mem::take(&mut self.pending_entries);
+        if !self.layout.is_spool {
+            self.counters.wrote(entries, grown);
+        }
+        self.pending.clear();
+        self.open = Some(open);
+        Ok(())
+    }
+
+    /// Whether the file still is where it was, as long as it was.
+    fn is_there(&self, open: &Open) -> bool {
+        let path = open.path.display();
+        let length = open.end + self.layout.format.closing.len() as u64;
+        match fs::symlink_metadata(&open.path) {
+            Ok(found) if found.ino() == open.inode && found.len() == length => return true,
+            Ok(found) if found.ino() == open.inode => {
+                self.counters.noticed(format!("{path} was changed by somebody else: another file is begun"));
+            }
+            _ if open.file.metadata().is_ok_and(|file| file.nlink() == 0) => {
+                self.counters.dropped(DropReason::Deleted, open.entries);
+                let entries = open.entries;
+                self.counters
+                    .noticed(format!("{path} was deleted with {entries} entries: another file is begun"));
+            }
+            _ => self.counters.noticed(format!("{path} was moved: another file is begun")),
+        }
+        false
+    }
+
+    /// A file with no entries yet. It gets its name once it is valid, and is locked so that no keeper takes it for a left one.
+    fn begin(&mut self, now: Instant) -> io::Result<Open> {
+        let Layout { directory, format, .. } = &*self.layout;
+        disk::make_directory(directory)?;
+        // Names sort as files were begun, however fast they fill and whatever becomes of the clock.
+        self.named = SystemTime::now().max(self.named + Duration::from_millis(1));
+        let name = self.layout.file_name(self.named);
+        let (path, draft) = (directory.join(&name), directory.join(format!(".{name}.part")));
+        let file = disk::create(&draft)?;
+        let begun = || {
+            // Not every file system has locks; where there are none, nobody else's keeper takes them either.
+            let _ = file.try_lock();
+            self.disk.write_all_at(&file, format!("{}{}", format.header, format.closing).as_bytes(), 0)?;
+            fs::rename(&draft, &path)?;
+            file.metadata()
+        };
+        match begun() {
+            Ok(metadata) => {
+                let (inode, end) = (metadata.ino(), format.header.len() as u64);
+                Ok(Open { file, path, inode, end, entries: 0, opened: now })
+            }
+            Err(error) => {
+                let _ = fs::remove_file(&draft);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// `type: har` and `type: ndjson`.
+#[derive(Debug)]
+pub struct FileExporter {
+    writer: Mutex<Writer>,
+    keeper: Arc<Keeper>,
+    counters: Arc<Counters>,
+}
+
+impl FileExporter {
+    /// Nothing is asked of the disk yet, but for what an earlier process may have left.
+    pub fn open(layout: Layout, counters: Counters, disk: Box<dyn Disk>) -> Self {
+        let (layout, counters) = (Arc::new(layout), Arc::new(counters));
+        let keeper = Arc::new(Keeper::new(Arc::clone(&layout), Arc::clone(&counters)));
+        keeper.wake();
+        let writer = Mutex::new(Writer::new(layout, Arc::clone(&counters), disk));
+        Self { writer, keeper, counters }
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sink for FileExporter {
+    fn put(&self, exchange: Exported<'_>) {
+        if self.writer().put(exchange.entry, Instant::now()) {
+            self.keeper.wake();
+        }
+    }
+
+    fn tick(&self) {
+        if self.writer().tick(Instant::now()) {
+            self.keeper.wake();
+        }
+    }
+}
+
+impl Exporter for FileExporter {
+    /// What comes afterwards begins another file.
+    fn close(&self, _: Instant) {
+        self.writer().end();
+        self.keeper.wake();
+        self.keeper.join();
+    }
+
+    fn snapshot(&self) -> ExporterSnapshot {
+        self.counters.snapshot()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! Looks after files that are closed: repairs what a crash has left torn, compresses, and deletes the oldest.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+
+use super::Layout;
+use crate::background;
+use crate::counters::{Counters, DropReason};
+use crate::disk;
+
+/// Looks after an exporter's closed files, on a thread that is there while there is something to do.
+#[derive(Debug)]
+pub struct Keeper {
+    layout: Arc<Layout>,
+    counters: Arc<Counters>,
+    work: Mutex<Work>,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    is_running: bool,
+    /// A round is due after the one under way.
+    is_wanted: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Files held at once.
+const CLOSED_MAX: usize = 16;
+
+/// A file of this exporter that nobody writes.
+#[derive(Debug)]
+pub struct Closed {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Holds the file for this process.
+    _file: File,
+}
+
+impl Keeper {
+    /// For the files of `layout`.
+    pub fn new(layout: Arc<Layout>, counters: Arc<Counters>) -> Self {
+        Self { layout, counters, work: Mutex::default() }
+    }
+
+    /// Has a round made soon.
+    pub fn wake(self: &Arc<Self>) {
+        let mut work = self.work();
+        work.is_wanted = true;
+        if work.is_running {
+            return;
+        }
+        if let Some(ended) = work.thread.take() {
+            let _ = ended.join();
+        }
+        let keeper = Arc::clone(self);
+        match background::spawn("egret-export", move || keeper.run()) {
+            Ok(thread) => *work = Work { is_running: true, is_wanted: true, thread: Some(thread) },
+            Err(error) => self.counters.noticed(format!("closed files are left as they are: {error}")),
+        }
+    }
+
+    /// Waits until nothing is left to do.
+    pub fn join(&self) {
+        let thread = self.work().thread.take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            self.counters.noticed("closed files were not looked after".to_owned());
+        }
+    }
+
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        loop {
+            {
+                let mut work = self.work();
+                if !std::mem::take(&mut work.is_wanted) {
+                    work.is_running = false;
+                    return;
+                }
+            }
+            self.round();
+        }
+    }
+
+    /// Does all that is due now.
+    pub fn round(&self) {
+        for path in self.paths() {
+            if let Err(error) = self.tend(&path) {
+                self.counters.noticed(format!("{} cannot be looked after: {error}", path.display()));
+            }
+        }
+        self.expire();
+    }
+
+    /// What all of the exporter's files take.
+    pub fn bytes(&self) -> u64 {
+        self.paths().iter().filter_map(|path| Some(fs::metadata(path).ok()?.len())).sum()
+    }
+
+    /// Files of the exporter that nobody writes, the oldest first, and not too many at once: each is held.
+    pub fn closed(&self) -> Vec<Closed> {
+        let closed = |path: PathBuf| {
+            let file = File::open(&path).ok().filter(disk::is_free)?;
+            Some(Closed { path, _file: file })
+        };
+        self.paths().into_iter().filter(|path| !is_part(path)).filter_map(closed).take(CLOSED_MAX).collect()
+    }
+
+    /// All files of the exporter, the oldest first.
+    fn paths(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(&self.layout.directory) else { return Vec::new() };
+        let is_own = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let part = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
+            self.layout.is_own(part.unwrap_or(name))
+        };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_own).collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    fn tend(&self, path: &Path) -> io::Result<()> {
+        let Ok(mut file) = File::options().read(true).write(true).open(path) else { return Ok(()) };
+        if !disk::is_free(&file) {
+            return Ok(());
+        }
+        if is_part(path) {
+            return fs::remove_file(path);
+        }
+        if path.extension().is_some_and(|extension| extension == "gz") {
+            return Ok(());
+        }
+        let length = file.metadata()?.len();
+        if !self.layout.format.is_closed(&mut file, length)? && !self.repair(path, &mut file, length)? {
+            return Ok(());
+        }
+        if self.layout.gzip { compress(path) } else { Ok(()) }
+    }
+
+    /// Cuts a file to its last whole entry; one without any is removed. True where something is left.
+    fn repair(&self, path: &Path, file: &mut File, length: u64) -> io::Result<bool> {
+        let format = &self.layout.format;
+        self.counters.repaired.fetch_add(1, Relaxed);
+        let (shown, name) = (path.display(), self.layout.name.as_str());
+        let Some(whole) = format.whole(file)? else {
+            tracing::warn!(
+                exporter = name,
+                "{shown} does not begin as such a file does, and is set aside as .damaged"
+            );
+            let mut aside = path.as_os_str().to_owned();
+            aside.push(".damaged");
+            fs::rename(path, aside)?;
+            return Ok(false);
+        };
+        let (entries, cut) = (whole.entries, length.saturating_sub(whole.end));
+        tracing::warn!(
+            exporter = name,
+            "{shown} was torn: {entries} whole entries are kept, {cut} bytes behind them cut"
+        );
+        if entries == 0 {
+            fs::remove_file(path)?;
+            return Ok(false);
+        }
+        file.set_len(whole.end)?;
+        std::os::unix::fs::FileExt::write_all_at(file, format.closing.as_bytes(), whole.end)?;
+        Ok(true)
+    }
+
+    /// Deletes the oldest files until there is room for the next one.
+    fn expire(&self) {
+        let Some(keep) = self.layout.keep_bytes else { return };
+        let room = keep.saturating_sub(self.layout.rotate_bytes);
+        let length = |path: PathBuf| Some((fs::metadata(&path).ok()?.len(), path));
+        let files: Vec<(u64, PathBuf)> = self.paths().into_iter().filter_map(length).collect();
+        let mut bytes: u64 = files.iter().map(|(length, _)| length).sum();
+        for (length, path) in files {
+            if bytes <= room {
+                break;
+            }
+            // The file that is being written stays, of course.
+            if File::open(&path).is_ok_and(|file| disk::is_free(&file)) {
+                bytes -= length;
+                self.delete(&path);
+            }
+        }
+    }
+
+    fn delete(&self, path: &Path) {
+        let lost = if self.layout.is_spool { crate::s3::entries(path).unwrap_or_default() } else { 0 };
+        match fs::remove_file(path) {
+            Ok(()) if self.layout.is_spool => self.counters.dropped(DropReason::SpoolFull, lost),
+            Ok(()) => {
+                tracing::debug!(exporter = self.layout.name, "{} is deleted: the oldest", path.display());
+            }
+            Err(error) => self.counters.noticed(format!("{} cannot be deleted: {error}", path.display())),
+        }
+    }
+}
+
+fn is_part(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "part")
+}
+
+/// Puts the compressed file in the place of the file.
+fn compress(path: &Path) -> io::Result<()> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
+    else {
+        return Ok(());
+    };
+    let part = directory.join(format!(".{name}.gz.part"));
+    let _ = fs::remove_file(&part);
+    let packed = disk::create(&part)?;
+    let _ = packed.try_lock();
+    let done = || {
+        let mut encoder = GzEncoder::new(&packed, Compression::default());
+        io::copy(&mut BufReader::with_capacity(1 << 16, File::open(path)?), &mut encoder)?;
+        encoder.finish()?.flush()?;
+        packed.sync_data()?;
+        fs::rename(&part, directory.join(format!("{name}.gz")))?;
+        fs::remove_file(path)
+    };
+    done().inspect_err(|_| {
+        let _ = fs::remove_file(&part);
+    })
+}
+
+/// The bytes of a file, with compression taken off where its name says that there is any.
+pub fn read(path: &Path) -> io::Result<Box<dyn io::Read>> {
+    let file = BufReader::new(File::open(path)?);
+    let is_packed = path.extension().is_some_and(|extension| extension == "gz");
+    Ok(if is_packed { Box::new(GzDecoder::new(file)) } else { Box::new(file) })
+}

@@ -1,0 +1,377 @@
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+use egret_har::validate::validate;
+use proptest::prelude::*;
+
+use super::*;
+use crate::disk::System;
+use crate::disk::tests::Room;
+
+const ENTRY: &str = r#"{"startedDateTime":"2026-01-02T03:04:05.250Z","time":1,"request":{"method":"GET","url":"http://a/NUMBER","httpVersion":"HTTP/1.1","cookies":[],"headers":[],"queryString":[],"headersSize":-1,"bodySize":0},"response":{"status":200,"statusText":"OK","httpVersion":"HTTP/1.1","cookies":[],"headers":[],"content":{"size":0,"mimeType":""},"redirectURL":"","headersSize":-1,"bodySize":0},"cache":{},"timings":{"send":0,"wait":1,"receive":0}}"#;
+
+fn entry(number: u64) -> Vec<u8> {
+    ENTRY.replace("NUMBER", &number.to_string()).into_bytes()
+}
+
+/// The numbers of the entries in a valid HAR file.
+fn numbers(bytes: &[u8]) -> Vec<u64> {
+    let har: serde_json::Value = serde_json::from_slice(bytes).expect("a file is JSON at every moment");
+    assert_eq!(validate(&har), [], "a file is HAR at every moment");
+    let urls = har["log"]["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["request"]["url"].as_str().unwrap());
+    urls.map(|url| url["http://a/".len()..].parse().unwrap()).collect()
+}
+
+fn layout(directory: &Path) -> Layout {
+    Layout {
+        name: "archive".to_owned(),
+        directory: directory.join("har"),
+        format: Format::har("1.2.3"),
+        rotate_bytes: 64 << 20,
+        rotate_after: None,
+        keep_bytes: None,
+        gzip: false,
+        is_spool: false,
+    }
+}
+
+fn counters() -> Arc<Counters> {
+    Arc::new(Counters::new("archive", "har"))
+}
+
+fn writer(layout: Layout, disk: impl Disk + 'static) -> Writer {
+    Writer::new(Arc::new(layout), counters(), Box::new(disk))
+}
+
+fn keeper(layout: Layout) -> Keeper {
+    Keeper::new(Arc::new(layout), counters())
+}
+
+/// What is in the directory, by name.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory.join("har")) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// All that is in the files, in their order.
+fn written(directory: &Path) -> Vec<u64> {
+    let bytes = |path: &PathBuf| {
+        let mut bytes = Vec::new();
+        read(path).unwrap().read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    files(directory).iter().flat_map(|path| numbers(&bytes(path))).collect()
+}
+
+#[test]
+fn a_file_is_valid_after_every_batch_and_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
+    assert_eq!(
+        files(directory.path()),
+        Vec::<PathBuf>::new(),
+        "nothing is made before there is something to write"
+    );
+    for number in 0..50 {
+        writer.put(&entry(number), now);
+        writer.tick(now);
+        assert_eq!(written(directory.path()), (0..=number).collect::<Vec<_>>());
+    }
+    let [file] = &files(directory.path())[..] else { panic!("one file") };
+    assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(directory.path().join("har")).unwrap().permissions().mode() & 0o777, 0o700);
+    let snapshot = writer.counters.snapshot();
+    assert_eq!((snapshot.put, snapshot.written, snapshot.up), (50, 50, true));
+}
+
+#[test]
+fn a_line_break_in_an_entry_does_not_break_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let ndjson = Layout { format: Format::ndjson(), ..layout(directory.path()) };
+    let (mut writer, now) = (writer(ndjson, System), Instant::now());
+    writer.put(b"{\n  \"a\": 1\n}", now);
+    writer.put(b"{}", now);
+    writer.tick(now);
+    let text = fs::read_to_string(&files(directory.path())[0]).unwrap();
+    assert_eq!(text, "{   \"a\": 1 }\n{}\n");
+}
+
+#[test]
+fn files_are_rotated_by_size_and_by_age_and_sort_by_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let rotated = Layout {
+        rotate_bytes: 4_096,
+        rotate_after: Some(Duration::from_mins(1)),
+        ..layout(directory.path())
+    };
+    let (mut writer, start) = (writer(rotated, System), Instant::now());
+    let mut closed = 0;
+    for number in 0..20 {
+        writer.put(&entry(number), start);
+        closed += usize::from(writer.tick(start));
+    }
+    assert_eq!(files(directory.path()).len(), closed);
+    assert!((2..=4).contains(&closed), "{closed}");
+    writer.put(&entry(20), start);
+    writer.tick(start);
+    assert!(!writer.tick(start + Duration::from_secs(59)));
+    assert!(writer.tick(start + Duration::from_mins(1)));
+    assert_eq!(written(directory.path()), (0..=20).collect::<Vec<_>>());
+}
+
+#[test]
+fn names_of_others_are_left_alone() {
+    let layout = layout(Path::new("/"));
+    let own = layout.file_name(SystemTime::now());
+    assert!(layout.is_own(&own) && layout.is_own(&format!("{own}.gz")), "{own}");
+    for name in [
+        own.replace("archive-", "archive-b-"),
+        own.replace(".har", ".ndjson"),
+        own.replace("archive-2", "archive-x"),
+        format!("{own}.bak"),
+        "archive-.har".to_owned(),
+        "archive.har".to_owned(),
+        "archive-ä".repeat(5),
+    ] {
+        assert!(!layout.is_own(&name), "{name}");
+    }
+}
+
+/// A disk whose room the test can change.
+#[derive(Debug)]
+struct Shared(Arc<Room>);
+impl Disk for Shared {
+    fn write_all_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(file, bytes, offset)
+    }
+}
+
+#[test]
+fn a_full_disk_costs_what_does_not_fit_and_never_validity() {
+    let directory = tempfile::tempdir().unwrap();
+    let room = Arc::new(Room::of(3_000));
+    let (mut writer, mut now) = (writer(layout(directory.path()), Shared(Arc::clone(&room))), Instant::now());
+    for number in 0..40 {
+        writer.put(&entry(number), now);
+        writer.tick(now);
+        now += Duration::from_millis(50);
+        let so_far = written(directory.path());
+        assert_eq!(so_far, (0..so_far.len() as u64).collect::<Vec<_>>());
+    }
+    let snapshot = writer.counters.snapshot();
+    assert!(!snapshot.up && snapshot.retries > 0 && snapshot.written < 10, "{snapshot:?}");
+    assert!(snapshot.last_error.unwrap().contains("cannot write in"));
+    // What waits is bounded.
+    let long = vec![b'1'; 1 << 20];
+    (0..8).for_each(|_| _ = writer.put(&long, now));
+    assert!(writer.pending.len() <= PENDING_BYTES_MAX);
+    assert!(writer.counters.snapshot().dropped["full"] == 5, "{:?}", writer.counters.snapshot());
+    // There is room again: what waited is written, nothing twice.
+    writer.pending.truncate(writer.pending.len() - 3 * (long.len() + 2));
+    room.0.store(1 << 30, Relaxed);
+    writer.tick(now + BACKOFF_MAX);
+    assert_eq!(written(directory.path()), (0..40).collect::<Vec<_>>());
+    assert!(writer.counters.snapshot().up);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let in_the_way = directory.path().join("har");
+    fs::write(&in_the_way, "").unwrap();
+    let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
+    writer.put(&entry(1), now);
+    writer.tick(now);
+    assert!(!writer.counters.snapshot().up);
+    fs::remove_file(in_the_way).unwrap();
+    writer.tick(now);
+    assert!(!writer.counters.snapshot().up, "an attempt is not made before its time");
+    writer.tick(now + BACKOFF_MAX);
+    let snapshot = writer.counters.snapshot();
+    assert!(snapshot.up && snapshot.retries == 1, "{snapshot:?}");
+    assert_eq!(written(directory.path()), [1]);
+}
+
+#[test]
+fn that_a_spool_can_be_written_says_nothing_of_where_its_entries_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut writer = writer(Layout { is_spool: true, ..layout(directory.path()) }, System);
+    writer.counters.failed("the store answers 403".to_owned());
+    writer.put(&entry(0), Instant::now());
+    writer.flush(Instant::now());
+    assert!(!writer.counters.snapshot().up);
+}
+
+#[test]
+fn a_file_that_is_deleted_moved_or_changed_is_left_and_another_begun() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
+    let put = |number, writer: &mut Writer| {
+        writer.put(&entry(number), now);
+        writer.tick(now);
+        files(directory.path()).pop().unwrap()
+    };
+    fs::remove_file(put(1, &mut writer)).unwrap();
+    let moved = put(2, &mut writer);
+    assert!(writer.counters.snapshot().dropped["deleted"] == 1);
+    fs::rename(&moved, directory.path().join("elsewhere")).unwrap();
+    let cut = put(3, &mut writer);
+    fs::write(&cut, "").unwrap();
+    let last = put(4, &mut writer);
+    assert_eq!(numbers(&fs::read(directory.path().join("elsewhere")).unwrap()), [2]);
+    assert_eq!((fs::read(cut).unwrap().len(), numbers(&fs::read(last).unwrap())), (0, vec![4]));
+    fs::remove_dir_all(directory.path().join("har")).unwrap();
+    put(5, &mut writer);
+    assert_eq!(written(directory.path()), [5]);
+}
+
+#[test]
+fn the_keeper_compresses_and_deletes_the_oldest() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = || Layout { rotate_bytes: 4_096, keep_bytes: Some(16_384), ..layout(directory.path()) };
+    let (mut writer, now) = (writer(kept(), System), Instant::now());
+    for number in 0..95 {
+        writer.put(&entry(number), now);
+        writer.tick(now);
+    }
+    let open = writer.open.as_ref().unwrap().path.clone();
+    keeper(kept()).round();
+    let left = written(directory.path());
+    assert_eq!(left, (95 - left.len() as u64..95).collect::<Vec<_>>());
+    let bytes: u64 = files(directory.path()).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+    assert!((8_192..=16_384).contains(&bytes), "{bytes}");
+    keeper(Layout { gzip: true, ..kept() }).round();
+    assert_eq!(written(directory.path()), left);
+    let plain: Vec<_> =
+        files(directory.path()).into_iter().filter(|file| file.extension().unwrap() == "har").collect();
+    assert_eq!(plain, [open], "the file that is being written is left alone");
+}
+
+#[test]
+fn an_exporter_keeps_what_it_was_given_over_its_close() {
+    let directory = tempfile::tempdir().unwrap();
+    let layout = Layout { gzip: true, ..layout(directory.path()) };
+    let exporter = FileExporter::open(layout, Counters::new("archive", "har"), Box::new(System));
+    let put = |number| {
+        let entry = entry(number);
+        exporter.put(Exported { entry: &entry, client: None, service_token: "", environment: "" });
+    };
+    put(1);
+    exporter.close(Instant::now());
+    put(2);
+    exporter.close(Instant::now());
+    assert_eq!(written(directory.path()), [1, 2]);
+    assert!(files(directory.path()).iter().all(|file| file.extension().unwrap() == "gz"));
+}
+
+/// A file with entries in batches, and what was there before the last one.
+fn torn(batches: &[usize], format: fn() -> Format) -> (Vec<u8>, usize, u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let layout = Layout { format: format(), ..layout(directory.path()) };
+    let (mut writer, now) = (writer(layout, System), Instant::now());
+    let (mut before, mut entries, mut number) = (0, 0, 0);
+    for batch in batches {
+        (before, entries) = writer.open.as_ref().map_or((0, 0), |open| (open.end, open.entries));
+        for _ in 0..*batch {
+            writer.put(&entry(number), now);
+            number += 1;
+        }
+        writer.tick(now);
+    }
+    (fs::read(&files(directory.path())[0]).unwrap(), usize::try_from(before).unwrap(), entries)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_torn_file_is_repaired_and_loses_nothing_but_its_last_batch(
+        batches in prop::collection::vec(1_usize..6, 2..5),
+        torn_at in any::<prop::sample::Index>(),
+        is_har in any::<bool>(),
+        zeros in 0_usize..2_000,
+    ) {
+        let format = if is_har { || Format::har("1.2.3") } else { Format::ndjson };
+        let (whole, before, entries) = torn(&batches, format);
+        let mut bytes = whole[..before + torn_at.index(whole.len() - before)].to_vec();
+        // A power cut can leave a file longer than what got into it.
+        bytes.resize(bytes.len() + zeros, 0);
+        let directory = tempfile::tempdir().unwrap();
+        let layout = Layout { format: format(), ..layout(directory.path()) };
+        fs::create_dir(&layout.directory).unwrap();
+        let path = layout.directory.join(layout.file_name(SystemTime::now()));
+        fs::write(&path, &bytes).unwrap();
+        let keeper = keeper(layout);
+        keeper.round();
+        let repaired = fs::read(&path).unwrap();
+        let found: Vec<u64> = if is_har {
+            numbers(&repaired)
+        } else {
+            let text = String::from_utf8(repaired).unwrap();
+            assert!(text.ends_with('\n'));
+            text.lines().enumerate().map(|(number, line)| {
+                assert_eq!(line.as_bytes(), entry(number as u64));
+                number as u64
+            }).collect()
+        };
+        prop_assert!(found.len() as u64 >= entries);
+        prop_assert_eq!(&found, &(0..found.len() as u64).collect::<Vec<_>>());
+        // Once is enough.
+        keeper.round();
+        prop_assert!(fs::read(&path).unwrap().len() <= whole.len());
+    }
+
+    #[test]
+    fn whatever_stands_in_a_file_of_its_name_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let directory = tempfile::tempdir().unwrap();
+        let layout = layout(directory.path());
+        fs::create_dir(&layout.directory).unwrap();
+        fs::write(layout.directory.join(layout.file_name(SystemTime::now())), &bytes).unwrap();
+        keeper(layout).round();
+        prop_assert!(files(directory.path()).iter().all(|file| file.extension().unwrap() == "damaged"));
+    }
+}
+
+#[test]
+fn a_file_that_was_begun_and_never_named_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let layout = layout(directory.path());
+    fs::create_dir(&layout.directory).unwrap();
+    let name = layout.file_name(SystemTime::now());
+    fs::write(layout.directory.join(format!(".{name}.part")), "{").unwrap();
+    fs::write(layout.directory.join(".other.part"), "{").unwrap();
+    keeper(layout).round();
+    assert_eq!(files(directory.path()), [directory.path().join("har/.other.part")]);
+}
+
+/// A disk that counts writes.
+#[derive(Debug)]
+struct Counted(Arc<AtomicU64>);
+impl Disk for Counted {
+    fn write_all_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.fetch_add(1, Relaxed);
+        System.write_all_at(file, bytes, offset)
+    }
+}
+
+#[test]
+fn what_is_given_at_once_is_written_in_batches_and_not_kept() {
+    let (directory, writes) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
+    let (mut writer, now) = (writer(layout(directory.path()), Counted(Arc::clone(&writes))), Instant::now());
+    for number in 0..2_000 {
+        writer.put(&entry(number), now);
+        assert!(writer.pending.len() <= BATCH_BYTES + 1_000);
+    }
+    writer.tick(now);
+    let expected = (ENTRY.len() as u64 * 2_000) / BATCH_BYTES as u64;
+    assert!((expected..=expected + 3).contains(&writes.load(Relaxed)), "{writes:?}");
+    assert_eq!(written(directory.path()).len(), 2_000);
+}

@@ -1,0 +1,408 @@
+//! `type: s3`: whole HAR files, put into a bucket of any store that speaks S3.
+//!
+//! Files are written into the spool just as `type: har` writes them into a directory, and are taken from there once they are closed: what
+//! waits is on the disk, valid and bounded, whatever becomes of the store or of this process.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use egret_config::{Problem, Secret, Size};
+use egret_har::sink::{Exported, Sink};
+use hyper::Method;
+use hyper::header::{CONTENT_TYPE, HeaderName};
+use rusty_s3::actions::PutObject;
+use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
+use url::Url;
+
+use crate::background::{self, Backoff};
+use crate::config::rotation_problems;
+use crate::counters::{Counters, ExporterSnapshot};
+use crate::disk::System;
+use crate::exporters::{Exporter, Site};
+use crate::files::{Closed, Format, Keeper, Layout, Writer, read};
+use crate::http::{Call, Http, check_url};
+
+/// A larger object would have to be put in parts.
+const ROTATE_MAX: Size = Size::from_kib(64 << 10);
+/// How long a signed request may be under way.
+const SIGNED_FOR: Duration = Duration::from_mins(5);
+/// The longest wait between two attempts.
+const BACKOFF_MAX: Duration = Duration::from_mins(1);
+/// A look at the spool without having been told.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// Whole HAR files in a bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct S3Config {
+    /// The store's URL, such as `https://s3.eu-west-1.amazonaws.com`.
+    pub endpoint: String,
+    /// The bucket, which has to be there.
+    pub bucket: String,
+    /// What keys begin with. Behind it come the date and the file's name: `2026/11/22/NAME-20261122T105253.250Z-4f2a91.har.gz`.
+    #[serde(default)]
+    pub prefix: String,
+    /// The region by which requests are signed.
+    #[serde(default = "region_default")]
+    pub region: String,
+    /// How the bucket is named in requests.
+    #[serde(default)]
+    pub addressing: S3Addressing,
+    /// The access key's id; from `AWS_ACCESS_KEY_ID` where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_key: Option<Secret>,
+    /// The access key itself; from `AWS_SECRET_ACCESS_KEY` where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_key: Option<Secret>,
+    /// How long a file may get before it goes out; up to one batch longer. From `4KiB` to `64MiB`.
+    #[serde(default = "rotate_default")]
+    pub rotate: Size,
+    /// How old a file may get before it goes out; `0s` is without end.
+    #[serde(default = "rotate_after_default")]
+    pub rotate_after: egret_config::Duration,
+    /// Whether objects are compressed.
+    #[serde(default = "gzip_default")]
+    pub gzip: bool,
+    /// What may wait on the disk, in `data_dir/spool`, while the store is away; the oldest are deleted. At least twice `rotate`.
+    #[serde(default = "spool_default")]
+    pub spool: Size,
+    /// PEM file of certificate authorities that are trusted besides the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+}
+
+fn region_default() -> String {
+    "us-east-1".to_owned()
+}
+
+fn rotate_default() -> Size {
+    Size::from_kib(8 << 10)
+}
+
+fn rotate_after_default() -> egret_config::Duration {
+    egret_config::Duration::from_secs(300)
+}
+
+fn gzip_default() -> bool {
+    true
+}
+
+fn spool_default() -> Size {
+    Size::from_kib(1 << 20)
+}
+
+/// How the bucket is named in requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum S3Addressing {
+    /// In the path, which every store understands.
+    #[default]
+    Path,
+    /// In the host.
+    Host,
+}
+
+impl S3Config {
+    /// What the types cannot say.
+    pub(crate) fn problems(&self, at: &str, problems: &mut Vec<Problem>) {
+        if let Err(error) = self.bucket() {
+            problems.push(Problem::new(format!("{at}.endpoint"), error));
+        }
+        if self.access_key.is_some() != self.secret_key.is_some() {
+            problems.push(Problem::new(at, "`access_key` and `secret_key` go together"));
+        }
+        if self.rotate > ROTATE_MAX {
+            problems.push(Problem::new(format!("{at}.rotate"), format!("at most `{ROTATE_MAX}`")));
+        }
+        if self.spool.bytes() == 0 {
+            problems.push(Problem::new(format!("{at}.spool"), "a spool has a bound"));
+        }
+        rotation_problems(at, self.rotate, ("spool", self.spool), problems);
+    }
+
+    fn bucket(&self) -> Result<Bucket, String> {
+        let url = check_url(&self.endpoint)?;
+        let style = match self.addressing {
+            S3Addressing::Path => UrlStyle::Path,
+            S3Addressing::Host => UrlStyle::VirtualHost,
+        };
+        Bucket::new(url, style, self.bucket.clone(), self.region.clone()).map_err(|error| error.to_string())
+    }
+
+    fn credentials(&self) -> Result<Credentials, String> {
+        match (&self.access_key, &self.secret_key) {
+            (Some(id), Some(key)) => Ok(Credentials::new(id.expose(), key.expose())),
+            _ => Credentials::from_env()
+                .ok_or("neither `access_key` and `secret_key` nor AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are there".to_owned()),
+        }
+    }
+}
+
+/// An exporter to S3.
+#[derive(Debug)]
+pub(crate) struct S3Exporter {
+    writer: Mutex<Writer>,
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// A file was closed.
+    is_due: bool,
+    /// Until when what waits may be sent.
+    closing: Option<Instant>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        self.state().is_due = true;
+        self.changed.notify_all();
+    }
+
+    /// Until a file was closed, the exporter is, or `wait` is over. Tells until when there is time, where there is an end to it.
+    fn rest(&self, wait: Duration, only_for_close: bool) -> Option<Instant> {
+        let still = |state: &mut State| state.closing.is_none() && (only_for_close || !state.is_due);
+        let (mut state, _) = self
+            .changed
+            .wait_timeout_while(self.state(), wait, still)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.is_due = false;
+        state.closing
+    }
+}
+
+impl S3Exporter {
+    /// Starts its thread.
+    pub fn open(name: &str, config: &S3Config, counters: Counters, site: Site<'_>) -> Result<Self, String> {
+        let bucket = config.bucket()?;
+        let layout = Arc::new(Layout {
+            name: name.to_owned(),
+            directory: site.data_dir.join("spool").join(name),
+            format: Format::har(site.version),
+            rotate_bytes: config.rotate.bytes(),
+            rotate_after: Some(config.rotate_after.get()).filter(|after| !after.is_zero()),
+            keep_bytes: Some(config.spool.bytes()),
+            gzip: config.gzip,
+            is_spool: true,
+        });
+        let counters = Arc::new(counters);
+        let shared = Arc::new(Shared::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let upload = Upload {
+            keeper: Keeper::new(Arc::clone(&layout), Arc::clone(&counters)),
+            http: Http::new(bucket.base_url(), config.ca.as_deref())?,
+            credentials: config.credentials()?,
+            bucket,
+            prefix: config.prefix.clone(),
+            counters: Arc::clone(&counters),
+            shared: Arc::clone(&shared),
+            runtime: runtime.map_err(|error| error.to_string())?,
+        };
+        let thread =
+            background::spawn("egret-s3", move || upload.run()).map_err(|error| error.to_string())?;
+        let writer = Mutex::new(Writer::new(layout, Arc::clone(&counters), Box::new(System)));
+        Ok(Self { writer, shared, counters, thread: Mutex::new(Some(thread)) })
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sink for S3Exporter {
+    fn put(&self, exchange: Exported<'_>) {
+        if self.writer().put(exchange.entry, Instant::now()) {
+            self.shared.wake();
+        }
+    }
+
+    fn tick(&self) {
+        if self.writer().tick(Instant::now()) {
+            self.shared.wake();
+        }
+    }
+}
+
+impl Exporter for S3Exporter {
+    fn close(&self, deadline: Instant) {
+        self.writer().end();
+        self.shared.state().closing.get_or_insert(deadline);
+        self.shared.changed.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            self.counters.noticed("what waits is sent after the next start".to_owned());
+        }
+    }
+
+    fn snapshot(&self) -> ExporterSnapshot {
+        self.counters.snapshot()
+    }
+}
+
+/// The thread that puts closed files into the bucket.
+struct Upload {
+    keeper: Keeper,
+    http: Http,
+    bucket: Bucket,
+    credentials: Credentials,
+    prefix: String,
+    counters: Arc<Counters>,
+    shared: Arc<Shared>,
+    runtime: Runtime,
+}
+
+impl Upload {
+    fn run(mut self) {
+        let mut backoff = Backoff::up_to(BACKOFF_MAX);
+        let mut closing = None;
+        loop {
+            self.keeper.round();
+            let uploaded = self.upload_all(closing, &backoff);
+            if closing.is_some() {
+                break;
+            }
+            closing = match uploaded {
+                Ok(()) => {
+                    backoff.reset();
+                    self.shared.rest(LOOK_EVERY, false)
+                }
+                Err(error) => {
+                    self.counters.failed(error);
+                    self.shared.rest(backoff.next(), true)
+                }
+            };
+        }
+        // A look-up of a name may still be under way.
+        self.runtime.shutdown_background();
+    }
+
+    fn upload_all(&mut self, closing: Option<Instant>, backoff: &Backoff) -> Result<(), String> {
+        self.count();
+        loop {
+            let files = self.keeper.closed();
+            if files.is_empty() {
+                return Ok(());
+            }
+            self.upload_some(&files, closing, backoff)?;
+            self.count();
+        }
+    }
+
+    fn upload_some(
+        &mut self,
+        files: &[Closed],
+        closing: Option<Instant>,
+        backoff: &Backoff,
+    ) -> Result<(), String> {
+        for file in files {
+            if backoff.is_waiting() {
+                self.counters.retries.fetch_add(1, Relaxed);
+            }
+            if closing.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Err("files are left for the next start".to_owned());
+            }
+            self.upload(file, closing)?;
+            self.counters.works();
+        }
+        Ok(())
+    }
+
+    fn count(&self) {
+        self.counters.spooled_bytes.store(self.keeper.bytes(), Relaxed);
+    }
+
+    fn upload(&mut self, file: &Closed, closing: Option<Instant>) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("{}: {error}", file.path.display());
+        let body = std::fs::read(&file.path).map_err(failed)?;
+        let bytes = body.len() as u64;
+        let key = key(&self.prefix, &file.path).ok_or("a file has no name")?;
+        let url: Url = PutObject::new(&self.bucket, Some(&self.credentials), &key).sign(SIGNED_FOR);
+        let target =
+            url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
+        let is_packed = file.path.extension().is_some_and(|extension| extension == "gz");
+        let fields = if is_packed { &PACKED } else { &PLAIN };
+        let call = Call { method: Method::PUT, target, fields, body: body.into() };
+        let limit = closing
+            .map_or(Duration::from_hours(1), |deadline| deadline.saturating_duration_since(Instant::now()));
+        let Self { runtime, http, .. } = self;
+        let answer = runtime.block_on(async { tokio::time::timeout(limit, http.send(call)).await });
+        let answer =
+            answer.map_err(|_| "the exporter is closed before the store has answered".to_owned())??;
+        if !(200..300).contains(&answer.status) {
+            return Err(format!("the store answers {}{}", answer.status, code(&answer.body)));
+        }
+        self.counters.wrote(entries(&file.path).unwrap_or_default(), bytes);
+        std::fs::remove_file(&file.path).map_err(failed)
+    }
+}
+
+const PLAIN: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/json")];
+const PACKED: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/gzip")];
+
+/// The prefix, the date in the file's name, and that.
+fn key(prefix: &str, path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    // `NAME-20261122T105253.250Z-4f2a91.har`: the name may have dashes too.
+    let stamp = name.rsplit('-').nth(1)?;
+    let (year, month, day) = (stamp.get(..4)?, stamp.get(4..6)?, stamp.get(6..8)?);
+    Some(format!("{prefix}{year}/{month}/{day}/{name}"))
+}
+
+/// The code in a store's error, such as ` (NoSuchBucket)`. The rest of it may repeat the request.
+fn code(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let code =
+        text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
+    let is_plain = |code: &&str| code.len() < 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    code.filter(is_plain).map_or_else(String::new, |code| format!(" ({code})"))
+}
+
+/// Entries in a HAR file as the writer makes it: each is a line.
+pub(crate) fn entries(path: &Path) -> std::io::Result<u64> {
+    let mut lines = BufReader::new(read(path)?).split(b'\n');
+    let lines = lines.try_fold(0_u64, |count, line| line.map(|_| count + 1))?;
+    // What stands before them and what closes the file are lines too.
+    Ok(lines.saturating_sub(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_the_date_of_its_file() {
+        let path = Path::new("/spool/a-b/a-b-20261122T105253.250Z-4f2a91.har.gz");
+        let expected = "har/2026/11/22/a-b-20261122T105253.250Z-4f2a91.har.gz";
+        assert_eq!(key("har/", path).as_deref(), Some(expected));
+        assert_eq!(key("", Path::new("/x")), None);
+    }
+
+    #[test]
+    fn an_error_is_told_by_its_code_alone() {
+        assert_eq!(
+            code(b"<?xml?><Error><Code>NoSuchBucket</Code><Message>m</Message></Error>"),
+            " (NoSuchBucket)"
+        );
+        assert_eq!(code(b"<Code>a secret!</Code>"), "");
+        assert_eq!(code(b"\xff"), "");
+    }
+}

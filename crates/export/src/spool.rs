@@ -1,0 +1,443 @@
+//! Records that wait on the disk for a collector that is away, in order, within a bound.
+//!
+//! Segments are files with a number for a name. A record stands in one behind its length and its checksum, both 32 bits in little endian.
+//! What a crash tears is found by the checksum and skipped. A segment is deleted when all of it has been taken, or when it is the
+//! oldest and there is no room; after a restart what was taken of the oldest one comes again.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::disk::{self, Disk};
+
+/// Length and checksum.
+const HEADER_BYTES: usize = 8;
+/// Segments that the bound is divided into: what is lost at once when it is reached.
+const SEGMENTS: u64 = 8;
+/// A segment is not longer than this, so that little comes again after a restart.
+const SEGMENT_BYTES_MAX: u64 = 1 << 20;
+
+/// A place behind a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    segment: u64,
+    offset: u64,
+}
+
+/// Records and, for each, the place behind it.
+pub type Records = Vec<(Vec<u8>, Position)>;
+
+#[derive(Debug)]
+struct Segment {
+    number: u64,
+    file: File,
+    bytes: u64,
+    records: u64,
+}
+
+/// Records that wait.
+#[derive(Debug)]
+pub struct Spool {
+    directory: PathBuf,
+    disk: Box<dyn Disk>,
+    bytes_max: u64,
+    segments: VecDeque<Segment>,
+    /// The number of the next segment.
+    next: u64,
+    /// Whether the last segment may grow.
+    is_growing: bool,
+    /// What of the first segment has been taken.
+    taken: Taken,
+    /// Holds the directory for this process.
+    _lock: File,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Taken {
+    bytes: u64,
+    records: u64,
+}
+
+/// A spool, and what was found in it that could not be read.
+#[derive(Debug)]
+pub struct Opened {
+    /// The spool.
+    pub spool: Spool,
+    /// Bytes that a crash had torn.
+    pub damaged_bytes: u64,
+}
+
+impl Spool {
+    /// Opens the spool in `directory`, or makes it. Fails while another process, or an exporter that is being closed, has it.
+    pub fn open(directory: &Path, bytes_max: u64, disk: Box<dyn Disk>) -> io::Result<Opened> {
+        disk::make_directory(directory)?;
+        let lock = File::options().create(true).append(true).open(directory.join("lock"))?;
+        if !disk::is_free(&lock) {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "somebody else has the spool open"));
+        }
+        let mut spool = Self {
+            directory: directory.to_owned(),
+            disk,
+            bytes_max,
+            segments: VecDeque::new(),
+            next: 0,
+            is_growing: false,
+            taken: Taken::default(),
+            _lock: lock,
+        };
+        let damaged_bytes = spool.find()?;
+        Ok(Opened { spool, damaged_bytes })
+    }
+
+    /// Finds the segments that are there; tells how many bytes in them are no records.
+    fn find(&mut self) -> io::Result<u64> {
+        let mut numbers: Vec<u64> = fs::read_dir(&self.directory)?
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".segment")?.parse().ok())
+            .collect();
+        numbers.sort_unstable();
+        let mut damaged = 0;
+        for number in numbers {
+            let path = self.path(number);
+            let file = File::options().read(true).write(true).open(&path)?;
+            let length = file.metadata()?.len();
+            let mut segment = Segment { number, file, bytes: length, records: 0 };
+            let mut at = 0;
+            while let Some(record) = segment.read(at)? {
+                at += (HEADER_BYTES + record.len()) as u64;
+                segment.records += 1;
+            }
+            if at < length {
+                damaged += length - at;
+                segment.file.set_len(at)?;
+            }
+            segment.bytes = at;
+            self.next = number + 1;
+            if segment.records == 0 {
+                fs::remove_file(&path)?;
+            } else {
+                self.segments.push_back(segment);
+            }
+        }
+        Ok(damaged)
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.directory.join(format!("{number:020}.segment"))
+    }
+
+    /// Bytes that wait.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum::<u64>() - self.taken.bytes
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Appends records, all of them or none. Tells how many of the oldest were deleted to make room.
+    pub fn append<'a>(&mut self, records: impl IntoIterator<Item = &'a [u8]>) -> io::Result<u64> {
+        let (mut batch, mut count) = (Vec::new(), 0);
+        for record in records {
+            let length = u32::try_from(record.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+            batch.extend_from_slice(&length.to_le_bytes());
+            batch.extend_from_slice(&crc32fast::hash(record).to_le_bytes());
+            batch.extend_from_slice(record);
+            count += 1;
+        }
+        if batch.is_empty() {
+            return Ok(0);
+        }
+        let dropped = self.make_room(batch.len() as u64)?;
+        let segment_max = (self.bytes_max / SEGMENTS).min(SEGMENT_BYTES_MAX);
+        if !self.is_growing || self.segments.back().is_none_or(|segment| segment.bytes >= segment_max) {
+            self.begin()?;
+        }
+        let Some(segment) = self.segments.back_mut() else { return Ok(dropped) };
+        if let Err(error) = self.disk.write_all_at(&segment.file, &batch, segment.bytes) {
+            // What was written of it is no record, and is cut off; where that fails, the segment is left as it is.
+            self.is_growing = segment.file.set_len(segment.bytes).is_ok();
+            if segment.records == 0 {
+                self.remove_last();
+            }
+            return Err(error);
+        }
+        segment.bytes += batch.len() as u64;
+        segment.records += count;
+        Ok(dropped)
+    }
+
+    /// Deletes the oldest segments until there is room; tells how many records that was.
+    fn make_room(&mut self, bytes: u64) -> io::Result<u64> {
+        if bytes > self.bytes_max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let mut dropped = 0;
+        while self.segments.iter().map(|segment| segment.bytes).sum::<u64>() + bytes > self.bytes_max {
+            let Some(segment) = self.segments.front() else { break };
+            dropped += segment.records - self.taken.records;
+            self.remove_first();
+        }
+        Ok(dropped)
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        disk::make_directory(&self.directory)?;
+        let file = disk::create(&self.path(self.next))?;
+        self.segments.push_back(Segment { number: self.next, file, bytes: 0, records: 0 });
+        self.next += 1;
+        self.is_growing = true;
+        Ok(())
+    }
+
+    fn remove_first(&mut self) {
+        self.taken = Taken::default();
+        if let Some(segment) = self.segments.pop_front() {
+            let _ = fs::remove_file(self.path(segment.number));
+        }
+    }
+
+    fn remove_last(&mut self) {
+        self.is_growing = false;
+        if let Some(segment) = self.segments.pop_back() {
+            let _ = fs::remove_file(self.path(segment.number));
+        }
+    }
+
+    /// The oldest records, at least one if there is any: they stay until they are taken.
+    pub fn oldest(&self, records_max: usize, bytes_max: usize) -> io::Result<Records> {
+        let (mut found, mut bytes) = (Records::new(), 0);
+        let mut at = self.taken.bytes;
+        for segment in &self.segments {
+            while at < segment.bytes {
+                if found.len() >= records_max || (bytes >= bytes_max && !found.is_empty()) {
+                    return Ok(found);
+                }
+                // What was counted when it was written has been damaged since, as has all that is behind it.
+                let Some(record) = segment.read(at)? else { break };
+                at += (HEADER_BYTES + record.len()) as u64;
+                bytes += record.len();
+                found.push((record, Position { segment: segment.number, offset: at }));
+            }
+            at = 0;
+        }
+        Ok(found)
+    }
+
+    /// Takes away the oldest records up to a place; `records` of them, as [`Spool::oldest`] gave them.
+    pub fn take(&mut self, end: Position) {
+        while self.segments.front().is_some_and(|segment| segment.number < end.segment) {
+            self.remove_first();
+        }
+        let Some(segment) = self.segments.front().filter(|segment| segment.number == end.segment) else {
+            return;
+        };
+        if end.offset >= segment.bytes {
+            let is_last = self.segments.len() == 1;
+            self.remove_first();
+            self.is_growing &= !is_last;
+        } else if end.offset > self.taken.bytes {
+            let mut at = self.taken;
+            while at.bytes < end.offset {
+                let Ok(Some(record)) = segment.read(at.bytes) else { break };
+                at =
+                    Taken { bytes: at.bytes + (HEADER_BYTES + record.len()) as u64, records: at.records + 1 };
+            }
+            self.taken = at;
+        }
+    }
+
+    /// Deletes the oldest segment, which cannot be read any more; tells how many records that was.
+    pub fn give_up_oldest(&mut self) -> u64 {
+        let lost = self.segments.front().map_or(0, |segment| segment.records - self.taken.records);
+        if self.segments.len() == 1 {
+            self.is_growing = false;
+        }
+        self.remove_first();
+        lost
+    }
+
+    /// Writes the oldest segment anew without what was taken of it, so that this does not come again.
+    pub fn close(mut self) -> io::Result<()> {
+        let Some(segment) = self.segments.front().filter(|_| self.taken.bytes > 0) else { return Ok(()) };
+        let length =
+            usize::try_from(segment.bytes - self.taken.bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let mut rest = vec![0; length];
+        segment.file.read_exact_at(&mut rest, self.taken.bytes)?;
+        let (path, draft) = (self.path(segment.number), self.directory.join("draft"));
+        let _ = fs::remove_file(&draft);
+        self.disk.write_all_at(&disk::create(&draft)?, &rest, 0)?;
+        fs::rename(draft, path)?;
+        self.taken = Taken::default();
+        Ok(())
+    }
+}
+
+impl Segment {
+    /// The record at an offset; none at the end, and where there is none.
+    fn read(&self, at: u64) -> io::Result<Option<Vec<u8>>> {
+        if at + HEADER_BYTES as u64 > self.bytes {
+            return Ok(None);
+        }
+        let mut header = [0; HEADER_BYTES];
+        self.file.read_exact_at(&mut header, at)?;
+        let [a, b, c, d, checksum @ ..] = header;
+        let length = u32::from_le_bytes([a, b, c, d]);
+        if at + (HEADER_BYTES as u64) + u64::from(length) > self.bytes {
+            return Ok(None);
+        }
+        let mut record = vec![0; length as usize];
+        self.file.read_exact_at(&mut record, at + HEADER_BYTES as u64)?;
+        // A hole that a crash left is all zeros, and so is the checksum of nothing.
+        let is_whole = crc32fast::hash(&record) == u32::from_le_bytes(checksum) && length > 0;
+        Ok(is_whole.then_some(record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::disk::System;
+    use crate::disk::tests::Room;
+
+    const MAX: u64 = 4_096;
+
+    fn open(directory: &Path) -> Opened {
+        Spool::open(directory, MAX, Box::new(System)).unwrap()
+    }
+
+    fn record(number: u32, length: usize) -> Vec<u8> {
+        let mut record = number.to_le_bytes().to_vec();
+        record.resize(4 + length, u8::try_from(number % 251).unwrap());
+        record
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Append(Vec<usize>),
+        Take(usize),
+        Reopen,
+        Crash { cut: usize, zeros: usize },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => prop::collection::vec(0_usize..400, 1..5).prop_map(Step::Append),
+            3 => (1_usize..6).prop_map(Step::Take),
+            1 => Just(Step::Reopen),
+            1 => (0_usize..900, 0_usize..100).prop_map(|(cut, zeros)| Step::Crash { cut, zeros }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        #[test]
+        fn whatever_happens_order_is_kept_and_nothing_lost_but_what_is_counted(steps in prop::collection::vec(step(), 1..40)) {
+            let directory = tempfile::tempdir().unwrap();
+            let mut spool = open(directory.path()).spool;
+            // What has not been taken, the oldest first, and what may come again after a restart.
+            let (mut waiting, mut again): (VecDeque<Vec<u8>>, VecDeque<Vec<u8>>) = Default::default();
+            let mut number = 0;
+            for step in steps {
+                match step {
+                    Step::Append(lengths) => {
+                        let batch: Vec<_> = lengths.iter().map(|length| { number += 1; record(number, *length) }).collect();
+                        let dropped = spool.append(batch.iter().map(Vec::as_slice)).unwrap();
+                        waiting.drain(..usize::try_from(dropped).unwrap());
+                        waiting.extend(batch);
+                    }
+                    Step::Take(count) => {
+                        let oldest = spool.oldest(count, usize::MAX).unwrap();
+                        prop_assert_eq!(oldest.len(), count.min(waiting.len()));
+                        if let Some((_, end)) = oldest.last() {
+                            spool.take(*end);
+                        }
+                        for (record, _) in oldest {
+                            prop_assert_eq!(Some(&record), waiting.front());
+                            again.extend(waiting.pop_front());
+                        }
+                    }
+                    Step::Reopen => {
+                        spool.close().unwrap();
+                        let opened = open(directory.path());
+                        prop_assert_eq!(opened.damaged_bytes, 0);
+                        spool = opened.spool;
+                        again.clear();
+                    }
+                    Step::Crash { cut, zeros } => {
+                        drop(spool);
+                        // A torn last write: its end is missing, and nothing or zeros stand there.
+                        let mut paths: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+                        paths.retain(|path| path.extension().is_some_and(|extension| extension == "segment"));
+                        paths.sort();
+                        if let Some(last) = paths.last() {
+                            let mut bytes = fs::read(last).unwrap();
+                            bytes.truncate(bytes.len().saturating_sub(cut));
+                            bytes.resize(bytes.len() + zeros, 0);
+                            fs::write(last, bytes).unwrap();
+                        }
+                        spool = open(directory.path()).spool;
+                        let left: Vec<_> = spool.oldest(usize::MAX, usize::MAX).unwrap().into_iter().map(|(record, _)| record).collect();
+                        // All of it in order, without a gap: perhaps some that were taken, and not what was torn off.
+                        let all: Vec<_> = again.iter().chain(&waiting).cloned().collect();
+                        let start = left.first().and_then(|first| all.iter().position(|record| record == first)).unwrap_or(all.len());
+                        prop_assert_eq!(&left[..], &all[start..start + left.len()]);
+                        prop_assert!(left.is_empty() || start <= again.len());
+                        if cut == 0 { prop_assert!(left.len() >= waiting.len()); }
+                        waiting = left.into();
+                        again.clear();
+                    }
+                }
+                prop_assert!(spool.segments.iter().map(|segment| segment.bytes).sum::<u64>() <= MAX);
+                let expected: usize = waiting.iter().map(|record| record.len() + HEADER_BYTES).sum();
+                prop_assert_eq!(spool.bytes(), expected as u64);
+                prop_assert_eq!(spool.is_empty(), waiting.is_empty());
+            }
+        }
+
+        #[test]
+        fn whatever_stands_in_a_segment_is_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let directory = tempfile::tempdir().unwrap();
+            fs::write(directory.path().join(format!("{:020}.segment", 7)), &bytes).unwrap();
+            let opened = open(directory.path());
+            let found: usize = opened.spool.oldest(99, 9_999).unwrap().iter().map(|(record, _)| record.len() + HEADER_BYTES).sum();
+            prop_assert_eq!(found as u64 + opened.damaged_bytes, bytes.len() as u64);
+        }
+    }
+
+    #[test]
+    fn a_full_disk_appends_nothing_and_damages_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(directory.path(), MAX, Box::new(Room::of(250))).unwrap().spool;
+        let [one, other] = [record(1, 200), record(2, 100)];
+        spool.append([&*one]).unwrap();
+        assert!(spool.append([&*other, &*other]).is_err());
+        let left = |spool: &Spool| {
+            spool.oldest(9, 9_999).unwrap().into_iter().map(|(record, _)| record).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&spool), [one.as_slice()]);
+        drop(spool);
+        let Opened { mut spool, damaged_bytes } = open(directory.path());
+        assert_eq!(damaged_bytes, 0);
+        spool.append([&*other]).unwrap();
+        assert_eq!(left(&spool), [one, other]);
+    }
+
+    #[test]
+    fn two_do_not_share_a_spool() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = open(directory.path());
+        let error = Spool::open(directory.path(), MAX, Box::new(System)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+        drop(first);
+        open(directory.path());
+    }
+}

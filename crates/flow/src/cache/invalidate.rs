@@ -1,0 +1,129 @@
+//! What a change makes void (RFC 9111 §4.4).
+
+use egret_http1::Method;
+
+use super::Policy;
+use super::key::{Place, Url};
+use crate::message::{Request, Response};
+
+/// Longer references are not followed.
+const REFERENCE_BYTES_MAX: usize = 8 << 10;
+
+impl Policy {
+    /// The groups of stored answers that `response` makes void: those of its URL, and those on the same origin that it names, where
+    /// its method may have changed something and it does not say that it failed. What is stored for other queries goes too.
+    pub fn invalidated(
+        &self,
+        request: &Request<'_>,
+        place: &Place<'_>,
+        response: &Response<'_>,
+    ) -> Vec<u128> {
+        let method = Method::of(request.method);
+        let only_asks = method.is_safe() || self.config.methods.contains(method.name());
+        if only_asks || !(200..400).contains(&response.status) {
+            return Vec::new();
+        }
+        let url = Url::of(request, place);
+        let mut groups = vec![url.group(&self.secret)];
+        for name in [&b"location"[..], b"content-location"] {
+            let Some(reference) = response.fields.get(name) else { continue };
+            if let Some(path) = path_of(reference, &url) {
+                let named = Url { path: [b"", &path], query: None, ..url };
+                groups.push(named.group(&self.secret));
+            }
+        }
+        groups.dedup();
+        groups
+    }
+}
+
+/// The path that a reference names, where it is on the same origin as `base` (RFC 3986 §5.2).
+fn path_of(reference: &[u8], base: &Url<'_>) -> Option<Vec<u8>> {
+    let end = reference.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(reference.len());
+    let reference = &reference.get(..end).filter(|reference| reference.len() <= REFERENCE_BYTES_MAX)?;
+    let scheme =
+        reference.iter().position(|byte| *byte == b':').filter(|at| !reference[..*at].contains(&b'/'));
+    let (is_tls, rest) = match scheme {
+        Some(at) if reference[..at].eq_ignore_ascii_case(b"https") => (true, &reference[at + 1..]),
+        Some(at) if reference[..at].eq_ignore_ascii_case(b"http") => (false, &reference[at + 1..]),
+        Some(_) => return None,
+        None => (base.tls, *reference),
+    };
+    let Some(after) = rest.strip_prefix(b"//") else {
+        let is_relative = scheme.is_none();
+        return is_relative.then(|| resolved(rest, &base.path.concat()));
+    };
+    let (authority, path) =
+        after.split_at(after.iter().position(|byte| *byte == b'/').unwrap_or(after.len()));
+    let parsed = egret_http1::Authority::parse(authority)?;
+    let is_host = parsed.host.of(authority).eq_ignore_ascii_case(base.host.as_bytes());
+    let port = parsed.port.unwrap_or(if is_tls { 443 } else { 80 });
+    let is_same = is_host && is_tls == base.tls && port == base.port;
+    is_same.then(|| if path.is_empty() { b"/".to_vec() } else { resolved(path, b"/") })
+}
+
+/// `path`, where it is relative from where `base` is, without `.` and `..`.
+fn resolved(path: &[u8], base: &[u8]) -> Vec<u8> {
+    if path.is_empty() {
+        return base.to_vec();
+    }
+    let directory = &base[..base.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1)];
+    let whole = if path.starts_with(b"/") { path.to_vec() } else { [directory, path].concat() };
+    let mut kept: Vec<&[u8]> = Vec::new();
+    let mut segments = whole.strip_prefix(b"/").unwrap_or(&whole).split(|byte| *byte == b'/').peekable();
+    while let Some(segment) = segments.next() {
+        let is_last = segments.peek().is_none();
+        match segment {
+            b"." | b".." => {
+                if segment == b".." {
+                    kept.pop();
+                }
+                if is_last {
+                    kept.push(b"");
+                }
+            }
+            _ => kept.push(segment),
+        }
+    }
+    let mut out = Vec::with_capacity(whole.len() + 1);
+    for segment in kept {
+        out.push(b'/');
+        out.extend_from_slice(segment);
+    }
+    if out.is_empty() { b"/".to_vec() } else { out }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_on_the_same_origin_are_resolved_and_others_are_not_followed() {
+        let base = Url { tls: true, host: "h.example", port: 443, path: [b"/v1", b"/a/b"], query: None };
+        for (reference, path) in [
+            ("/x", Some("/x")),
+            ("/x?q#f", Some("/x")),
+            ("c", Some("/v1/a/c")),
+            ("../c/./d/..", Some("/v1/c/")),
+            ("/../..", Some("/")),
+            ("", Some("/v1/a/b")),
+            ("?q", Some("/v1/a/b")),
+            ("https://h.example", Some("/")),
+            ("HTTPS://H.example:443/x/y", Some("/x/y")),
+            ("//h.example/x", Some("/x")),
+            ("http://h.example/x", None),
+            ("https://h.example:8443/x", None),
+            ("https://other.example/x", None),
+            ("https://h.example.evil/x", None),
+            ("https://u@h.example/x", None),
+            ("mailto:x", None),
+            ("https:x", None),
+        ] {
+            assert_eq!(
+                path_of(reference.as_bytes(), &base).as_deref(),
+                path.map(str::as_bytes),
+                "{reference}"
+            );
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! Keys of stored answers: what a request is for, and for whom.
+//!
+//! A key is a keyed hash (HMAC-SHA-256, 128 bits of it) over parts with their lengths, so that no two requests share one by accident or
+//! by somebody's design, and nothing of a credential can be told from it. Whatever looks like a credential or names an identity by its
+//! name goes in: taking too much for one costs misses, taking too little would show one customer's answer to another.
+
+use aws_lc_rs::hmac;
+
+use super::config::{CacheConfig, KeyConfig, QueryKey};
+use crate::json::Pointers;
+use crate::message::{Fields, Request};
+
+/// What keys are made with. Without it nothing can be told of them.
+pub struct KeySecret(hmac::Key);
+
+impl std::fmt::Debug for KeySecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeySecret")
+    }
+}
+
+impl KeySecret {
+    /// One that was made before, so that keys stay the same.
+    pub fn new(secret: &[u8; 32]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+
+    pub(super) fn digest(&self, domain: &[u8]) -> Digest {
+        let mut digest = Digest(hmac::Context::with_key(&self.0));
+        digest.part(domain);
+        digest
+    }
+}
+
+/// A hash that is being made.
+pub(super) struct Digest(hmac::Context);
+
+impl Digest {
+    /// Adds a part, told apart from those around it by its length.
+    pub fn part(&mut self, part: &[u8]) {
+        self.0.update(&(part.len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    /// Adds that a part is not there, which is something else than an empty one.
+    pub fn missing(&mut self) {
+        self.0.update(&u64::MAX.to_le_bytes());
+    }
+
+    pub fn optional(&mut self, part: Option<&[u8]>) {
+        match part {
+            Some(part) => self.part(part),
+            None => self.missing(),
+        }
+    }
+
+    pub fn finish(self) -> u128 {
+        let tag = self.0.sign();
+        tag.as_ref().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
+    }
+}
+
+/// Where an answer is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// What the request asks for, and for whom.
+    pub id: u128,
+    /// Its URL without the query: what goes when that is changed, whoever's it is.
+    pub group: u128,
+}
+
+/// Whose answers share a part of the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Partition {
+    /// Everybody's.
+    Shared,
+    /// Those of requests that show no credential.
+    Anonymous,
+    /// Those of one credential.
+    Credential,
+}
+
+/// Where a request goes, and what the gateway adds to it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Place<'a> {
+    /// What the path of the provider's URL is, before the request's own: empty, or with a slash at its beginning and none at its end.
+    pub base: &'a [u8],
+    /// The account whose credential the gateway adds.
+    pub account: Option<&'a str>,
+}
+
+/// A URL as far as a cache tells URLs apart.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Url<'a> {
+    pub tls: bool,
+    pub host: &'a str,
+    pub port: u16,
+    /// In pieces.
+    pub path: [&'a [u8]; 2],
+    pub query: Option<&'a [u8]>,
+}
+
+impl<'a> Url<'a> {
+    pub fn of(request: &Request<'a>, place: &Place<'a>) -> Self {
+        let Request { tls, host, port, path, query, .. } = *request;
+        Self { tls, host, port, path: [place.base, path], query }
+    }
+
+    /// What is stored for it goes together with what is stored for other queries.
+    pub fn group(&self, secret: &KeySecret) -> u128 {
+        let mut digest = secret.digest(b"group");
+        digest.part(&[u8::from(self.tls)]);
+        digest.part(self.host.as_bytes());
+        digest.part(&self.port.to_le_bytes());
+        let [base, path] = self.path;
+        if base.is_empty() {
+            digest.part(path);
+        } else {
+            digest.part(&self.path.concat());
+        }
+        digest.finish()
+    }
+
+    /// As text: `https://host:443/path?query`.
+    pub fn text(&self) -> Vec<u8> {
+        let scheme = if self.tls { "https" } else { "http" };
+        let mut text = format!("{scheme}://{}:{}", self.host, self.port).into_bytes();
+        text.extend_from_slice(&self.path.concat());
+        if let Some(query) = self.query {
+            text.push(b'?');
+            text.extend_from_slice(query);
+        }
+        text
+    }
+}
+
+/// Makes keys as a config wants them.
+#[derive(Debug)]
+pub(super) struct Keyer {
+    /// The flow's name: flows share nothing.
+    space: Box<str>,
+    shared: bool,
+    config: KeyConfig,
+    credentials: Vec<String>,
+    body: Pointers,
+}
+
+impl Keyer {
+    pub fn new(config: &CacheConfig, space: &str) -> Self {
+        Self {
+            space: space.into(),
+            shared: config.shared,
+            config: config.key.clone(),
+            credentials: config.credentials.clone(),
+            body: Pointers::new(config.key.body.iter().map(String::as_str)),
+        }
+    }
+
+    /// The key of a request and whose it is; `None` where its body is to be part of it and is not here, or cannot be read.
+    pub fn key(
+        &self,
+        secret: &KeySecret,
+        request: &Request<'_>,
+        place: &Place<'_>,
+    ) -> Option<(Key, Partition)> {
+        let group = Url::of(request, place).group(secret);
+        let mut digest = secret.digest(b"key");
+        digest.part(self.space.as_bytes());
+        digest.part(&group.to_le_bytes());
+        // A stored GET answers a HEAD too.
+        let is_query = request.method != b"HEAD";
+        digest.part(if is_query { request.method } else { b"GET" });
+        self.query(request, &mut digest);
+        for name in &self.config.headers {
+            fields_of(request.fields, name, &mut digest);
+        }
+        digest.optional(self.config.consumer.then_some(request.consumer).flatten());
+        if request.method == b"POST" {
+            self.body(request.body?, &mut digest)?;
+            fields_of(request.fields, "content-type", &mut digest);
+            fields_of(request.fields, "content-encoding", &mut digest);
+        }
+        let partition = self.partition(request, place, &mut digest);
+        Some((Key { id: digest.finish(), group }, partition))
+    }
+
+    fn query(&self, request: &Request<'_>, digest: &mut Digest) {
+        let KeyConfig { query, parameters, .. } = &self.config;
+        if *query == QueryKey::Exact && parameters.is_empty() {
+            return digest.optional(request.query);
+        }
+        let is_named = |name: &[u8]| {
+            let is_wanted = *query != QueryKey::Ignored
+                && (parameters.is_empty() || parameters.iter().any(|wanted| wanted.as_bytes() == name));
+            is_wanted || (!self.shared && is_credential_parameter(name))
+        };
+        let mut kept: Vec<_> = request.parameters().filter(|(name, _)| is_named(name)).collect();
+        if *query == QueryKey::Sorted {
+            // Those of one name keep their order, which may matter.
+            kept.sort_by_key(|(name, _)| *name);
+        }
+        for (name, value) in kept {
+            digest.part(name);
+            digest.part(value);
+        }
+        digest.missing();
+    }
+
+    fn body(&self, body: &[u8], digest: &mut Digest) -> Option<()> {
+        if self.body.is_empty() {
+            digest.part(body);
+            return Some(());
+        }
+        for part in self.body.find(body)? {
+            digest.optional(part);
+        }
+        Some(())
+    }
+
+    /// Whose part of the cache it is.
+    fn partition(&self, request: &Request<'_>, place: &Place<'_>, digest: &mut Digest) -> Partition {
+        if self.shared {
+            digest.part(b"shared");
+            return Partition::Shared;
+        }
+        digest.part(b"isolated");
+        digest.optional(place.account.map(str::as_bytes));
+        let mut partition =
+            if place.account.is_some() { Partition::Credential } else { Partition::Anonymous };
+        for (name, value) in request.fields.iter() {
+            if self.is_credential(name) {
+                digest.part(&name.to_ascii_lowercase());
+                digest.part(value);
+                partition = Partition::Credential;
+            }
+        }
+        if request.parameters().any(|(name, _)| is_credential_parameter(name)) {
+            partition = Partition::Credential;
+        }
+        partition
+    }
+
+    fn is_credential(&self, name: &[u8]) -> bool {
+        is_credential_field(name)
+            || self.credentials.iter().any(|other| other.as_bytes().eq_ignore_ascii_case(name))
+    }
+}
+
+/// All values of a field, in order.
+fn fields_of(fields: Fields<'_>, name: &str, digest: &mut Digest) {
+    for (_, value) in fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())) {
+        digest.part(value);
+    }
+    digest.missing();
+}
+
+/// What stands in the names of fields that say who asks: credentials, and whose data a credential is used for.
+const WORDS: [&[u8]; 18] = [
+    b"auth",
+    b"token",
+    b"key",
+    b"secret",
+    b"session",
+    b"cookie",
+    b"credential",
+    b"passw",
+    b"signature",
+    b"jwt",
+    b"account",
+    b"tenant",
+    b"organi",
+    b"project",
+    b"customer",
+    b"user",
+    b"on-behalf",
+    b"client",
+];
+/// Names that hold one of them and say something else.
+const OTHERS: [&[u8]; 7] = [
+    b"user-agent",
+    b"idempotency-key",
+    b"sec-websocket-key",
+    b"cache-key",
+    b"upgrade-insecure-requests",
+    b"x-idempotency-key",
+    b"x-user-agent",
+];
+
+/// Whether a field says who asks, by its name.
+pub(super) fn is_credential_field(name: &[u8]) -> bool {
+    let is_other =
+        || OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) || starts_with(name, b"sec-ch-");
+    WORDS.iter().any(|word| contains(name, word)) && !is_other()
+}
+
+/// Names of query parameters that are credentials without one of the words in them.
+const PARAMETERS: [&[u8]; 5] = [b"appid", b"app_id", b"sig", b"sid", b"apikey"];
+
+pub(super) fn is_credential_parameter(name: &[u8]) -> bool {
+    WORDS.iter().any(|word| contains(name, word))
+        || PARAMETERS.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+fn starts_with(name: &[u8], prefix: &[u8]) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+fn contains(name: &[u8], word: &[u8]) -> bool {
+    name.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::with_request;
+
+    fn key_with(
+        config: serde_json::Value,
+        space: &str,
+        lines: &str,
+        body: Option<&str>,
+        place: &Place<'_>,
+    ) -> Option<(Key, Partition)> {
+        let config: CacheConfig = serde_json::from_value(config).unwrap();
+        let keyer = Keyer::new(&config, space);
+        with_request("one", lines, |request| {
+            let request = Request { body: body.map(str::as_bytes), ..*request };
+            keyer.key(&KeySecret::new(&[7; 32]), &request, place)
+        })
+    }
+
+    fn key(config: serde_json::Value, lines: &str) -> Key {
+        key_with(config, "f", lines, None, &Place::default()).unwrap().0
+    }
+
+    const POST: &str = "POST https://a.example/x\nContent-Type: application/json";
+
+    #[test]
+    fn what_is_asked_for_differently_has_another_key() {
+        let urls = [
+            "GET https://a.example/x",
+            "GET http://a.example/x",
+            "GET https://b.example/x",
+            "GET https://a.example/X",
+            "GET https://a.example/x/",
+            "GET https://a.example/x?",
+            "GET https://a.example/x?a=1",
+            "GET https://a.example/x?a=1&b=2",
+            "GET https://a.example/x?b=2&a=1",
+            "POST https://a.example/x",
+        ];
+        let keys = urls.map(|url| key_with(json!({}), "f", url, Some(""), &Place::default()).unwrap().0);
+        for (at, one) in keys.iter().enumerate() {
+            assert!(keys[..at].iter().all(|other| other.id != one.id), "{}", urls[at]);
+        }
+        assert_eq!(keys[5].group, keys[0].group, "what is changed there is changed for every query");
+        assert_eq!(key(json!({}), "HEAD https://a.example/x"), keys[0]);
+        let base = Place { base: b"/v1", account: None };
+        let under = key_with(json!({}), "f", "GET https://a.example/x", None, &base).unwrap().0;
+        assert_eq!(under.group, key(json!({}), "GET https://a.example/v1/x").group);
+        assert_ne!(key_with(json!({}), "g", urls[0], None, &Place::default()).unwrap().0.id, keys[0].id);
+    }
+
+    #[test]
+    fn each_credential_has_a_part_of_its_own_unless_the_cache_is_shared() {
+        let bare = "GET https://a.example/x";
+        for field in [
+            "Authorization: Bearer a",
+            "authorization: Bearer b",
+            "Cookie: a=b",
+            "X-Api-Key: a",
+            "X-Goog-Api-Key: a",
+            "Private-Token: a",
+            "X-Amz-Security-Token: a",
+            "Ocp-Apim-Subscription-Key: a",
+            "Stripe-Account: a",
+            "OpenAI-Organization: a",
+            "X-Tenant-Id: a",
+            "X-Custom: a",
+        ] {
+            let with = format!("{bare}\n{field}");
+            let isolated = json!({ "credentials": ["x-custom"] });
+            let (own, partition) = key_with(isolated.clone(), "f", &with, None, &Place::default()).unwrap();
+            assert_ne!(own.id, key(isolated, bare).id, "{field}");
+            assert_eq!(
+                (own.group, partition),
+                (key(json!({}), bare).group, Partition::Credential),
+                "{field}"
+            );
+            let shared = json!({ "shared": true });
+            assert_eq!(key(shared.clone(), &with), key(shared, bare), "{field}");
+        }
+        for field in
+            ["User-Agent: a", "Idempotency-Key: a", "Accept: a", "traceparent: a", "Sec-CH-UA-Client: a"]
+        {
+            assert_eq!(key(json!({}), &format!("{bare}\n{field}")), key(json!({}), bare), "{field}");
+        }
+        let account = Place { base: b"", account: Some("one") };
+        assert_ne!(key_with(json!({}), "f", bare, None, &account).unwrap().0.id, key(json!({}), bare).id);
+        assert_ne!(key(json!({ "shared": true }), bare).id, key(json!({}), bare).id);
+        let swapped = ["X-Key: a\nX-Token: b", "X-Key: b\nX-Token: a"]
+            .map(|fields| key(json!({}), &format!("{bare}\n{fields}")).id);
+        assert_ne!(swapped[0], swapped[1]);
+    }
+
+    #[test]
+    fn the_query_counts_as_the_config_has_it_and_credentials_in_it_always_do() {
+        let of = |config: serde_json::Value, query: &str| {
+            key(config, &format!("GET https://a.example/x?{query}")).id
+        };
+        let sorted = json!({ "key": { "query": "sorted" } });
+        assert_eq!(of(sorted.clone(), "a=1&b=2"), of(sorted.clone(), "b=2&a=1"));
+        assert_ne!(of(sorted.clone(), "a=1&a=2"), of(sorted, "a=2&a=1"));
+        let some = json!({ "key": { "parameters": ["a"] } });
+        assert_eq!(of(some.clone(), "a=1&t=7"), of(some.clone(), "t=8&a=1"));
+        assert_ne!(of(some.clone(), "a=1"), of(some.clone(), "a=2"));
+        assert_ne!(of(some.clone(), "a=1&api_key=7"), of(some, "a=1&api_key=8"));
+        let none = json!({ "key": { "query": "ignored" } });
+        assert_eq!(of(none.clone(), "a=1"), of(none.clone(), "a=2"));
+        assert_ne!(of(none.clone(), "access_token=1"), of(none, "access_token=2"));
+        let shared = json!({ "shared": true, "key": { "query": "ignored" } });
+        assert_eq!(of(shared.clone(), "access_token=1"), of(shared, "access_token=2"));
+    }
+
+    #[test]
+    fn fields_the_consumer_and_members_of_the_body_count_where_they_are_named() {
+        let bare = "GET https://a.example/x";
+        let config = json!({ "key": { "headers": ["Accept"], "consumer": true } });
+        for field in ["Accept: a", "X-Egret-Consumer: a"] {
+            assert_ne!(
+                key(config.clone(), &format!("{bare}\n{field}")).id,
+                key(config.clone(), bare).id,
+                "{field}"
+            );
+            assert_eq!(key(json!({}), &format!("{bare}\n{field}")).id, key(json!({}), bare).id, "{field}");
+        }
+        let of = |config: serde_json::Value, body| {
+            key_with(config, "f", POST, body, &Place::default()).map(|(key, _)| key.id)
+        };
+        assert_ne!(of(json!({}), Some("{}")), of(json!({}), Some("{ }")));
+        assert_eq!(of(json!({}), None), None, "a body that is not here");
+        let members = json!({ "key": { "body": ["/model", "/n"] } });
+        let whole = of(members.clone(), Some(r#"{"model":"a","n":1,"user":"x"}"#));
+        assert_eq!(whole, of(members.clone(), Some(r#"{"user":"y", "n":1, "model":"a"}"#)));
+        assert_ne!(whole, of(members.clone(), Some(r#"{"model":"a","n":2}"#)));
+        assert_ne!(of(members.clone(), Some(r#"{"model":null}"#)), of(members.clone(), Some("{}")));
+        assert_eq!(of(members.clone(), Some(r#"{"model":"a","model":"b"}"#)), None);
+        assert_eq!(of(members, Some("no json")), None);
+    }
+
+    proptest! {
+        #[test]
+        fn requests_share_a_key_only_if_all_of_what_counts_is_the_same(
+            requests in prop::collection::vec(("/[ab]{0,2}", "[ab&=]{0,3}", "[ab]{0,2}", "[ab]{0,2}", prop::option::of("[ab]{0,2}")), 2..40),
+        ) {
+            let mut seen: HashMap<u128, BTreeMap<&str, String>> = HashMap::new();
+            for (path, query, key_field, token, account) in &requests {
+                let lines = format!("GET https://a.example{path}?{query}\nX-Key: {key_field}\nX-Token: {token}");
+                let place = Place { base: b"", account: account.as_deref() };
+                let id = key_with(json!({}), "f", &lines, None, &place).unwrap().0.id;
+                let what = BTreeMap::from([("all", lines), ("account", format!("{account:?}"))]);
+                let before = seen.entry(id).or_insert_with(|| what.clone());
+                prop_assert_eq!(&*before, &what);
+            }
+            let distinct: std::collections::HashSet<_> = requests.iter().collect();
+            prop_assert_eq!(seen.len(), distinct.len());
+        }
+    }
+}

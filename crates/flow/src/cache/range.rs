@@ -1,0 +1,150 @@
+//! Ranges of a stored body (RFC 9110 §14).
+
+use egret_http1::{decimal, list};
+
+/// More ranges in one request are not honoured: all of the body is sent (RFC 9110 §14.2).
+const RANGES_MAX: usize = 16;
+
+/// Bytes of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByteRange {
+    /// The first.
+    pub start: u64,
+    /// The one after the last.
+    pub end: u64,
+}
+
+impl ByteRange {
+    /// How many there are.
+    pub fn len(self) -> u64 {
+        self.end - self.start
+    }
+
+    /// None is ever made.
+    pub fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+}
+
+/// What of a body is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Selected {
+    /// All of it: what is asked for is no range of bytes, or too much.
+    Whole,
+    /// These, in the order in which they were asked for.
+    Ranges(Vec<ByteRange>),
+    /// Nothing that is asked for is there.
+    Unsatisfiable,
+}
+
+/// What `value` of a `Range` asks for of a body of `len` bytes.
+pub(super) fn select(value: &[u8], len: u64) -> Selected {
+    let Some(ranges) =
+        value.get(..6).filter(|unit| unit.eq_ignore_ascii_case(b"bytes=")).map(|_| &value[6..])
+    else {
+        return Selected::Whole;
+    };
+    let mut selected: Vec<ByteRange> = Vec::new();
+    let mut is_any = false;
+    for (number, range) in list(ranges).filter(|range| !range.is_empty()).enumerate() {
+        let Some(range) = read(range, len) else { return Selected::Whole };
+        is_any = true;
+        if number == RANGES_MAX {
+            return Selected::Whole;
+        }
+        selected.extend(range.filter(|range| range.start < range.end));
+    }
+    // Who asks for the same bytes twice has us send more than there is.
+    let overlap = |at: usize| {
+        selected[..at].iter().any(|other| other.start < selected[at].end && selected[at].start < other.end)
+    };
+    if !is_any || (1..selected.len()).any(overlap) {
+        Selected::Whole
+    } else if selected.is_empty() {
+        Selected::Unsatisfiable
+    } else {
+        Selected::Ranges(selected)
+    }
+}
+
+/// `0-499`, `500-`, `-500`; `None` where it is none of them, and no range where it has nothing of the body.
+#[expect(clippy::option_option, reason = "no range of that syntax, and a range of nothing, are two things")]
+fn read(range: &[u8], len: u64) -> Option<Option<ByteRange>> {
+    let dash = memchr::memchr(b'-', range)?;
+    let (first, last) = (&range[..dash], &range[dash + 1..]);
+    if first.is_empty() {
+        let suffix = decimal(last)?;
+        return Some((suffix > 0).then_some(ByteRange { start: len.saturating_sub(suffix), end: len }));
+    }
+    let start = decimal(first)?;
+    let end = if last.is_empty() {
+        len
+    } else {
+        decimal(last).filter(|last| *last >= start)?.saturating_add(1).min(len)
+    };
+    Some((start < len).then_some(ByteRange { start, end }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(value: &str) -> Selected {
+        select(value.as_bytes(), 10)
+    }
+
+    fn ranges(ranges: &[(u64, u64)]) -> Selected {
+        Selected::Ranges(ranges.iter().map(|(start, end)| ByteRange { start: *start, end: *end }).collect())
+    }
+
+    #[test]
+    fn ranges_are_what_there_is_of_them() {
+        assert_eq!(of("bytes=0-0"), ranges(&[(0, 1)]));
+        assert_eq!(of("Bytes=2-4"), ranges(&[(2, 5)]));
+        assert_eq!(of("bytes=2-"), ranges(&[(2, 10)]));
+        assert_eq!(of("bytes=-3"), ranges(&[(7, 10)]));
+        assert_eq!(of("bytes=-30"), ranges(&[(0, 10)]));
+        assert_eq!(of("bytes=8-9999999999999999999"), ranges(&[(8, 10)]));
+        assert_eq!(of("bytes=7-8, ,0-1"), ranges(&[(7, 9), (0, 2)]));
+        assert_eq!(of("bytes=20-, 0-1"), ranges(&[(0, 2)]));
+        for nothing in ["bytes=10-", "bytes=10-20", "bytes=-0", "bytes=10-,-0"] {
+            assert_eq!(of(nothing), Selected::Unsatisfiable, "{nothing}");
+        }
+        assert_eq!(select(b"bytes=-1", 0), Selected::Unsatisfiable);
+    }
+
+    #[test]
+    fn what_is_no_range_or_asks_for_too_much_gets_all() {
+        for whole in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=,",
+            "items=0-1",
+            "bytes=1",
+            "bytes=2-1",
+            "bytes=a-",
+            "bytes=--1",
+            "bytes=0-1,x",
+            "bytes= 0 - 1",
+            "bytes=0-1,1-2",
+            "bytes=0-,-1",
+        ] {
+            assert_eq!(of(whole), Selected::Whole, "{whole}");
+        }
+        let many = format!("bytes={}", "20-21,".repeat(17));
+        assert_eq!(of(&many), Selected::Whole);
+    }
+
+    proptest! {
+        #[test]
+        fn no_range_leaves_the_body_and_none_meets_another(value in "bytes=([0-9]{0,2}-[0-9]{0,3}[, ]{0,2}){0,5}", len in 0_u64..100) {
+            if let Selected::Ranges(ranges) = select(value.as_bytes(), len) {
+                prop_assert!(ranges.iter().all(|range| !range.is_empty() && range.end <= len));
+                prop_assert!(ranges.iter().map(|range| range.len()).sum::<u64>() <= len);
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Which answers are stored (RFC 9111 §3).
+
+use egret_http1::Method;
+use egret_http1::decimal;
+
+use super::config::SetCookie;
+use super::directives::{Extent, RequestDirectives, ResponseDirectives};
+use super::freshness::is_heuristic;
+use super::key::{Place, Url, is_credential_parameter};
+use super::stored::{Lines, Stored, Times, age_s, storable_lines};
+use super::vary::Vary;
+use super::{Policy, Question};
+use crate::message::{Request, Response};
+
+/// Why an answer is not stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NotStored {
+    /// Its request was a HEAD.
+    Head,
+    /// The client does not want it stored.
+    RequestNoStore,
+    /// It says `no-store`.
+    NoStore,
+    /// It is for one user only.
+    Private,
+    /// Its request had a credential, and nothing says that others may have it (RFC 9111 §3.5).
+    Authorization,
+    /// It is none that stands for what is asked for: part of it, or about conditions of the request.
+    Status,
+    /// Its status is an error that passes, and the config does not name it.
+    Error,
+    /// It asks not to be stored by who does not know its status.
+    NotUnderstood,
+    /// Nothing says that it may be.
+    Unmarked,
+    /// It would be of no use: not fresh, and nothing to validate it by.
+    Useless,
+    /// It depends on more than can be told.
+    Vary,
+    /// It sets a cookie.
+    SetCookie,
+    /// What it says of caching cannot be read.
+    Malformed,
+    /// It is too large.
+    TooLarge,
+}
+
+impl NotStored {
+    /// One word for `Cache-Status` and metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Head => "head",
+            Self::RequestNoStore => "request-no-store",
+            Self::NoStore => "no-store",
+            Self::Private => "private",
+            Self::Authorization => "authorization",
+            Self::Status => "status",
+            Self::Error => "error",
+            Self::NotUnderstood => "not-understood",
+            Self::Unmarked => "unmarked",
+            Self::Useless => "useless",
+            Self::Vary => "vary",
+            Self::SetCookie => "set-cookie",
+            Self::Malformed => "malformed",
+            Self::TooLarge => "too-large",
+        }
+    }
+}
+
+/// Statuses of which it is known what they ask of caches (RFC 9110 §15).
+fn is_understood(status: u16) -> bool {
+    matches!(status, 200..=205 | 300..=303 | 307 | 308 | 400..=410 | 411 | 413..=415 | 417 | 421 | 422 | 426 | 500..=505)
+}
+
+impl Policy {
+    /// What of an answer is stored, if it is.
+    pub(super) fn storable(
+        &self,
+        question: &Question,
+        request: &Request<'_>,
+        place: &Place<'_>,
+        response: &Response<'_>,
+        times: Times,
+    ) -> Result<Stored, NotStored> {
+        let Response { status, fields, .. } = *response;
+        let directives = ResponseDirectives::read(&self.targets, |name| fields.all(name));
+        self.allows(question, status, &directives, || fields.get(b"expires").is_some())?;
+        let declared_len = fields.get(b"content-length").and_then(decimal);
+        if declared_len.is_some_and(|len| len > self.config.max_entry.bytes()) {
+            return Err(NotStored::TooLarge);
+        }
+        if self.config.set_cookie == SetCookie::Refuse && fields.get(b"set-cookie").is_some() {
+            return Err(NotStored::SetCookie);
+        }
+        let lines = storable_lines(fields, &directives);
+        let mut stored = self.assemble(status, lines, times, age_s(fields), directives, request)?;
+        stored.declared_len = declared_len;
+        stored.url = stored_url(request, place);
+        let standing = self.lifetimes.standing(&stored, question.partition, times.received);
+        let is_useful = stored.has_validator() || standing.is_fresh() || {
+            let (partition, none) = (question.partition, RequestDirectives::default());
+            self.lifetimes.may_revalidate_later(&stored, partition, standing)
+                || self.lifetimes.may_serve_on_error(&stored, partition, standing, &none)
+        };
+        if is_useful { Ok(stored) } else { Err(NotStored::Useless) }
+    }
+
+    /// A stored answer of its parts, for requests like `request`.
+    pub(super) fn assemble(
+        &self,
+        status: u16,
+        lines: Lines,
+        times: Times,
+        age_s: u64,
+        directives: ResponseDirectives,
+        request: &Request<'_>,
+    ) -> Result<Stored, NotStored> {
+        let is_encoded = lines.get(b"content-encoding").is_some();
+        let vary =
+            Vary::new(&self.secret, lines.all(b"vary"), is_encoded, request.fields).ok_or(NotStored::Vary)?;
+        let mut digest = self.secret.digest(b"boundary");
+        digest.part(lines.as_bytes());
+        digest.part(&times.received.as_micros().to_le_bytes());
+        let mut stored = Stored::new(status, lines, times, age_s, directives, vary);
+        stored.boundary = digest.finish();
+        Ok(stored)
+    }
+
+    /// What RFC 9111 §3 asks for, and the config.
+    pub(super) fn allows(
+        &self,
+        question: &Question,
+        status: u16,
+        directives: &ResponseDirectives,
+        has_expires: impl FnOnce() -> bool,
+    ) -> Result<(), NotStored> {
+        let told = self.lifetimes.told(status).is_some();
+        let is_private = self.lifetimes.is_private(question.partition);
+        if question.method == Method::Head {
+            return Err(NotStored::Head);
+        }
+        if question.wants.no_store {
+            return Err(NotStored::RequestNoStore);
+        }
+        if matches!(status, ..200 | 206 | 304 | 412 | 416 | 417 | 600..) {
+            return Err(NotStored::Status);
+        }
+        if matches!(status, 429 | 500..) && !told {
+            return Err(NotStored::Error);
+        }
+        if self.lifetimes.is_forced(status) {
+            return Ok(());
+        }
+        let ResponseDirectives {
+            no_store, must_understand, public, max_age, s_maxage, must_revalidate, ..
+        } = directives;
+        let lets_share = *public || *must_revalidate || s_maxage.is_some();
+        if directives.malformed {
+            Err(NotStored::Malformed)
+        } else if question.method != Method::Get {
+            Err(NotStored::Unmarked)
+        } else if *must_understand && !is_understood(status) {
+            Err(NotStored::NotUnderstood)
+        } else if *no_store && !must_understand {
+            Err(NotStored::NoStore)
+        } else if directives.private == Extent::All && !is_private {
+            Err(NotStored::Private)
+        } else if question.has_authorization && !is_private && !lets_share {
+            Err(NotStored::Authorization)
+        } else {
+            let is_marked = *public
+                || max_age.is_some()
+                || s_maxage.is_some()
+                || told
+                || is_heuristic(status)
+                || (directives.private == Extent::All && is_private);
+            if is_marked || has_expires() { Ok(()) } else { Err(NotStored::Unmarked) }
+        }
+    }
+}
+
+/// The URL as it is stored, without what may be a credential.
+fn stored_url(request: &Request<'_>, place: &Place<'_>) -> Box<[u8]> {
+    let mut url = Url::of(request, place);
+    if request.parameters().any(|(name, _)| is_credential_parameter(name)) {
+        url.query = None;
+    }
+    url.text().into()
+}

@@ -1,0 +1,144 @@
+//! What no row of the requirements shows.
+
+use egret_http1::{HeadLimits, Progress, ResponseHead};
+use proptest::prelude::*;
+
+use super::*;
+use crate::message::Fields;
+
+const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
+
+fn policy(config: serde_json::Value) -> Policy {
+    let config: CacheConfig = serde_json::from_value(config).unwrap();
+    assert_eq!(problems(&config), []);
+    Policy::new(&config, "f", Arc::new(KeySecret::new(&[3; 32])))
+}
+
+fn with_request<T>(fields: &str, act: impl FnOnce(&Request<'_>) -> T) -> T {
+    crate::fixture::with_request("one", &format!("GET https://h/\n{fields}"), act)
+}
+
+/// The verdict on an answer to a GET: `200`, then a field a line.
+fn receive(policy: &Policy, request_fields: &str, lines: &str, candidates: &[Candidate<'_>]) -> Verdict {
+    let (status, fields) = lines.split_once('\n').unwrap_or((lines, ""));
+    let fields: String = fields.lines().flat_map(|field| [field, "\r\n"]).collect();
+    let bytes = format!("HTTP/1.1 {status} X\r\n{fields}\r\n").into_bytes();
+    let mut head = ResponseHead::new();
+    assert_eq!(head.parse(&bytes, &HeadLimits::default(), Method::Get).unwrap(), Progress::Complete);
+    let response =
+        Response { status: head.status, fields: Fields::received(&head.fields, &bytes), body: None };
+    with_request(request_fields, |request| {
+        let place = Place::default();
+        let Ask::Look(question) = policy.ask(request, &place) else { panic!("it is not looked for") };
+        policy.receive(
+            &question,
+            (request, &place),
+            &response,
+            Times { sent: NOW, received: NOW },
+            (candidates, None),
+        )
+    })
+}
+
+fn stored(policy: &Policy, lines: &str) -> Stored {
+    match receive(policy, "", lines, &[]).action {
+        Action::Store(stored, _) => *stored,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_stored_is_the_same_after_it_was_kept_outside() {
+    let policy = policy(serde_json::json!({}));
+    let stored = stored(
+        &policy,
+        "200\ncache-control: max-age=60, no-cache=\"x-b\"\nvary: accept\netag: \"1\"\nage: 7\nx-b: 1",
+    );
+    let saved = stored.save();
+    let mut loaded = Stored::load(&saved, policy.targets()).unwrap();
+    loaded.declared_len = stored.declared_len;
+    assert_eq!(loaded, stored);
+    for cut in 0..saved.len() {
+        let _ = Stored::load(&saved[..cut], policy.targets());
+    }
+}
+
+#[test]
+fn no_credential_is_kept_with_an_answer() {
+    let policy = policy(serde_json::json!({}));
+    let fields = "Authorization: Bearer swordfish\nCookie: a=swordfish";
+    let verdict =
+        receive(&policy, fields, "200\ncache-control: public, max-age=60\nvary: authorization, cookie", &[]);
+    let Action::Store(stored, _) = verdict.action else { panic!("{verdict:?}") };
+    let saved = String::from_utf8_lossy(&stored.save()).into_owned() + &format!("{stored:?} {policy:?}");
+    assert!(!saved.contains("swordfish"));
+}
+
+#[test]
+fn a_newer_answer_takes_the_place_of_those_for_the_same_fields_only() {
+    let policy = policy(serde_json::json!({}));
+    let for_all = stored(&policy, "200\ncache-control: max-age=60");
+    let one = Candidate { stored: &for_all, len: Some(1) };
+    assert_eq!(receive(&policy, "", "200\ncache-control: max-age=60", &[one]).gone, [0]);
+    assert_eq!(receive(&policy, "", "404\ncache-control: no-store", &[one]).gone, [0]);
+    for keeps in ["403\ncache-control: no-store", "500", "429", "206\ncontent-range: bytes 0-0/9"] {
+        assert!(receive(&policy, "", keeps, &[one]).gone.is_empty(), "{keeps}");
+    }
+    let varying = stored(&policy, "200\ncache-control: max-age=60\nvary: x-a");
+    let other = Candidate { stored: &varying, len: Some(1) };
+    assert!(
+        receive(&policy, "x-a: 1", "200\ncache-control: max-age=60\nvary: x-a", &[other]).gone.is_empty()
+    );
+}
+
+#[test]
+fn a_request_is_not_looked_for_where_its_body_is_part_of_the_key_and_is_not_here() {
+    let policy = policy(serde_json::json!({ "methods": ["POST"], "ttl": { "200": "1s" }, "override": true }));
+    crate::fixture::with_request("one", "POST https://h/", |request| {
+        assert_eq!(policy.ask(request, &Place::default()), Ask::Forward(Forward::Bypass));
+    });
+    crate::fixture::with_request("one", "GET https://h/", |request| {
+        assert_eq!(policy.ask(request, &Place::default()), Ask::Forward(Forward::Method));
+    });
+}
+
+proptest! {
+    /// Whatever a provider says: what is served later was allowed, is no older than its age says, and never `no-store`.
+    #[test]
+    fn no_answer_is_served_that_says_it_must_not_be(
+        directives in prop::collection::vec(
+            prop::sample::select(vec![
+                "no-store", "private", "no-cache", "public", "must-revalidate", "max-age=5", "max-age=50", "s-maxage=20", "max-age=x",
+                "immutable", "stale-while-revalidate=9", "must-understand", "private=\"a\"",
+            ]),
+            0..4,
+        ),
+        broken in any::<bool>(),
+        age in 0_u64..60,
+        passed in 0_u64..100,
+        wants in prop::sample::select(vec!["", "cache-control: max-stale=3", "cache-control: no-cache", "cache-control: max-age=9"]),
+        status in prop::sample::select(vec![200_u16, 302, 404, 429, 503]),
+    ) {
+        let policy = policy(serde_json::json!({}));
+        // A quote that nothing ends may stand last only: further in, the next quote would end it and hide what is between.
+        let said = directives.iter().copied().chain(broken.then_some("junk=\"")).collect::<Vec<_>>().join(", ");
+        let verdict = receive(&policy, "", &format!("{status}\ncache-control: {said}\nage: {age}\netag: \"1\""), &[]);
+        let has = |name: &str| directives.contains(&name);
+        let Action::Store(stored, _) = verdict.action else { return Ok(()) };
+        prop_assert!(!has("no-store") || has("must-understand"));
+        prop_assert!(!has("private") && !broken && status < 429);
+        let now = NOW + std::time::Duration::from_secs(passed);
+        let decision = with_request(wants, |request| {
+            let Ask::Look(question) = policy.ask(request, &Place::default()) else { panic!("it is not looked for") };
+            policy.decide(&question, request, &[Candidate { stored: &stored, len: Some(3) }], now)
+        });
+        if let Decision::Serve(reply) | Decision::ServeStale(reply, _) = decision {
+            prop_assert_eq!(reply.standing.age.as_secs(), age + passed);
+            let strict = has("must-revalidate") || has("s-maxage=20");
+            let most: u64 = if has("s-maxage=20") { 20 } else if has("max-age=5") { 5 } else { 50 };
+            let beyond = if strict { 0 } else if has("stale-while-revalidate=9") { 9 } else { 3 };
+            prop_assert!(age + passed <= most + beyond, "{} after {}", said, age + passed);
+            prop_assert!(!has("no-cache") && wants != "cache-control: no-cache");
+        }
+    }
+}

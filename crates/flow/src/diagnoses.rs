@@ -1,0 +1,88 @@
+//! The diagnoses: a file each, and a line each in the registry below.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::diagnosis::{Diagnosis, Family, OnPressure, Site};
+use crate::finished::Finished;
+
+pub mod har;
+
+/// From one line for each diagnosis: its key in the config, and what is generic over all of them.
+macro_rules! registry {
+    ($($(#[$doc:meta])* $key:literal $field:ident: $module:ident::$Diagnosis:ident;)*) => {
+        /// One diagnosis of a flow: exactly one diagnosis' key with its config, and what goes for all diagnoses beside it.
+        #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct DiagnosisConfig {
+            $(
+                $(#[$doc])*
+                #[serde(rename = $key, skip_serializing_if = "Option::is_none")]
+                pub $field: Option<<$module::$Diagnosis as Diagnosis>::Config>,
+            )*
+            /// What becomes of an exchange for which there is no place, since diagnoses are behind: `drop` lets it pass unseen and counts
+            /// it, `wait` has it wait for a place before it is sent.
+            pub on_pressure: OnPressure,
+        }
+
+        impl DiagnosisConfig {
+            /// The keys of all diagnoses.
+            pub const KEYS: &[&'static str] = &[$($key),*];
+
+            /// The keys of the diagnoses in this entry; a good one has one.
+            pub fn keys(&self) -> Vec<&'static str> {
+                let keys = [$(self.$field.is_some().then_some($key)),*];
+                keys.into_iter().flatten().collect()
+            }
+        }
+
+        /// Any diagnosis.
+        #[derive(Debug)]
+        pub(crate) enum AnyDiagnosis {
+            $($Diagnosis($module::$Diagnosis),)*
+        }
+
+        impl AnyDiagnosis {
+            /// The diagnosis that `config` describes; none, and a problem noted, where that is wrong.
+            pub fn compile(config: &DiagnosisConfig, site: &mut Site<'_>) -> Option<Self> {
+                $(if let Some(config) = &config.$field {
+                    return $module::$Diagnosis::compile(config, site).map(Self::$Diagnosis);
+                })*
+                None
+            }
+
+            pub fn describe(&self) -> String {
+                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.describe(),)* }
+            }
+
+            pub fn wants_bodies(&self) -> bool {
+                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.wants_bodies(),)* }
+            }
+
+            pub fn wanted_bytes(&self, media_type: &[u8]) -> usize {
+                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.wanted_bytes(media_type),)* }
+            }
+
+            pub fn see(&self, exchange: &Finished<'_>) {
+                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.see(exchange),)* }
+            }
+
+            pub fn tick(&self) {
+                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.tick(),)* }
+            }
+
+            pub fn figures(&self) -> Vec<Family> {
+                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.figures(),)* }
+            }
+
+            pub fn snapshot(&self) -> Option<serde_json::Value> {
+                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.snapshot(),)* }
+            }
+        }
+    };
+}
+
+registry! {
+    /// Archives exchanges as HAR, obfuscated.
+    "har" har: har::Har;
+}

@@ -1,0 +1,236 @@
+//! A finished exchange as diagnoses see it: a record, parsed again.
+
+use std::net::SocketAddr;
+
+use egret_har::observed::{
+    Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
+};
+use egret_http1::{
+    Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseHead, Version,
+};
+
+use crate::record::{Capture, Facts, Record};
+
+/// Parses records, one after the other, into the same memory.
+#[derive(Debug, Default)]
+pub struct Reader {
+    request: RequestHead,
+    response: ResponseHead,
+}
+
+impl Reader {
+    /// Parses a record. None where it is none of an exchange that has been parsed before.
+    pub fn read<'a>(&'a mut self, record: &'a Record) -> Option<Parsed<'a>> {
+        // What has been let in once is not judged again.
+        let limits = HeadLimits { start_line: MAX_HEAD, head: MAX_HEAD, fields: MAX_FIELDS };
+        self.request.reset();
+        self.response.reset();
+        let (request, response) = (record.request_head(), record.response_head());
+        if !matches!(self.request.parse(request, &limits), Ok(Progress::Complete)) {
+            return None;
+        }
+        let method = self.request.method;
+        if !response.is_empty()
+            && !matches!(self.response.parse(response, &limits, method), Ok(Progress::Complete))
+        {
+            return None;
+        }
+        let response = (!response.is_empty()).then_some(&self.response);
+        Some(Parsed { record, request: &self.request, response })
+    }
+}
+
+/// A record that has been parsed.
+#[derive(Debug, Clone, Copy)]
+pub struct Parsed<'a> {
+    record: &'a Record,
+    request: &'a RequestHead,
+    response: Option<&'a ResponseHead>,
+}
+
+/// A finished exchange, as one diagnosis of one flow sees it.
+///
+/// It can be looked at and not changed, and leads nowhere: the exchange is over, and all that is here are copies.
+///
+/// ```compile_fail
+/// fn see(exchange: &egret_flow::finished::Finished<'_>) {
+///     exchange.record().set_provider("another");
+/// }
+/// ```
+///
+/// ```
+/// fn see(exchange: &egret_flow::finished::Finished<'_>) -> bool {
+///     exchange.record().provider() == "another"
+/// }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Finished<'a> {
+    parsed: Parsed<'a>,
+    flow: &'a str,
+    endpoint: &'a str,
+    body_bytes_max: [usize; 2],
+}
+
+impl<'a> Parsed<'a> {
+    /// As a diagnosis of `flow` sees it, whose match has found it by the path `endpoint`. It gets as much of a body as it wants of one with
+    /// that media type, if it `wants_bodies` at all.
+    pub(crate) fn seen_by(
+        self,
+        flow: &'a str,
+        endpoint: &'a str,
+        wants_bodies: bool,
+        wanted: impl Fn(&[u8]) -> usize,
+    ) -> Finished<'a> {
+        let most =
+            |fields: &[Field], bytes| if wants_bodies { wanted(content_type(fields, bytes)) } else { 0 };
+        let request = most(&self.request.fields, self.record.request_head());
+        let response = self.response.map_or(0, |head| most(&head.fields, self.record.response_head()));
+        Finished { parsed: self, flow, endpoint, body_bytes_max: [request, response] }
+    }
+}
+
+impl<'a> Finished<'a> {
+    /// What was kept of it.
+    pub fn record(&self) -> &'a Record {
+        self.parsed.record
+    }
+
+    /// What there is to tell of it besides texts.
+    pub fn facts(&self) -> &'a Facts {
+        &self.parsed.record.facts
+    }
+
+    /// The flow by which it is seen.
+    pub fn flow(&self) -> &'a str {
+        self.flow
+    }
+
+    /// The path of the flow's match by which it was found, `/users/{id}`; empty where the match has none.
+    pub fn endpoint(&self) -> &'a str {
+        self.endpoint
+    }
+
+    /// The request's method.
+    pub fn method(&self) -> Method {
+        self.parsed.request.method
+    }
+
+    /// The request's method as it was sent.
+    pub fn method_text(&self) -> &'a [u8] {
+        self.parsed.request.method_text.of(self.record().request_head())
+    }
+
+    /// The value of a field of the request. `name` is in lower case.
+    pub fn request_field(&self, name: &[u8]) -> Option<&'a [u8]> {
+        field(&self.parsed.request.fields, self.record().request_head(), name)
+    }
+
+    /// The value of a field of the response. `name` is in lower case.
+    pub fn response_field(&self, name: &[u8]) -> Option<&'a [u8]> {
+        field(&self.parsed.response?.fields, self.record().response_head(), name)
+    }
+
+    /// The response's status; 0 where the client has got none.
+    pub fn status(&self) -> u16 {
+        self.parsed.response.map_or(0, |response| response.status)
+    }
+
+    /// Who has sent the request, as far as the client says.
+    pub fn consumer(&self) -> Option<&'a [u8]> {
+        self.request_field(b"x-egret-consumer").or_else(|| self.request_field(b"x-lunar-consumer-tag"))
+    }
+
+    /// How long its phases took.
+    pub fn phases(&self) -> Phases {
+        self.facts().times.phases()
+    }
+
+    /// The client's address.
+    pub fn client(&self) -> Option<SocketAddr> {
+        self.facts().client
+    }
+
+    /// What was kept of the request's body, as much of it as this diagnosis has asked for.
+    pub fn request_body(&self) -> Captured<'a> {
+        captured(&self.record().request_body, self.body_bytes_max[0])
+    }
+
+    /// What was kept of the response's body, as much of it as this diagnosis has asked for.
+    pub fn response_body(&self) -> Captured<'a> {
+        captured(&self.record().response_body, self.body_bytes_max[1])
+    }
+
+    /// All of it, to be made an entry of HAR.
+    pub fn observed(&self) -> Observed<'a> {
+        let Facts {
+            started, tls, port, server, connection, attempts, error, is_cut_short, is_generated, ..
+        } = *self.facts();
+        let record = self.record();
+        let Parsed { request, response, .. } = self.parsed;
+        Observed {
+            started_unix_us: started.as_micros(),
+            request: ObservedRequest {
+                method: self.method_text(),
+                tls,
+                host: record.host(),
+                port,
+                target: record.target(),
+                version: version(request.version),
+                fields: observed_fields(&request.fields, record.request_head()),
+                head_bytes: record.request_head().len() as u64,
+                body_bytes: record.request_body.body_bytes,
+                body: self.request_body(),
+            },
+            response: response.map(|response| ObservedResponse {
+                status: response.status,
+                reason: response.reason.of(record.response_head()),
+                version: version(response.version),
+                fields: observed_fields(&response.fields, record.response_head()),
+                head_bytes: record.response_head().len() as u64,
+                body_bytes: record.response_body.body_bytes,
+                body: self.response_body(),
+            }),
+            phases: self.phases(),
+            server: server.map(|address| address.ip()),
+            connection,
+            notes: Notes {
+                provider: record.provider(),
+                flow: self.flow,
+                remedies: record.remedies(),
+                attempts,
+                account: "",
+                consumer: self.consumer().unwrap_or_default(),
+                error: error.unwrap_or_default(),
+                is_cut_short,
+                is_generated,
+            },
+        }
+    }
+}
+
+/// The value of `content-type`; empty where there is none.
+pub fn content_type<'a>(fields: &[Field], bytes: &'a [u8]) -> &'a [u8] {
+    field(fields, bytes, b"content-type").unwrap_or_default()
+}
+
+fn field<'a>(fields: &[Field], bytes: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let field = fields.iter().find(|field| field.name.of(bytes).eq_ignore_ascii_case(name))?;
+    Some(field.value.of(bytes))
+}
+
+fn captured(capture: &Capture, most: usize) -> Captured<'_> {
+    let bytes = &capture.bytes[..capture.bytes.len().min(most)];
+    Captured { bytes, is_whole: bytes.len() as u64 == capture.body_bytes, is_wanted: most > 0 }
+}
+
+fn version(version: Version) -> HttpVersion {
+    match version {
+        Version::Http10 => HttpVersion::Http10,
+        Version::Http11 => HttpVersion::Http11,
+    }
+}
+
+fn observed_fields<'a>(fields: &[Field], bytes: &'a [u8]) -> Vec<ObservedField<'a>> {
+    let observed = |field: &Field| ObservedField { name: field.name.of(bytes), value: field.value.of(bytes) };
+    fields.iter().map(observed).collect()
+}

@@ -1,0 +1,141 @@
+//! Finds what pointers (RFC 6901) name in a JSON text, without reading any value.
+
+use super::{JsonError, Scanner, index, parts, unescape};
+
+/// Pointers, read once.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pointers(Vec<Vec<String>>);
+
+/// What is wrong with `pointer`, if it is none.
+pub fn pointer_problem(pointer: &str) -> Option<String> {
+    parts(pointer).err()
+}
+
+impl Pointers {
+    /// Those of `pointers` that are good.
+    pub fn new<'a>(pointers: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(pointers.into_iter().filter_map(|pointer| parts(pointer).ok()).collect())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What each of them names in `text`, as it is written there. `None` where `text` is no JSON, and where a name on the way stands
+    /// several times in one object, since readers differ in which of them they take.
+    pub fn find<'t>(&self, text: &'t [u8]) -> Option<Vec<Option<&'t [u8]>>> {
+        std::str::from_utf8(text).ok()?;
+        self.0.iter().map(|parts| find(text, parts).ok()).collect()
+    }
+}
+
+fn find<'t>(text: &'t [u8], parts: &[String]) -> Result<Option<&'t [u8]>, JsonError> {
+    let mut finder = Finder { scanner: Scanner { text, at: 0, depth: 0 }, found: None };
+    finder.scanner.space();
+    finder.value(parts)?;
+    finder.scanner.space();
+    if finder.scanner.at < text.len() { Err(finder.scanner.malformed()) } else { Ok(finder.found) }
+}
+
+struct Finder<'t> {
+    scanner: Scanner<'t>,
+    found: Option<&'t [u8]>,
+}
+
+impl Finder<'_> {
+    /// The value that begins here, of which `parts` are wanted. As deep as a pointer is long.
+    fn value(&mut self, parts: &[String]) -> Result<(), JsonError> {
+        match (parts.split_first(), self.scanner.peek()) {
+            (None, _) => {
+                let start = self.scanner.at;
+                self.scanner.skip()?;
+                self.found = Some(&self.scanner.text[start..self.scanner.at]);
+                Ok(())
+            }
+            (Some((part, rest)), Some(b'{')) => self.object(part, rest),
+            (Some((part, rest)), Some(b'[')) => self.list(part, rest),
+            (Some(_), _) => self.scanner.skip(),
+        }
+    }
+
+    fn object(&mut self, part: &str, rest: &[String]) -> Result<(), JsonError> {
+        self.scanner.open()?;
+        let mut is_seen = false;
+        let mut more = self.scanner.first(b'}');
+        while more {
+            let raw = self.scanner.name()?;
+            let mut name = Vec::with_capacity(raw.len());
+            if unescape(raw, &mut name).is_some() && name == part.as_bytes() {
+                if std::mem::replace(&mut is_seen, true) {
+                    return Err(self.scanner.malformed());
+                }
+                self.value(rest)?;
+            } else {
+                self.scanner.skip()?;
+            }
+            more = self.scanner.next(b'}')?;
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, part: &str, rest: &[String]) -> Result<(), JsonError> {
+        self.scanner.open()?;
+        let wanted = index(part);
+        let mut at = 0;
+        let mut more = self.scanner.first(b']');
+        while more {
+            if wanted == Some(at) {
+                self.value(rest)?;
+            } else {
+                self.scanner.skip()?;
+            }
+            at += 1;
+            more = self.scanner.next(b']')?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(pointers: &[&str], text: &str) -> Option<Vec<Option<String>>> {
+        let found = Pointers::new(pointers.iter().copied()).find(text.as_bytes())?;
+        Some(
+            found
+                .into_iter()
+                .map(|part| part.map(|part| String::from_utf8(part.to_vec()).unwrap()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn what_a_pointer_names_is_found_as_it_is_written() {
+        let text = r#" {"a": {"b/c": [1, {"d": 18446744073709551617}]}, "e\u0066": "x", "a2": 1} "#;
+        let found = find(&["/a/b~1c/1/d", "/ef", "/a/b~1c", "/none", "/a2/x", "/a/b~1c/7"], text).unwrap();
+        let found: Vec<_> = found.iter().map(Option::as_deref).collect();
+        let expected = [
+            Some("18446744073709551617"),
+            Some("\"x\""),
+            Some("[1, {\"d\": 18446744073709551617}]"),
+            None,
+            None,
+            None,
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(find(&[""], "[1]"), Some(vec![Some("[1]".to_owned())]));
+    }
+
+    #[test]
+    fn what_two_readers_could_see_differently_is_not_found() {
+        assert_eq!(find(&["/a"], r#"{"a":1,"a":2}"#), None);
+        assert_eq!(find(&["/a"], r#"{"a":1,"\u0061":2}"#), None);
+        assert_eq!(find(&["/a/b"], r#"{"a":{"b":1},"a":1}"#), None);
+        assert_eq!(find(&["/a"], r#"{"a":1} x"#), None);
+        assert_eq!(find(&["/a"], r#"{"a":01}"#), None);
+        assert_eq!(find(&["/a"], "{\"a\":\"\u{fffd}"), None);
+        assert!(Pointers::new(["/a"]).find(b"{\"a\":\"\xff\"}").is_none());
+    }
+}

@@ -1,0 +1,440 @@
+//! All diagnoses of a config, compiled: whose exchanges they see, and how many they have seen.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use egret_config::Problem;
+use egret_har::sink::Sink;
+use tracing::error;
+
+use crate::config::FlowConfig;
+use crate::diagnoses::{AnyDiagnosis, DiagnosisConfig};
+use crate::diagnosis::{Exports, Family, Identity, KeptStates, OnPressure, Site};
+use crate::finished::Reader;
+use crate::record::{Record, Seer};
+use crate::router::Matches;
+
+/// All diagnoses of a config, compiled.
+#[derive(Debug, Default)]
+pub struct Diagnoses {
+    slots: Vec<Slot>,
+    /// By the number of the flow: where its diagnoses start in `slots`, and, at the end, where those of the last one end. Empty where no
+    /// flow has any.
+    starts: Vec<usize>,
+    /// By the number of the flow: the paths of its match.
+    endpoints: Vec<Vec<String>>,
+    sinks: Vec<Arc<dyn Sink>>,
+    kept: KeptStates,
+}
+
+/// A diagnosis in its place.
+#[derive(Debug)]
+struct Slot {
+    diagnosis: AnyDiagnosis,
+    on_pressure: OnPressure,
+    wants_bodies: bool,
+    tally: Arc<Tally>,
+    flow: usize,
+    identity: Identity,
+    /// Whether it panics whatever it sees.
+    #[cfg(test)]
+    panics: bool,
+}
+
+/// What has become of the exchanges of a diagnosis' flow.
+#[derive(Debug)]
+struct Tally {
+    /// One for each worker, so that none writes where another does.
+    workers: Box<[Cells]>,
+    /// Written by the thread that makes the diagnoses alone.
+    recorded: AtomicU64,
+    failed: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Cells {
+    handed_over: AtomicU64,
+    dropped: AtomicU64,
+    shed: AtomicU64,
+}
+
+/// What becomes of an exchange on the thread of its worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is handed over to be seen.
+    HandedOver,
+    /// There was no place for it.
+    Dropped,
+    /// It is not recorded, since diagnoses are given up for a while.
+    Shed,
+}
+
+/// What has become of the exchanges of a diagnosis' flow, summed over all workers. Of every exchange exactly one is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DiagnosisCounts {
+    /// Seen.
+    pub recorded: u64,
+    /// Not seen, since there was no place for it.
+    pub dropped: u64,
+    /// Not seen, since diagnoses were given up for a while.
+    pub shed: u64,
+    /// Not seen whole, since the diagnosis panicked: a bug.
+    pub failed: u64,
+    /// Waits to be seen.
+    pub queued: u64,
+}
+
+/// What a diagnosis has done so far.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DiagnosisStats {
+    /// The diagnosis' key in the config, with a number where the flow has several of the kind.
+    pub diagnosis: String,
+    /// What it does, for people.
+    pub does: String,
+    /// What becomes of an exchange without a place.
+    pub on_pressure: OnPressure,
+    /// What has become of the flow's exchanges.
+    pub counts: DiagnosisCounts,
+    /// What it has counted itself.
+    pub figures: Vec<Family>,
+    /// What it has found out.
+    pub snapshot: Option<serde_json::Value>,
+}
+
+impl Diagnoses {
+    /// Compiles those of `config` for `workers` workers. What `before` has of them is kept.
+    pub(crate) fn compile(
+        config: &[FlowConfig],
+        exports: &Exports,
+        workers: usize,
+        before: Option<&Self>,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
+        let mut compiled =
+            Self { sinks: exports.sinks.values().map(Arc::clone).collect(), ..Self::default() };
+        if config.iter().all(|flow| flow.diagnoses.is_empty()) {
+            return compiled;
+        }
+        for (number, flow) in config.iter().enumerate() {
+            compiled.starts.push(compiled.slots.len());
+            compiled.endpoints.push(flow.matching.path.iter().cloned().collect());
+            let mut ordinals = std::collections::HashMap::new();
+            for (place, diagnosis) in flow.diagnoses.iter().enumerate() {
+                let path = format!("flows[{number}].diagnoses[{place}]");
+                let Some(key) = only_key(diagnosis, &path, problems) else { continue };
+                let ordinal = ordinals.entry(key).and_modify(|count| *count += 1).or_insert(1);
+                let identity = Identity { flow: flow.name.clone(), diagnosis: key, ordinal: *ordinal };
+                let mut site = Site {
+                    matching: &flow.matching,
+                    exports,
+                    path: format!("{path}.{key}"),
+                    problems,
+                    identity: identity.clone(),
+                    before: before.map(|before| &before.kept),
+                    kept: &mut compiled.kept,
+                };
+                let Some(found) = AnyDiagnosis::compile(diagnosis, &mut site) else { continue };
+                let known =
+                    before.and_then(|before| before.slots.iter().find(|slot| slot.identity == identity));
+                let tally =
+                    known.map_or_else(|| Arc::new(Tally::new(workers)), |known| Arc::clone(&known.tally));
+                compiled.slots.push(Slot {
+                    wants_bodies: found.wants_bodies(),
+                    diagnosis: found,
+                    on_pressure: diagnosis.on_pressure,
+                    tally,
+                    flow: number,
+                    identity,
+                    #[cfg(test)]
+                    panics: false,
+                });
+            }
+        }
+        compiled.starts.push(compiled.slots.len());
+        compiled
+    }
+
+    /// Whether no flow has any.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Whether there is nothing to be called from time to time.
+    pub fn has_nothing_to_tick(&self) -> bool {
+        self.slots.is_empty() && self.sinks.is_empty()
+    }
+
+    /// Whether any flow that has been found has any.
+    pub fn is_for(&self, matches: &Matches) -> bool {
+        !self.is_empty() && matches.iter().any(|found| !self.slots_of(found.flow()).is_empty())
+    }
+
+    /// Has the diagnoses of the flows that have been found see the exchange that `record` is to be of. While those that would be dropped
+    /// are given up they are counted and left out. Says whether any is left.
+    pub fn assign(
+        self: &Arc<Self>,
+        matches: &Matches,
+        worker: usize,
+        sheds: bool,
+        record: &mut Record,
+    ) -> bool {
+        record.seers.clear();
+        for found in matches.iter() {
+            for slot in self.slots_of(found.flow()) {
+                if sheds && self.slots[slot].on_pressure == OnPressure::Drop {
+                    self.slots[slot].tally.count(worker, Fate::Shed);
+                } else {
+                    let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+                    record.seers.push(Seer { slot, pattern: found.pattern() });
+                }
+            }
+        }
+        // A record that has been used before is nearly always of the same config: then no count that workers share moves.
+        if !record.diagnoses.as_ref().is_some_and(|before| Arc::ptr_eq(before, self)) {
+            record.diagnoses = Some(Arc::clone(self));
+        }
+        !record.seers.is_empty()
+    }
+
+    /// Has each diagnosis of the record see it.
+    pub fn see(&self, record: &Record, reader: &mut Reader) {
+        let parsed = reader.read(record);
+        for Seer { slot, pattern } in &record.seers {
+            let Some(slot) = self.slots.get(*slot as usize) else { continue };
+            let seen = parsed.is_some_and(|parsed| {
+                let endpoints = self.endpoints.get(slot.flow);
+                let endpoint = endpoints.and_then(|endpoints| endpoints.get(*pattern as usize));
+                let exchange = parsed.seen_by(
+                    &slot.identity.flow,
+                    endpoint.map_or("", String::as_str),
+                    slot.wants_bodies,
+                    |media_type| slot.diagnosis.wanted_bytes(media_type),
+                );
+                slot.guarded(|| slot.diagnosis.see(&exchange))
+            });
+            let count = if seen { &slot.tally.recorded } else { &slot.tally.failed };
+            count.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Has everything that is behind the diagnoses do what is due.
+    pub fn tick(&self) {
+        for slot in &self.slots {
+            slot.guarded(|| slot.diagnosis.tick());
+        }
+        for sink in &self.sinks {
+            if catch_unwind(AssertUnwindSafe(|| sink.tick())).is_err() {
+                error!("an exporter has panicked: this is a bug of Egret");
+            }
+        }
+    }
+
+    /// What those of a flow have done so far.
+    pub(crate) fn stats(&self, flow: usize) -> Vec<DiagnosisStats> {
+        self.slots[self.slots_of(flow)].iter().map(Slot::stats).collect()
+    }
+
+    /// What those of a flow do, for people, in order.
+    pub(crate) fn describe(&self, flow: usize) -> impl Iterator<Item = (&str, String)> {
+        self.slots[self.slots_of(flow)]
+            .iter()
+            .map(|slot| (slot.identity.diagnosis, slot.diagnosis.describe()))
+    }
+
+    fn slots_of(&self, flow: usize) -> std::ops::Range<usize> {
+        match self.starts.get(flow..flow + 2) {
+            Some([start, end]) => *start..*end,
+            _ => 0..0,
+        }
+    }
+}
+
+impl Record {
+    /// The diagnoses that are to see it.
+    pub fn diagnoses(&self) -> Option<&Arc<Diagnoses>> {
+        self.diagnoses.as_ref()
+    }
+
+    /// Lets go of the config that it was used under, unless that is `latest`.
+    pub fn keep_only(&mut self, latest: &Arc<Diagnoses>) {
+        if !self.diagnoses.as_ref().is_some_and(|known| Arc::ptr_eq(known, latest)) {
+            self.diagnoses = None;
+        }
+    }
+
+    /// Whether a diagnosis is to see it for which exchanges wait.
+    pub fn has_to_be_seen(&self) -> bool {
+        self.slots().any(|slot| slot.on_pressure == OnPressure::Wait)
+    }
+
+    /// Whether any of its diagnoses wants copies of bodies.
+    pub fn wants_bodies(&self) -> bool {
+        self.slots().any(|slot| slot.wants_bodies)
+    }
+
+    /// How many bytes its diagnoses want of the beginning of a body of that media type.
+    pub fn wanted_bytes(&self, media_type: &[u8]) -> usize {
+        let wanted =
+            |slot: &Slot| if slot.wants_bodies { slot.diagnosis.wanted_bytes(media_type) } else { 0 };
+        self.slots().map(wanted).max().unwrap_or_default()
+    }
+
+    /// Counts what becomes of it for each of its diagnoses.
+    pub fn count(&self, worker: usize, fate: Fate) {
+        self.slots().for_each(|slot| slot.tally.count(worker, fate));
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        let slots = self.diagnoses.as_ref().map_or(&[][..], |diagnoses| &diagnoses.slots);
+        self.seers.iter().filter_map(|seer| slots.get(seer.slot as usize))
+    }
+}
+
+impl Slot {
+    /// Does what a diagnosis does. A panic is a bug, which must not take the others down. Says whether there was none.
+    fn guarded(&self, act: impl FnOnce()) -> bool {
+        let act = || {
+            #[cfg(test)]
+            assert!(!self.panics, "a test wants it so");
+            act();
+        };
+        let done = catch_unwind(AssertUnwindSafe(act)).is_ok();
+        if !done {
+            let Identity { flow, diagnosis, .. } = &self.identity;
+            error!(flow, diagnosis, "a diagnosis has panicked: this is a bug of Egret");
+        }
+        done
+    }
+
+    fn stats(&self) -> DiagnosisStats {
+        let Identity { diagnosis, ordinal, .. } = &self.identity;
+        let number = if *ordinal == 1 { String::new() } else { format!("-{ordinal}") };
+        DiagnosisStats {
+            diagnosis: format!("{diagnosis}{number}"),
+            does: self.diagnosis.describe(),
+            on_pressure: self.on_pressure,
+            counts: self.tally.counts(),
+            figures: self.diagnosis.figures(),
+            snapshot: self.diagnosis.snapshot(),
+        }
+    }
+}
+
+impl Tally {
+    fn new(workers: usize) -> Self {
+        let workers = (0..workers).map(|_| Cells::default()).collect();
+        Self { workers, recorded: AtomicU64::new(0), failed: AtomicU64::new(0) }
+    }
+
+    /// Only its own worker writes a cell, so that adding needs no locked operation.
+    fn count(&self, worker: usize, fate: Fate) {
+        let Some(cells) = self.workers.get(worker) else { return };
+        let cell = match fate {
+            Fate::HandedOver => &cells.handed_over,
+            Fate::Dropped => &cells.dropped,
+            Fate::Shed => &cells.shed,
+        };
+        cell.store(cell.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    fn counts(&self) -> DiagnosisCounts {
+        // First what is counted last, so that nothing seems to have been seen before it was handed over.
+        let (recorded, failed) = (self.recorded.load(Relaxed), self.failed.load(Relaxed));
+        let sum =
+            |cell: fn(&Cells) -> &AtomicU64| self.workers.iter().map(|cells| cell(cells).load(Relaxed)).sum();
+        let handed_over: u64 = sum(|cells| &cells.handed_over);
+        DiagnosisCounts {
+            recorded,
+            dropped: sum(|cells| &cells.dropped),
+            shed: sum(|cells| &cells.shed),
+            failed,
+            queued: handed_over.saturating_sub(recorded + failed),
+        }
+    }
+}
+
+/// The one diagnosis' key that `config` has; a problem if there is none, or several.
+fn only_key(config: &DiagnosisConfig, path: &str, problems: &mut Vec<Problem>) -> Option<&'static str> {
+    match config.keys()[..] {
+        [key] => Some(key),
+        [] => {
+            let message = format!("a diagnosis is missing here: one of {}", DiagnosisConfig::KEYS.join(", "));
+            problems.push(Problem::new(path, message));
+            None
+        }
+        [first, second, ..] => {
+            let message =
+                format!("`{first}` and `{second}` stand in one entry: give each an entry of its own");
+            problems.push(Problem::new(path, message));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::{Archive, hand_over};
+
+    const GET: &str = "GET https://one.example/users/7?a=1";
+
+    #[test]
+    fn every_exchange_is_counted_once_for_each_diagnosis() {
+        let archive = Archive::with(&json!([
+            { "har": { "export": "kept" } },
+            { "har": { "export": "kept", "obfuscate": false }, "on_pressure": "wait" },
+        ]));
+        let mut record = archive.record(GET, "200");
+        hand_over(&record);
+        record.count(0, Fate::Dropped);
+        assert!(record.has_to_be_seen());
+        // Those for which exchanges wait are never given up.
+        assert!(archive.assign(GET, true, &mut record));
+        record.count(0, Fate::HandedOver);
+        let one = DiagnosisCounts { recorded: 1, dropped: 1, shed: 1, failed: 0, queued: 0 };
+        let other = DiagnosisCounts { shed: 0, queued: 1, ..one };
+        assert_eq!(archive.counts(), [one, other]);
+        assert_eq!(archive.entries().len(), 2);
+    }
+
+    #[test]
+    fn a_panic_costs_one_diagnosis_one_exchange() {
+        let mut archive =
+            Archive::with(&json!([{ "har": { "export": "kept" } }, { "har": { "export": "kept" } }]));
+        Arc::get_mut(&mut archive.flows.diagnoses).unwrap().slots[0].panics = true;
+        hand_over(&archive.record(GET, "200"));
+        archive.flows.diagnoses.tick();
+        let counts = archive.counts();
+        assert_eq!((counts[0].recorded, counts[0].failed), (0, 1));
+        assert_eq!((counts[1].recorded, counts[1].failed), (1, 0));
+    }
+
+    #[test]
+    fn what_was_recorded_before_a_reload_is_seen_after_it() {
+        let mut archive = Archive::with(&json!([{ "har": { "export": "kept" } }]));
+        let mut before = archive.record(GET, "200");
+        archive.reload(&json!([{ "har": { "export": "kept", "bodies": "1KiB" } }]));
+        let after = archive.record(GET, "503");
+        hand_over(&before);
+        hand_over(&after);
+        assert_eq!(archive.entries().len(), 2);
+        assert_eq!(archive.counts()[0].recorded, 2);
+        before.keep_only(&archive.flows.diagnoses);
+        assert!(before.diagnoses().is_none());
+    }
+
+    #[test]
+    fn a_diagnosis_is_told_by_which_path_its_flow_was_found() {
+        let archive = Archive::with(&json!([{ "har": { "export": "kept" } }]));
+        let seen = |line: &str| {
+            let record = archive.record(line, "200");
+            let pattern = record.seers[0].pattern as usize;
+            archive.flows.diagnoses.endpoints[0][pattern].clone()
+        };
+        assert_eq!((seen(GET), seen("GET https://one.example/b/c")), ("/users/{id}".into(), "/*".into()));
+    }
+}

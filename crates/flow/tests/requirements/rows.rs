@@ -1,0 +1,1211 @@
+//! The rows, in the order of the RFCs.
+
+use super::Row;
+
+macro_rules! rows {
+    ($($section:literal $level:literal $name:ident $asks:literal $config:literal $script:literal)*) => {
+        /// Every requirement.
+        pub const ROWS: &[Row] = &[$(Row {
+            name: stringify!($name), section: $section, level: $level, asks: $asks, config: $config, script: $script,
+        }),*];
+    };
+}
+
+rows! {
+    // ---- What is stored.
+
+    "9111 §3" "MUST NOT" answers_to_other_methods_are_not_stored
+    "Store answers to methods that it does not understand." "{}" "
+        > PUT /a
+        < 200 | cache-control: max-age=60
+        = 200
+        > GET /a
+        < 200 | cache-control: max-age=60
+        = 200 | \"body-2\"
+        > REPORT /a
+        < 200 | cache-control: max-age=60
+        = 200 | cache-status: egret; fwd=method | \"body-3\""
+
+    "9111 §3" "MUST NOT" an_answer_with_no_store_is_not_stored
+    "Store an answer that says `no-store`." "{}" "
+        > GET /a
+        < 200 | cache-control: no-store, max-age=60 | etag: \"1\"
+        = 200 | cache-status: egret; fwd=uri-miss; detail=no-store
+        > GET /a
+        < 200
+        ? !if-none-match
+        = 200 | \"body-2\""
+
+    "9111 §3" "MUST NOT" a_private_answer_is_not_stored_in_a_shared_cache
+    "Store an answer that says `private`." "{}" "
+        > GET /a | authorization: Bearer one
+        < 200 | cache-control: private, max-age=60, public
+        = 200 | cache-status: egret; fwd=uri-miss; detail=private
+        > GET /a | authorization: Bearer one
+        < 200
+        = 200 | \"body-2\""
+
+    "9111 §3" "MUST NOT" an_answer_that_nothing_marks_is_not_stored
+    "Store an answer without `public`, a lifetime or a status that may be stored without one." "{}" "
+        > GET /a
+        < 302 | location: /b | etag: \"1\"
+        = 302 | cache-status: egret; fwd=uri-miss; detail=unmarked
+        > GET /a
+        < 302 | location: /b | cache-control: max-age=60
+        = 302 | cache-status: egret; fwd=uri-miss; ttl=60; stored
+        > GET /a
+        = 302 | location: /b
+        > GET /e
+        < 302 | location: /b | expires: {now+60}
+        = 302
+        > GET /e
+        = 302"
+
+    "9111 §3" "MUST NOT" an_answer_of_unknown_status_is_stored_only_with_a_lifetime
+    "Store by heuristics what has a status that is not known." "{}" "
+        > GET /a
+        < 299 | last-modified: {now-1000}
+        = 299
+        > GET /a
+        < 299 | cache-control: max-age=60
+        = 299
+        > GET /a
+        = 299 | \"body-2\""
+
+    "9111 §3" "MUST NOT" a_part_is_not_stored_as_the_whole
+    "Store a 206 as if it were all there is (§3.3, §3.4)." "{}" "
+        > GET /a | range: bytes=0-3
+        < 206 | cache-control: max-age=60 | content-range: bytes 0-3/6 | \"body\"
+        = 206 | cache-status: egret; fwd=uri-miss; detail=status | \"body\"
+        > GET /a
+        < 200
+        = 200 | \"body-2\""
+
+    "9111 §3.3" "MUST NOT" an_answer_that_breaks_off_is_not_served
+    "Use an answer that is not whole for a request that wants it whole." "{}" "
+        > GET /a
+        < cut | cache-control: max-age=60
+        = 200
+        > GET /a
+        < 200 | cache-control: max-age=60
+        = 200 | \"body-2\""
+
+    "9111 §3" "MUST NOT" an_answer_about_a_condition_is_not_stored
+    "Serve 304, 412 or 416 to requests without the condition that they are about." "{}" "
+        > GET /a | if-match: \"x\"
+        < 412 | cache-control: max-age=60
+        = 412
+        > GET /a | range: bytes=90-
+        < 416 | cache-control: max-age=60 | content-range: bytes */6
+        = 416
+        > GET /a | if-none-match: \"x\"
+        < 304 | cache-control: max-age=60 | etag: \"x\"
+        = 304
+        > GET /a
+        < 200
+        = 200 | \"body-4\""
+
+    "9111 §3.1" "MUST" every_field_is_stored
+    "Keep every field, known or not, as often as it comes." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | x-unknown: 1 | x-unknown: 2 | content-type: text/x | server: s
+        = 200
+        > GET /a
+        = 200 | x-unknown: 1 | x-unknown: 2 | content-type: text/x | server: s | cache-control: max-age=60"
+
+    "9111 §3.1" "MUST NOT" fields_of_the_connection_are_not_stored
+    "Keep `Connection`, what it names, and what is for a proxy." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | connection: x-hop | x-hop: 1 | keep-alive: timeout=5 | proxy-authenticate: Basic | proxy-authentication-info: a=b | x-end: 1
+        = 200
+        > GET /a
+        = 200 | x-end: 1 | !x-hop | !keep-alive | !proxy-authenticate | !proxy-authentication-info"
+
+    "9111 §3.2" "MUST" a_validated_answer_has_the_newer_fields
+    "Take fields over from a 304, in place of those of the same name, and keep the others." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=5 | etag: \"1\" | x-a: 1 | x-a: 2 | x-b: 1 | content-type: text/x
+        = 200
+        +10
+        > GET /a
+        < 304 | cache-control: max-age=60 | etag: \"1\" | x-a: 3 | x-c: 1
+        = 200 | x-a: 3 | !x-a: 1 | x-b: 1 | x-c: 1 | content-type: text/x | \"body-1\"
+        +30
+        > GET /a
+        = 200 | x-a: 3 | !x-a: 2 | x-b: 1 | age: 30 | cache-control: max-age=60 | \"body-1\""
+
+    "9111 §3.2" "MUST NOT" a_validated_answer_keeps_its_length_and_coding
+    "Take `Content-Length`, `Content-Encoding` or `Content-Range` over from a 304." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=5 | etag: \"1\" | content-encoding: x-a
+        = 200
+        +10
+        > GET /a
+        < 304 | cache-control: max-age=60 | etag: \"1\" | content-encoding: x-b | content-range: bytes 0-1/2
+        = 200 | content-encoding: x-a | !content-encoding: x-b | !content-range | content-length: 6 | \"body-1\""
+
+    "9111 §3.5" "MUST NOT" an_answer_to_authorization_is_not_shared_unmarked
+    "Reuse an answer to a request with `Authorization` unless it says `public`, `must-revalidate` or `s-maxage`." "{\"shared\": true}" "
+        > GET /a | authorization: Bearer one
+        < 200 | cache-control: max-age=60
+        = 200 | cache-status: egret; fwd=uri-miss; detail=authorization
+        > GET /a | authorization: Bearer one
+        < 200
+        = 200 | \"body-2\""
+
+    "9111 §3.5" "MAY" an_answer_to_authorization_is_shared_if_it_says_so
+    "Reuse it if it says one of them." "{\"shared\": true}" "
+        > GET /public | authorization: Bearer one
+        < 200 | cache-control: max-age=60, public
+        = 200
+        > GET /public | authorization: Bearer two
+        = 200 | \"body-1\"
+        > GET /must | authorization: Bearer one
+        < 200 | cache-control: max-age=60, must-revalidate
+        = 200
+        > GET /must
+        = 200 | \"body-2\"
+        > GET /s | authorization: Bearer one
+        < 200 | cache-control: s-maxage=60
+        = 200
+        > GET /s | authorization: Bearer two
+        = 200 | \"body-3\""
+
+    // ---- What is reused.
+
+    "9111 §4" "MUST" a_fresh_answer_is_served_with_its_age
+    "Send `Age` with an answer that has not been validated for the request." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=60; stored
+        +20
+        > GET /a
+        = 200 | age: 20 | cache-status: egret; hit; ttl=40 | \"body-1\""
+
+    "9111 §4" "MUST NOT" another_url_has_another_answer
+    "Serve what was stored for another URL." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60
+        = 200
+        > GET /a?b
+        < 200
+        = 200 | cache-status: egret; fwd=uri-miss; detail=useless | \"body-2\"
+        > GET /A
+        < 200
+        = 200 | \"body-3\""
+
+    "9111 §4" "MAY" a_stored_answer_to_get_serves_head
+    "Answer HEAD from an answer to GET, without its body." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | x-a: 1
+        = 200
+        > HEAD /a
+        = 200 | x-a: 1 | content-length: 6 | \"\""
+
+    "9111 §4" "MUST NOT" an_answer_to_head_serves_no_get
+    "Answer GET from an answer to HEAD." "{}" "
+        > HEAD /a
+        < 200 | cache-control: max-age=60 | \"\"
+        = 200
+        > GET /a
+        < 200
+        = 200 | \"body-2\""
+
+    "9111 §4" "MUST" the_most_recent_answer_is_used
+    "Of several answers that fit use the most recent by `Date`." "{}" "
+        > GET /a | x-a: 1
+        < 200 | cache-control: max-age=600 | date: {now} | vary: x-a
+        = 200
+        +1
+        > GET /a | x-a: 2
+        < 200 | cache-control: max-age=600 | date: {now-100}
+        = 200 | \"body-2\"
+        > GET /a | x-a: 1
+        = 200 | \"body-1\"
+        > GET /a | x-a: 3
+        = 200 | \"body-2\""
+
+    "9111 §4" "MUST" unsafe_methods_are_written_through
+    "Forward methods that are not safe, and answer with what the provider says." "{}" "
+        > POST /a
+        < 201 | cache-control: max-age=60
+        = 201 | \"body-1\"
+        > POST /a
+        < 201
+        = 201 | \"body-2\"
+        > DELETE /a
+        < 204 | \"\"
+        = 204"
+
+    // ---- Vary.
+
+    "9111 §4.1" "MUST NOT" an_answer_that_varies_is_for_the_same_fields
+    "Serve an answer to a request whose fields that `Vary` names differ." "{}" "
+        > GET /a | accept-language: de
+        < 200 | cache-control: max-age=60 | vary: Accept-Language, x-a
+        = 200
+        > GET /a | accept-language: en
+        < 200 | cache-control: max-age=60 | vary: Accept-Language, x-a
+        ? !if-none-match
+        = 200 | cache-status: egret; fwd=vary-miss; ttl=60; stored
+        > GET /a | accept-language: de
+        = 200 | \"body-1\"
+        > GET /a | accept-language: en
+        = 200 | \"body-2\"
+        > GET /a | accept-language: de | x-a: 1
+        < 200
+        = 200 | \"body-3\""
+
+    "9111 §4.1" "MAY" fields_that_mean_the_same_are_the_same
+    "Take lines that are joined, and white space in lists, as the same." "{}" "
+        > GET /a | accept: a/b, c/d | accept: e/f
+        < 200 | cache-control: max-age=60 | vary: accept
+        = 200
+        > GET /a | accept: a/b,c/d ,e/f
+        = 200 | \"body-1\""
+
+    "9111 §4.1" "MUST" a_field_that_is_not_there_is_the_same_only_as_none
+    "Match a field that was absent only with one that is absent." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | vary: x-a
+        = 200
+        > GET /a
+        = 200 | \"body-1\"
+        > GET /a | x-a: 1
+        < 200 | cache-control: max-age=60 | vary: x-a
+        = 200 | \"body-2\""
+
+    "9111 §4.1" "MUST NOT" an_answer_that_varies_by_anything_is_not_reused
+    "Match a request with an answer that has `Vary: *`." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | vary: x-a, *
+        = 200 | cache-status: egret; fwd=uri-miss; detail=vary
+        > GET /a
+        < 200
+        = 200 | \"body-2\""
+
+    // ---- Freshness.
+
+    "9111 §4.2.1" "MUST" s_maxage_comes_before_max_age_and_expires
+    "Go by `s-maxage`, then by `max-age`, then by `Expires` less `Date`." "{}" "
+        > GET /s
+        < 200 | cache-control: max-age=10, s-maxage=60 | expires: {now+5}
+        = 200
+        > GET /m
+        < 200 | cache-control: max-age=60 | expires: {now+5}
+        = 200
+        > GET /e
+        < 200 | date: {now-30} | expires: {now+30}
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=30; stored
+        +20
+        > GET /s
+        = 200 | \"body-1\"
+        > GET /m
+        = 200 | \"body-2\"
+        > GET /e
+        = 200 | \"body-3\"
+        +11
+        > GET /e
+        < 200
+        = 200 | \"body-4\""
+
+    "9111 §4.2" "MUST NOT" a_stale_answer_is_not_served
+    "Serve an answer that is no longer fresh." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60
+        = 200
+        +60
+        > GET /a
+        < 200
+        = 200 | cache-status: egret; fwd=stale; detail=useless | \"body-2\""
+
+    "9111 §4.2.1" "SHOULD" contradictions_make_an_answer_stale
+    "Take an answer with two lifetimes that differ, or one that is no number, as stale." "{}" "
+        > GET /two
+        < 200 | cache-control: max-age=60, max-age=30 | etag: \"1\"
+        = 200
+        > GET /two
+        < 304 | etag: \"1\"
+        = 200 | \"body-1\"
+        > GET /bad
+        < 200 | cache-control: max-age=sixty | expires: {now+60}
+        = 200
+        > GET /bad
+        < 200
+        = 200 | \"body-4\"
+        > GET /fraction
+        < 200 | cache-control: max-age=60.5
+        = 200
+        > GET /fraction
+        < 200
+        = 200 | \"body-6\"
+        > GET /no
+        < 200 | cache-control: max-age=60, no-cache
+        = 200
+        > GET /no
+        < 200
+        = 200 | \"body-8\""
+
+    "9111 §4.2.2" "MUST NOT" an_age_is_not_guessed_where_one_is_told
+    "Use a heuristic where the answer says how long it is fresh." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=0 | last-modified: {now-86400}
+        = 200
+        > GET /a
+        < 304
+        = 200 | \"body-1\""
+
+    "9111 §4.2.2" "MAY" a_tenth_of_its_age_is_taken_as_fresh
+    "Take an answer that says nothing as fresh for a tenth of the time since it was modified, up to a bound." "{\"heuristic_max\": \"1h\"}" "
+        > GET /a
+        < 200 | last-modified: {now-1000}
+        = 200
+        +99
+        > GET /a
+        = 200 | \"body-1\"
+        +2
+        > GET /a
+        < 304
+        ? if-modified-since: {now-1101}
+        = 200 | \"body-1\"
+        > GET /old
+        < 200 | last-modified: {now-8640000}
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=3600; stored"
+
+    "9111 §4.2.2" "MUST NOT" a_status_that_must_be_told_is_not_guessed
+    "Use a heuristic for a status that has none, unless `public` says so." "{}" "
+        > GET /a
+        < 302 | last-modified: {now-1000}
+        = 302
+        > GET /a
+        < 302 | last-modified: {now-1000} | cache-control: public
+        = 302
+        > GET /a
+        = 302 | \"body-2\""
+
+    "9111 §4.2.3" "MUST" the_age_counts_what_others_have_had_it_for
+    "Count `Age`, the time the answer took, and the time it has been here." "{}" "
+        > GET /a
+        ~5
+        < 200 | cache-control: max-age=100 | age: 30 | date: {now}
+        = 200 | age: 30 | cache-status: egret; fwd=uri-miss; ttl=65; stored
+        +10
+        > GET /a
+        = 200 | age: 45"
+
+    "9111 §4.2.3" "MUST" the_age_is_no_less_than_the_date_tells
+    "Count from `Date` where that is longer." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=100 | age: 3 | date: {now-40}
+        = 200
+        +10
+        > GET /a
+        = 200 | age: 50
+        +50
+        > GET /a
+        < 200
+        = 200 | \"body-2\""
+
+    "9111 §4.2.3" "MUST" a_date_in_the_future_does_not_make_it_younger
+    "Take an answer from the future as new, not as younger than that." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=100 | date: {now+4000}
+        = 200
+        +90
+        > GET /a
+        = 200 | age: 90
+        +20
+        > GET /a
+        < 200
+        = 200 | \"body-2\""
+
+    "9111 §4.2.4" "MUST NOT" what_must_be_validated_is_not_served_stale
+    "Serve stale what says `must-revalidate`, `proxy-revalidate`, `s-maxage` or `no-cache`, whoever allows it."
+    "{\"stale_while_revalidate\": \"1h\", \"stale_if_error\": \"1h\"}" "
+        > GET /must
+        < 200 | cache-control: max-age=5, must-revalidate, stale-while-revalidate=60 | etag: \"1\"
+        = 200
+        > GET /proxy
+        < 200 | cache-control: max-age=5, proxy-revalidate | etag: \"1\"
+        = 200
+        > GET /s
+        < 200 | cache-control: s-maxage=5, stale-if-error=600 | etag: \"1\"
+        = 200
+        > GET /no
+        < 200 | cache-control: max-age=600, no-cache | etag: \"1\"
+        = 200
+        +10
+        > GET /must | cache-control: max-stale
+        < 503
+        = 503
+        > GET /proxy | cache-control: max-stale=100
+        < 503
+        = 503
+        > GET /s | cache-control: max-stale, stale-if-error=100
+        < down
+        = 502
+        > GET /no | cache-control: max-stale
+        < 500
+        = 500"
+
+    // ---- Validation.
+
+    "9111 §4.3.1" "MUST" a_stale_answer_is_validated_by_its_tag
+    "Send the entity tags of what is stored." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=5 | etag: \"1\" | last-modified: {now-100}
+        = 200
+        +10
+        > GET /a
+        < 304 | etag: \"1\"
+        ? if-none-match: \"1\" | if-modified-since: {now-110}
+        = 200 | cache-status: egret; fwd=stale; fwd-status=304; ttl=5; stored | \"body-1\""
+
+    "9111 §4.3.1" "SHOULD" a_stale_answer_without_a_tag_is_validated_by_its_date
+    "Send `If-Modified-Since` with `Last-Modified` as it came." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=5 | last-modified: Sunday, 06-Nov-94 08:49:37 GMT
+        = 200
+        +10
+        > GET /a
+        < 304
+        ? if-modified-since: Sunday, 06-Nov-94 08:49:37 GMT | !if-none-match
+        = 200 | \"body-1\""
+
+    "9111 §4.3.1" "MAY" the_clients_tags_are_asked_for_too
+    "Ask for the client's tags beside its own, and pass on a 304 that is about those." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=5 | etag: \"1\"
+        = 200
+        +10
+        > GET /a | if-none-match: \"2\", W/\"3\"
+        < 304 | etag: \"2\"
+        ? if-none-match: \"1\", \"2\", W/\"3\"
+        = 304 | etag: \"2\"
+        > GET /a | if-none-match: \"2\"
+        < 304 | etag: \"1\"
+        = 200 | \"body-1\""
+
+    "9111 §4.3.2" "SHOULD" a_condition_of_the_client_is_answered_from_what_is_stored
+    "Answer `If-None-Match` with 304 where it names what is stored, compared weakly." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | etag: \"1\" | content-type: text/x | vary: x-a
+        = 200
+        > GET /a | if-none-match: \"0\", W/\"1\"
+        = 304 | etag: \"1\" | cache-control: max-age=60 | vary: x-a | !content-type | !content-length | \"\"
+        > GET /a | if-none-match: *
+        = 304
+        > GET /a | if-none-match: \"2\"
+        = 200 | \"body-1\"
+        > HEAD /a | if-none-match: \"1\"
+        = 304"
+
+    "9111 §4.3.2" "SHOULD" a_date_of_the_client_is_compared_with_what_is_stored
+    "Answer `If-Modified-Since` by `Last-Modified`, or else by `Date`; not where it is no date." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | last-modified: {now-100}
+        = 200
+        > GET /a | if-modified-since: {now-100}
+        = 304
+        > GET /a | if-modified-since: {now-101}
+        = 200 | \"body-1\"
+        > GET /a | if-modified-since: yesterday
+        = 200
+        > GET /d
+        < 200 | cache-control: max-age=60 | date: {now-50}
+        = 200
+        > GET /d | if-modified-since: {now-50}
+        = 304
+        > GET /d | if-modified-since: {now-51}
+        = 200 | \"body-2\""
+
+    "9110 §13.1.3" "MUST" tags_come_before_dates
+    "Ignore `If-Modified-Since` where there is `If-None-Match`." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | etag: \"1\" | last-modified: {now-100}
+        = 200
+        > GET /a | if-none-match: \"2\" | if-modified-since: {now}
+        = 200 | \"body-1\"
+        > GET /a | if-none-match: \"1\" | if-modified-since: {now-500}
+        = 304"
+
+    "9111 §4.3.2" "MUST NOT" conditions_for_the_provider_are_forwarded
+    "Judge `If-Match` or `If-Unmodified-Since`." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | etag: \"1\"
+        = 200
+        > GET /a | if-match: \"2\"
+        < 412
+        ? if-match: \"2\"
+        = 412 | cache-status: egret; fwd=request; detail=status
+        > GET /a | if-unmodified-since: {now-100}
+        < 412
+        = 412
+        > GET /a
+        = 200 | \"body-1\""
+
+    "9110 §13.2.1" "MUST" conditions_are_for_successes
+    "Ignore conditions where the answer without them would be no success." "{}" "
+        > GET /a
+        < 404 | cache-control: max-age=60 | etag: \"1\" | date: {now}
+        = 404
+        > GET /a | if-none-match: \"1\"
+        = 404
+        > GET /a | if-modified-since: {now+10}
+        = 404"
+
+    "9111 §4.3.3" "MUST" a_whole_answer_takes_the_place_of_what_was_stored
+    "Use the new answer where the provider sends one." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=5 | etag: \"1\"
+        = 200
+        +10
+        > GET /a
+        < 200 | cache-control: max-age=60 | etag: \"2\"
+        = 200 | \"body-2\"
+        > GET /a
+        = 200 | etag: \"2\" | \"body-2\""
+
+    "9111 §4.3.3" "MAY" an_error_goes_on_where_stale_answers_are_not_allowed
+    "Forward an error that comes instead of a validation." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=5 | etag: \"1\"
+        = 200
+        +10
+        > GET /a
+        < 500
+        = 500 | cache-status: egret; fwd=stale; detail=error
+        > GET /a
+        < 304 | etag: \"1\"
+        = 200 | \"body-1\""
+
+    "9111 §4.3.4" "MUST NOT" a_304_about_something_else_is_not_used
+    "Update what is stored by a 304 that has another tag." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=5 | etag: \"1\"
+        = 200
+        +10
+        > GET /a
+        < 304 | etag: \"9\"
+        < 200 | cache-control: max-age=60 | etag: \"9\"
+        ? !if-none-match
+        = 200 | \"body-3\""
+
+    "9111 §4.3.4" "MUST" a_weak_tag_updates_what_has_it
+    "Update by a weak tag the most recent answer that has it." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=5 | etag: W/\"1\"
+        = 200
+        +10
+        > GET /a
+        < 304 | etag: W/\"1\" | cache-control: max-age=60
+        ? if-none-match: W/\"1\"
+        = 200 | \"body-1\"
+        +30
+        > GET /a
+        = 200 | age: 30 | \"body-1\""
+
+    "9111 §4.3.5" "SHOULD" an_answer_to_head_freshens_what_is_stored
+    "Update what is stored by a HEAD whose validators and length are the same." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=5 | etag: \"1\"
+        = 200
+        +10
+        > HEAD /a
+        < 200 | cache-control: max-age=60 | etag: \"1\" | content-length: 6 | x-a: 1 | \"\"
+        = 200
+        > GET /a
+        = 200 | x-a: 1 | \"body-1\""
+
+    "9111 §4.3.5" "SHOULD" an_answer_to_head_that_differs_makes_it_void
+    "Take what is stored as stale where a HEAD says something else." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=600 | etag: \"1\"
+        = 200
+        > HEAD /a | cache-control: no-cache
+        < 200 | cache-control: max-age=600 | etag: \"2\" | \"\"
+        = 200
+        > GET /a
+        < 200 | cache-control: max-age=600 | etag: \"2\"
+        ? !if-none-match
+        = 200 | \"body-3\"
+        > HEAD /a | cache-control: no-cache
+        < 200 | cache-control: max-age=600 | etag: \"2\" | content-length: 7 | \"\"
+        = 200
+        > GET /a
+        < 200
+        = 200 | \"body-5\""
+
+    // ---- Invalidation.
+
+    "9111 §4.4" "MUST" a_change_makes_what_is_stored_void
+    "Invalidate the URL of a method that is not safe, or not known, where it succeeded." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=600
+        = 200
+        > POST /a
+        < 204 | \"\"
+        = 204
+        > GET /a
+        < 200 | cache-control: max-age=600
+        = 200 | \"body-3\"
+        > FROB /a
+        < 302 | \"\"
+        = 302
+        > GET /a
+        < 200
+        = 200 | \"body-5\""
+
+    "9111 §4.4" "MUST NOT" a_change_that_failed_makes_nothing_void
+    "Invalidate by an error, or by a safe method." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=600
+        = 200
+        > POST /a
+        < 409
+        = 409
+        > PUT /a
+        < 500
+        = 500
+        > OPTIONS /a
+        < 204 | \"\"
+        = 204
+        > GET /a
+        = 200 | \"body-1\""
+
+    "9111 §4.4" "MAY" a_change_makes_void_what_it_names_on_the_same_origin
+    "Invalidate what `Location` and `Content-Location` name, on the same origin only." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=600
+        = 200
+        > GET /b
+        < 200 | cache-control: max-age=600
+        = 200
+        > POST /c
+        < 201 | location: https://other.example/a | content-location: /b | \"\"
+        = 201
+        > GET /a
+        = 200 | \"body-1\"
+        > GET /b
+        < 200
+        = 200 | \"body-4\""
+
+    "9111 §4.4" "MUST" a_change_goes_for_everybody
+    "Invalidate what is stored for all credentials and all fields." "{}" "
+        > GET /a | x-api-key: one
+        < 200 | cache-control: max-age=600
+        = 200
+        > GET /a | x-api-key: two | accept: b
+        < 200 | cache-control: max-age=600 | vary: accept
+        = 200
+        > PUT /a | x-api-key: three
+        < 200
+        = 200
+        > GET /a | x-api-key: one
+        < 200
+        = 200 | \"body-4\"
+        > GET /a | x-api-key: two | accept: b
+        < 200
+        = 200 | \"body-5\""
+
+    // ---- Age.
+
+    "9111 §5.1" "SHOULD" an_age_that_is_no_number_is_not_counted
+    "Ignore an `Age` that is no number, and of several use the first." "{}" "
+        > GET /bad
+        < 200 | cache-control: max-age=60 | age: -5
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=60; stored
+        > GET /list
+        < 200 | cache-control: max-age=60 | age: 5, 50
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=55; stored
+        > GET /lines
+        < 200 | cache-control: max-age=60 | age: 6 | age: 50
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=54; stored"
+
+    "9111 §1.2.2" "MUST" an_age_that_is_too_large_is_the_largest
+    "Take numbers of seconds that are too large as 2^31." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | age: 99999999999999999999999 | etag: \"1\"
+        = 200
+        > GET /a
+        < 304 | etag: \"1\"
+        = 200
+        > GET /b
+        < 200 | cache-control: max-age=99999999999999999999999
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=2147483648; stored
+        +86400
+        > GET /b
+        = 200 | age: 86400"
+
+    // ---- Cache-Control.
+
+    "9111 §5.2" "MUST" directives_are_the_same_in_any_case_and_form
+    "Read directives without regard to case, and arguments in both forms." "{}" "
+        > GET /a
+        < 200 | cache-control: MAX-AGE=\"60\"
+        = 200
+        > GET /a
+        = 200 | \"body-1\"
+        > GET /b
+        < 200 | cache-control: max-age=60 | cache-control: No-Store
+        = 200
+        > GET /b
+        < 200
+        = 200 | \"body-3\""
+
+    "9111 §5.2.3" "MUST" directives_that_are_not_known_are_ignored
+    "Ignore directives that it does not know, whatever they hold." "{}" "
+        > GET /a
+        < 200 | cache-control: future, x=1, y=\"no-store, private\", max-age=60
+        = 200
+        > GET /a
+        = 200 | \"body-1\""
+
+    "9111 §5.2.1.1" "SHOULD" a_client_gets_nothing_older_than_it_wants
+    "Serve nothing older than the request's `max-age`." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=600 | etag: \"1\"
+        = 200
+        +20
+        > GET /a | cache-control: max-age=20
+        = 200 | \"body-1\"
+        > GET /a | cache-control: max-age=19
+        < 304 | etag: \"1\"
+        = 200 | cache-status: egret; fwd=request; fwd-status=304; ttl=600; stored | \"body-1\"
+        > GET /a | cache-control: max-age=0
+        < 304 | etag: \"1\"
+        = 200"
+
+    "9111 §5.2.1.2" "MAY" a_client_gets_what_is_stale_if_it_takes_it
+    "Serve what is stale by at most the request's `max-stale`." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=10 | etag: \"1\"
+        = 200
+        +15
+        > GET /a | cache-control: max-stale=5
+        = 200 | age: 15 | cache-status: egret; hit; ttl=-5
+        > GET /a | cache-control: max-stale
+        = 200
+        > GET /a | cache-control: max-stale=4
+        < 304 | etag: \"1\"
+        = 200"
+
+    "9111 §5.2.1.3" "SHOULD" a_client_gets_what_stays_fresh_long_enough
+    "Serve nothing that is fresh for less than the request's `min-fresh`." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | etag: \"1\"
+        = 200
+        +20
+        > GET /a | cache-control: min-fresh=40
+        = 200
+        > GET /a | cache-control: min-fresh=41
+        < 304 | etag: \"1\"
+        = 200"
+
+    "9111 §5.2.1.4" "SHOULD" a_client_gets_what_is_validated_if_it_wants
+    "Validate for a request with `no-cache`, and for one with `Pragma: no-cache` that has no `Cache-Control`." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | etag: \"1\"
+        = 200
+        > GET /a | cache-control: no-cache
+        < 304 | etag: \"1\"
+        ? if-none-match: \"1\"
+        = 200 | \"body-1\"
+        > GET /a | pragma: no-cache
+        < 304 | etag: \"1\"
+        = 200
+        > GET /a | pragma: no-cache | cache-control: max-stale
+        = 200"
+
+    "9111 §5.2.1.5" "MUST NOT" what_a_client_does_not_want_stored_is_not
+    "Store any answer to a request with `no-store`." "{}" "
+        > GET /a | cache-control: no-store
+        < 200 | cache-control: max-age=60
+        = 200 | cache-status: egret; fwd=uri-miss; detail=request-no-store
+        > GET /a
+        < 200
+        = 200 | \"body-2\""
+
+    "9111 §5.2.1.7" "SHOULD" a_client_that_wants_only_what_is_stored_gets_no_other
+    "Answer `only-if-cached` from what is stored, or with 504." "{}" "
+        > GET /a | cache-control: only-if-cached
+        = 504
+        > GET /a
+        < 200 | cache-control: max-age=60 | vary: x-a | etag: \"1\"
+        = 200
+        > GET /a | cache-control: only-if-cached
+        = 200 | \"body-1\"
+        > GET /a | cache-control: only-if-cached | x-a: 1
+        = 504
+        > GET /a | cache-control: only-if-cached | if-match: \"1\"
+        = 504
+        +100
+        > GET /a | cache-control: only-if-cached
+        = 504
+        > GET /a | cache-control: only-if-cached, max-stale
+        = 200 | \"body-1\""
+
+    "9111 §5.2.2.3" "MUST" what_must_be_understood_is_stored_only_then
+    "Store what says `must-understand` only where its status is known, and then in spite of `no-store`." "{}" "
+        > GET /known
+        < 200 | cache-control: must-understand, no-store, max-age=60
+        = 200
+        > GET /known
+        = 200 | \"body-1\"
+        > GET /new
+        < 299 | cache-control: must-understand, max-age=60
+        = 299 | cache-status: egret; fwd=uri-miss; detail=not-understood
+        > GET /new
+        < 299
+        = 299 | \"body-3\""
+
+    "9111 §5.2.2.4" "MUST NOT" what_says_no_cache_is_validated_each_time
+    "Reuse what says `no-cache` without validation." "{}" "
+        > GET /a
+        < 200 | cache-control: no-cache, max-age=60 | etag: \"1\"
+        = 200
+        > GET /a
+        < 304 | etag: \"1\"
+        = 200 | \"body-1\""
+
+    "9111 §5.2.2.4" "MUST NOT" fields_that_no_cache_names_are_not_reused
+    "Send fields that `no-cache` names without validation." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60, no-cache=\"X-A, x-b\" | x-a: 1 | x-b: 1 | x-c: 1
+        = 200 | x-a: 1
+        > GET /a
+        = 200 | !x-a | !x-b | x-c: 1"
+
+    "9111 §5.2.2.7" "MUST NOT" fields_that_private_names_are_not_stored
+    "Store fields that `private` names." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60, private=\"x-a\" | x-a: 1 | x-c: 1
+        = 200 | x-a: 1
+        > GET /a
+        = 200 | !x-a | x-c: 1"
+
+    "9111 §5.3" "MUST" a_date_that_is_none_is_in_the_past
+    "Take `Expires` that is no date, `0` above all, as long ago." "{}" "
+        > GET /a
+        < 200 | expires: 0 | last-modified: {now-100000}
+        = 200
+        > GET /a
+        < 304
+        = 200
+        > GET /z
+        < 200 | expires: Thu, 18 Aug 2050 02:01:18 CET
+        = 200
+        > GET /z
+        < 200
+        = 200 | \"body-4\""
+
+    "9111 §5.3" "MUST" expires_is_ignored_where_max_age_is
+    "Ignore `Expires` where there is `max-age` or `s-maxage`." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=0 | expires: {now+600}
+        = 200
+        > GET /a
+        < 200 | cache-control: max-age=60 | expires: {now-600}
+        = 200
+        > GET /a
+        = 200 | \"body-2\""
+
+    "9111 §5.3" "MUST" a_date_far_away_is_as_far_as_that
+    "Count with dates that are centuries away." "{}" "
+        > GET /a
+        < 200 | expires: Fri, 31 Dec 9999 23:59:59 GMT
+        = 200
+        +31536000
+        > GET /a
+        = 200 | age: 31536000 | \"body-1\""
+
+    "9110 §6.6.1" "MUST" an_answer_without_a_date_gets_one
+    "Add `Date` to what is stored without one." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60
+        = 200
+        +10
+        > GET /a
+        = 200 | date: {now-10} | age: 10"
+
+    // ---- Extensions.
+
+    "5861 §3" "MAY" what_is_stale_is_served_while_it_is_asked_for
+    "Serve what is stale by at most `stale-while-revalidate`, and ask for it." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=10, stale-while-revalidate=20 | etag: \"1\"
+        = 200
+        +25
+        > GET /a
+        = 200 | cache-status: egret; hit; ttl=-15 | \"body-1\"
+        & 304 | etag: \"1\"
+        > GET /a
+        = 200 | age: 0 | cache-status: egret; hit; ttl=10 | \"body-1\"
+        +31
+        > GET /a
+        < 304 | etag: \"1\"
+        = 200"
+
+    "5861 §4" "MAY" what_is_stale_is_served_where_the_provider_fails
+    "Serve what is stale by at most `stale-if-error` in place of 500, 502, 503 and 504, or where there is no answer." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=10, stale-if-error=20
+        = 200
+        +15
+        > GET /a
+        < 503
+        = 200 | cache-status: egret; fwd=stale; fwd-status=503; ttl=-5; detail=stale-if-error | \"body-1\"
+        > GET /a
+        < down
+        = 200 | age: 15 | \"body-1\"
+        > GET /a
+        < 501
+        = 501
+        > GET /a
+        < 429
+        = 429
+        +16
+        > GET /a
+        < 503
+        = 503
+        > GET /a | cache-control: stale-if-error=60
+        < 503
+        = 200 | \"body-1\""
+
+    "8246 §2" "SHOULD NOT" what_does_not_change_is_not_validated_while_it_is_fresh
+    "Validate what is `immutable` and fresh, unless the client says `no-cache`." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60, immutable | etag: \"1\"
+        = 200
+        +10
+        > GET /a | cache-control: max-age=0
+        = 200 | \"body-1\"
+        > GET /a | cache-control: no-cache
+        < 304 | etag: \"1\"
+        = 200
+        +100
+        > GET /a
+        < 304 | etag: \"1\"
+        = 200"
+
+    "9213 §2.2" "MUST" a_targeted_field_takes_the_place_of_the_others
+    "Go by the first targeted field that is well-formed and not empty, and ignore `Cache-Control` and `Expires` then."
+    "{\"targets\": [\"Egret-Cache-Control\", \"CDN-Cache-Control\"]}" "
+        > GET /a
+        < 200 | cdn-cache-control: max-age=600 | egret-cache-control: max-age=60 | cache-control: no-store | expires: 0
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=60; stored
+        > GET /b
+        < 200 | egret-cache-control: MAX-AGE=60 | cdn-cache-control: max-age=30 | cache-control: no-store
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=30; stored
+        > GET /c
+        < 200 | egret-cache-control: no-store | cache-control: max-age=60
+        = 200 | cache-status: egret; fwd=uri-miss; detail=no-store
+        > GET /d
+        < 200 | cdn-cache-control: max-age=60, | cache-control: max-age=7
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=7; stored
+        > GET /e
+        < 200 | egret-cache-control: public | expires: {now+60}
+        = 200 | cache-status: egret; fwd=uri-miss; detail=useless"
+
+    "9211 §2" "SHOULD" what_caches_before_have_said_is_kept
+    "Keep `Cache-Status` of caches nearer to the provider, and add to its end." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | cache-status: edge; hit
+        = 200 | cache-status: edge; hit | cache-status: egret; fwd=uri-miss; ttl=60; stored
+        > GET /a
+        = 200 | cache-status: edge; hit | cache-status: egret; hit; ttl=60"
+
+    // ---- Ranges.
+
+    "9110 §14.2" "MAY" a_range_is_served_from_what_is_stored
+    "Answer `Range` from a stored body: 206, 416, or all of it." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | content-type: text/x | \"0123456789\"
+        = 200
+        > GET /a | range: bytes=2-4
+        = 206 | content-range: bytes 2-4/10 | content-length: 3 | content-type: text/x | \"234\"
+        > GET /a | range: bytes=-3
+        = 206 | content-range: bytes 7-9/10 | \"789\"
+        > GET /a | range: bytes=20-
+        = 416 | content-range: bytes */10 | !content-type | \"\"
+        > GET /a | range: lines=1-2
+        = 200 | \"0123456789\"
+        > HEAD /a | range: bytes=2-4
+        = 200 | content-length: 10"
+
+    "9110 §15.3.7.2" "MUST" several_ranges_are_parts_of_one_body
+    "Send several ranges as `multipart/byteranges`, each with its own `Content-Range`." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | content-type: text/x | \"0123456789\"
+        = 200
+        > GET /a | range: bytes=0-1, 8-
+        = 206 | content-type: multipart/byteranges* | !content-range | \"*content-type: text/x\\r\\ncontent-range: bytes 0-1/10\\r\\n\\r\\n01\\r\\n--*content-range: bytes 8-9/10\\r\\n\\r\\n89\\r\\n--*--\\r\\n\"
+        > GET /a | range: bytes=0-5, 5-9
+        = 200 | \"0123456789\""
+
+    "9110 §13.1.5" "MUST" a_range_of_something_else_is_not_served
+    "Ignore `Range` where `If-Range` does not name what is stored, compared strongly." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | etag: \"1\" | last-modified: {now-100}
+        = 200
+        > GET /a | range: bytes=0-0 | if-range: \"1\"
+        = 206 | \"b\"
+        > GET /a | range: bytes=0-0 | if-range: \"2\"
+        = 200 | \"body-1\"
+        > GET /a | range: bytes=0-0 | if-range: W/\"1\"
+        = 200
+        > GET /a | range: bytes=0-0 | if-range: {now-100}
+        = 206
+        > GET /a | range: bytes=0-0 | if-range: {now-99}
+        = 200
+        > GET /a | range: bytes=0-0 | if-none-match: \"1\"
+        = 304"
+
+    // ---- What is asked besides.
+
+    "Egret" "MUST NOT" one_customers_answer_is_served_to_no_other
+    "Serve what was got with one credential for another, or for none." "{}" "
+        > GET /a | x-api-key: one
+        < 200 | cache-control: public, max-age=60
+        = 200
+        > GET /a | x-api-key: two
+        < 200 | cache-control: public, max-age=60
+        = 200 | \"body-2\"
+        > GET /a
+        < 200 | cache-control: public, max-age=60
+        = 200 | \"body-3\"
+        > GET /a | x-api-key: one
+        = 200 | \"body-1\"
+        > GET /a | x-api-key: one | cookie: a=b
+        < 200
+        = 200 | \"body-4\""
+
+    "Egret" "MAY" a_credential_has_a_private_cache_where_that_is_asked_for
+    "Store `private` answers, and unmarked ones to `Authorization`, for that credential alone." "{\"private\": true}" "
+        > GET /a | authorization: Bearer one
+        < 200 | cache-control: private, max-age=60
+        = 200
+        > GET /a | authorization: Bearer one
+        = 200 | \"body-1\"
+        > GET /a | authorization: Bearer two
+        < 200 | cache-control: max-age=60, s-maxage=5
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=60; stored
+        > GET /a
+        < 200 | cache-control: private, max-age=60
+        = 200 | cache-status: egret; fwd=uri-miss; detail=private"
+
+    "Egret" "MUST NOT" a_refusal_is_not_replayed
+    "Store 429 or 5xx unless it is told to." "{}" "
+        > GET /a
+        < 429 | cache-control: max-age=3600, public | retry-after: 1
+        = 429 | cache-status: egret; fwd=uri-miss; detail=error
+        > GET /a
+        < 503 | expires: {now+3600}
+        = 503
+        > GET /a
+        < 200
+        = 200 | \"body-3\""
+
+    "Egret" "MAY" a_lifetime_of_the_config_holds_where_nothing_is_said
+    "Take the lifetime of the config, the narrowest that covers the status." "{\"ttl\": {\"2xx\": \"60s\", \"203\": \"5s\", \"503\": \"2s\"}}" "
+        > GET /a
+        < 200
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=60; stored
+        > GET /b
+        < 203
+        = 203 | cache-status: egret; fwd=uri-miss; ttl=5; stored
+        > GET /c
+        < 200 | cache-control: max-age=7
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=7; stored
+        > GET /d
+        < 503
+        = 503 | cache-status: egret; fwd=uri-miss; ttl=2; stored
+        > GET /e
+        < 200 | cache-control: no-store
+        = 200 | cache-status: egret; fwd=uri-miss; detail=no-store"
+
+    "Egret" "MAY" the_config_overrides_what_an_answer_says
+    "With `override`, store what the config names, whatever the answer says." "{\"ttl\": {\"200\": \"60s\"}, \"override\": true}" "
+        > GET /a | authorization: Bearer one
+        < 200 | cache-control: no-store, private, max-age=0 | expires: 0
+        = 200 | cache-status: egret; fwd=uri-miss; ttl=60; stored
+        > GET /a | authorization: Bearer one
+        = 200 | \"body-1\"
+        > GET /b
+        < 404 | cache-control: no-store
+        = 404 | cache-status: egret; fwd=uri-miss; detail=no-store
+        > GET /c
+        < 200 | vary: *
+        = 200 | cache-status: egret; fwd=uri-miss; detail=vary"
+
+    "Egret" "MAY" a_post_that_asks_is_stored_by_its_body
+    "With `methods: [POST]`, store answers by the request's body." "{\"ttl\": {\"200\": \"60s\"}, \"override\": true, \"methods\": [\"GET\", \"POST\"]}" "
+        > POST /q | content-type: application/json | \"{1}\"
+        < 200
+        = 200
+        > POST /q | content-type: application/json | \"{2}\"
+        < 200
+        = 200 | \"body-2\"
+        > POST /q | content-type: application/json | \"{1}\"
+        = 200 | \"body-1\"
+        > GET /q
+        < 200
+        = 200 | \"body-3\""
+
+    "Egret" "MUST NOT" an_answer_that_sets_a_cookie_is_not_stored
+    "Store an answer that sets a cookie." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | set-cookie: session=1
+        = 200 | set-cookie: session=1 | cache-status: egret; fwd=uri-miss; detail=set-cookie
+        > GET /a
+        < 200
+        = 200 | \"body-2\""
+
+    "Egret" "MUST NOT" a_request_that_is_more_than_its_url_gets_no_stored_answer
+    "Serve, or store, for a GET with a body, one that names another method, or one that asks for another protocol." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60
+        = 200
+        > GET /a | \"{}\"
+        < 200 | cache-control: max-age=60
+        = 200 | cache-status: egret; fwd=bypass | \"body-2\"
+        > GET /a | x-http-method-override: DELETE
+        < 200 | cache-control: max-age=60
+        = 200 | \"body-3\"
+        > GET /a | upgrade: websocket | connection: upgrade
+        < 200
+        = 200 | \"body-4\"
+        > GET /a
+        = 200 | \"body-1\""
+
+    "Egret" "MUST NOT" an_encoded_answer_is_served_only_to_who_asked_for_its_coding
+    "Serve what has a `Content-Encoding` to another `Accept-Encoding`, though `Vary` does not say so." "{}" "
+        > GET /a | accept-encoding: gzip
+        < 200 | cache-control: max-age=60 | content-encoding: gzip
+        = 200
+        > GET /a
+        < 200 | cache-control: max-age=60
+        = 200 | \"body-2\"
+        > GET /a
+        = 200 | \"body-2\""
+
+    "Egret" "MUST NOT" an_answer_that_is_too_large_is_not_stored
+    "Store more than `max_entry`." "{\"max_entry\": \"8B\"}" "
+        > GET /a
+        < 200 | cache-control: max-age=60 | \"123456789\"
+        = 200 | cache-status: egret; fwd=uri-miss; detail=too-large
+        > GET /b
+        < 200 | cache-control: max-age=60 | \"12345678\"
+        = 200
+        > GET /b
+        = 200 | \"12345678\""
+
+    "Egret" "MUST NOT" an_answer_whose_caching_cannot_be_read_is_not_stored
+    "Store what has a `Cache-Control` that does not come to an end." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=60, x=\"private
+        = 200 | cache-status: egret; fwd=uri-miss; detail=malformed
+        > GET /a
+        < 200
+        = 200 | \"body-2\""
+}

@@ -1,0 +1,27 @@
+//! The time, read as seldom as will do.
+//!
+//! A worker's thread reads the clock when its event loop has waited, and whenever an exchange has sent something. Whatever begins in
+//! between begins when the thread turned to it: at the last of these moments. That is what an exchange starts from, so that receiving
+//! and parsing its head count as the gateway's own time.
+
+use std::cell::Cell;
+
+use egret_store::Moment;
+
+thread_local! {
+    static LAST_READ: Cell<Moment> = const { Cell::new(Moment::NEVER) };
+}
+
+/// Reads the clock.
+pub(crate) fn exact() -> Moment {
+    let now = Moment::now();
+    LAST_READ.set(now);
+    now
+}
+
+/// When this thread last read the clock: when it turned to what it does now. Only on threads whose event loop calls [`exact`] each time
+/// it has waited; elsewhere it is the time now.
+pub(crate) fn turned() -> Moment {
+    let last = LAST_READ.get();
+    if last == Moment::NEVER { exact() } else { last }
+}

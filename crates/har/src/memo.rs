@@ -1,0 +1,234 @@
+//! Remembers what was written for a value, since most values come again: a table of bounded size in which those two that were used last
+//! stay of all that share a place. What is in it is secret, never shown, and wiped when it is dropped.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use zeroize::Zeroize as _;
+
+use crate::json::write_escaped;
+use crate::key::Key;
+use crate::names;
+
+/// A power of two; each two are a place.
+const SLOTS: usize = 2048;
+
+/// Longer values, with what is written for them, are not remembered: at most 2 MiB are.
+const SLOT_BYTES_MAX: usize = 1024;
+
+/// Of what a value is, so that one that is several things is several values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Origin = 1,
+    Segment,
+    Parameter,
+    Url,
+    RequestField,
+    ResponseField,
+    Cookies,
+    SetCookie,
+    MediaType,
+    RedirectUrl,
+    Word,
+    Phrase,
+    Value,
+    Text,
+    Number,
+    Name,
+}
+
+#[derive(Clone, Default)]
+struct Slot {
+    hash: u64,
+    name_len: u32,
+    value_len: u32,
+    /// Name, value, and what was written.
+    bytes: Vec<u8>,
+}
+
+impl Slot {
+    /// What was written, if it was for this.
+    fn written(&self, hash: u64, name: &[u8], value: &[u8]) -> Option<&[u8]> {
+        let (name_len, len) = (name.len(), name.len() + value.len());
+        let is_it = self.hash == hash
+            && self.name_len as usize == name_len
+            && self.value_len as usize == value.len()
+            && self.bytes[..name_len] == *name
+            && self.bytes[name_len..len] == *value;
+        is_it.then(|| &self.bytes[len..])
+    }
+}
+
+pub(crate) struct Memo {
+    slots: Vec<Slot>,
+}
+
+impl Memo {
+    pub(crate) fn new() -> Self {
+        Self { slots: vec![Slot::default(); SLOTS] }
+    }
+
+    /// Appends what is written for a value that may have a name: as it is remembered, or as `write` does it.
+    pub(crate) fn write(
+        &mut self,
+        kind: Kind,
+        name: &[u8],
+        value: &[u8],
+        out: &mut Vec<u8>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let hash = mix(value, mix(name, kind as u64)) | 1;
+        let place = (hash >> 32) as usize % (SLOTS / 2) * 2;
+        let [slot, other] = &mut self.slots[place..place + 2] else { return write(out) };
+        if slot.hash != hash {
+            // What was used last comes first.
+            std::mem::swap(slot, other);
+        }
+        if let Some(written) = slot.written(hash, name, value) {
+            return out.extend_from_slice(written);
+        }
+        let start = out.len();
+        write(out);
+        let written = &out[start..];
+        let (len, name_len, value_len) = (name.len() + value.len(), name.len(), value.len());
+        let (Ok(name_bytes), Ok(value_bytes)) = (u32::try_from(name_len), u32::try_from(value_len)) else {
+            return;
+        };
+        if len + written.len() > SLOT_BYTES_MAX {
+            return;
+        }
+        if slot.bytes.capacity() < len + written.len() {
+            // Growing would leave what was there behind.
+            slot.bytes.zeroize();
+        }
+        (slot.hash, slot.name_len, slot.value_len) = (hash, name_bytes, value_bytes);
+        slot.bytes.clear();
+        for part in [name, value, written] {
+            slot.bytes.extend_from_slice(part);
+        }
+    }
+}
+
+/// Eight bytes at a time. Nobody gains by values that collide: they are compared, and the table has no chains.
+fn mix(bytes: &[u8], seed: u64) -> u64 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let step = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(FACTOR);
+    let (words, rest) = bytes.as_chunks::<8>();
+    let hash =
+        words.iter().fold(step(seed, bytes.len() as u64), |hash, word| step(hash, u64::from_le_bytes(*word)));
+    let last = match (bytes.last_chunk::<8>(), rest) {
+        (_, []) => return hash ^ hash >> 29,
+        // Some bytes twice: it is one load.
+        (Some(last), _) => u64::from_le_bytes(*last),
+        (None, rest) => rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    let hash = step(hash, last);
+    hash ^ hash >> 29
+}
+
+impl Drop for Memo {
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
+            slot.bytes.zeroize();
+        }
+    }
+}
+
+/// Shows nothing of what is in it.
+impl fmt::Debug for Memo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Memo")
+    }
+}
+
+/// Longer texts are not looked up: they hardly come again.
+pub(crate) const HELD_BYTES_MAX: usize = 64;
+
+/// Writes what stands in the place of the leaves of a body, from memory if there is one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hider<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) memo: Option<&'a RefCell<Memo>>,
+}
+
+impl Hider<'_> {
+    /// A text.
+    pub(crate) fn text(self, text: &[u8], out: &mut Vec<u8>) {
+        self.write(Kind::Text, text, out, |out| out.extend_from_slice(self.key.text(text).as_bytes()));
+    }
+
+    /// A number.
+    pub(crate) fn number(self, number: &[u8], out: &mut Vec<u8>) {
+        self.write(Kind::Number, number, out, |out| {
+            out.extend_from_slice(self.key.number(number).to_string().as_bytes());
+        });
+    }
+
+    /// A name, which stays if it is one; with its quotes.
+    pub(crate) fn name(self, name: &str, out: &mut Vec<u8>) {
+        self.write(Kind::Name, name.as_bytes(), out, |out| {
+            out.push(b'"');
+            if names::is_telling(name) {
+                out.extend_from_slice(self.key.text(name.as_bytes()).as_bytes());
+            } else {
+                write_escaped(name.as_bytes(), out);
+            }
+            out.push(b'"');
+        });
+    }
+
+    fn write(self, kind: Kind, value: &[u8], out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        match self.memo {
+            Some(memo) if value.len() <= HELD_BYTES_MAX => {
+                memo.borrow_mut().write(kind, b"", value, out, write);
+            }
+            _ => write(out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(memo: &mut Memo, kind: Kind, name: &str, value: &str, written: &str) -> String {
+        let mut out = b"+".to_vec();
+        memo.write(kind, name.as_bytes(), value.as_bytes(), &mut out, |out| {
+            out.extend_from_slice(written.as_bytes());
+        });
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_was_written_is_written_again() {
+        let mut memo = Memo::new();
+        assert_eq!(write(&mut memo, Kind::RequestField, "a", "bc", "one"), "+one");
+        assert_eq!(write(&mut memo, Kind::RequestField, "a", "bc", "two"), "+one");
+        assert_eq!(write(&mut memo, Kind::ResponseField, "a", "bc", "two"), "+two");
+        assert_eq!(write(&mut memo, Kind::RequestField, "ab", "c", "three"), "+three");
+        assert_eq!(write(&mut memo, Kind::RequestField, "", "", "four"), "+four");
+        assert_eq!(write(&mut memo, Kind::RequestField, "", "", "five"), "+four");
+    }
+
+    #[test]
+    fn it_is_bounded_and_right_however_much_it_is_given() {
+        let mut memo = Memo::new();
+        for round in 0..2 {
+            for number in 0..10_000 {
+                let value = number.to_string();
+                assert_eq!(
+                    write(&mut memo, Kind::Value, "", &value, &value),
+                    format!("+{value}"),
+                    "round {round}"
+                );
+            }
+            let long = "x".repeat(5_000);
+            assert_eq!(write(&mut memo, Kind::Value, "", &long, "y"), "+y");
+            assert_eq!(write(&mut memo, Kind::Value, "", &long, "z"), "+z");
+        }
+        let bytes: usize = memo.slots.iter().map(|slot| slot.bytes.capacity()).sum();
+        assert!(bytes < SLOTS * 64, "{bytes}");
+        assert_eq!(format!("{memo:?}"), "Memo");
+    }
+}

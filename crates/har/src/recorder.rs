@@ -1,0 +1,436 @@
+//! Writes recorded exchanges: from what was observed straight to one line of JSON, an entry of HAR 1.2 of which nothing is told that
+//! must not be.
+//!
+//! It writes bytes, and remembers what it wrote for a value, so that most of an entry is copied together. What becomes of a value is
+//! decided where it is for any archive, by [`Obfuscator`]. One belongs to one thread.
+
+mod body;
+mod coding;
+mod guard;
+mod pieces;
+mod url;
+mod veil;
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::Serialize;
+use zeroize::Zeroize as _;
+
+use crate::date;
+use crate::har::{Cookie, NameValue};
+use crate::json::write_escaped;
+use crate::key::Key;
+use crate::memo::{Kind, Memo};
+use crate::obfuscate::{MARK, Message, Obfuscator};
+use crate::observed::{
+    Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
+};
+use crate::recording::{Bodies, Recording};
+use body::Kept;
+use coding::is_coded;
+use guard::Guard;
+use pieces::{address, millis, number, text};
+use veil::Veil;
+
+/// What recorders write where a message names no media type.
+const NO_MEDIA_TYPE: &[u8] = b"x-unknown";
+
+/// Writes exchanges as HAR.
+#[derive(Debug)]
+pub struct Recorder {
+    veil: Veil,
+    memo: RefCell<Memo>,
+    recording: Recording,
+    /// [`MARK`] and what it says, with the comma before it.
+    mark: Vec<u8>,
+    room: Room,
+}
+
+/// Memory that is used again.
+#[derive(Default)]
+struct Room {
+    text: String,
+    parameter: Vec<u8>,
+    parameters: Vec<u8>,
+}
+
+/// Shows nothing of what is in it.
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Room")
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.text.zeroize();
+        self.parameter.zeroize();
+        self.parameters.zeroize();
+    }
+}
+
+/// What the header of a message says that is written elsewhere too. The last field of a name counts.
+#[derive(Default)]
+struct Noted<'a> {
+    media_type: Option<&'a [u8]>,
+    location: Option<&'a [u8]>,
+    codings: Option<&'a [u8]>,
+    has_cookies: bool,
+}
+
+impl Recorder {
+    /// One that obeys this. It holds what it has seen until it is dropped: another key needs another.
+    pub fn new(key: Key, recording: &Recording) -> Self {
+        let mut mark = Vec::new();
+        let veil = if recording.obfuscate {
+            mark.extend_from_slice(format!(",\"{MARK}\":\"hmac-sha256:{}\"", key.id()).as_bytes());
+            Veil::Obfuscated(Obfuscator::new(key, recording.exclusions.clone()))
+        } else if recording.detect_secrets {
+            Veil::Guarded(Guard::new(key))
+        } else {
+            Veil::None
+        };
+        Self {
+            veil,
+            memo: RefCell::new(Memo::new()),
+            recording: recording.clone(),
+            mark,
+            room: Room::default(),
+        }
+    }
+
+    /// Appends the entry of an exchange: one object, without a line end.
+    pub fn write(&mut self, exchange: &Observed<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"startedDateTime\":\"");
+        date::write_unix_us(exchange.started_unix_us, out);
+        out.extend_from_slice(b"\",\"time\":");
+        millis(total_us(&exchange.phases), out);
+        self.request(&exchange.request, out);
+        match &exchange.response {
+            Some(response) => self.response(response, out),
+            None => out.extend_from_slice(
+                b",\"response\":{\"status\":0,\"statusText\":\"\",\"httpVersion\":\"\",\"headers\":[],\"cookies\":[],\
+                \"content\":{\"size\":0,\"mimeType\":\"x-unknown\"},\"redirectURL\":\"\",\"headersSize\":-1,\"bodySize\":-1}",
+            ),
+        }
+        timings(&exchange.phases, out);
+        if let Some(server) = exchange.server {
+            out.extend_from_slice(b",\"serverIPAddress\":\"");
+            address(server, out);
+            out.push(b'"');
+        }
+        if let Some(connection) = exchange.connection {
+            out.extend_from_slice(b",\"connection\":\"");
+            number(connection, out);
+            out.push(b'"');
+        }
+        self.notes(&exchange.notes, out);
+        out.extend_from_slice(&self.mark);
+        out.push(b'}');
+    }
+
+    fn request(&mut self, request: &ObservedRequest<'_>, out: &mut Vec<u8>) {
+        match request.method {
+            b"GET" => out.extend_from_slice(b",\"request\":{\"method\":\"GET\""),
+            method => {
+                out.extend_from_slice(b",\"request\":{\"method\":");
+                self.told(Kind::Word, method, out, Veil::word);
+            }
+        }
+        self.url(request, out);
+        version(request.version, out);
+        let noted = self.fields(Message::Request, &request.fields, out);
+        let media_type = noted.media_type.unwrap_or(NO_MEDIA_TYPE);
+        if let Some(captured) = self.wanted(request.body, request.body_bytes, media_type) {
+            let media_type = &decoded(media_type);
+            let codings = noted.codings.unwrap_or_default();
+            let kept = Kept { captured, media_type, codings, body_bytes: request.body_bytes };
+            let mut post_data = body::post_data(&kept);
+            self.veil.post_data(&mut post_data, &self.memo);
+            out.extend_from_slice(b",\"postData\":");
+            json(&post_data, out);
+        }
+        out.extend_from_slice(b",\"headersSize\":");
+        number(request.head_bytes, out);
+        self.body_size(request.body_bytes, out);
+        out.push(b'}');
+    }
+
+    fn response(&mut self, response: &ObservedResponse<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(b",\"response\":{\"status\":");
+        number(u64::from(response.status), out);
+        match response.reason {
+            b"OK" => out.extend_from_slice(b",\"statusText\":\"OK\""),
+            reason => {
+                out.extend_from_slice(b",\"statusText\":");
+                self.told(Kind::Phrase, reason, out, Veil::phrase);
+            }
+        }
+        version(response.version, out);
+        let noted = self.fields(Message::Response, &response.fields, out);
+        self.content(response, &noted, out);
+        out.extend_from_slice(b",\"redirectURL\":");
+        match noted.location {
+            Some(location) => self.told(Kind::RedirectUrl, location, out, Veil::redirect_url),
+            None => out.extend_from_slice(b"\"\""),
+        }
+        out.extend_from_slice(b",\"headersSize\":");
+        number(response.head_bytes, out);
+        self.body_size(response.body_bytes, out);
+        out.push(b'}');
+    }
+
+    fn content(&mut self, response: &ObservedResponse<'_>, noted: &Noted<'_>, out: &mut Vec<u8>) {
+        let media_type = noted.media_type.unwrap_or(NO_MEDIA_TYPE);
+        let (codings, body_bytes) = (noted.codings.unwrap_or_default(), response.body_bytes);
+        if let Some(captured) = self.wanted(response.body, body_bytes, media_type) {
+            let media_type = &decoded(media_type);
+            let mut content = body::content(&Kept { captured, media_type, codings, body_bytes });
+            self.veil.content(&mut content, &self.memo);
+            out.extend_from_slice(b",\"content\":");
+            json(&content, out);
+            return;
+        }
+        out.extend_from_slice(b",\"content\":{\"size\":");
+        if body_bytes == 0 || !is_coded(codings) {
+            self.size(body_bytes, out);
+        } else {
+            // Nobody has taken the coding off.
+            out.extend_from_slice(b"-1");
+        }
+        out.extend_from_slice(b",\"mimeType\":");
+        self.told(Kind::MediaType, media_type, out, Veil::media_type);
+        out.push(b'}');
+    }
+
+    /// What is to be written of a body.
+    fn wanted<'a>(&self, captured: Captured<'a>, body_bytes: u64, media_type: &[u8]) -> Option<Captured<'a>> {
+        if !captured.is_wanted || body_bytes == 0 {
+            return None;
+        }
+        let wanted = usize::try_from(self.recording.wanted_bytes(media_type)).unwrap_or(usize::MAX);
+        let Captured { bytes, is_whole, is_wanted } = captured;
+        let cut = bytes.get(..wanted);
+        let captured =
+            Captured { bytes: cut.unwrap_or(bytes), is_whole: is_whole && bytes.len() <= wanted, is_wanted };
+        (wanted > 0).then_some(captured)
+    }
+
+    /// The header fields, and the cookies in them.
+    fn fields<'a>(&mut self, message: Message, fields: &[ObservedField<'a>], out: &mut Vec<u8>) -> Noted<'a> {
+        let (kind, cookies) = match message {
+            Message::Request => (Kind::RequestField, &b"cookie"[..]),
+            Message::Response => (Kind::ResponseField, &b"set-cookie"[..]),
+        };
+        let mut noted = Noted::default();
+        out.extend_from_slice(b",\"headers\":[");
+        for ObservedField { name, value } in fields {
+            let Self { veil, memo, .. } = self;
+            memo.get_mut().write(kind, name, value, out, |out| {
+                let mut field = NameValue::new(decoded(name), decoded(value));
+                veil.field(message, &mut field);
+                out.extend_from_slice(b"{\"name\":");
+                text(field.name.as_bytes(), out);
+                out.extend_from_slice(b",\"value\":");
+                text(field.value.as_bytes(), out);
+                out.extend_from_slice(b"},");
+            });
+            match name.len() {
+                6 | 10 if name.eq_ignore_ascii_case(cookies) => noted.has_cookies = true,
+                8 if name.eq_ignore_ascii_case(b"location") => noted.location = Some(value),
+                12 if name.eq_ignore_ascii_case(b"content-type") => noted.media_type = Some(value),
+                // Several fields are one list, which nobody sends: no part of it is a coding that is known.
+                16 if name.eq_ignore_ascii_case(b"content-encoding") => {
+                    noted.codings = Some(if noted.codings.is_some() { b"several" } else { value });
+                }
+                _ => {}
+            }
+        }
+        if !fields.is_empty() {
+            // The last comma.
+            out.pop();
+        }
+        out.extend_from_slice(b"],\"cookies\":[");
+        if noted.has_cookies {
+            self.cookies(message, fields, out);
+        }
+        out.push(b']');
+        noted
+    }
+
+    /// The cookies in the fields, without the brackets.
+    fn cookies(&mut self, message: Message, fields: &[ObservedField<'_>], out: &mut Vec<u8>) {
+        let (header, kind, parse) = match message {
+            Message::Request => (&b"cookie"[..], Kind::Cookies, request_cookies as fn(&str) -> Vec<Cookie>),
+            Message::Response => {
+                (&b"set-cookie"[..], Kind::SetCookie, response_cookie as fn(&str) -> Vec<Cookie>)
+            }
+        };
+        let start = out.len();
+        for field in fields.iter().filter(|field| field.name.eq_ignore_ascii_case(header)) {
+            if out.len() > start && out.last() != Some(&b',') {
+                out.push(b',');
+            }
+            let Self { veil, memo, .. } = self;
+            memo.get_mut().write(kind, b"", field.value, out, |out| {
+                for (index, mut cookie) in parse(&decoded(field.value)).into_iter().enumerate() {
+                    if index > 0 {
+                        out.push(b',');
+                    }
+                    veil.cookie(message, &mut cookie);
+                    json(&cookie, out);
+                }
+            });
+        }
+        // A field without a cookie.
+        if out.len() > start && out.last() == Some(&b',') {
+            out.pop();
+        }
+    }
+
+    /// A value by which there is one of it in an entry.
+    fn told(&mut self, kind: Kind, value: &[u8], out: &mut Vec<u8>, veiled: fn(&Veil, &mut String)) {
+        let Self { veil, memo, .. } = self;
+        memo.get_mut().write(kind, b"", value, out, |out| {
+            let mut value = decoded(value).into_owned();
+            veiled(veil, &mut value);
+            text(value.as_bytes(), out);
+        });
+    }
+
+    fn size(&self, bytes: u64, out: &mut Vec<u8>) {
+        if self.recording.bodies == Bodies::None {
+            out.extend_from_slice(b"-1");
+        } else {
+            number(bytes, out);
+        }
+    }
+
+    fn body_size(&self, bytes: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(b",\"bodySize\":");
+        self.size(bytes, out);
+    }
+
+    fn notes(&mut self, notes: &Notes<'_>, out: &mut Vec<u8>) {
+        for (name, value) in [
+            (&b",\"_provider\":\""[..], notes.provider),
+            (b",\"_flow\":\"", notes.flow),
+            (b",\"_remedies\":\"", notes.remedies),
+            (b",\"_account\":\"", notes.account),
+            (b",\"_error\":\"", notes.error),
+        ] {
+            if !value.is_empty() {
+                out.extend_from_slice(name);
+                write_escaped(value.as_bytes(), out);
+                out.push(b'"');
+            }
+        }
+        if notes.attempts > 0 {
+            out.extend_from_slice(b",\"_attempts\":");
+            number(u64::from(notes.attempts), out);
+        }
+        if !notes.consumer.is_empty() {
+            out.extend_from_slice(b",\"_consumer\":");
+            self.told(Kind::Value, notes.consumer, out, Veil::value);
+        }
+        if notes.is_generated {
+            out.extend_from_slice(b",\"_generated\":true");
+        }
+        if notes.is_cut_short {
+            out.extend_from_slice(b",\"_cutShort\":true");
+        }
+    }
+}
+
+/// As text: UTF-8, or else Latin-1, in which every byte is a letter.
+fn decoded(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => Cow::Owned(bytes.iter().map(|byte| char::from(*byte)).collect()),
+    }
+}
+
+/// The cookies in a `Cookie` (RFC 6265 §4.2.1).
+fn request_cookies(value: &str) -> Vec<Cookie> {
+    let pairs = value.split(';').map(str::trim).filter(|pair| !pair.is_empty());
+    pairs.map(cookie).collect()
+}
+
+fn cookie(pair: &str) -> Cookie {
+    let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+    Cookie { name: name.to_owned(), value: value.to_owned(), ..Cookie::default() }
+}
+
+/// The cookie in a `Set-Cookie` (RFC 6265 §4.1.1).
+fn response_cookie(value: &str) -> Vec<Cookie> {
+    let mut parts = value.split(';').map(str::trim);
+    let mut cookie = cookie(parts.next().unwrap_or_default());
+    for part in parts {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        match name.to_ascii_lowercase().as_str() {
+            "path" => cookie.path = Some(value.to_owned()),
+            "domain" => cookie.domain = Some(value.to_owned()),
+            "expires" => cookie.expires = date::read_cookie(value).map(date::write),
+            "httponly" => cookie.http_only = Some(true),
+            "secure" => cookie.secure = Some(true),
+            "samesite" => {
+                cookie.extra.insert("sameSite".to_owned(), value.into());
+            }
+            _ => {}
+        }
+    }
+    vec![cookie]
+}
+
+fn version(version: HttpVersion, out: &mut Vec<u8>) {
+    out.extend_from_slice(match version {
+        HttpVersion::Http10 => b",\"httpVersion\":\"HTTP/1.0\"",
+        HttpVersion::Http11 => b",\"httpVersion\":\"HTTP/1.1\"",
+    });
+}
+
+/// What has a fixed shape is written as that says; writing it to memory cannot fail.
+fn json(value: &impl Serialize, out: &mut Vec<u8>) {
+    let start = out.len();
+    if serde_json::to_writer(&mut *out, value).is_err() {
+        out.truncate(start);
+        out.extend_from_slice(b"null");
+    }
+}
+
+/// The handshake of TLS is part of connecting.
+fn connect_us(phases: &Phases) -> Option<u64> {
+    match (phases.connect_us, phases.tls_us) {
+        (None, None) => None,
+        (connect, tls) => Some(connect.unwrap_or(0).saturating_add(tls.unwrap_or(0))),
+    }
+}
+
+fn total_us(phases: &Phases) -> u64 {
+    let optional = [phases.blocked_us, phases.dns_us, connect_us(phases)].into_iter().flatten();
+    optional.chain([phases.send_us, phases.wait_us, phases.receive_us]).fold(0, u64::saturating_add)
+}
+
+fn timings(phases: &Phases, out: &mut Vec<u8>) {
+    for (name, us) in [
+        (&b",\"cache\":{},\"timings\":{\"blocked\":"[..], phases.blocked_us),
+        (b",\"dns\":", phases.dns_us),
+        (b",\"connect\":", connect_us(phases)),
+        (b",\"ssl\":", phases.tls_us),
+        (b",\"send\":", Some(phases.send_us)),
+        (b",\"wait\":", Some(phases.wait_us)),
+        (b",\"receive\":", Some(phases.receive_us)),
+    ] {
+        out.extend_from_slice(name);
+        match us {
+            Some(us) => millis(us, out),
+            None => out.extend_from_slice(b"-1"),
+        }
+    }
+    out.push(b'}');
+}
+
+#[cfg(test)]
+mod tests;

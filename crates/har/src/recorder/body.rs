@@ -1,0 +1,144 @@
+//! What is written of a body of which something was kept: as text where it is some, else as base64.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::coding::{End, decode, is_coded};
+use crate::base64;
+use crate::har::{Content, Extra, Param, PostData};
+use crate::media::{self, Syntax};
+use crate::multipart;
+use crate::observed::Captured;
+use crate::parameters;
+
+/// More is not decoded of a compressed body, however much was kept of it.
+const DECODED_BYTES_MAX: usize = 1 << 20;
+
+/// What the header says of a body.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept<'a> {
+    pub(super) captured: Captured<'a>,
+    /// As the header spells it.
+    pub(super) media_type: &'a str,
+    /// Content codings.
+    pub(super) codings: &'a [u8],
+    /// Bytes of it as it was sent.
+    pub(super) body_bytes: u64,
+}
+
+/// Of a response.
+pub(super) fn content(kept: &Kept<'_>) -> Content {
+    let decoded = decode(kept.captured.bytes, kept.captured.is_whole, kept.codings, DECODED_BYTES_MAX);
+    let whole = (decoded.end == End::Whole).then_some(decoded.bytes.len());
+    let (sent, size) = (signed(kept.body_bytes), whole.and_then(|bytes| i64::try_from(bytes).ok()));
+    let is_coded = is_coded(kept.codings);
+    let mut content = Content {
+        size: if is_coded { size.unwrap_or(-1) } else { sent },
+        compression: size.filter(|_| is_coded).map(|size| size - sent),
+        mime_type: kept.media_type.to_owned(),
+        extra: marks(decoded.end),
+        ..Content::default()
+    };
+    let (text, is_base64) = written(&decoded.bytes, kept.media_type, decoded.end);
+    content.text = Some(text.into_owned());
+    content.encoding = is_base64.then(|| "base64".to_owned());
+    content
+}
+
+/// Of a request.
+pub(super) fn post_data(kept: &Kept<'_>) -> PostData {
+    let decoded = decode(kept.captured.bytes, kept.captured.is_whole, kept.codings, DECODED_BYTES_MAX);
+    let (text, is_base64) = written(&decoded.bytes, kept.media_type, decoded.end);
+    let params = match media::syntax(kept.media_type) {
+        Syntax::Form if !is_base64 => Some(form(&text)),
+        Syntax::Multipart(boundary) => multipart::parts(&decoded.bytes, &boundary).map(|parts| files(&parts)),
+        _ => None,
+    };
+    let mut extra = marks(decoded.end);
+    if is_base64 {
+        extra.insert("_encoding".to_owned(), Value::from("base64"));
+    }
+    let mime_type = kept.media_type.to_owned();
+    PostData { mime_type, params, text: Some(text.into_owned()), extra, ..PostData::default() }
+}
+
+/// What is not known of a length is not large.
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+fn marks(end: End) -> Extra {
+    let name = match end {
+        End::Whole => return Extra::new(),
+        End::Truncated => "_truncated",
+        End::Corrupt => "_corrupt",
+        End::Coded => "_coded",
+    };
+    Extra::from_iter([(name.to_owned(), Value::from(true))])
+}
+
+/// As text, and whether that is base64.
+fn written<'a>(bytes: &'a [u8], media_type: &str, end: End) -> (Cow<'a, str>, bool) {
+    if end != End::Coded
+        && let Some(text) = text(bytes, media_type, end != End::Whole)
+    {
+        return (text, false);
+    }
+    let mut text = Vec::new();
+    base64::encode(bytes, &mut text);
+    (Cow::Owned(String::from_utf8(text).unwrap_or_default()), true)
+}
+
+/// A body whose charset is known, and which is in it. One without is UTF-8 if it can be.
+fn text<'a>(bytes: &'a [u8], media_type: &str, is_cut: bool) -> Option<Cow<'a, str>> {
+    let charset = media::parameters(media_type).find(|(name, _)| name.eq_ignore_ascii_case("charset"));
+    match charset.map(|(_, charset)| charset.to_ascii_lowercase()).as_deref() {
+        None | Some("utf-8" | "utf8" | "us-ascii" | "ascii") => match std::str::from_utf8(bytes) {
+            Ok(text) => Some(Cow::Borrowed(text)),
+            // Cut off within a character.
+            Err(error) if is_cut && error.error_len().is_none() => {
+                std::str::from_utf8(&bytes[..error.valid_up_to()]).ok().map(Cow::Borrowed)
+            }
+            Err(_) => None,
+        },
+        Some("iso-8859-1" | "latin1" | "latin-1" | "l1") => {
+            Some(Cow::Owned(bytes.iter().map(|byte| char::from(*byte)).collect()))
+        }
+        Some(_) => None,
+    }
+}
+
+/// The parameters of a form, decoded.
+fn form(text: &str) -> Vec<Param> {
+    let parts = text.split('&').filter(|part| !part.is_empty());
+    let pairs = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
+    let told = |spelt: &str| super::decoded(&parameters::decode(spelt, true)).into_owned();
+    pairs
+        .map(|(name, value)| Param { name: told(name), value: Some(told(value)), ..Param::default() })
+        .collect()
+}
+
+/// The fields of a form in parts, and the files in it. What is no text has no value.
+fn files(parts: &[multipart::Part<'_>]) -> Vec<Param> {
+    let param = |part: &multipart::Part<'_>| {
+        let field = |wanted: &str| {
+            let field = part.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            field.map_or("", |(_, value)| *value)
+        };
+        let disposition = |wanted: &str| {
+            media::parameters(field("content-disposition"))
+                .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
+                .map(|(_, value)| value)
+        };
+        let media_type = Some(field("content-type")).filter(|media_type| !media_type.is_empty());
+        Param {
+            name: disposition("name").unwrap_or_default(),
+            value: std::str::from_utf8(part.content).ok().map(str::to_owned),
+            file_name: disposition("filename"),
+            content_type: media_type.map(str::to_owned),
+            ..Param::default()
+        }
+    };
+    parts.iter().map(param).collect()
+}

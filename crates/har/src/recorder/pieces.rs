@@ -1,0 +1,91 @@
+//! The small pieces of which an entry is made: texts, numbers, times.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+
+use crate::date::DIGITS;
+use crate::json::write_escaped;
+
+/// A text, with its quotes.
+pub(super) fn text(text: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    write_escaped(text, out);
+    out.push(b'"');
+}
+
+/// A whole number.
+pub(super) fn number(mut number: u64, out: &mut Vec<u8>) {
+    if number < 10 {
+        return out.push(digit(number));
+    }
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    while number >= 10 {
+        at -= 2;
+        digits[at..at + 2].copy_from_slice(&DIGITS[(number % 100) as usize]);
+        number /= 100;
+    }
+    if number > 0 {
+        at -= 1;
+        digits[at] = digit(number);
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// An address, IPv6 without brackets.
+pub(super) fn address(address: IpAddr, out: &mut Vec<u8>) {
+    match address {
+        IpAddr::V4(address) => {
+            for (index, byte) in address.octets().into_iter().enumerate() {
+                if index > 0 {
+                    out.push(b'.');
+                }
+                number(u64::from(byte), out);
+            }
+        }
+        // Writing to memory cannot fail.
+        IpAddr::V6(address) => drop(write!(out, "{address}")),
+    }
+}
+
+/// Milliseconds, to the microsecond.
+pub(super) fn millis(us: u64, out: &mut Vec<u8>) {
+    number(us / 1000, out);
+    let rest = us % 1000;
+    if rest > 0 {
+        out.extend_from_slice(&[b'.', digit(rest / 100), digit(rest / 10), digit(rest)]);
+    }
+}
+
+/// The last of its decimal digits.
+fn digit(number: u64) -> u8 {
+    (number % 10) as u8 + b'0'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_json_has_them() {
+        let written = |us: u64| {
+            let mut out = Vec::new();
+            millis(us, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        for (us, expected) in [
+            (0, "0"),
+            (1, "0.001"),
+            (1_000, "1"),
+            (12_345_678, "12345.678"),
+            (u64::MAX, "18446744073709551.615"),
+        ] {
+            assert_eq!(written(us), expected);
+        }
+        let mut out = Vec::new();
+        for text in ["192.0.2.107", "2001:db8::1"] {
+            address(text.parse().unwrap(), &mut out);
+        }
+        assert_eq!(String::from_utf8(out).unwrap(), "192.0.2.1072001:db8::1");
+    }
+}

@@ -1,0 +1,165 @@
+//! The URL of a request, and the parameters in it.
+//!
+//! Obfuscated, it is put together of parts that are remembered each by itself: hardly any URL comes again, but most of its parts do.
+
+use std::fmt::Write as _;
+
+use super::pieces::text;
+use super::veil::Veil;
+use super::{Recorder, Room, decoded, json};
+use crate::har::NameValue;
+use crate::json::write_escaped;
+use crate::memo::{Kind, Memo};
+use crate::obfuscate::{Message, Obfuscator};
+use crate::observed::ObservedRequest;
+use crate::parameters::{self, Spellings};
+
+impl Recorder {
+    /// `url` and `queryString`.
+    pub(super) fn url(&mut self, request: &ObservedRequest<'_>, out: &mut Vec<u8>) {
+        let Self { veil, memo, room, .. } = self;
+        let memo = memo.get_mut();
+        if let Veil::Obfuscated(obfuscator) = veil
+            && is_plain(request.target)
+        {
+            let start = out.len();
+            if by_parts(obfuscator, memo, room, request, out) {
+                return;
+            }
+            out.truncate(start);
+        }
+        let url = &mut room.text;
+        url.clear();
+        write_origin(request, url);
+        write_target(request, url);
+        memo.write(Kind::Url, b"", url.as_bytes(), out, |out| {
+            let mut told = url.clone();
+            let mut parameters = query(url);
+            veil.url(&mut told, &mut parameters);
+            out.extend_from_slice(b",\"url\":");
+            text(told.as_bytes(), out);
+            out.extend_from_slice(b",\"queryString\":");
+            json(&parameters, out);
+        });
+    }
+}
+
+/// What a URL may hold (RFC 3986 §2, and what clients send beside it).
+fn is_allowed(byte: u8) -> bool {
+    matches!(byte, b'!'..=b'~') && byte != b'#'
+}
+
+/// Whether a target stands in the URL as it is. Without a way out of the loop the compiler looks at many bytes at once.
+fn is_plain(target: &[u8]) -> bool {
+    matches!(target.first(), None | Some(b'/' | b'?'))
+        && target.iter().fold(true, |is_plain, byte| is_plain & is_allowed(*byte))
+}
+
+/// Whether it could be written so: not where what a part becomes depends on others.
+fn by_parts(
+    obfuscator: &Obfuscator,
+    memo: &mut Memo,
+    room: &mut Room,
+    request: &ObservedRequest<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
+    let mut halves = request.target.splitn(2, |byte| *byte == b'?');
+    let (path, query) = (halves.next().unwrap_or_default(), halves.next());
+    out.extend_from_slice(b",\"url\":\"");
+    let [high, low] = request.port.to_be_bytes();
+    memo.write(Kind::Origin, &[u8::from(request.tls), high, low], request.host.as_bytes(), out, |out| {
+        let mut origin = String::new();
+        write_origin(request, &mut origin);
+        obfuscator.url(&mut origin, &mut []);
+        write_escaped(origin.as_bytes(), out);
+    });
+    let has_places = obfuscator.side(Message::Request).has_segments();
+    for (index, segment) in path.split(|byte| *byte == b'/').skip(1).enumerate() {
+        out.push(b'/');
+        let place = index.to_le_bytes();
+        let place = if has_places { &place[..] } else { b"" };
+        memo.write(Kind::Segment, place, segment, out, |out| {
+            match obfuscator.segment(index, &decoded(segment)) {
+                Some(hidden) => out.extend_from_slice(hidden.as_bytes()),
+                None => write_escaped(segment, out),
+            }
+        });
+    }
+    room.parameters.clear();
+    for (index, part) in query.into_iter().flat_map(|query| query.split(|byte| *byte == b'&')).enumerate() {
+        out.push(if index > 0 { b'&' } else { b'?' });
+        if part.is_empty() {
+            continue;
+        }
+        room.parameter.clear();
+        memo.write(Kind::Parameter, b"", part, &mut room.parameter, |out| {
+            parameter(obfuscator, &decoded(part), out);
+        });
+        // As it is in the URL, and in the list.
+        let Some((in_url, in_list)) = split(&room.parameter) else { return false };
+        out.extend_from_slice(in_url);
+        if !room.parameters.is_empty() {
+            room.parameters.push(b',');
+        }
+        room.parameters.extend_from_slice(in_list);
+    }
+    out.extend_from_slice(b"\",\"queryString\":[");
+    out.extend_from_slice(&room.parameters);
+    out.push(b']');
+    true
+}
+
+/// A parameter twice, with the length of the first in front; nothing where it is not a name and a value in UTF-8.
+fn parameter(obfuscator: &Obfuscator, part: &str, out: &mut Vec<u8>) {
+    let Some((name, value)) = part.split_once('=') else { return };
+    let [name, value] = [name, value].map(|spelt| String::from_utf8(parameters::decode(spelt, true)));
+    let (Ok(name), Ok(value)) = (name, value) else { return };
+    let mut in_url = Vec::new();
+    write_escaped(obfuscator.url_parameter(part).as_bytes(), &mut in_url);
+    let mut pair = NameValue::new(name, value);
+    obfuscator.parameter(&mut pair, &Spellings::default());
+    out.extend_from_slice(&in_url.len().to_le_bytes());
+    out.extend_from_slice(&in_url);
+    json(&pair, out);
+}
+
+fn split(parameter: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = parameter.split_first_chunk()?;
+    rest.split_at_checked(usize::from_le_bytes(*len))
+}
+
+/// Scheme, host and port. The default port is left out, and the host is one whatever it is made of.
+fn write_origin(request: &ObservedRequest<'_>, url: &mut String) {
+    url.push_str(if request.tls { "https://" } else { "http://" });
+    let is_literal = request.host.contains(':');
+    if is_literal {
+        url.push('[');
+    }
+    parameters::encode(request.host.as_bytes(), |byte| parameters::is_unreserved(byte) || byte == b':', url);
+    if is_literal {
+        url.push(']');
+    }
+    if request.port != if request.tls { 443 } else { 80 } {
+        // Writing to a text cannot fail.
+        let _ = write!(url, ":{}", request.port);
+    }
+}
+
+/// Path and query, without what no URL may hold: a fragment, spaces, control characters, bytes beyond ASCII.
+fn write_target(request: &ObservedRequest<'_>, url: &mut String) {
+    // The asterisk of `OPTIONS *` is no path (RFC 9112 §3.3).
+    let target = if request.target == b"*" { b"" } else { request.target };
+    if !matches!(target.first(), None | Some(b'/' | b'?')) {
+        url.push('/');
+    }
+    parameters::encode(target, is_allowed, url);
+}
+
+/// The parameters in a URL, decoded.
+fn query(url: &str) -> Vec<NameValue> {
+    let Some((_, query)) = url.split_once('?') else { return Vec::new() };
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    let pairs = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
+    let text = |spelt: &str| decoded(&parameters::decode(spelt, true)).into_owned();
+    pairs.map(|(name, value)| NameValue::new(text(name), text(value))).collect()
+}

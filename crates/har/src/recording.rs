@@ -1,0 +1,281 @@
+//! How exchanges are recorded: what of them is kept, and what of that may be told.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use egret_config::Size;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::exclusions::{ExclusionError, Exclusions};
+
+/// Most that may be kept of a body: it is copied, and held until it was written.
+const BODY_BYTES_MAX: u64 = 16 << 20;
+
+/// Patterns of media types at most.
+const MEDIA_TYPES_MAX: usize = 64;
+
+/// What is kept of exchanges, and what of that may be told.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecordingConfig {
+    /// Whether every value becomes a pseudonym, made with a key that only this installation has. Names, hosts, times and sizes stay.
+    pub obfuscate: bool,
+    /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`, `request.path[0]`,
+    /// `response.body.$.items[*].id`.
+    pub exclude: Vec<String>,
+    /// Whether what looks like a secret, such as a token, a key, a card number or an e-mail address, becomes a pseudonym where
+    /// nothing else does.
+    pub detect_secrets: bool,
+    /// What is kept of bodies.
+    pub bodies: Bodies,
+    /// Media types of which bodies are kept, as `application/json`, `text/*` or `*/*`. `*/*+json` is anything built on JSON.
+    pub media_types: Vec<String>,
+}
+
+impl Default for RecordingConfig {
+    fn default() -> Self {
+        let media_types = [
+            "application/json",
+            "*/*+json",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+            "text/*",
+        ];
+        Self {
+            obfuscate: true,
+            exclude: Vec::new(),
+            detect_secrets: true,
+            bodies: Bodies::Sizes,
+            media_types: media_types.map(str::to_owned).to_vec(),
+        }
+    }
+}
+
+/// What is kept of bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Bodies {
+    /// Nothing, not even how long they were.
+    None,
+    /// How long they were.
+    #[default]
+    Sizes,
+    /// Their beginning, up to so many bytes as they were sent.
+    UpTo(Size),
+}
+
+impl FromStr for Bodies {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "sizes" => Ok(Self::Sizes),
+            _ => text.parse().map(Self::UpTo).map_err(|_| {
+                format!("`{text}` does not say what to keep: write `none`, `sizes`, or a size like `64KiB`")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Bodies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Sizes => f.write_str("sizes"),
+            Self::UpTo(size) => size.fmt(f),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Bodies {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Cow::<'_, str>::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl Serialize for Bodies {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for Bodies {
+    fn schema_name() -> Cow<'static, str> {
+        "Bodies".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^(none|sizes|[0-9]+(B|KiB|MiB|GiB))$",
+            "description": "`none`: nothing, not even how long they were; `sizes`: how long they were; or up to so many bytes as they were sent, such as `64KiB`.",
+        })
+    }
+}
+
+/// A [`RecordingConfig`] as it is obeyed.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    pub(crate) obfuscate: bool,
+    pub(crate) exclusions: Exclusions,
+    pub(crate) detect_secrets: bool,
+    pub(crate) bodies: Bodies,
+    media_types: Vec<MediaTypes>,
+}
+
+/// What cannot be obeyed: the field of the config, and what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordingError {
+    /// Within the config: `exclude[2]`.
+    pub path: String,
+    /// What is wrong, and what was expected.
+    pub message: String,
+}
+
+impl fmt::Display for RecordingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+impl std::error::Error for RecordingError {}
+
+impl Recording {
+    /// Compiles a config; all that is wrong is told at once.
+    pub fn compile(config: &RecordingConfig) -> Result<Self, Vec<RecordingError>> {
+        let mut errors = Vec::new();
+        let exclusions =
+            Exclusions::compile(config.exclude.iter().map(String::as_str)).unwrap_or_else(|wrong| {
+                errors.extend(wrong.into_iter().map(|error| excluded(config, &error)));
+                Exclusions::default()
+            });
+        let mut tell = |path: String, message: String| errors.push(RecordingError { path, message });
+        if let Bodies::UpTo(size) = config.bodies
+            && size.bytes() > BODY_BYTES_MAX
+        {
+            tell(
+                "bodies".to_owned(),
+                format!("at most {} of a body are kept", Size::from_bytes(BODY_BYTES_MAX)),
+            );
+        }
+        let mut media_types = Vec::new();
+        for (index, pattern) in config.media_types.iter().enumerate() {
+            match MediaTypes::compile(pattern) {
+                Some(_) if index >= MEDIA_TYPES_MAX => {
+                    tell(format!("media_types[{index}]"), format!("there are more than {MEDIA_TYPES_MAX}"));
+                    break;
+                }
+                Some(pattern) => media_types.push(pattern),
+                None => tell(
+                    format!("media_types[{index}]"),
+                    format!(
+                        "`{pattern}` is no media type: write one such as `application/json`, `text/*` or `*/*+json`"
+                    ),
+                ),
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let RecordingConfig { obfuscate, detect_secrets, bodies, .. } = *config;
+        Ok(Self { obfuscate, exclusions, detect_secrets, bodies, media_types })
+    }
+
+    /// How many bytes are kept of a body of this type, as it is sent: 0 where nobody wants any.
+    pub fn wanted_bytes(&self, media_type: &[u8]) -> u64 {
+        match self.bodies {
+            Bodies::UpTo(size) if self.media_types.iter().any(|wanted| wanted.has(media_type)) => {
+                size.bytes()
+            }
+            _ => 0,
+        }
+    }
+}
+
+fn excluded(config: &RecordingConfig, error: &ExclusionError) -> RecordingError {
+    let index = config.exclude.iter().position(|path| *path == error.path).unwrap_or_default();
+    RecordingError { path: format!("exclude[{index}]"), message: error.to_string() }
+}
+
+/// A pattern of media types, in lower case: `*` for any type or subtype, `*+json` for any that ends so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct MediaTypes {
+    kind: String,
+    subtype: String,
+}
+
+impl MediaTypes {
+    fn compile(pattern: &str) -> Option<Self> {
+        let (kind, subtype) = pattern.split_once('/')?;
+        let is_part = |part: &str| part == "*" || crate::media::is_token(part) && !part.contains('*');
+        let is_right = is_part(kind) && is_part(subtype.strip_prefix("*+").unwrap_or(subtype));
+        is_right.then(|| Self { kind: kind.to_ascii_lowercase(), subtype: subtype.to_ascii_lowercase() })
+    }
+
+    fn has(&self, media_type: &[u8]) -> bool {
+        if (&*self.kind, &*self.subtype) == ("*", "*") {
+            return true;
+        }
+        let essence = media_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        let slash = essence.iter().position(|byte| *byte == b'/').unwrap_or(essence.len());
+        let (kind, subtype) = (&essence[..slash], essence.get(slash + 1..).unwrap_or_default());
+        let suffix_is = |suffix: &str| {
+            subtype.len() > suffix.len()
+                && subtype[subtype.len() - suffix.len()..].eq_ignore_ascii_case(suffix.as_bytes())
+        };
+        (self.kind == "*" || kind.eq_ignore_ascii_case(self.kind.as_bytes()))
+            && ((self.subtype == "*" && !subtype.is_empty())
+                || self.subtype.strip_prefix('*').is_some_and(suffix_is)
+                || subtype.eq_ignore_ascii_case(self.subtype.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_is_read_and_compiled() {
+        let config: RecordingConfig = serde_json::from_str(
+            r#"{"bodies": "64KiB", "media_types": ["application/json", "*/*+json", "text/*"]}"#,
+        )
+        .unwrap();
+        assert!(config.obfuscate && config.detect_secrets);
+        let recording = Recording::compile(&config).unwrap();
+        for (media_type, is_wanted) in [
+            ("application/json", true),
+            ("Application/JSON ; charset=utf-8", true),
+            ("application/problem+json", true),
+            ("application/+json", false),
+            ("text/html", true),
+            ("text", false),
+            ("image/png", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                recording.wanted_bytes(media_type.as_bytes()),
+                if is_wanted { 65_536 } else { 0 },
+                "{media_type}"
+            );
+        }
+        let sizes = Recording::compile(&RecordingConfig::default()).unwrap();
+        assert_eq!(sizes.wanted_bytes(b"application/json"), 0);
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_with_its_place() {
+        let config = RecordingConfig {
+            exclude: vec!["request.query.page".to_owned(), "query.page".to_owned()],
+            bodies: Bodies::UpTo(Size::from_bytes(1 << 40)),
+            media_types: vec!["text/*".to_owned(), "json".to_owned(), "a/b*".to_owned()],
+            ..RecordingConfig::default()
+        };
+        let errors = Recording::compile(&config).unwrap_err();
+        let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
+        assert_eq!(paths, ["exclude[1]", "bodies", "media_types[1]", "media_types[2]"], "{errors:?}");
+        assert!(serde_json::from_str::<Bodies>("\"64\"").unwrap_err().to_string().contains("`64KiB`"));
+        assert!(serde_json::from_str::<Bodies>("\"none\"").is_ok_and(|bodies| bodies == Bodies::None));
+    }
+}

@@ -1,0 +1,26 @@
+//! Where recorded exchanges go.
+
+use std::fmt::Debug;
+use std::net::IpAddr;
+
+/// An exchange on its way out, ready to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct Exported<'a> {
+    /// An entry of HAR: one object of JSON on one line, obfuscated if it is to be.
+    pub entry: &'a [u8],
+    /// The client's address, as far as it may be told.
+    pub client: Option<IpAddr>,
+    /// Whose exchange it is, for collectors that ask for a token; where it is empty the exporter's own is used.
+    pub service_token: &'a str,
+    /// The environment that the client has named; where it is empty the exporter's own is used.
+    pub environment: &'a str,
+}
+
+/// Where recorded exchanges go. Called by one thread of low priority, never by a worker.
+pub trait Sink: Debug + Send + Sync {
+    /// Takes an exchange, or loses it and counts that. Does not wait for a network; may wait for a disk.
+    fn put(&self, exchange: Exported<'_>);
+
+    /// Called a few times each second, and at the end: what waits for company goes out, what is due is rotated.
+    fn tick(&self);
+}

@@ -1,0 +1,104 @@
+//! What holds for whatever is recorded. Shared by the fuzz target and the corpus.
+
+use egret_har::har::Entry;
+use egret_har::observed::{
+    Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
+};
+use egret_har::validate::validate;
+use egret_har::{Exclusions, Key, Obfuscator, Recorder, Recording, RecordingConfig};
+use serde_json::{Value, json};
+
+/// Four parts with a NUL between them: a head and a body, twice; a head is lines, the first of which has a blank. What is written is one
+/// line, valid, the same each time, and obfuscated it is what the obfuscator makes of it. Says whether there was a response.
+pub fn recorder(bytes: &[u8]) -> bool {
+    let mut parts = bytes.splitn(4, |byte| *byte == 0);
+    let [request, request_body, response, response_body] = std::array::from_fn(|_| parts.next());
+    let request = request.unwrap_or_default();
+    let (method, target) = halves(line(request), b' ');
+    let exchange = Observed {
+        started_unix_us: bytes.len() as u64,
+        request: ObservedRequest {
+            method,
+            tls: bytes.len().is_multiple_of(3),
+            host: std::str::from_utf8(method).unwrap_or("api.example.com"),
+            port: 80,
+            target,
+            version: HttpVersion::Http10,
+            fields: fields(request),
+            head_bytes: request.len() as u64,
+            body_bytes: request_body.unwrap_or_default().len() as u64,
+            body: captured(request_body),
+        },
+        response: response.map(|response| {
+            let (status, reason) = halves(line(response), b' ');
+            ObservedResponse {
+                status: std::str::from_utf8(status)
+                    .ok()
+                    .and_then(|status| status.parse().ok())
+                    .unwrap_or(200),
+                reason,
+                version: HttpVersion::Http11,
+                fields: fields(response),
+                head_bytes: response.len() as u64,
+                body_bytes: response_body.unwrap_or_default().len() as u64,
+                body: captured(response_body),
+            }
+        }),
+        phases: Phases { wait_us: bytes.len() as u64, tls_us: Some(7), ..Phases::default() },
+        server: None,
+        connection: None,
+        notes: Notes { consumer: reason_of(target), ..Notes::default() },
+    };
+    let plain = RecordingConfig { obfuscate: false, detect_secrets: false, ..RecordingConfig::default() };
+    let guarded = RecordingConfig { obfuscate: false, ..RecordingConfig::default() };
+    let mut entry = written(plain, &exchange);
+    written(guarded, &exchange);
+    Obfuscator::new(key(), Exclusions::default()).entry(&mut entry);
+    assert_eq!(written(RecordingConfig::default(), &exchange), entry);
+    response.is_some()
+}
+
+/// As who made it.
+fn reason_of(target: &[u8]) -> &[u8] {
+    target.get(1..).unwrap_or_default()
+}
+
+fn key() -> Key {
+    Key::new(&[7; 32])
+}
+
+fn written(config: RecordingConfig, exchange: &Observed<'_>) -> Entry {
+    let config =
+        RecordingConfig { bodies: "1KiB".parse().unwrap(), media_types: vec!["*/*".to_owned()], ..config };
+    let mut recorder = Recorder::new(key(), &Recording::compile(&config).unwrap());
+    let (mut out, mut again) = (Vec::new(), Vec::new());
+    recorder.write(exchange, &mut out);
+    recorder.write(exchange, &mut again);
+    assert!(out == again && !out.contains(&b'\n'), "one line, the same each time");
+    let value: Value = serde_json::from_slice(&out).unwrap();
+    let har =
+        json!({"log": {"version": "1.2", "creator": {"name": "a", "version": "b"}, "entries": [value]}});
+    assert_eq!(validate(&har), []);
+    serde_json::from_slice(&out).unwrap()
+}
+
+fn captured(body: Option<&[u8]>) -> Captured<'_> {
+    let bytes = body.unwrap_or_default();
+    Captured { bytes, is_whole: bytes.len().is_multiple_of(2), is_wanted: true }
+}
+
+fn line(head: &[u8]) -> &[u8] {
+    head.split(|byte| *byte == b'\n').next().unwrap_or_default()
+}
+
+fn fields(head: &[u8]) -> Vec<ObservedField<'_>> {
+    let lines = head.split(|byte| *byte == b'\n').skip(1).map(|line| halves(line, b':'));
+    lines.map(|(name, value)| ObservedField { name, value: value.trim_ascii() }).collect()
+}
+
+fn halves(text: &[u8], separator: u8) -> (&[u8], &[u8]) {
+    match text.iter().position(|byte| *byte == separator) {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (text, b""),
+    }
+}

@@ -1,0 +1,96 @@
+//! Secrets of every kind, planted in every place of an exchange where a value can be: none is left in what is recorded.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so and stops")]
+
+use egret_har::observed::{
+    Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
+};
+use egret_har::{Key, Recorder, Recording, RecordingConfig, detect};
+use egret_tests::secrets::{Planted, planted, secrets, texts};
+use serde_json::Value;
+
+/// What is recorded of an exchange with it in both messages.
+fn written(planted: &Planted, recorder: &mut Recorder) -> Value {
+    let fields: Vec<ObservedField<'_>> = planted
+        .fields
+        .iter()
+        .map(|(name, value)| ObservedField { name: name.as_bytes(), value: value.as_bytes() })
+        .collect();
+    let body = Captured { bytes: &planted.body, is_whole: !planted.is_cut, is_wanted: true };
+    let (version, body_bytes) = (HttpVersion::Http11, planted.body.len() as u64);
+    let exchange = Observed {
+        started_unix_us: 0,
+        request: ObservedRequest {
+            method: b"POST",
+            tls: true,
+            host: "api.example.com",
+            port: 443,
+            target: planted.target.as_bytes(),
+            version,
+            fields: fields.clone(),
+            head_bytes: 1,
+            body_bytes,
+            body,
+        },
+        response: Some(ObservedResponse {
+            status: 200,
+            reason: b"OK",
+            version,
+            fields,
+            head_bytes: 1,
+            body_bytes,
+            body,
+        }),
+        phases: Phases::default(),
+        server: None,
+        connection: None,
+        notes: Notes {
+            consumer: planted.fields.first().map_or(b"", |(_, value)| value.as_bytes()),
+            ..Notes::default()
+        },
+    };
+    let mut out = Vec::new();
+    recorder.write(&exchange, &mut out);
+    serde_json::from_slice(&out).unwrap()
+}
+
+/// Where secrets are left.
+fn left(config: &RecordingConfig) -> Vec<String> {
+    let config = RecordingConfig {
+        bodies: "64KiB".parse().unwrap(),
+        media_types: vec!["*/*".to_owned()],
+        ..config.clone()
+    };
+    let mut recorder = Recorder::new(Key::new(&[7; 32]), &Recording::compile(&config).unwrap());
+    let mut left = Vec::new();
+    for (secret, core) in secrets() {
+        for planted in planted(&secret) {
+            let entry = written(&planted, &mut recorder);
+            let mut all = Vec::new();
+            texts(&entry, &mut all);
+            // In base64 they are found by what looks for secrets in archives.
+            let found = detect::scan(&entry);
+            if all.iter().any(|text| text.contains(&core)) || !found.is_empty() {
+                let places: Vec<String> = found.iter().map(ToString::to_string).collect();
+                left.push(format!("{secret:?} in {}: {places:?} {entry}", planted.place));
+            }
+        }
+    }
+    assert!(!format!("{recorder:?}").contains("planted"));
+    left
+}
+
+#[test]
+fn no_secret_is_left_where_everything_is_obfuscated() {
+    assert_eq!(left(&RecordingConfig::default()), [""; 0]);
+}
+
+#[test]
+fn no_secret_that_can_be_detected_is_left_where_nothing_else_is_hidden() {
+    assert_eq!(left(&RecordingConfig { obfuscate: false, ..RecordingConfig::default() }), [""; 0]);
+}
+
+#[test]
+fn each_is_there_where_nobody_looks_for_it() {
+    let config = RecordingConfig { obfuscate: false, detect_secrets: false, ..RecordingConfig::default() };
+    assert_eq!(left(&config).len(), secrets().len() * planted("").len());
+}

@@ -1,0 +1,313 @@
+//! Stored entries in memory: within a number of bytes that counts everything they take, evicted by use, and never one for another's key.
+//!
+//! An entry is what somebody keeps (`K`) and a [`Body`], both shared: who has found one goes on reading it whatever becomes of it, and no
+//! lock is held meanwhile. A body is put in as it comes, by a [`Filling`], and can be read at once. The store is in parts with a lock
+//! each, held for one look or one change. All of a group are in one part, so that they can be taken out together.
+
+mod body;
+mod shard;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::Timestamp;
+use body::BLOCK_OVERHEAD;
+use shard::Shard;
+
+pub use body::{Block, Body, Next};
+
+/// What is kept with a body.
+pub trait Kept: Send + Sync + 'static {
+    /// Bytes that it takes, its own size among them.
+    fn bytes(&self) -> usize;
+
+    /// What entries are purged by the beginning of.
+    fn label(&self) -> &[u8];
+}
+
+/// Where an entry is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// What it is found by. Several may have the same.
+    pub id: u128,
+    /// What goes together.
+    pub group: u128,
+}
+
+/// An entry.
+#[derive(Debug)]
+pub struct Entry<K> {
+    /// Where it is stored.
+    pub place: Place,
+    /// What is kept.
+    pub kept: K,
+    /// Its body.
+    pub body: Arc<Body>,
+    /// When it was put in.
+    pub stored_at: Timestamp,
+    tags: Arc<[Box<str>]>,
+    used: AtomicBool,
+}
+
+impl<K> Entry<K> {
+    /// Notes that it was of use, so that it stays longer than those that were not. Takes no lock.
+    pub fn touch(&self) {
+        if !self.used.load(Relaxed) {
+            self.used.store(true, Relaxed);
+        }
+    }
+}
+
+/// Bounds of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryLimits {
+    /// Bytes of all entries, with all that they take.
+    pub bytes: u64,
+    /// Bytes of one body.
+    pub body_bytes: u64,
+    /// Entries under one identity: of more, the oldest go.
+    pub variants: usize,
+}
+
+impl Default for EntryLimits {
+    fn default() -> Self {
+        Self { bytes: 64 << 20, body_bytes: 1 << 20, variants: 16 }
+    }
+}
+
+/// What an entry takes besides what is kept and its body: its slot with room to grow, two places in maps, itself and its body's state.
+const ENTRY_OVERHEAD: usize = 512;
+/// A part has room for so many of the largest bodies at least, so that one of them does not empty it.
+const BODIES_IN_SHARD: u64 = 8;
+const SHARDS_MAX: u64 = 16;
+/// Slots that a purge looks at under one lock.
+const PURGE_BATCH: usize = 256;
+
+/// Entries, shared by all who serve from them.
+#[derive(Debug)]
+pub struct Entries<K> {
+    shards: Box<[Mutex<Shard<K>>]>,
+    limits: EntryLimits,
+    alive: Arc<AtomicU64>,
+}
+
+/// Figures of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EntryStats {
+    /// Entries that are in.
+    pub entries: usize,
+    /// Bytes that they are counted with.
+    pub bytes: u64,
+    /// Bytes of bodies that are in, or out and still being read.
+    pub alive_bytes: u64,
+    /// Entries that had to go for others.
+    pub evicted: u64,
+}
+
+/// Which entries are purged.
+#[derive(Debug, Clone, Copy)]
+pub enum Purge<'a> {
+    /// All.
+    All,
+    /// Those whose label begins so.
+    Prefix(&'a [u8]),
+    /// Those with this tag.
+    Tag(&'a str),
+}
+
+/// Why a body cannot be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// It is longer than a body may be.
+    TooLarge,
+    /// Nothing can be evicted for it: all that is stored is still coming.
+    NoRoom,
+}
+
+impl<K: Kept> Entries<K> {
+    /// An empty store.
+    pub fn new(limits: EntryLimits) -> Arc<Self> {
+        let most = limits.bytes / (limits.body_bytes.max(1) * BODIES_IN_SHARD);
+        let count =
+            (1..=SHARDS_MAX).rev().find(|count| count.is_power_of_two() && *count <= most).unwrap_or(1);
+        let shards = (0..count).map(|_| Mutex::new(Shard::new(limits.bytes / count))).collect();
+        Arc::new(Self { shards, limits, alive: Arc::default() })
+    }
+
+    /// What is stored under an identity, newest first.
+    pub fn find(&self, place: Place, found: &mut Vec<Arc<Entry<K>>>) {
+        found.extend(self.shard(place.group).find(place.id).filter(|entry| entry.place == place).cloned());
+    }
+
+    /// Puts in an entry whose body is going to come; of `expected` bytes, if that is known, for which there is room then.
+    pub fn begin(
+        self: &Arc<Self>,
+        place: Place,
+        kept: K,
+        tags: &Arc<[Box<str>]>,
+        expected: Option<u64>,
+        now: Timestamp,
+    ) -> Result<Filling<K>, Full> {
+        let expected = expected.unwrap_or(0);
+        if expected > self.limits.body_bytes {
+            return Err(Full::TooLarge);
+        }
+        let body = Arc::new(Body::new(Arc::clone(&self.alive)));
+        let (used, tags) = (AtomicBool::new(false), Arc::clone(tags));
+        let base = bytes_of(&kept);
+        let entry = Arc::new(Entry { place, kept, body, stored_at: now, tags, used });
+        let mut shard = self.shard(place.group);
+        let surplus: Vec<_> = shard.find(place.id).skip(self.limits.variants.max(1) - 1).cloned().collect();
+        for other in surplus {
+            shard.remove(&other);
+        }
+        let charge = base + if expected > 0 { expected + BLOCK_OVERHEAD as u64 } else { 0 };
+        if !shard.insert(Arc::clone(&entry), charge) {
+            return Err(Full::NoRoom);
+        }
+        drop(shard);
+        Ok(Filling { entries: Arc::clone(self), entry, charge, is_done: false })
+    }
+
+    /// Puts `kept` in the place of what is kept with `entry`, with the same body. Nothing happens where that is no longer in, or not whole.
+    pub fn update(&self, entry: &Arc<Entry<K>>, kept: K, now: Timestamp) -> Option<Arc<Entry<K>>> {
+        entry.body.len()?;
+        let mut shard = self.shard(entry.place.group);
+        let charged = shard.charged(entry)?;
+        let charge = (charged + bytes_of(&kept)).saturating_sub(bytes_of(&entry.kept));
+        let (place, tags, used) = (entry.place, Arc::clone(&entry.tags), AtomicBool::new(true));
+        let updated =
+            Arc::new(Entry { place, kept, body: Arc::clone(&entry.body), stored_at: now, tags, used });
+        shard.remove(entry);
+        shard.insert(Arc::clone(&updated), charge).then_some(updated)
+    }
+
+    /// Takes an entry out.
+    pub fn remove(&self, entry: &Arc<Entry<K>>) -> bool {
+        self.shard(entry.place.group).remove(entry)
+    }
+
+    /// Takes out all under an identity. Says how many there were.
+    pub fn remove_id(&self, place: Place) -> usize {
+        self.shard(place.group).remove_id(place.id)
+    }
+
+    /// Takes out all of a group. Says how many there were.
+    pub fn remove_group(&self, group: u128) -> usize {
+        self.shard(group).remove_group(group)
+    }
+
+    /// Takes out what is meant. Says how many there were. Others get in between.
+    pub fn purge(&self, purge: Purge<'_>) -> usize {
+        let is_meant = |entry: &Entry<K>| match purge {
+            Purge::All => true,
+            Purge::Prefix(prefix) => entry.kept.label().starts_with(prefix),
+            Purge::Tag(tag) => entry.tags.iter().any(|other| &**other == tag),
+        };
+        let mut removed = 0;
+        for shard in &self.shards {
+            let (mut start, mut is_more) = (0, true);
+            while is_more {
+                let (gone, more) = lock(shard).remove_among(start, PURGE_BATCH, &is_meant);
+                removed += gone;
+                (start, is_more) = (start + PURGE_BATCH, more);
+            }
+        }
+        removed
+    }
+
+    /// Figures, of one part after the other.
+    pub fn stats(&self) -> EntryStats {
+        let mut stats = EntryStats { alive_bytes: self.alive.load(Relaxed), ..EntryStats::default() };
+        for shard in &self.shards {
+            let shard = lock(shard);
+            stats.entries += shard.len;
+            stats.bytes += shard.bytes;
+            stats.evicted += shard.evicted;
+        }
+        stats
+    }
+
+    fn shard(&self, group: u128) -> MutexGuard<'_, Shard<K>> {
+        let at = usize::try_from(group % self.shards.len() as u128).unwrap_or_default();
+        lock(&self.shards[at])
+    }
+}
+
+fn lock<K>(shard: &Mutex<Shard<K>>) -> MutexGuard<'_, Shard<K>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn bytes_of<K: Kept>(kept: &K) -> u64 {
+    (ENTRY_OVERHEAD + kept.bytes()) as u64
+}
+
+/// An entry whose body is coming. Dropped before it is finished, the entry goes, and who reads it learns that it is broken.
+#[derive(Debug)]
+pub struct Filling<K: Kept> {
+    entries: Arc<Entries<K>>,
+    entry: Arc<Entry<K>>,
+    /// What the entry is charged with.
+    charge: u64,
+    is_done: bool,
+}
+
+impl<K: Kept> Filling<K> {
+    /// The entry, which others may have found already.
+    pub fn entry(&self) -> &Arc<Entry<K>> {
+        &self.entry
+    }
+
+    /// Adds what has come. Where there is no room for it, the entry is to be dropped.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Full> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let (before, blocks) = self.entry.body.extent();
+        let length = before + bytes.len() as u64;
+        if length > self.entries.limits.body_bytes {
+            return Err(Full::TooLarge);
+        }
+        self.charge_at_least(length, blocks + 1)?;
+        self.entry.body.push(bytes.into());
+        Ok(())
+    }
+
+    /// All of it has come.
+    pub fn finish(mut self) -> Arc<Entry<K>> {
+        self.is_done = true;
+        let (length, _) = self.entry.body.extent();
+        let blocks = self.entry.body.finish();
+        // What was kept free for it and is not needed is given back.
+        let charge = charge_of(&self.entry, length, blocks);
+        self.entries.shard(self.entry.place.group).charge(&self.entry, charge.min(self.charge));
+        Arc::clone(&self.entry)
+    }
+
+    fn charge_at_least(&mut self, length: u64, blocks: usize) -> Result<(), Full> {
+        let charge = charge_of(&self.entry, length, blocks);
+        if charge > self.charge {
+            if !self.entries.shard(self.entry.place.group).charge(&self.entry, charge) {
+                return Err(Full::NoRoom);
+            }
+            self.charge = charge;
+        }
+        Ok(())
+    }
+}
+
+fn charge_of<K: Kept>(entry: &Entry<K>, length: u64, blocks: usize) -> u64 {
+    bytes_of(&entry.kept) + length + (blocks * BLOCK_OVERHEAD) as u64
+}
+
+impl<K: Kept> Drop for Filling<K> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.entries.remove(&self.entry);
+            self.entry.body.break_off();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

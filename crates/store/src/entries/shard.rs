@@ -1,0 +1,253 @@
+//! A part of the store behind one lock: slots, threaded by what they are found by, and by when they came.
+//!
+//! Eviction is SIEVE: entries stay in the order in which they came, a hand goes from the oldest on, spares once whatever was used since it
+//! was there last, and takes the first that was not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Entry, Kept, Place};
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+/// What slots are threaded by.
+#[derive(Debug, Clone, Copy)]
+enum Thread {
+    /// The same identity.
+    Id,
+    /// The same group.
+    Group,
+    /// When they came.
+    Age,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    newer: u32,
+    older: u32,
+}
+
+#[derive(Debug)]
+struct Slot<K> {
+    entry: Arc<Entry<K>>,
+    /// What it is charged for.
+    bytes: u64,
+    links: [Link; 3],
+}
+
+#[derive(Debug)]
+pub(super) struct Shard<K> {
+    slots: Vec<Option<Slot<K>>>,
+    free: Vec<u32>,
+    /// The newest of each.
+    ids: HashMap<u128, u32>,
+    groups: HashMap<u128, u32>,
+    newest: u32,
+    oldest: u32,
+    hand: u32,
+    pub bytes: u64,
+    pub bytes_max: u64,
+    pub evicted: u64,
+    pub len: usize,
+}
+
+impl<K: Kept> Shard<K> {
+    pub fn new(bytes_max: u64) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            ids: HashMap::new(),
+            groups: HashMap::new(),
+            newest: NONE,
+            oldest: NONE,
+            hand: NONE,
+            bytes: 0,
+            bytes_max,
+            evicted: 0,
+            len: 0,
+        }
+    }
+
+    fn slot(&self, at: u32) -> Option<&Slot<K>> {
+        self.slots.get(at as usize)?.as_ref()
+    }
+
+    /// The slots of a thread from `at` on, newest first.
+    fn along(&self, thread: Thread, mut at: u32) -> impl Iterator<Item = (u32, &Slot<K>)> {
+        std::iter::from_fn(move || {
+            let (here, slot) = (at, self.slot(at)?);
+            at = slot.links[thread as usize].older;
+            Some((here, slot))
+        })
+    }
+
+    /// What is stored under `id`, newest first.
+    pub fn find(&self, id: u128) -> impl Iterator<Item = &Arc<Entry<K>>> {
+        let first = self.ids.get(&id).copied().unwrap_or(NONE);
+        self.along(Thread::Id, first).map(|(_, slot)| &slot.entry)
+    }
+
+    /// Where an entry is.
+    fn place_of(&self, entry: &Arc<Entry<K>>) -> Option<u32> {
+        let first = self.ids.get(&entry.place.id).copied()?;
+        self.along(Thread::Id, first).find(|(_, slot)| Arc::ptr_eq(&slot.entry, entry)).map(|(at, _)| at)
+    }
+
+    /// Puts an entry in, charged with `bytes`, if there can be room for it.
+    pub fn insert(&mut self, entry: Arc<Entry<K>>, bytes: u64) -> bool {
+        if !self.make_room(bytes, NONE) {
+            return false;
+        }
+        let Place { id, group } = entry.place;
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).unwrap_or(NONE)
+        });
+        let older = |map: &mut HashMap<u128, u32>, key| map.insert(key, at).unwrap_or(NONE);
+        let olders = [older(&mut self.ids, id), older(&mut self.groups, group), self.newest];
+        self.slots[at as usize] =
+            Some(Slot { entry, bytes, links: olders.map(|older| Link { newer: NONE, older }) });
+        for (thread, older) in [Thread::Id, Thread::Group, Thread::Age].into_iter().zip(olders) {
+            if let Some(Some(older)) = self.slots.get_mut(older as usize) {
+                older.links[thread as usize].newer = at;
+            }
+        }
+        self.newest = at;
+        if self.oldest == NONE {
+            self.oldest = at;
+        }
+        self.bytes += bytes;
+        self.len += 1;
+        true
+    }
+
+    /// Charges an entry with `bytes`, more or less than before. Says no where there is no room; an entry that is gone needs none.
+    pub fn charge(&mut self, entry: &Arc<Entry<K>>, bytes: u64) -> bool {
+        let Some(at) = self.place_of(entry) else { return true };
+        let before = self.slot(at).map_or(0, |slot| slot.bytes);
+        if bytes > before && !self.make_room(bytes - before, at) {
+            return false;
+        }
+        if let Some(Some(slot)) = self.slots.get_mut(at as usize) {
+            slot.bytes = bytes;
+        }
+        self.bytes = self.bytes + bytes - before;
+        true
+    }
+
+    /// What an entry is charged with.
+    pub fn charged(&self, entry: &Arc<Entry<K>>) -> Option<u64> {
+        self.place_of(entry).and_then(|at| self.slot(at)).map(|slot| slot.bytes)
+    }
+
+    /// Takes an entry out, if it is in.
+    pub fn remove(&mut self, entry: &Arc<Entry<K>>) -> bool {
+        let place = self.place_of(entry);
+        place.is_some_and(|at| self.take(at))
+    }
+
+    /// Takes out all of an identity.
+    pub fn remove_id(&mut self, id: u128) -> usize {
+        let mut removed = 0;
+        while let Some(at) = self.ids.get(&id).copied() {
+            removed += usize::from(self.take(at));
+        }
+        removed
+    }
+
+    /// Takes out all of a group.
+    pub fn remove_group(&mut self, group: u128) -> usize {
+        let mut removed = 0;
+        while let Some(at) = self.groups.get(&group).copied() {
+            removed += usize::from(self.take(at));
+        }
+        removed
+    }
+
+    /// Takes out those that `is_meant` among `count` slots from `start` on. Says how many, and whether there are slots after them.
+    pub fn remove_among(
+        &mut self,
+        start: usize,
+        count: usize,
+        is_meant: &dyn Fn(&Entry<K>) -> bool,
+    ) -> (usize, bool) {
+        let end = (start + count).min(self.slots.len());
+        let mut removed = 0;
+        for at in start..end {
+            if self.slots[at].as_ref().is_some_and(|slot| is_meant(&slot.entry)) {
+                removed += usize::from(u32::try_from(at).is_ok_and(|at| self.take(at)));
+            }
+        }
+        (removed, end < self.slots.len())
+    }
+
+    /// Evicts until `bytes` fit; never the one at `keep`, and none whose body is still coming, since others may be reading it.
+    fn make_room(&mut self, bytes: u64, keep: u32) -> bool {
+        if bytes > self.bytes_max {
+            return false;
+        }
+        // Each is spared once at most.
+        let mut looks = self.len * 2;
+        while self.bytes + bytes > self.bytes_max {
+            if looks == 0 || self.oldest == NONE {
+                return false;
+            }
+            looks -= 1;
+            let at = if self.slot(self.hand).is_some() { self.hand } else { self.oldest };
+            let Some(slot) = self.slot(at) else { return false };
+            let newer = slot.links[Thread::Age as usize].newer;
+            let is_coming = slot.entry.body.len().is_none();
+            let is_spared = at == keep || is_coming || slot.entry.used.swap(false, Relaxed);
+            self.hand = newer;
+            if !is_spared {
+                self.take(at);
+                self.evicted += 1;
+            }
+        }
+        true
+    }
+
+    fn take(&mut self, at: u32) -> bool {
+        let Some(slot) = self.slots.get_mut(at as usize).and_then(Option::take) else { return false };
+        let Place { id, group } = slot.entry.place;
+        for (thread, Link { newer, older }) in
+            [Thread::Id, Thread::Group, Thread::Age].into_iter().zip(slot.links)
+        {
+            if let Some(Some(other)) = self.slots.get_mut(older as usize) {
+                other.links[thread as usize].newer = newer;
+            }
+            if let Some(Some(other)) = self.slots.get_mut(newer as usize) {
+                other.links[thread as usize].older = older;
+                continue;
+            }
+            // It was the newest of its thread.
+            let map = match thread {
+                Thread::Id => &mut self.ids,
+                Thread::Group => &mut self.groups,
+                Thread::Age => {
+                    self.newest = older;
+                    continue;
+                }
+            };
+            let key = if matches!(thread, Thread::Id) { id } else { group };
+            if older == NONE {
+                map.remove(&key)
+            } else {
+                map.insert(key, older)
+            };
+        }
+        let Link { newer, .. } = slot.links[Thread::Age as usize];
+        if self.oldest == at {
+            self.oldest = newer;
+        }
+        if self.hand == at {
+            self.hand = newer;
+        }
+        self.free.push(at);
+        self.bytes -= slot.bytes;
+        self.len -= 1;
+        true
+    }
+}

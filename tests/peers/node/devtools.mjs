@@ -1,0 +1,58 @@
+// Has Chromium's DevTools import HAR files and prints the requests that they would list of each, as JSON.
+//
+//     node devtools.mjs ws://127.0.0.1:PORT/devtools/browser/ID FILE...
+import { readFileSync } from "node:fs";
+import { WebSocket } from "undici";
+
+const [browser, ...files] = process.argv.slice(2);
+const socket = new WebSocket(browser);
+await new Promise((resolve, reject) => Object.assign(socket, { onopen: resolve, onerror: reject }));
+
+const waiting = new Map();
+socket.onmessage = ({ data }) => {
+  const answer = JSON.parse(data);
+  waiting.get(answer.id)?.(answer);
+};
+let asked = 0;
+async function call(method, params, sessionId) {
+  const id = ++asked;
+  socket.send(JSON.stringify({ id, method, params, sessionId }));
+  const { result, error } = await new Promise((resolve) => waiting.set(id, resolve));
+  if (error ?? result.exceptionDetails) throw new Error(JSON.stringify(error ?? result.exceptionDetails));
+  return result;
+}
+
+// Runs in Chromium: what the Network panel does with a file that it is given.
+async function read(text) {
+  const { HARFormat, Importer } = await import("/devtools/models/har/har.js");
+  const requests = Importer.Importer.requestsFromHARLog(new HARFormat.HARRoot(JSON.parse(text)).log);
+  return Promise.all(
+    requests.map(async (request) => {
+      const content = await request.requestContentData();
+      return {
+        url: request.url(),
+        method: request.requestMethod,
+        status: request.statusCode,
+        start: request.startTime,
+        duration: request.duration,
+        headers: request.responseHeaders.length,
+        mimeType: request.mimeType,
+        size: request.resourceSize,
+        content: content.error ?? (content.isTextContent ? content.text : content.base64),
+      };
+    }),
+  );
+}
+
+// Any page of the browser's own server will do: the code of DevTools is taken from there.
+const url = `http://${new URL(browser).host}/json/version`;
+const { targetId } = await call("Target.createTarget", { url });
+const { sessionId } = await call("Target.attachToTarget", { targetId, flatten: true });
+const lists = [];
+for (const file of files) {
+  const expression = `(${read})(${JSON.stringify(readFileSync(file, "utf8"))})`;
+  const { result } = await call("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true }, sessionId);
+  lists.push(result.value);
+}
+// All of it goes out before the end, however long it is.
+process.stdout.write(JSON.stringify(lists), () => process.exit(0));

@@ -1,0 +1,14 @@
+"""A collector of ALF behind a PULL socket: tells on standard error where it listens, then every message it gets."""
+
+import sys
+
+import zmq
+
+socket = zmq.Context().socket(zmq.PULL)
+socket.bind(f"tcp://127.0.0.1:{sys.argv[1]}")
+address = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+print(f"listening {address}", file=sys.stderr, flush=True)
+while True:
+    frames = socket.recv_multipart()
+    assert len(frames) == 1, frames
+    print(frames[0].decode(), file=sys.stderr, flush=True)

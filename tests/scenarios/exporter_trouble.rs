@@ -1,0 +1,231 @@
+//! Exporters that cannot work: their traffic is not touched, memory stays bounded, what is lost is counted, and the log says so once.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::load::Load;
+use egret_tests::process::{run, run_well};
+use egret_tests::provider::{Provider, ok};
+use egret_tests::recorded::{
+    assert_verified, diagnosed, entries, exporter, files, lines_with, lost, until_exporter,
+};
+use egret_tests::wait;
+use serde_json::Value;
+
+/// What recording may take at most beside what Egret takes anyway: rings, what waits for an exporter, and the allocator's slack.
+const MEMORY_MAX: u64 = 160 << 20;
+
+/// Where nobody listens.
+fn nobody() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// A provider whose answers are long enough to fill whatever has a bound.
+fn provider() -> Provider {
+    Provider::answering(ok(&"all is well ".repeat(200)))
+}
+
+/// Records all of every exchange for an exporter called `out`.
+fn config(exporter: &str, origin: &Provider) -> Config {
+    Config::with_origin(origin.url()).flows(format!(
+        "exporters: {{ out: {exporter} }}\n\
+         flows: [{{ name: all, diagnoses: [har: {{ export: out, bodies: 16KiB, media_types: ['*/*'], obfuscate: false, detect_secrets: false }}] }}]\n"
+    ))
+}
+
+fn start(exporter: &str, origin: &Provider) -> Egret {
+    Egret::start_with(&config(exporter, origin), |command| {
+        command.env("AWS_ACCESS_KEY_ID", "id").env("AWS_SECRET_ACCESS_KEY", "key");
+    })
+}
+
+/// Loads Egret until `probe` says that it is enough; every request is answered as if nothing were recorded. What the exporter counts then.
+fn under_load(egret: &Egret, what: &str, probe: impl Fn(&Value) -> bool) -> Value {
+    let load = Load::start(egret.address(), "/origin/", 4, true);
+    until_exporter(egret, "out", what, probe);
+    let tally = load.finish();
+    assert_eq!((tally.failures, tally.refused), (Vec::new(), 0));
+    wait::until_true("nothing waits any more", || diagnosed(egret, "queued") == 0);
+    let seen: u64 = ["recorded", "dropped", "shed"].iter().map(|what| diagnosed(egret, what)).sum();
+    assert_eq!((seen, diagnosed(egret, "failed")), (tally.answered as u64, 0), "each is counted once");
+    let memory = egret.process().resident_bytes_max();
+    assert!(memory < MEMORY_MAX, "{memory} bytes");
+    egret.assert_well();
+    until_exporter(egret, "out", "all are given to it", |out| out["put"] == diagnosed(egret, "recorded"))
+}
+
+/// The exporter is down: metrics say so, and the log has said it once.
+fn assert_told(egret: &Egret, out: &Value) {
+    assert_eq!(out["up"], false, "{out}");
+    assert!(!out["last_error"].as_str().unwrap_or_default().is_empty(), "{out}");
+    let metrics = egret.control_get("/metrics");
+    let metrics = metrics.text();
+    assert!(metrics.contains("egret_exporter_up{exporter=\"out\"} 0"), "{metrics}");
+    for (reason, count) in out["dropped"].as_object().unwrap() {
+        let line = format!("egret_exporter_dropped_total{{exporter=\"out\",reason=\"{reason}\"}} ");
+        let counted = metrics.lines().find_map(|text| text.strip_prefix(line.as_str())?.parse::<u64>().ok());
+        assert_eq!(counted.unwrap_or(0), count.as_u64().unwrap(), "{line}");
+    }
+    assert_eq!(lines_with(egret, "the exporter fails"), 1, "{}", egret.log());
+    assert_eq!(lines_with(egret, "the exporter works again"), 0);
+}
+
+fn is_down(out: &Value) -> bool {
+    out["up"] == false && out["put"].as_u64() > Some(2_000)
+}
+
+#[test]
+fn collectors_and_stores_that_are_away() {
+    let (origin, nobody) = (provider(), nobody());
+    let exporters = [
+        format!(
+            "{{ type: alf, version: 2.0.0, transport: {{ zeromq: 'tcp://{nobody}' }}, flush_after: 50ms }}"
+        ),
+        format!(
+            "{{ type: alf, version: 2.0.0, transport: {{ http: 'http://{nobody}' }}, flush_after: 50ms }}"
+        ),
+        format!("{{ type: s3, endpoint: 'http://{nobody}', bucket: b, rotate: 64KiB }}"),
+    ];
+    for exporter in exporters {
+        let egret = start(&exporter, &origin);
+        let out =
+            under_load(&egret, "it is missed", |out| is_down(out) && out["spooled_bytes"].as_u64() > Some(0));
+        assert_eq!((lost(&out), &out["written"]), (0, &0.into()), "all of it waits: {out}");
+        assert_told(&egret, &out);
+    }
+}
+
+#[test]
+fn a_store_that_refuses() {
+    let origin = provider();
+    let body = "<Error><Code>AccessDenied</Code></Error>";
+    let store = Provider::answering(format!(
+        "HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    let egret =
+        start(&format!("{{ type: s3, endpoint: '{}', bucket: b, rotate: 64KiB }}", store.url()), &origin);
+    let out = under_load(&egret, "it refuses", is_down);
+    assert_eq!(lost(&out), 0, "{out}");
+    assert!(out["last_error"].as_str().unwrap().contains("403"), "{out}");
+    assert_told(&egret, &out);
+}
+
+#[test]
+fn a_full_spool_loses_the_oldest() {
+    let (origin, nobody) = (provider(), nobody());
+    let egret = start(
+        &format!(
+            "{{ type: alf, version: 2.0.0, transport: {{ http: 'http://{nobody}' }}, flush_after: 50ms, spool: 16MiB }}"
+        ),
+        &origin,
+    );
+    let out = under_load(&egret, "the spool is full", |out| out["dropped"]["spool-full"].as_u64() > Some(0));
+    assert!(out["spooled_bytes"].as_u64().unwrap() <= 16 << 20, "{out}");
+    // A disk that is slower than the load costs what comes meanwhile.
+    let reasons = ["spool-full", "full"].map(|reason| out["dropped"][reason].as_u64().unwrap());
+    assert_eq!(lost(&out), reasons.iter().sum::<u64>(), "{out}");
+    assert_told(&egret, &out);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_or_written() {
+    let origin = provider();
+    for (kind, directory) in [("har", "./egret.yaml/har"), ("ndjson", "./egret.yaml/har"), ("har", "./mine")]
+    {
+        let exporter = format!("{{ type: {kind}, directory: {directory} }}");
+        let egret = Egret::start_with(&config(&exporter, &origin), |command| {
+            let run = command.get_current_dir().unwrap().join("mine");
+            std::fs::create_dir(&run).unwrap();
+            run_well(Command::new("chmod").arg("555").arg(&run));
+            // Permissions are nothing to the superuser, unless this one is taken.
+            if run_well(Command::new("id").arg("-u")).trim() == "0" {
+                within(command, &["setpriv", "--bounding-set=-dac_override,-dac_read_search"]);
+            }
+        });
+        let out = under_load(&egret, "it fails", |out| is_down(out) && lost(out) > 0);
+        assert_eq!((&out["written"], lost(&out)), (&0.into(), out["dropped"]["full"].as_u64().unwrap()));
+        assert_told(&egret, &out);
+        run_well(Command::new("chmod").arg("755").arg(egret.directory().join("mine")));
+    }
+}
+
+/// Has another program run the command.
+fn within(command: &mut Command, wrapper: &[&str]) {
+    let mut wrapped = Command::new(wrapper[0]);
+    wrapped.args(&wrapper[1..]).arg(command.get_program()).args(command.get_args());
+    wrapped.current_dir(command.get_current_dir().unwrap());
+    *command = wrapped;
+}
+
+/// The archive has what was counted, and is valid.
+fn assert_kept(files: &[PathBuf], out: &Value) {
+    assert_eq!(entries(files).len() as u64, out["written"].as_u64().unwrap(), "{out}");
+    assert_verified(files);
+}
+
+#[test]
+fn files_that_may_grow_no_more() {
+    let origin = provider();
+    let egret_config = config("{ type: har, directory: ./har, rotate: 64MiB }", &origin);
+    let mut egret = Egret::start_with(&egret_config, |command| {
+        within(command, &["prlimit", "--fsize=1048576:unlimited"]);
+    });
+    let out = under_load(&egret, "something is lost", |out| is_down(out) && lost(out) > 0);
+    assert_eq!(lost(&out), out["dropped"]["full"].as_u64().unwrap(), "{out}");
+    assert_told(&egret, &out);
+    let directory = egret.directory().join("har");
+    assert_kept(&files(&directory), &out);
+    // There is room again: what waits is written, at the end at the latest.
+    run_well(Command::new("prlimit").args([
+        "--pid",
+        &egret.process().id().to_string(),
+        "--fsize=unlimited:unlimited",
+    ]));
+    egret.terminate();
+    assert!(egret.until_ended().success());
+    let kept = entries(&files(&directory)).len() as u64;
+    assert_eq!(kept, out["put"].as_u64().unwrap() - lost(&out));
+    assert_verified(&files(&directory));
+    assert_eq!(lines_with(&egret, "the exporter works again"), 1);
+}
+
+#[test]
+fn a_disk_that_is_full() {
+    let mount = ["unshare", "--map-root-user", "--mount", "sh", "-c"];
+    if !run(Command::new(mount[0]).args(&mount[1..]).arg("mount -t tmpfs -o size=2m tmpfs /mnt"))
+        .status
+        .success()
+    {
+        eprintln!("left out: this user may not mount a file system in a namespace of its own");
+        return;
+    }
+    let origin = provider();
+    let script = "mkdir disk && mount -t tmpfs -o size=2m tmpfs disk && exec \"$@\"";
+    for kind in ["har", "ndjson"] {
+        let egret = Egret::start_with(
+            &config(&format!("{{ type: {kind}, directory: ./disk/har }}"), &origin),
+            |command| {
+                within(command, &[&mount[..], &[script, "sh"]].concat());
+            },
+        );
+        let out = under_load(&egret, "something is lost", |out| is_down(out) && lost(out) > 0);
+        assert_eq!(lost(&out), out["dropped"]["full"].as_u64().unwrap(), "{out}");
+        assert!(out["last_error"].as_str().unwrap().contains("No space left"), "{out}");
+        assert_told(&egret, &out);
+        // Only the process sees its disk.
+        let root =
+            format!("/proc/{}/root{}", egret.process().id(), egret.directory().join("disk/har").display());
+        let files = files(root.as_ref());
+        if kind == "har" {
+            assert_kept(&files, &exporter(&egret, "out"));
+        } else {
+            let text: String = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+            let whole = text.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok());
+            assert_eq!(whole.count(), text.lines().count(), "no line is torn");
+            assert_eq!(text.lines().count() as u64, out["written"].as_u64().unwrap());
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Killed while it writes archives under load: all that was counted as written is there, every file is valid JSON, and one that the kill
+//! has torn is so again when Egret has started.
+
+use std::path::{Path, PathBuf};
+
+use egret_tests::egret::Config;
+use egret_tests::load::Load;
+use egret_tests::process::Directory;
+use egret_tests::provider::Provider;
+use egret_tests::recorded::{assert_verified, content, entries, exporter, files, until_exporter};
+use serde_json::Value;
+
+/// How often it is killed, each time further on.
+const KILLS: u64 = 6;
+
+/// The archives in a directory; what has been begun and has no name yet is none.
+fn archives(directory: &Path) -> Vec<PathBuf> {
+    let is_archive = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "har");
+    files(directory).into_iter().filter(is_archive).collect()
+}
+
+/// Those that are no valid JSON.
+fn torn(files: &[PathBuf]) -> u64 {
+    let is_torn = |file: &&PathBuf| serde_json::from_slice::<Value>(&content(file)).is_err();
+    files.iter().filter(is_torn).count() as u64
+}
+
+#[test]
+fn archives_are_whole_after_every_kill() {
+    let (origin, directory) = (Provider::plain(), Directory::default());
+    let exporters = format!(
+        "exporters: {{ archive: {{ type: har, directory: '{}', rotate: 256KiB }} }}\n\
+         flows: [{{ name: all, diagnoses: [har: {{ export: archive }}] }}]\n",
+        directory.path().display()
+    );
+    let config = Config::with_origin(origin.url()).flows(exporters);
+    let (mut counted, mut seen) = (0, 0);
+    for kill in 1..=KILLS {
+        let mut egret = config.start();
+        let load = Load::start(egret.address(), "/origin/", 4, true);
+        let written = |archive: &Value| archive["written"].as_u64().unwrap();
+        until_exporter(&egret, "archive", "some are written", |archive| written(archive) >= kill * 150);
+        counted += written(&exporter(&egret, "archive"));
+        egret.process().signal("KILL");
+        egret.until_ended();
+        load.finish();
+        let left = archives(directory.path());
+        let torn = torn(&left);
+        assert!(torn <= 1, "only the one that was being written: {left:?}");
+
+        let egret = config.start();
+        until_exporter(&egret, "archive", "what is torn is repaired", |archive| archive["repaired"] == torn);
+        let all = entries(&archives(directory.path())).len() as u64;
+        assert!(all >= counted, "after kill {kill}: {all} are there, {counted} were counted");
+        assert!(all > seen);
+        seen = all;
+    }
+    let files = archives(directory.path());
+    assert!(files.len() as u64 > KILLS, "some were rotated: {files:?}");
+    assert_verified(&files);
+}

@@ -1,0 +1,182 @@
+//! Secrets of every kind, planted in every place of an exchange where a value can be.
+//!
+//! They are put together here, so that no scanner of repositories takes them for real.
+
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+
+/// Random in the eyes of a detector, the same each time.
+fn random(letters: &str, len: usize) -> String {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let letter = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(letters.as_bytes()[usize::try_from(state % letters.len() as u64).unwrap()])
+    };
+    (0..len).map(letter).collect()
+}
+
+const BASE62: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+const HEX: &str = "0123456789abcdef";
+
+/// Secrets of every kind that is detected, each with the part of it that must be found nowhere.
+pub fn secrets() -> Vec<(String, String)> {
+    let token = |prefix: &str, letters: &str, len: usize| {
+        let random = random(letters, len);
+        (format!("{prefix}{random}"), random)
+    };
+    let whole = |text: &str| (text.to_owned(), text.to_owned());
+    vec![
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln-_x12345".to_owned(), "c2ln-_x12345".to_owned()),
+        token("AKIA", UPPER, 16),
+        token("AIza", BASE62, 35),
+        token("GOCSPX-", BASE62, 28),
+        token("abc8Q~", BASE62, 34),
+        token("ghp_", BASE62, 36),
+        token("sk_live_", BASE62, 24),
+        token("xoxb-", BASE62, 40),
+        token("sk-", BASE62, 48),
+        token("hf_", BASE62, 34),
+        (
+            "-----BEGIN PRIVATE KEY-----\nMIIEplanted\nabc=\n-----END PRIVATE KEY-----".to_owned(),
+            "MIIEplanted".to_owned(),
+        ),
+        whole("4111111111111111"),
+        whole("5555 5555 5555 4444"),
+        whole("ada.lovelace+tag@mail.example.co.uk"),
+        ("Bearer tok-987-654".to_owned(), "tok-987-654".to_owned()),
+        ("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==".to_owned(), "QWxhZGRpbjpvcGVuIHNlc2FtZQ".to_owned()),
+        token("", BASE62, 40),
+        token("", HEX, 40),
+    ]
+}
+
+/// Percent-encoded.
+pub fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(
+            |byte| {
+                if byte.is_ascii_alphanumeric() {
+                    char::from(byte).to_string()
+                } else {
+                    format!("%{byte:02X}")
+                }
+            },
+        )
+        .collect()
+}
+
+/// Every letter as an escape.
+fn escaped(text: &str) -> String {
+    text.bytes().fold(String::new(), |escaped, byte| escaped + &format!("\\u{byte:04x}"))
+}
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A message with a secret in it.
+#[derive(Debug, Clone, Default)]
+pub struct Planted {
+    /// Where it is.
+    pub place: &'static str,
+    /// The request's target, where it is in there.
+    pub target: String,
+    /// Header fields, for the request and the response.
+    pub fields: Vec<(&'static str, String)>,
+    /// The body of both.
+    pub body: Vec<u8>,
+    /// Whether the body was longer.
+    pub is_cut: bool,
+}
+
+/// A secret in every place of an exchange where a value can be.
+pub fn planted(secret: &str) -> Vec<Planted> {
+    let one_line = secret.replace('\n', " ");
+    let (in_url, quoted) = (encoded(secret), json!(secret).to_string());
+    let field =
+        |name, value: String| Planted { place: name, fields: vec![(name, value)], ..Planted::default() };
+    let url = |place, target: String| Planted { place, target, ..Planted::default() };
+    let body = |place, media_type: &str, body: Vec<u8>| Planted {
+        place,
+        fields: vec![("Content-Type", media_type.to_owned())],
+        body,
+        ..Planted::default()
+    };
+    let deep = format!("{}{quoted}{}", "{\"a\":[1,".repeat(40), "]}".repeat(40));
+    let zipped = body("gzip body", "application/json", gzip(&deep));
+    let parts = format!(
+        "--b\r\nContent-Disposition: form-data; name=\"a\"; filename={quoted}\r\n\r\n{secret}\r\n--b\r\n\
+         Content-Type: application/json\r\nContent-Disposition: form-data; name=\"c\"\r\n\r\n{deep}\r\n--b--\r\n"
+    );
+    let json = "application/json";
+    vec![
+        field("X-Custom", one_line.clone()),
+        field("Authorization", one_line.clone()),
+        field("Cookie", format!("theme=dark; session={one_line}")),
+        field("Set-Cookie", format!("session={one_line}; Path=/{one_line}; Secure")),
+        field("Location", format!("https://x.example/{in_url}?a={in_url}#{in_url}")),
+        field("Content-Type", format!("text/plain; x=\"{one_line}\"")),
+        url("path", format!("/v1/{in_url}/items")),
+        url("query", format!("/v1?page=2&token={in_url}&x=y")),
+        url("bare query", format!("/v1?{in_url}")),
+        body("JSON", json, deep.clone().into_bytes()),
+        body("JSON key", json, format!("{{\"a\":{{{quoted}:1}}}}").into_bytes()),
+        body("JSON escapes", json, format!("{{\"a\":\"{}\"}}", escaped(secret)).into_bytes()),
+        Planted { is_cut: true, ..body("JSON cut off", json, deep.as_bytes()[..deep.len() - 60].to_vec()) },
+        body("no JSON", json, format!("{{'a': '{secret}'}}").into_bytes()),
+        body("form", "application/x-www-form-urlencoded", format!("a=b&c={in_url}").into_bytes()),
+        body("multipart", "multipart/form-data; boundary=b", parts.into_bytes()),
+        body("text", "text/html; charset=utf-8", format!("<p>{secret}</p>").into_bytes()),
+        body("Latin-1", "text/plain; charset=latin1", [b"\xe9 ", secret.as_bytes()].concat()),
+        body("binary", "image/png", [&b"\x89PNG\xff\xfe "[..], secret.as_bytes(), b" \xff"].concat()),
+        Planted {
+            fields: [zipped.fields.clone(), vec![("Content-Encoding", "gzip".to_owned())]].concat(),
+            ..zipped
+        },
+    ]
+}
+
+/// Every text in it, names too, as it stands and with percent-encoding and base64 taken off.
+pub fn texts(value: &Value, found: &mut Vec<String>) {
+    let mut add = |text: &str| {
+        found.push(text.to_owned());
+        let decoded = text.split('%').enumerate().map(|(index, part)| {
+            match part.get(..2).map(|hex| u8::from_str_radix(hex, 16)) {
+                Some(Ok(byte)) if index > 0 => format!("{}{}", char::from(byte), &part[2..]),
+                _ => part.to_owned(),
+            }
+        });
+        found.push(decoded.collect());
+    };
+    match value {
+        Value::String(text) => add(text),
+        Value::Number(number) => add(&number.to_string()),
+        Value::Array(elements) => elements.iter().for_each(|element| texts(element, found)),
+        Value::Object(members) => {
+            for (name, value) in members {
+                add(name);
+                // Bodies that are JSON are looked into as such.
+                let inner = value.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+                if let Some(inner) = inner.filter(|inner| inner.is_object() || inner.is_array()) {
+                    let mut within = Vec::new();
+                    texts(&inner, &mut within);
+                    for text in &within {
+                        add(text);
+                    }
+                }
+            }
+            for value in members.values() {
+                texts(value, found);
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
