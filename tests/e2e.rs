@@ -16,6 +16,8 @@ mod scenarios {
     mod command;
     mod connections;
     mod control;
+    mod diagnosis_access_log;
+    mod diagnosis_metrics;
     mod diagnosis_records;
     mod dns;
     mod egress;

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use egret_export::{ExporterConfigs, Exporters};
+use egret_export::{ExporterConfig, ExporterConfigs, Exporters};
 use egret_flow::diagnosis::Exports;
 use egret_har::Key;
-use egret_har::sink::{Exported, Sink};
+use egret_har::sink::{Content, Exported, Sink};
 
 use crate::config::Config;
 
@@ -39,15 +39,21 @@ fn load(data_dir: &Path) -> Result<Key, String> {
 
 /// What stands for exporters that are not open, where a config is only checked.
 pub fn unopened(exporters: &ExporterConfigs) -> Exports {
-    let sink = |name: &String| -> (String, Arc<dyn Sink>) { (name.clone(), Arc::new(Unopened)) };
-    Exports { sinks: exporters.keys().map(sink).collect(), key: None }
+    let sink = |(name, config): (&String, &ExporterConfig)| -> (String, Arc<dyn Sink>) {
+        (name.clone(), Arc::new(Unopened(config.clone())))
+    };
+    Exports { sinks: exporters.iter().map(sink).collect(), key: None }
 }
 
 /// An exporter that is not open.
 #[derive(Debug)]
-struct Unopened;
+struct Unopened(ExporterConfig);
 
 impl Sink for Unopened {
+    fn takes(&self, content: Content) -> bool {
+        self.0.takes(content)
+    }
+
     fn put(&self, _: Exported<'_>) {}
 
     fn tick(&self) {}

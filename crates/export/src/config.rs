@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use egret_config::{Duration, Problem, Size};
+use egret_har::sink::Content;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -70,8 +71,21 @@ macro_rules! exporters {
 exporters! {
     "har": "Writes HAR files, which are valid at every moment." => Har(FilesConfig);
     "ndjson": "Writes files with a HAR entry a line." => Ndjson(FilesConfig);
+    "lines": "Writes files of text, such as access logs." => Lines(FilesConfig);
+    "stdout": "Writes lines to standard output." => Stdout(StdoutConfig);
     "alf": "Sends documents of ALF to a collector, over ZeroMQ or HTTP." => Alf(AlfConfig);
     "s3": "Puts HAR files into a bucket of any store that speaks S3." => S3(S3Config);
+}
+
+impl ExporterConfig {
+    /// Whether an exporter of the kind can do anything with that.
+    pub fn takes(&self, content: Content) -> bool {
+        match self {
+            Self::Lines(_) => content == Content::Lines,
+            Self::Stdout(_) => matches!(content, Content::Lines | Content::Entries),
+            Self::Har(_) | Self::Ndjson(_) | Self::Alf(_) | Self::S3(_) => content == Content::Entries,
+        }
+    }
 }
 
 /// The schema of one type's keys, with `type` before them.
@@ -111,6 +125,11 @@ pub struct FilesConfig {
     pub gzip: bool,
 }
 
+/// Standard output. What reads it may be slow or gone: a megabyte waits, what comes then is dropped.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StdoutConfig {}
+
 fn rotate_default() -> Size {
     Size::from_kib(64 << 10)
 }
@@ -136,7 +155,10 @@ pub fn problems(exporters: &ExporterConfigs) -> Vec<Problem> {
             problems.push(Problem::new(at.as_str(), message));
         }
         match exporter {
-            ExporterConfig::Har(files) | ExporterConfig::Ndjson(files) => files.problems(&at, &mut problems),
+            ExporterConfig::Har(files) | ExporterConfig::Ndjson(files) | ExporterConfig::Lines(files) => {
+                files.problems(&at, &mut problems);
+            }
+            ExporterConfig::Stdout(_) => {}
             ExporterConfig::Alf(alf) => alf.problems(&at, &mut problems),
             ExporterConfig::S3(s3) => s3.problems(&at, &mut problems),
         }

@@ -13,6 +13,7 @@ use crate::counters::{Counters, ExporterSnapshot};
 use crate::disk::System;
 use crate::files::{FileExporter, Format, Layout};
 use crate::s3::S3Exporter;
+use crate::stdout::StdoutExporter;
 
 /// How long exporters may take to write and send what waits when they are closed, all of them together.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
@@ -103,6 +104,14 @@ fn open(name: &str, config: &ExporterConfig, site: Site<'_>) -> Result<Arc<dyn E
         ExporterConfig::Ndjson(files) => {
             let layout = Layout::new(name, files, Format::ndjson());
             Arc::new(FileExporter::open(layout, counters, Box::new(System)))
+        }
+        ExporterConfig::Lines(files) => {
+            let layout = Layout::new(name, files, Format::lines());
+            Arc::new(FileExporter::open(layout, counters, Box::new(System)))
+        }
+        ExporterConfig::Stdout(_) => {
+            let opened = StdoutExporter::open(counters, std::io::stdout());
+            Arc::new(opened.map_err(|error| failed(error.to_string()))?)
         }
         ExporterConfig::Alf(alf) => Arc::new(AlfExporter::open(name, alf, counters, site).map_err(failed)?),
         ExporterConfig::S3(s3) => Arc::new(S3Exporter::open(name, s3, counters, site).map_err(failed)?),

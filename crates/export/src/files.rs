@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use egret_har::sink::{Exported, Sink};
+use egret_har::sink::{Content, Exported, Sink};
 
 use crate::background::{Backoff, random};
 use crate::config::FilesConfig;
@@ -295,9 +295,10 @@ impl Writer {
     }
 }
 
-/// `type: har` and `type: ndjson`.
+/// `type: har`, `type: ndjson` and `type: lines`.
 #[derive(Debug)]
 pub struct FileExporter {
+    content: Content,
     writer: Mutex<Writer>,
     keeper: Arc<Keeper>,
     counters: Arc<Counters>,
@@ -307,10 +308,11 @@ impl FileExporter {
     /// Nothing is asked of the disk yet, but for what an earlier process may have left.
     pub fn open(layout: Layout, counters: Counters, disk: Box<dyn Disk>) -> Self {
         let (layout, counters) = (Arc::new(layout), Arc::new(counters));
+        let content = layout.format.content;
         let keeper = Arc::new(Keeper::new(Arc::clone(&layout), Arc::clone(&counters)));
         keeper.wake();
         let writer = Mutex::new(Writer::new(layout, Arc::clone(&counters), disk));
-        Self { writer, keeper, counters }
+        Self { content, writer, keeper, counters }
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
@@ -319,6 +321,10 @@ impl FileExporter {
 }
 
 impl Sink for FileExporter {
+    fn takes(&self, content: Content) -> bool {
+        self.content == content
+    }
+
     fn put(&self, exchange: Exported<'_>) {
         if self.writer().put(exchange.entry, Instant::now()) {
             self.keeper.wake();

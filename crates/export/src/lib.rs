@@ -14,10 +14,11 @@ mod http;
 mod s3;
 mod ship;
 mod spool;
+mod stdout;
 mod zmtp;
 
 pub use alf::{AlfConfig, AlfMode, AlfTransportConfig, AlfVersion};
-pub use config::{ExporterConfig, ExporterConfigs, FilesConfig, problems};
+pub use config::{ExporterConfig, ExporterConfigs, FilesConfig, StdoutConfig, problems};
 pub use counters::{DropReason, ExporterSnapshot};
 pub use exporters::{Exporters, Site};
 pub use s3::{S3Addressing, S3Config};

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use crate::diagnosis::{Diagnosis, Family, OnPressure, Site};
 use crate::finished::Finished;
 
+pub mod access_log;
 pub mod har;
+pub mod metrics;
 
 /// From one line for each diagnosis: its key in the config, and what is generic over all of them.
 macro_rules! registry {
@@ -83,6 +85,10 @@ macro_rules! registry {
 }
 
 registry! {
+    /// Writes a line for each exchange.
+    "access-log" access_log: access_log::AccessLog;
     /// Archives exchanges as HAR, obfuscated.
     "har" har: har::Har;
+    /// Counts exchanges in histograms, and what they say in counters and gauges.
+    "metrics" metrics: metrics::Metrics;
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use egret_config::Problem;
 use egret_har::Key;
-use egret_har::sink::Sink;
+use egret_har::sink::{Content, Sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -179,15 +179,29 @@ impl Site<'_> {
         self.problems.push(Problem::new(format!("{}.{key}", self.path), message));
     }
 
-    /// The sink of the exporter that `key` of this diagnosis names; a problem where there is none.
-    pub fn sink(&mut self, key: &str, name: &str) -> Option<Arc<dyn Sink>> {
-        let sink = self.exports.sinks.get(name).map(Arc::clone);
-        if sink.is_none() {
-            let problem =
-                Problem::new(format!("{}.{key}", self.path), format!("no exporter is called `{name}`"));
+    /// The sink of the exporter that `key` of this diagnosis names and that takes `content`; a problem where there is none.
+    pub fn sink(&mut self, key: &str, name: &str, content: Content) -> Option<Arc<dyn Sink>> {
+        let path = format!("{}.{key}", self.path);
+        let Some(sink) = self.exports.sinks.get(name) else {
+            let problem = Problem::new(path, format!("no exporter is called `{name}`"));
             self.problems.push(problem.suggest(name, self.exports.sinks.keys().map(String::as_str)));
+            return None;
+        };
+        if !sink.takes(content) {
+            let (what, types) = match content {
+                Content::Entries => ("entries of HAR", "`har`, `ndjson`, `alf`, `s3` or `stdout`"),
+                Content::Lines => ("lines", "`lines` or `stdout`"),
+            };
+            let message = format!("the exporter `{name}` takes no {what}: name one of the type {types}");
+            self.problems.push(Problem::new(path, message));
+            return None;
         }
-        sink
+        Some(Arc::clone(sink))
+    }
+
+    /// Whether there is one of the kind before it in its flow.
+    pub fn is_another(&self) -> bool {
+        self.identity.ordinal > 1
     }
 
     /// The name of the flow.

@@ -357,7 +357,7 @@ impl<'a> Exchange<'a> {
 }
 
 /// Path and query of a target in origin-form.
-fn split_target(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+pub(crate) fn split_target(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     let (path, query) = match memchr::memchr(b'?', target) {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
         None => (target, None),

@@ -131,6 +131,27 @@ impl Outcome for u64 {
     }
 }
 
+impl Outcome for f64 {
+    const EXPECTED: &'static str = "a number";
+
+    fn may_be(known: Known) -> bool {
+        matches!(known, Known::Unknown | Known::Number)
+    }
+
+    /// Neither infinity nor what is no number.
+    fn of(value: &dyn Val) -> Option<Self> {
+        #[expect(clippy::cast_precision_loss, reason = "a number as others count: 53 bits of it")]
+        let value = match value.downcast_ref::<CelInt>() {
+            Some(value) => *value.inner() as Self,
+            None => match value.downcast_ref::<CelUInt>() {
+                Some(value) => *value.inner() as Self,
+                None => *value.downcast_ref::<CelDouble>()?.inner(),
+            },
+        };
+        value.is_finite().then_some(value)
+    }
+}
+
 impl Outcome for String {
     const EXPECTED: &'static str = "a text";
 

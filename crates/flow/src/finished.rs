@@ -1,15 +1,26 @@
 //! A finished exchange as diagnoses see it: a record, parsed again.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
+use egret_config::Size;
 use egret_har::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
+use egret_har::recorder::whole_body;
+use egret_har::{Key, detect};
 use egret_http1::{
     Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseHead, Version,
 };
 
+use crate::expression::Inputs;
+use crate::matching::{PathPattern, Readings};
+use crate::message::{Fields, Request, Response};
 use crate::record::{Capture, Facts, Record};
+use crate::router::Parameters;
+
+/// A longer name of a consumer is told by its pseudonym.
+const CONSUMER_BYTES_MAX: usize = 64;
 
 /// Parses records, one after the other, into the same memory.
 #[derive(Debug, Default)]
@@ -135,6 +146,34 @@ impl<'a> Finished<'a> {
         self.parsed.response.map_or(0, |response| response.status)
     }
 
+    /// The class of the response's status, `2xx`; `none` where the client has got none.
+    pub fn status_class(&self) -> &'static str {
+        match self.status() / 100 {
+            1 => "1xx",
+            2 => "2xx",
+            3 => "3xx",
+            4 => "4xx",
+            5 => "5xx",
+            _ => "none",
+        }
+    }
+
+    /// Who has sent the request, as it may be told: a name that is long, no plain text or looks like a secret as its pseudonym. Empty
+    /// where the client does not say, or there is no key.
+    pub fn consumer_told(&self, key: Option<&Key>) -> Cow<'a, str> {
+        let name = self.consumer().unwrap_or_default();
+        match std::str::from_utf8(name) {
+            Ok(text)
+                if name.len() <= CONSUMER_BYTES_MAX
+                    && !text.contains(char::is_control)
+                    && !detect::holds_secret(text) =>
+            {
+                text.into()
+            }
+            _ => key.map(|key| key.text(name).to_string()).unwrap_or_default().into(),
+        }
+    }
+
     /// Who has sent the request, as far as the client says.
     pub fn consumer(&self) -> Option<&'a [u8]> {
         self.request_field(b"x-egret-consumer").or_else(|| self.request_field(b"x-lunar-consumer-tag"))
@@ -158,6 +197,58 @@ impl<'a> Finished<'a> {
     /// What was kept of the response's body, as much of it as this diagnosis has asked for.
     pub fn response_body(&self) -> Captured<'a> {
         captured(&self.record().response_body, self.body_bytes_max[1])
+    }
+
+    /// The bodies of request and response without their content codings, each where all of it is here and it is not longer than that.
+    pub(crate) fn whole_bodies(&self, most: Size) -> [Option<Cow<'a, [u8]>>; 2] {
+        let most = usize::try_from(most.bytes()).unwrap_or(usize::MAX);
+        let whole = |body: Captured<'a>, codings: Option<&[u8]>| {
+            if body.is_wanted { whole_body(&body, codings.unwrap_or_default(), most) } else { None }
+        };
+        [
+            whole(self.request_body(), self.request_field(b"content-encoding")),
+            whole(self.response_body(), self.response_field(b"content-encoding")),
+        ]
+    }
+
+    /// Shows `act` what expressions see of it. Bodies are those of [`whole_bodies`](Self::whole_bodies).
+    pub(crate) fn with_inputs<T>(
+        &self,
+        bodies: &[Option<Cow<'_, [u8]>>; 2],
+        act: impl FnOnce(&Inputs<'_>) -> T,
+    ) -> T {
+        let record = self.record();
+        let Parsed { request: head, response, .. } = self.parsed;
+        let (path, query) = crate::exchange::split_target(record.relative_target());
+        let request = Request {
+            provider: record.provider(),
+            tls: self.facts().tls,
+            host: record.host(),
+            port: self.facts().port,
+            method: self.method_text(),
+            path,
+            query,
+            fields: Fields::received(&head.fields, record.request_head()),
+            consumer: self.consumer(),
+            body: bodies[0].as_deref(),
+        };
+        let response = response.map(|head| Response {
+            status: head.status,
+            fields: Fields::received(&head.fields, record.response_head()),
+            body: bodies[1].as_deref(),
+        });
+        let pattern = PathPattern::parse(self.endpoint).ok();
+        let mut readings = Readings::default();
+        if pattern.as_ref().is_some_and(|pattern| pattern.parameters().next().is_some()) {
+            readings.read(path);
+        }
+        act(&Inputs {
+            request: &request,
+            response: response.as_ref(),
+            parameters: Parameters::captured(pattern.as_ref(), &readings),
+            attempt: self.facts().attempts.max(1),
+            now: self.facts().started,
+        })
     }
 
     /// All of it, to be made an entry of HAR.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use egret_har::Key;
 use egret_har::key::KEY_BYTES;
-use egret_har::sink::{Exported, Sink};
+use egret_har::sink::{Content, Exported, Sink};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
 use egret_store::Timestamp;
 use serde_json::Value;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::answer::{Answer, Fixed, Reason, Refused};
 use crate::config::{FlowConfig, KnownProvider};
 use crate::course::{Backward, Course, Onward, Tells};
-use crate::diagnosis::Exports;
+use crate::diagnosis::{Exports, Family};
 use crate::exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
 use crate::finished::Reader;
 use crate::matching::Question;
@@ -342,6 +342,10 @@ fn respond(lines: &str) -> (Vec<u8>, ResponseHead) {
 pub(crate) struct Kept(Mutex<Vec<String>>);
 
 impl Sink for Kept {
+    fn takes(&self, _: Content) -> bool {
+        true
+    }
+
     fn put(&self, exchange: Exported<'_>) {
         self.0.lock().unwrap().push(String::from_utf8(exchange.entry.to_vec()).unwrap());
     }
@@ -420,6 +424,11 @@ impl Archive {
     /// What has been archived.
     pub fn entries(&self) -> Vec<String> {
         self.kept.0.lock().unwrap().clone()
+    }
+
+    /// What the first diagnosis has counted.
+    pub fn figures(&self) -> Vec<Family> {
+        self.flows.diagnoses.stats(0).remove(0).figures
     }
 
     /// What has become of the exchanges of each diagnosis.

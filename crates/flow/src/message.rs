@@ -4,6 +4,7 @@ mod fields;
 mod request;
 mod response;
 
+pub(crate) use fields::is_json;
 pub use fields::{Changes, Fields, Json};
 pub use request::Request;
 pub use response::Response;

@@ -104,6 +104,11 @@ pub struct Times {
 }
 
 impl Times {
+    /// How long the client waited: the sum of all phases.
+    pub fn total_us(&self) -> u64 {
+        self.ended_us.max(self.first_byte_us)
+    }
+
     /// As HAR has them: one after the other without a gap, so that their sum is how long the client waited.
     pub fn phases(&self) -> Phases {
         let sent = self.sent_us.min(self.first_byte_us);

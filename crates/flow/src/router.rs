@@ -226,6 +226,21 @@ impl<'a> Parameters<'a> {
         }
     }
 
+    /// What `pattern` captures in the first of the readings that it fits.
+    pub(crate) fn captured(pattern: Option<&'a PathPattern>, readings: &'a Readings) -> Self {
+        let fits = |pattern: &&PathPattern, reading: usize| {
+            pattern.matches(readings.segments(reading), readings.text())
+        };
+        let found = pattern.and_then(|pattern| {
+            (0..readings.count()).find(|reading| fits(&pattern, *reading)).zip(Some(pattern))
+        });
+        found.map_or_else(Self::default, |(reading, pattern)| Self {
+            pattern: Some(pattern),
+            segments: readings.segments(reading),
+            text: readings.text(),
+        })
+    }
+
     /// What the parameter of that name has captured.
     pub fn get(self, name: &str) -> Option<&'a [u8]> {
         self.iter().find(|(other, _)| *other == name).map(|(_, value)| value)

@@ -34,5 +34,5 @@ pub use exclusions::Exclusions;
 pub use har::Har;
 pub use key::Key;
 pub use obfuscate::Obfuscator;
-pub use recorder::Recorder;
+pub use recorder::{Mask, Recorder};
 pub use recording::{Recording, RecordingConfig};

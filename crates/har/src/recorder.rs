@@ -7,6 +7,7 @@
 mod body;
 mod coding;
 mod guard;
+mod mask;
 mod pieces;
 mod url;
 mod veil;
@@ -23,19 +24,29 @@ use crate::har::{Cookie, NameValue};
 use crate::json::write_escaped;
 use crate::key::Key;
 use crate::memo::{Kind, Memo};
-use crate::obfuscate::{MARK, Message, Obfuscator};
+use crate::obfuscate::{MARK, Message};
 use crate::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
 use crate::recording::{Bodies, Recording};
 use body::Kept;
 use coding::is_coded;
-use guard::Guard;
 use pieces::{address, millis, number, text};
 use veil::Veil;
 
+pub use mask::Mask;
+
 /// What recorders write where a message names no media type.
 const NO_MEDIA_TYPE: &[u8] = b"x-unknown";
+
+/// A body without its content codings, where all of it was kept, its codings are known, and it is not longer than that.
+pub fn whole_body<'a>(body: &Captured<'a>, codings: &[u8], bytes_max: usize) -> Option<Cow<'a, [u8]>> {
+    if !body.is_whole || body.bytes.len() > bytes_max {
+        return None;
+    }
+    let decoded = coding::decode(body.bytes, true, codings, bytes_max);
+    (decoded.end == coding::End::Whole).then_some(decoded.bytes)
+}
 
 /// Writes exchanges as HAR.
 #[derive(Debug)]
@@ -83,14 +94,12 @@ struct Noted<'a> {
 impl Recorder {
     /// One that obeys this. It holds what it has seen until it is dropped: another key needs another.
     pub fn new(key: Key, recording: &Recording) -> Self {
-        let mut mark = Vec::new();
-        let veil = if recording.obfuscate {
-            mark.extend_from_slice(format!(",\"{MARK}\":\"hmac-sha256:{}\"", key.id()).as_bytes());
-            Veil::Obfuscated(Obfuscator::new(key, recording.exclusions.clone()))
-        } else if recording.detect_secrets {
-            Veil::Guarded(Guard::new(key))
-        } else {
-            Veil::None
+        let veil = Veil::new(key, recording);
+        let mark = match &veil {
+            Veil::Obfuscated(obfuscator) => {
+                format!(",\"{MARK}\":\"hmac-sha256:{}\"", obfuscator.key_id()).into_bytes()
+            }
+            Veil::Guarded(_) | Veil::None => Vec::new(),
         };
         Self {
             veil,

@@ -3,10 +3,19 @@
 use std::fmt::Debug;
 use std::net::IpAddr;
 
+/// What sinks are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Entries of HAR: each one object of JSON on one line.
+    Entries,
+    /// Lines of text, without their ends.
+    Lines,
+}
+
 /// An exchange on its way out, ready to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct Exported<'a> {
-    /// An entry of HAR: one object of JSON on one line, obfuscated if it is to be.
+    /// What is told of it, obfuscated if it is to be: an entry of HAR, or whatever else the sink [takes](Sink::takes).
     pub entry: &'a [u8],
     /// The client's address, as far as it may be told.
     pub client: Option<IpAddr>,
@@ -18,6 +27,11 @@ pub struct Exported<'a> {
 
 /// Where recorded exchanges go. Called by one thread of low priority, never by a worker.
 pub trait Sink: Debug + Send + Sync {
+    /// Whether it can do anything with that.
+    fn takes(&self, content: Content) -> bool {
+        content == Content::Entries
+    }
+
     /// Takes an exchange, or loses it and counts that. Does not wait for a network; may wait for a disk.
     fn put(&self, exchange: Exported<'_>);
 

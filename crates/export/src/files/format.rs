@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
+use egret_har::sink::Content;
 use serde::de::IgnoredAny;
 
 use super::ENTRY_BYTES_MAX;
@@ -21,6 +22,10 @@ pub struct Format {
     after: &'static str,
     /// What a file ends with, written anew with each batch.
     pub closing: &'static str,
+    /// Whether entries are JSON.
+    is_json: bool,
+    /// What its entries are.
+    pub content: Content,
 }
 
 /// A file as far as it is whole.
@@ -44,13 +49,22 @@ impl Format {
             first_skips: 1,
             after: "\n",
             closing: "]}}\n",
+            is_json: true,
+            content: Content::Entries,
         }
     }
 
     /// An entry a line and nothing else.
     pub fn ndjson() -> Self {
         let header = String::new();
-        Self { extension: "ndjson", header, before: "", first_skips: 0, after: "\n", closing: "" }
+        let (before, after, closing) = ("", "\n", "");
+        let (is_json, content) = (true, Content::Entries);
+        Self { extension: "ndjson", header, before, first_skips: 0, after, closing, is_json, content }
+    }
+
+    /// A text a line and nothing else.
+    pub fn lines() -> Self {
+        Self { extension: "log", is_json: false, content: Content::Lines, ..Self::ndjson() }
     }
 
     /// Appends an entry as it stands behind another one. A line break in it could only be between its values.
@@ -92,7 +106,9 @@ impl Format {
         while lines.next()? {
             let Some(line) = lines.line.strip_suffix(b"\n") else { break };
             let entry = line.strip_prefix(self.before.as_bytes()).unwrap_or(line);
-            if entry.first() != Some(&b'{') || serde_json::from_slice::<IgnoredAny>(entry).is_err() {
+            let is_object =
+                || entry.first() == Some(&b'{') && serde_json::from_slice::<IgnoredAny>(entry).is_ok();
+            if self.is_json && !is_object() {
                 break;
             }
             whole = Whole { end: lines.end, entries: whole.entries + 1 };

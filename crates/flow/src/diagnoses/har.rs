@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use egret_har::recording::Bodies;
-use egret_har::sink::{Exported, Sink};
+use egret_har::sink::{Content, Exported, Sink};
 use egret_har::{Key, Recorder, Recording, RecordingConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -89,7 +89,7 @@ impl Diagnosis for Har {
     type Config = HarConfig;
 
     fn compile(config: &HarConfig, site: &mut Site<'_>) -> Option<Self> {
-        let sink = site.sink("export", &config.export);
+        let sink = site.sink("export", &config.export, Content::Entries);
         let recording = match Recording::compile(&config.recording()) {
             Ok(recording) => recording,
             Err(errors) => {

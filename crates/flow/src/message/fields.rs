@@ -181,7 +181,7 @@ pub enum Json {
 }
 
 /// Whether a media type is `application/json` or has the suffix of those that are written in it (RFC 6839 §3.1).
-fn is_json(media_type: &[u8]) -> bool {
+pub(crate) fn is_json(media_type: &[u8]) -> bool {
     let end = media_type.iter().position(|byte| matches!(byte, b';' | b',')).unwrap_or(media_type.len());
     let essence = media_type[..end].trim_ascii();
     let suffix = &essence[essence.len().saturating_sub(5)..];

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::Obfuscator;
 use crate::alf;
 use crate::har::Entry;
 use crate::json::tests::any_json;

@@ -4,8 +4,10 @@ use std::cell::RefCell;
 
 use super::guard::Guard;
 use crate::har::{Content, Cookie, NameValue, PostData};
+use crate::key::Key;
 use crate::memo::Memo;
 use crate::obfuscate::{Message, Obfuscator};
+use crate::recording::Recording;
 
 /// Stands between values and what is written.
 #[derive(Debug, Clone)]
@@ -20,6 +22,17 @@ pub(super) enum Veil {
 }
 
 impl Veil {
+    /// As a recording wants it, by this key.
+    pub(super) fn new(key: Key, recording: &Recording) -> Self {
+        if recording.obfuscate {
+            Self::Obfuscated(Obfuscator::new(key, recording.exclusions.clone()))
+        } else if recording.detect_secrets {
+            Self::Guarded(Guard::new(key))
+        } else {
+            Self::None
+        }
+    }
+
     /// A header field.
     pub(super) fn field(&self, message: Message, field: &mut NameValue) {
         match self {
