@@ -17,6 +17,7 @@ mod scenarios {
     mod connections;
     mod control;
     mod diagnosis_access_log;
+    mod diagnosis_discovery;
     mod diagnosis_metrics;
     mod diagnosis_records;
     mod dns;

@@ -10,6 +10,7 @@ use std::time::Instant;
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, Source};
 use egret_flow::FlowsSnapshot;
+use egret_flow::diagnoses::discovery::Discovered;
 use egret_gateway::stats::{
     BOUNDS_US, ClientsSnapshot, Count, DnsSnapshot, ExchangeCount, HistogramSnapshot, ProviderSnapshot,
     StatsSnapshot,
@@ -112,6 +113,10 @@ impl Source for MadeUp {
 
     fn flows(&self, _groups_max: usize) -> FlowsSnapshot {
         FlowsSnapshot::default()
+    }
+
+    fn discovered(&self) -> Vec<Discovered> {
+        Vec::new()
     }
 
     fn exporters(&self) -> Vec<egret_export::ExporterSnapshot> {

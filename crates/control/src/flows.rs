@@ -30,9 +30,6 @@ struct DiagnosisView<'a> {
     shed: u64,
     failed: u64,
     queued: u64,
-    /// What it has found out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    found: Option<&'a serde_json::Value>,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,10 +77,9 @@ impl<'a> From<&'a FlowStats> for FlowView<'a> {
 
 impl<'a> From<&'a DiagnosisStats> for DiagnosisView<'a> {
     fn from(stats: &'a DiagnosisStats) -> Self {
-        let DiagnosisStats { diagnosis, does, on_pressure, counts, snapshot, .. } = stats;
+        let DiagnosisStats { diagnosis, does, on_pressure, counts, .. } = stats;
         let DiagnosisCounts { recorded, dropped, shed, failed, queued } = *counts;
-        let (on_pressure, found) = (*on_pressure, snapshot.as_ref());
-        Self { diagnosis, does, on_pressure, recorded, dropped, shed, failed, queued, found }
+        Self { diagnosis, does, on_pressure: *on_pressure, recorded, dropped, shed, failed, queued }
     }
 }
 

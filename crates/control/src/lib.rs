@@ -19,6 +19,7 @@ pub use server::{Control, ControlError};
 
 use egret_export::ExporterSnapshot;
 use egret_flow::FlowsSnapshot;
+use egret_flow::diagnoses::discovery::Discovered;
 use egret_gateway::stats::StatsSnapshot;
 
 /// What the control port shows: implemented by whoever runs the gateway. Every method is called from the control thread, once
@@ -29,6 +30,9 @@ pub trait Source: Send + Sync {
 
     /// What flows have done and how their quotas stand now, with at most `groups_max` groups of each quota.
     fn flows(&self, groups_max: usize) -> FlowsSnapshot;
+
+    /// The endpoints that diagnoses have found.
+    fn discovered(&self) -> Vec<Discovered>;
 
     /// What exporters have counted.
     fn exporters(&self) -> Vec<ExporterSnapshot>;

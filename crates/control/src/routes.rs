@@ -9,6 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router, middleware};
+use egret_flow::diagnoses::discovery::propose;
 use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
 use serde::Serialize;
 
@@ -38,6 +39,8 @@ pub fn router(config: &ControlConfig, address: SocketAddr, source: Shared) -> Ro
         .route("/api/v1/flows", get(running_flows))
         .route("/api/v1/quotas", get(quotas))
         .route("/api/v1/exporters", get(exporters))
+        .route("/api/v1/discovery", get(discovery))
+        .route("/api/v1/discovery/flows", get(proposed_flows))
         .fallback(unknown_path)
         .with_state(source)
         .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address)), guard))
@@ -155,6 +158,15 @@ async fn quotas(State(source): State<Shared>) -> Response {
 
 async fn exporters(State(source): State<Shared>) -> Response {
     Json(BTreeMap::from([("exporters", source.exporters())])).into_response()
+}
+
+async fn discovery(State(source): State<Shared>) -> Response {
+    Json(BTreeMap::from([("flows", source.discovered())])).into_response()
+}
+
+/// A config for what was discovered. RFC 9512 has the media type.
+async fn proposed_flows(State(source): State<Shared>) -> Response {
+    ([(header::CONTENT_TYPE, "application/yaml")], propose(&source.discovered())).into_response()
 }
 
 async fn unknown_path() -> Problem {

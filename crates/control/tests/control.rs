@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, ControlError, Source};
+use egret_flow::diagnoses::discovery::Discovered;
 use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
 use egret_flow::remedy::Mode;
 use egret_flow::tally::TallySnapshot;
@@ -66,6 +67,10 @@ impl Source for Fixed {
             diagnoses: Vec::new(),
         };
         FlowsSnapshot { flows: vec![flow], quotas: vec![quota] }
+    }
+
+    fn discovered(&self) -> Vec<Discovered> {
+        Vec::new()
     }
 
     fn exporters(&self) -> Vec<egret_export::ExporterSnapshot> {

@@ -1,10 +1,13 @@
 //! What diagnoses need that stands outside of flows: the exporters' sinks, and the key of pseudonyms.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egret_export::{ExporterConfig, ExporterConfigs, Exporters};
-use egret_flow::diagnosis::Exports;
+use egret_flow::diagnosis::{Exports, Keeper};
 use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
 
@@ -25,7 +28,11 @@ impl Keyring {
         if self.key.is_none() && config.flows.iter().any(|flow| !flow.diagnoses.is_empty()) {
             self.key = Some(Arc::new(load(&config.data_dir)?));
         }
-        Ok(Exports { sinks: exporters.sinks(), key: self.key.as_ref().map(Arc::clone) })
+        Ok(Exports {
+            sinks: exporters.sinks(),
+            key: self.key.as_ref().map(Arc::clone),
+            keeper: Some(Arc::new(Kept(config.data_dir.clone()))),
+        })
     }
 }
 
@@ -37,12 +44,45 @@ fn load(data_dir: &Path) -> Result<Key, String> {
     Key::load_or_create(&file).map_err(|error| format!("{name}: {error}"))
 }
 
+/// Files in the data directory.
+#[derive(Debug)]
+struct Kept(PathBuf);
+
+/// A longer file is none that was kept.
+const KEPT_BYTES_MAX: u64 = 256 << 20;
+
+impl Keeper for Kept {
+    fn load(&self, name: &str) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = File::open(self.0.join(name)).ok()?;
+        let read = file.take(KEPT_BYTES_MAX).read_to_end(&mut bytes);
+        read.map_err(|error| tracing::warn!(file = name, "what was kept cannot be read: {error}")).ok()?;
+        Some(bytes)
+    }
+
+    /// In the place of the former file once all of it is there.
+    fn save(&self, name: &str, bytes: &[u8]) {
+        let (path, draft) = (self.0.join(name), self.0.join(format!(".{name}.part")));
+        let written = std::fs::create_dir_all(&self.0).and_then(|()| {
+            let mut options = File::options();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            file.write_all(bytes)?;
+            file.sync_data()?;
+            std::fs::rename(&draft, &path)
+        });
+        if let Err(error) = written {
+            let _ = std::fs::remove_file(&draft);
+            tracing::warn!(file = %path.display(), "cannot be kept: {error}");
+        }
+    }
+}
+
 /// What stands for exporters that are not open, where a config is only checked.
 pub fn unopened(exporters: &ExporterConfigs) -> Exports {
     let sink = |(name, config): (&String, &ExporterConfig)| -> (String, Arc<dyn Sink>) {
         (name.clone(), Arc::new(Unopened(config.clone())))
     };
-    Exports { sinks: exporters.iter().map(sink).collect(), key: None }
+    Exports { sinks: exporters.iter().map(sink).collect(), key: None, keeper: None }
 }
 
 /// An exporter that is not open.

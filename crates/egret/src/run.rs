@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use egret_control::{Control, ControlError, Source};
 use egret_export::{ExporterSnapshot, Exporters, Site};
 use egret_flow::FlowsSnapshot;
+use egret_flow::diagnoses::discovery::Discovered;
 use egret_flow::diagnosis::Exports;
 use egret_gateway::config::{Parts, Providers, TlsVerify};
 use egret_gateway::stats::StatsSnapshot;
@@ -105,6 +106,10 @@ impl Source for Shown {
 
     fn flows(&self, groups_max: usize) -> FlowsSnapshot {
         self.gateway.get().map(|gateway| gateway.flows(groups_max)).unwrap_or_default()
+    }
+
+    fn discovered(&self) -> Vec<Discovered> {
+        self.gateway.get().map(|gateway| gateway.discovered()).unwrap_or_default()
     }
 
     fn exporters(&self) -> Vec<ExporterSnapshot> {

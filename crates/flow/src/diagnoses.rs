@@ -3,10 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{Diagnosis, Family, OnPressure, Site};
+use crate::diagnoses::discovery::Discovered;
+use crate::diagnosis::{Diagnosis, Family, OnPressure, Site, Tick};
 use crate::finished::Finished;
 
 pub mod access_log;
+pub mod discovery;
 pub mod har;
 pub mod metrics;
 
@@ -69,16 +71,16 @@ macro_rules! registry {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.see(exchange),)* }
             }
 
-            pub fn tick(&self) {
-                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.tick(),)* }
+            pub fn tick(&self, tick: Tick) {
+                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.tick(tick),)* }
             }
 
             pub fn figures(&self) -> Vec<Family> {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.figures(),)* }
             }
 
-            pub fn snapshot(&self) -> Option<serde_json::Value> {
-                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.snapshot(),)* }
+            pub fn discovered(&self) -> Option<Discovered> {
+                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.discovered(),)* }
             }
         }
     };
@@ -87,6 +89,8 @@ macro_rules! registry {
 registry! {
     /// Writes a line for each exchange.
     "access-log" access_log: access_log::AccessLog;
+    /// Lists the endpoints that are called.
+    "discovery" discovery: discovery::Discovery;
     /// Archives exchanges as HAR, obfuscated.
     "har" har: har::Har;
     /// Counts exchanges in histograms, and what they say in counters and gauges.

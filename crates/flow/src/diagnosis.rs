@@ -8,16 +8,18 @@ use std::sync::Arc;
 use egret_config::Problem;
 use egret_har::Key;
 use egret_har::sink::{Content, Sink};
+use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::diagnoses::discovery::Discovered;
 use crate::finished::Finished;
 use crate::matching::MatchConfig;
 
 /// What sees finished exchanges and makes something of them.
 ///
 /// It is given an exchange that is over, to be looked at: nothing that it could do would reach the client or the provider. All of it but
-/// [`figures`](Self::figures) and [`snapshot`](Self::snapshot) is called on one thread of low priority, which no exchange waits for; a panic
+/// [`figures`](Self::figures) and [`discovered`](Self::discovered) is called on one thread of low priority, which no exchange waits for; a panic
 /// there costs that diagnosis that exchange. What a diagnosis keeps has to be bounded.
 pub trait Diagnosis: Debug + Send + Sync + Sized + 'static {
     /// Its keys in the config.
@@ -43,17 +45,35 @@ pub trait Diagnosis: Debug + Send + Sync + Sized + 'static {
     fn see(&self, exchange: &Finished<'_>);
 
     /// Called a few times each second, and at the end.
-    fn tick(&self) {}
+    fn tick(&self, _tick: Tick) {}
 
     /// What it has counted, for the metrics. The label `flow` is put before those of each sample.
     fn figures(&self) -> Vec<Family> {
         Vec::new()
     }
 
-    /// What it has found out, for the control API.
-    fn snapshot(&self) -> Option<serde_json::Value> {
+    /// The endpoints that it has found, for the control API.
+    fn discovered(&self) -> Option<Discovered> {
         None
     }
+}
+
+/// What diagnoses are told from time to time.
+#[derive(Debug, Clone, Copy)]
+pub struct Tick {
+    /// What time it is.
+    pub now: Timestamp,
+    /// Whether it is the last time.
+    pub is_last: bool,
+}
+
+/// Where diagnoses keep what has to outlive the process. Called by one thread of low priority, which may wait for a disk.
+pub trait Keeper: Debug + Send + Sync {
+    /// What was saved last under that name, if anything was.
+    fn load(&self, name: &str) -> Option<Vec<u8>>;
+
+    /// Saves it in the place of what was there. Where that fails it is told in the log, and what was there stays.
+    fn save(&self, name: &str, bytes: &[u8]);
 }
 
 /// What becomes of an exchange that a diagnosis has no place for, since the thread that makes the diagnoses is behind.
@@ -144,6 +164,8 @@ pub struct Exports {
     pub sinks: HashMap<String, Arc<dyn Sink>>,
     /// The key; none while a config is only checked.
     pub key: Option<Arc<Key>>,
+    /// Where diagnoses keep what has to outlive the process; nowhere while a config is only checked.
+    pub keeper: Option<Arc<dyn Keeper>>,
 }
 
 /// A diagnosis' place in the config, and what it may ask while it is compiled.

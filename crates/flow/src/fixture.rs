@@ -1,5 +1,6 @@
 //! Requests for unit tests, made from what would be sent, and exchanges that are taken through flows in simulated time.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use crate::answer::{Answer, Fixed, Reason, Refused};
 use crate::config::{FlowConfig, KnownProvider};
 use crate::course::{Backward, Course, Onward, Tells};
-use crate::diagnosis::{Exports, Family};
+use crate::diagnosis::{Exports, Family, Keeper};
 use crate::exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
 use crate::finished::Reader;
 use crate::matching::Question;
@@ -337,9 +338,19 @@ fn respond(lines: &str) -> (Vec<u8>, ResponseHead) {
     (bytes, head)
 }
 
-/// A sink that keeps what it is given.
+/// A sink that keeps what it is given, and what diagnoses want to be kept.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(Mutex<Vec<String>>);
+pub(crate) struct Kept(Mutex<Vec<Vec<u8>>>, Mutex<HashMap<String, Vec<u8>>>);
+
+impl Keeper for Kept {
+    fn load(&self, name: &str) -> Option<Vec<u8>> {
+        self.1.lock().unwrap().get(name).cloned()
+    }
+
+    fn save(&self, name: &str, bytes: &[u8]) {
+        self.1.lock().unwrap().insert(name.to_owned(), bytes.to_vec());
+    }
+}
 
 impl Sink for Kept {
     fn takes(&self, _: Content) -> bool {
@@ -347,7 +358,7 @@ impl Sink for Kept {
     }
 
     fn put(&self, exchange: Exported<'_>) {
-        self.0.lock().unwrap().push(String::from_utf8(exchange.entry.to_vec()).unwrap());
+        self.0.lock().unwrap().push(exchange.entry.to_vec());
     }
 
     fn tick(&self) {}
@@ -378,10 +389,16 @@ impl Archive {
 
     fn compile(diagnoses: &Value, before: Option<&Self>) -> Result<Self, Vec<String>> {
         let kept = before.map_or_else(Arc::default, |before| Arc::clone(&before.kept));
+        Self::compile_with(diagnoses, kept, before)
+    }
+
+    fn compile_with(diagnoses: &Value, kept: Arc<Kept>, before: Option<&Self>) -> Result<Self, Vec<String>> {
         let sink: Arc<dyn Sink> = Arc::<Kept>::clone(&kept);
+        let keeper: Arc<dyn Keeper> = Arc::<Kept>::clone(&kept);
         let exports = Exports {
             sinks: [("kept".to_owned(), sink)].into(),
             key: Some(Arc::new(Key::new(&[7; KEY_BYTES]))),
+            keeper: Some(keeper),
         };
         let flows = serde_json::json!([{ "name": "f", "match": { "path": ["/users/{id}", "/*"] }, "diagnoses": diagnoses }]);
         let flows: Vec<FlowConfig> = serde_json::from_value(flows).unwrap();
@@ -423,7 +440,27 @@ impl Archive {
 
     /// What has been archived.
     pub fn entries(&self) -> Vec<String> {
+        self.put().into_iter().map(|entry| String::from_utf8(entry).unwrap()).collect()
+    }
+
+    /// The same where it is no text.
+    pub fn put(&self) -> Vec<Vec<u8>> {
         self.kept.0.lock().unwrap().clone()
+    }
+
+    /// What a diagnosis has kept under that name.
+    pub fn kept(&self, name: &str) -> Option<Vec<u8>> {
+        self.kept.load(name)
+    }
+
+    /// Puts something in its place.
+    pub fn keep(&self, name: &str, bytes: &[u8]) {
+        self.kept.save(name, bytes);
+    }
+
+    /// Another process, which finds what was kept.
+    pub fn restarted(&self, diagnoses: &Value) -> Self {
+        Self::compile_with(diagnoses, Arc::clone(&self.kept), None).unwrap()
     }
 
     /// What the first diagnosis has counted.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use egret_config::Problem;
 use egret_flow::FlowsSnapshot;
+use egret_flow::diagnoses::discovery::Discovered;
 use egret_store::Moment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -193,6 +194,12 @@ impl Gateway {
     pub fn flows(&self, groups_max: usize) -> FlowsSnapshot {
         let plan = Arc::clone(&self.lock().plan);
         plan.flows.snapshot(self.shared.clock.timestamp(Moment::now()), groups_max)
+    }
+
+    /// The endpoints that diagnoses have found.
+    pub fn discovered(&self) -> Vec<Discovered> {
+        let plan = Arc::clone(&self.lock().plan);
+        plan.flows.diagnoses.discovered()
     }
 
     /// Gives back to the store what it lent to quotas and was not used. After [`drain`](Self::drain), when nothing draws from them

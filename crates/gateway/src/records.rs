@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use egret_flow::diagnosis::Tick;
 use egret_flow::finished::Reader;
 use egret_flow::record::Record;
-use egret_flow::{Diagnoses, Fate};
+use egret_flow::{Clock, Diagnoses, Fate, Moment};
 use rtrb::{Consumer, Producer, RingBuffer};
 use tracing::{info, warn};
 
@@ -290,6 +291,7 @@ struct Seer {
     /// Those of plans before, of which exchanges may still be under way.
     before: Vec<Arc<Diagnoses>>,
     pressure: Pressure,
+    clock: Clock,
     /// Dropped at the end, by which others see it.
     _end: Sender<()>,
 }
@@ -297,7 +299,7 @@ struct Seer {
 impl Seer {
     fn new(common: Arc<Common>, inlets: Vec<Inlet>, end: Sender<()>) -> Self {
         let (reader, latest, before, pressure) = Default::default();
-        Self { common, inlets, reader, latest, before, pressure, _end: end }
+        Self { common, inlets, reader, latest, before, pressure, clock: Clock::new(), _end: end }
     }
 
     fn run(mut self) {
@@ -309,14 +311,14 @@ impl Seer {
             self.follow();
             let found = self.look();
             if stops && found == 0 {
-                self.tick();
+                self.tick(true);
                 return;
             }
             let now = Instant::now();
             self.judge(now, found);
             if now.duration_since(ticked) >= TICK_INTERVAL {
                 ticked = now;
-                self.tick();
+                self.tick(false);
             }
             nap = match found {
                 0 => (2 * nap).min(NAP_MAX),
@@ -386,13 +388,15 @@ impl Seer {
         }
     }
 
-    fn tick(&mut self) {
-        self.latest.tick();
-        for diagnoses in &self.before {
-            diagnoses.tick();
-        }
+    fn tick(&mut self, is_last: bool) {
+        let now = self.clock.timestamp(Moment::now());
+        self.latest.tick(Tick { now, is_last });
         // Held by nobody else: no plan, exchange or record leads to it any more.
-        self.before.retain(|diagnoses| Arc::strong_count(diagnoses) > 1);
+        self.before.retain(|diagnoses| {
+            let is_held = Arc::strong_count(diagnoses) > 1;
+            diagnoses.tick(Tick { now, is_last: is_last || !is_held });
+            is_held
+        });
     }
 }
 

@@ -9,8 +9,9 @@ use egret_har::sink::Sink;
 use tracing::error;
 
 use crate::config::FlowConfig;
+use crate::diagnoses::discovery::Discovered;
 use crate::diagnoses::{AnyDiagnosis, DiagnosisConfig};
-use crate::diagnosis::{Exports, Family, Identity, KeptStates, OnPressure, Site};
+use crate::diagnosis::{Exports, Family, Identity, KeptStates, OnPressure, Site, Tick};
 use crate::finished::Reader;
 use crate::record::{Record, Seer};
 use crate::router::Matches;
@@ -99,8 +100,6 @@ pub struct DiagnosisStats {
     pub counts: DiagnosisCounts,
     /// What it has counted itself.
     pub figures: Vec<Family>,
-    /// What it has found out.
-    pub snapshot: Option<serde_json::Value>,
 }
 
 impl Diagnoses {
@@ -220,15 +219,24 @@ impl Diagnoses {
     }
 
     /// Has everything that is behind the diagnoses do what is due.
-    pub fn tick(&self) {
+    pub fn tick(&self, tick: Tick) {
         for slot in &self.slots {
-            slot.guarded(|| slot.diagnosis.tick());
+            slot.guarded(|| slot.diagnosis.tick(tick));
         }
         for sink in &self.sinks {
             if catch_unwind(AssertUnwindSafe(|| sink.tick())).is_err() {
                 error!("an exporter has panicked: this is a bug of Egret");
             }
         }
+    }
+
+    /// The endpoints that those of each flow have found.
+    pub fn discovered(&self) -> Vec<Discovered> {
+        let found = |slot: &Slot| {
+            let found = slot.diagnosis.discovered()?;
+            Some(Discovered { flow: slot.identity.flow.clone(), ..found })
+        };
+        self.slots.iter().filter_map(found).collect()
     }
 
     /// What those of a flow have done so far.
@@ -317,7 +325,6 @@ impl Slot {
             on_pressure: self.on_pressure,
             counts: self.tally.counts(),
             figures: self.diagnosis.figures(),
-            snapshot: self.diagnosis.snapshot(),
         }
     }
 }
@@ -407,7 +414,7 @@ mod tests {
             Archive::with(&json!([{ "har": { "export": "kept" } }, { "har": { "export": "kept" } }]));
         Arc::get_mut(&mut archive.flows.diagnoses).unwrap().slots[0].panics = true;
         hand_over(&archive.record(GET, "200"));
-        archive.flows.diagnoses.tick();
+        archive.flows.diagnoses.tick(Tick { now: egret_store::Timestamp::from_secs(1), is_last: false });
         let counts = archive.counts();
         assert_eq!((counts[0].recorded, counts[0].failed), (0, 1));
         assert_eq!((counts[1].recorded, counts[1].failed), (1, 0));

@@ -1,0 +1,497 @@
+//! What has been seen of each provider, as a tree of segments in which what varies comes together.
+//!
+//! A segment is a word of the API or a value: a number, a UUID, hexadecimal, and whatever else no programmer would have called a
+//! resource, is a value at once. Words are kept apart until more of them stand in one place than an API has there; then they
+//! were values too, and all that was seen below them is joined.
+
+use std::collections::BTreeMap;
+
+use egret_har::detect;
+use serde::{Deserialize, Serialize};
+
+use super::times::Times;
+
+/// Segments of a path that are looked at; what is deeper is `/*`.
+const DEPTH_MAX: usize = 16;
+/// A longer segment is no word.
+const WORD_BYTES_MAX: usize = 40;
+/// Digits of a word, as in `oauth2` and `2024-10`; more are a value.
+const WORD_DIGITS_MAX: usize = 3;
+/// Changes between capitals and small letters in a word, as in `getUserById`; more are by chance.
+const WORD_CASES_MAX: usize = 7;
+/// Hexadecimal digits that are no word any more.
+const HEX_DIGITS_MIN: usize = 8;
+/// Consumers of an endpoint that are told apart.
+const CONSUMERS_MAX: usize = 32;
+/// Statuses of an endpoint that are told apart.
+const STATUSES_MAX: usize = 64;
+
+/// Stands in a tree for all that is deeper than is looked at. No word.
+const DEEPER: &str = "*";
+/// Stands in a path for words that were found to be values. No word either.
+pub const VARIED: &str = "{}";
+
+/// Whose endpoints they are.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+pub struct Origin {
+    /// The provider's name in the config; `-` where there is none.
+    pub provider: String,
+    /// Whether it is called over TLS.
+    pub tls: bool,
+    /// In lower case; IPv6 without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The path of the provider's URL.
+    pub prefix: String,
+}
+
+/// What is told of one exchange.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// As sent; `other` where no standard knows it.
+    pub method: &'a str,
+    /// Relative to the provider's URL, without the query.
+    pub path: &'a str,
+    /// 0 where the client has got no response.
+    pub status: u16,
+    /// How long the client waited.
+    pub time_us: u64,
+    /// When it began, in microseconds since 1970.
+    pub at_us: u64,
+    /// Who has called, as it may be told; empty where nobody says.
+    pub consumer: &'a str,
+}
+
+/// All that has been seen, within bounds.
+#[derive(Debug, Default)]
+pub struct Inventory {
+    origins: BTreeMap<Origin, Node>,
+    endpoints: usize,
+    /// Exchanges for whose endpoint there was no room.
+    pub unlisted: u64,
+}
+
+/// A place in paths.
+#[derive(Debug, Default)]
+struct Node {
+    words: BTreeMap<Box<str>, Node>,
+    /// What is below any value.
+    values: Option<Box<Node>>,
+    /// Whether words were found to be values here.
+    is_varied: bool,
+    methods: BTreeMap<Box<str>, Stats>,
+}
+
+/// What has been seen of an endpoint.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
+pub struct Stats {
+    /// Exchanges.
+    pub count: u64,
+    /// By their status; 0 where the client has got no response.
+    pub statuses: BTreeMap<u16, u64>,
+    /// How long clients waited.
+    pub times: Times,
+    /// In microseconds since 1970.
+    pub first_seen_us: u64,
+    /// In microseconds since 1970.
+    pub last_seen_us: u64,
+    /// By who has called.
+    pub consumers: BTreeMap<String, u64>,
+    /// Exchanges of consumers beyond those.
+    pub other_consumers: u64,
+}
+
+/// An endpoint with its path: each segment a word; or none for a value, `{}` for words that were found to be values, and at the end `*`
+/// for whatever follows.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+pub struct Endpoint {
+    /// Whose it is.
+    pub origin: Origin,
+    /// Words and values.
+    pub path: Vec<Option<String>>,
+    /// The method.
+    pub method: String,
+    /// What has been seen of it.
+    pub stats: Stats,
+}
+
+impl Inventory {
+    /// Counts an exchange. `variety` words are kept apart in one place, and `most` endpoints in all.
+    pub fn count(&mut self, origin: &Origin, call: Call<'_>, variety: usize, most: usize) {
+        if let Some(root) = self.origins.get_mut(origin)
+            && let Some(stats) = root.stats(call, variety, false)
+        {
+            return stats.count(call);
+        }
+        if self.endpoints >= most {
+            self.unlisted += 1;
+            return;
+        }
+        let root = self.origins.entry(origin.clone()).or_default();
+        if let Some(stats) = root.stats(call, variety, true) {
+            stats.count(call);
+        }
+        // One more, or fewer where words have come together.
+        self.endpoints = self.origins.values().map(Node::endpoints).sum();
+    }
+
+    /// Puts back what was known before.
+    pub fn restore(&mut self, endpoint: Endpoint, variety: usize, most: usize) {
+        if self.endpoints >= most {
+            self.unlisted += endpoint.stats.count;
+            return;
+        }
+        let mut node = self.origins.entry(endpoint.origin).or_default();
+        for segment in endpoint.path.iter().take(DEPTH_MAX + 1) {
+            let next = match segment {
+                Some(word) if word == DEEPER || is_word(word) => node.word(word, variety, true),
+                Some(word) => {
+                    node.is_varied |= word == VARIED;
+                    node.value(true)
+                }
+                None => node.value(true),
+            };
+            // With room there always is a place.
+            let Some(next) = next else { return };
+            node = next;
+        }
+        node.methods.entry(endpoint.method.into()).or_default().join(endpoint.stats);
+        self.endpoints = self.origins.values().map(Node::endpoints).sum();
+    }
+
+    /// All endpoints, by origin and path.
+    pub fn endpoints(&self) -> Vec<Endpoint> {
+        let mut found = Vec::with_capacity(self.endpoints);
+        for (origin, root) in &self.origins {
+            root.collect(origin, &mut Vec::new(), &mut found);
+        }
+        found
+    }
+}
+
+impl Node {
+    /// What is kept of an endpoint below. None where it is new and there is no room.
+    fn stats(&mut self, call: Call<'_>, variety: usize, has_room: bool) -> Option<&mut Stats> {
+        let mut node = self;
+        let segments = call.path.split('/').filter(|segment| !segment.is_empty());
+        for (depth, segment) in segments.enumerate() {
+            if depth >= DEPTH_MAX {
+                node = node.word(DEEPER, usize::MAX, has_room)?;
+                break;
+            }
+            node =
+                if is_word(segment) { node.word(segment, variety, has_room)? } else { node.value(has_room)? };
+        }
+        if has_room {
+            return Some(node.methods.entry(call.method.into()).or_default());
+        }
+        node.methods.get_mut(call.method)
+    }
+
+    /// The place below a word, or below values where words are values. None where it is new and there is no room.
+    fn word(&mut self, word: &str, variety: usize, has_room: bool) -> Option<&mut Self> {
+        if self.is_varied {
+            return self.value(has_room);
+        }
+        if !self.words.contains_key(word) {
+            if !has_room {
+                return None;
+            }
+            if self.words.len() >= variety {
+                self.converge(variety);
+                return self.value(true);
+            }
+        }
+        Some(self.words.entry(word.into()).or_default())
+    }
+
+    /// The place below values.
+    fn value(&mut self, has_room: bool) -> Option<&mut Self> {
+        if self.values.is_none() && !has_room {
+            return None;
+        }
+        Some(self.values.get_or_insert_default())
+    }
+
+    /// Takes all words for values.
+    fn converge(&mut self, variety: usize) {
+        self.is_varied = true;
+        let mut all = self.values.take().map_or_else(Self::default, |values| *values);
+        for (_, node) in std::mem::take(&mut self.words) {
+            all.join(node, variety);
+        }
+        self.values = Some(Box::new(all));
+    }
+
+    /// Takes in what is at another place. They are no deeper than paths are looked at.
+    fn join(&mut self, other: Self, variety: usize) {
+        for (method, stats) in other.methods {
+            self.methods.entry(method).or_default().join(stats);
+        }
+        if let Some(values) = other.values {
+            self.values.get_or_insert_default().join(*values, variety);
+        }
+        for (word, node) in other.words {
+            if self.is_varied {
+                self.values.get_or_insert_default().join(node, variety);
+            } else {
+                self.words.entry(word).or_default().join(node, variety);
+            }
+        }
+        if other.is_varied || self.words.len() > variety {
+            self.converge(variety);
+        }
+    }
+
+    fn endpoints(&self) -> usize {
+        let below = self.words.values().chain(self.values.as_deref());
+        self.methods.len() + below.map(Self::endpoints).sum::<usize>()
+    }
+
+    fn collect(&self, origin: &Origin, path: &mut Vec<Option<String>>, found: &mut Vec<Endpoint>) {
+        for (method, stats) in &self.methods {
+            found.push(Endpoint {
+                origin: origin.clone(),
+                path: path.clone(),
+                method: method.as_ref().to_owned(),
+                stats: stats.clone(),
+            });
+        }
+        let words = self.words.iter().map(|(word, node)| (Some(word.as_ref().to_owned()), node));
+        let value = self.is_varied.then(|| VARIED.to_owned());
+        for (segment, node) in words.chain(self.values.as_deref().map(|node| (value, node))) {
+            path.push(segment);
+            node.collect(origin, path, found);
+            path.pop();
+        }
+    }
+}
+
+impl Stats {
+    fn count(&mut self, call: Call<'_>) {
+        self.seen(call.at_us, call.at_us);
+        self.count += 1;
+        self.status(call.status, 1);
+        self.times.count(call.time_us);
+        if !call.consumer.is_empty() {
+            self.consumer(call.consumer, 1);
+        }
+    }
+
+    fn join(&mut self, other: Self) {
+        if other.count == 0 {
+            return;
+        }
+        self.seen(other.first_seen_us, other.last_seen_us);
+        self.count += other.count;
+        self.other_consumers += other.other_consumers;
+        self.times.join(&other.times);
+        for (status, count) in other.statuses {
+            self.status(status, count);
+        }
+        for (consumer, count) in other.consumers {
+            self.consumer(&consumer, count);
+        }
+    }
+
+    fn seen(&mut self, first_us: u64, last_us: u64) {
+        self.first_seen_us = if self.count == 0 { first_us } else { self.first_seen_us.min(first_us) };
+        self.last_seen_us = self.last_seen_us.max(last_us);
+    }
+
+    fn status(&mut self, status: u16, count: u64) {
+        let is_room = self.statuses.len() < STATUSES_MAX || self.statuses.contains_key(&status);
+        // A provider that invents more has its hundreds counted.
+        let status = if is_room { status } else { status / 100 * 100 };
+        *self.statuses.entry(status).or_default() += count;
+    }
+
+    fn consumer(&mut self, consumer: &str, count: u64) {
+        if let Some(known) = self.consumers.get_mut(consumer) {
+            *known += count;
+        } else if self.consumers.len() < CONSUMERS_MAX {
+            self.consumers.insert(consumer.to_owned(), count);
+        } else {
+            self.other_consumers += count;
+        }
+    }
+}
+
+/// Whether a segment may be a word of an API, and not a value. What looks like a secret never is.
+fn is_word(segment: &str) -> bool {
+    let bytes = segment.as_bytes();
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let cases = bytes.windows(2).filter(|pair| {
+        pair[0].is_ascii_alphabetic()
+            && pair[1].is_ascii_alphabetic()
+            && pair[0].is_ascii_uppercase() != pair[1].is_ascii_uppercase()
+    });
+    let is_hex = bytes.len() >= HEX_DIGITS_MIN && bytes.iter().all(u8::is_ascii_hexdigit);
+    bytes.len() <= WORD_BYTES_MAX
+        && bytes.iter().all(is_plain)
+        && bytes.iter().any(u8::is_ascii_alphabetic)
+        && !matches!(segment, "." | "..")
+        && digits <= WORD_DIGITS_MAX
+        && !is_hex
+        && cases.count() <= WORD_CASES_MAX
+        && !detect::holds_secret(segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn origin(host: &str) -> Origin {
+        Origin {
+            provider: "-".to_owned(),
+            tls: true,
+            host: host.to_owned(),
+            port: 443,
+            prefix: String::new(),
+        }
+    }
+
+    fn call(path: &str) -> Call<'_> {
+        Call { method: "GET", path, status: 200, time_us: 1_000, at_us: 5, consumer: "" }
+    }
+
+    fn paths(inventory: &Inventory) -> Vec<String> {
+        let shown = |endpoint: Endpoint| {
+            let segments = endpoint.path.iter().map(|segment| segment.as_deref().unwrap_or("{}"));
+            format!(
+                "{} /{} {}",
+                endpoint.method,
+                segments.collect::<Vec<_>>().join("/"),
+                endpoint.stats.count
+            )
+        };
+        inventory.endpoints().into_iter().map(shown).collect()
+    }
+
+    #[test]
+    fn words_are_told_from_values() {
+        for word in [
+            "users",
+            "v1",
+            "v1.2",
+            "oauth2",
+            "getUserById",
+            "charge-sessions",
+            "robots.txt",
+            "s3",
+            "me",
+            "IDs",
+        ] {
+            assert!(is_word(word), "{word}");
+        }
+        let token = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0".repeat(2));
+        for value in [
+            "7",
+            "2024-10-31",
+            "550e8400-e29b-41d4-a716-446655440000",
+            "deadbeef",
+            "ch_1A2b3C4d5",
+            "ada@example.com",
+            "a%20b",
+            "..",
+            "aBcDeFgHiJkL",
+            "4111111111111111",
+            &"x".repeat(41),
+            &token,
+            "\u{e9}",
+        ] {
+            assert!(!is_word(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn values_come_together_at_once_and_words_once_there_are_too_many() {
+        let mut inventory = Inventory::default();
+        let mut see = |path: &str| inventory.count(&origin("a"), call(path), 3, 100);
+        for path in ["/users/1", "/users/2/", "//users/me", "/users/1/orders/9", "/"] {
+            see(path);
+        }
+        for tenant in ["red", "green", "blue"] {
+            see(&format!("/tenants/{tenant}/items"));
+        }
+        assert_eq!(
+            paths(&inventory),
+            [
+                "GET / 1",
+                "GET /tenants/blue/items 1",
+                "GET /tenants/green/items 1",
+                "GET /tenants/red/items 1",
+                "GET /users/me 1",
+                "GET /users/{} 2",
+                "GET /users/{}/orders/{} 1",
+            ]
+        );
+        let mut see = |path: &str| inventory.count(&origin("a"), call(path), 3, 100);
+        see("/tenants/black/items");
+        see("/tenants/red");
+        assert_eq!(paths(&inventory)[1..3], ["GET /tenants/{} 1", "GET /tenants/{}/items 4"]);
+        assert_eq!(inventory.endpoints, 6);
+    }
+
+    #[test]
+    fn what_is_beyond_the_bounds_is_counted() {
+        let mut inventory = Inventory::default();
+        for path in ["/a", "/b", "/c", "/a", "/d/e"] {
+            inventory.count(&origin("a"), call(path), 10, 2);
+        }
+        inventory.count(&origin("b"), call("/a"), 10, 2);
+        assert_eq!(paths(&inventory), ["GET /a 2", "GET /b 1"]);
+        assert_eq!(inventory.unlisted, 3);
+        let mut inventory = Inventory::default();
+        let deep = "/a".repeat(DEPTH_MAX + 5);
+        inventory.count(&origin("a"), call(&deep), 10, 10);
+        assert_eq!(paths(&inventory), [format!("GET {}/* 1", "/a".repeat(DEPTH_MAX))]);
+    }
+
+    #[test]
+    fn an_endpoint_keeps_what_was_seen_of_it() {
+        let mut inventory = Inventory::default();
+        for (number, status) in [(1_u16, 200), (2, 500), (3, 0)] {
+            let consumer = format!("c{number}");
+            let call = Call {
+                status,
+                time_us: u64::from(number) * 100,
+                at_us: u64::from(number),
+                consumer: &consumer,
+                ..call("/a")
+            };
+            inventory.count(&origin("a"), call, 10, 10);
+        }
+        let [endpoint] = &inventory.endpoints()[..] else { panic!("one") };
+        let stats = &endpoint.stats;
+        assert_eq!((stats.count, stats.first_seen_us, stats.last_seen_us), (3, 1, 3));
+        assert_eq!(stats.statuses, [(0, 1), (200, 1), (500, 1)].into());
+        assert_eq!(stats.consumers.len(), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn no_exchange_is_lost_whatever_converges(
+            paths in prop::collection::vec("(/[a-f]{1,2}|/[0-9]){0,5}", 0..60), variety in 2_usize..5, most in 1_usize..30,
+        ) {
+            let mut inventory = Inventory::default();
+            for path in &paths {
+                inventory.count(&origin("a"), call(path), variety, most);
+            }
+            let listed: u64 = inventory.endpoints().iter().map(|endpoint| endpoint.stats.count).sum();
+            prop_assert_eq!(listed + inventory.unlisted, paths.len() as u64);
+            prop_assert!(inventory.endpoints().len() <= most);
+            prop_assert_eq!(inventory.endpoints().len(), inventory.endpoints);
+            // What is kept and read again is the same.
+            let mut again = Inventory::default();
+            for endpoint in inventory.endpoints() {
+                again.restore(endpoint, variety, most);
+            }
+            prop_assert_eq!(again.endpoints(), inventory.endpoints());
+        }
+    }
+}
