@@ -1,14 +1,13 @@
 //! Files that entries are appended to, valid at every moment.
 //!
-//! A file ends with what closes its format. A batch of entries is written together with the closing, in one write that begins where the
-//! former closing began. What a crash in the middle of that leaves behind is cut to the last whole entry by the keeper, see there.
+//! A file ends with what closes its format, so that a batch of entries takes the place of the former closing. How that is done without
+//! the file ever being half written is told in `growing`; what the loss of power leaves torn is cut to its last whole entry by `keeper`.
 
 mod format;
+mod growing;
 mod keeper;
 
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +18,11 @@ use egret_har::sink::{Content, Exported, Sink};
 use crate::background::{Backoff, random};
 use crate::config::FilesConfig;
 use crate::counters::{Counters, DropReason, ExporterSnapshot};
-use crate::disk::{self, Disk};
+use crate::disk::Disk;
 use crate::exporters::Exporter;
 
 pub use format::Format;
+use growing::Growing;
 pub use keeper::{Closed, Keeper, read};
 
 /// What waits to be written is written once it is so long, and otherwise with the next tick.
@@ -70,6 +70,11 @@ impl Layout {
         }
     }
 
+    /// Whether a file of it is valid while it grows, whatever happens. What is appended to is so anyway, and nobody reads a spool.
+    fn has_twin(&self) -> bool {
+        !self.format.closing.is_empty() && !self.is_spool
+    }
+
     /// A name that no other file has, and that sorts by time.
     fn file_name(&self, time: SystemTime) -> String {
         let stamp = egret_har::date::write(time).replace(['-', ':'], "");
@@ -101,18 +106,6 @@ impl Layout {
 /// How a time looks in a file's name.
 const STAMP: &str = "00000000T000000.000Z";
 
-/// The file that is being written.
-#[derive(Debug)]
-struct Open {
-    file: File,
-    path: PathBuf,
-    inode: u64,
-    /// Where the closing begins.
-    end: u64,
-    entries: u64,
-    opened: Instant,
-}
-
 /// Appends entries to files. Told the time, so that tests can tell it.
 #[derive(Debug)]
 pub struct Writer {
@@ -122,7 +115,7 @@ pub struct Writer {
     /// Entries that wait, each as it stands behind another one.
     pending: Vec<u8>,
     pending_entries: u64,
-    open: Option<Open>,
+    open: Option<Growing>,
     /// The time in the last file's name.
     named: SystemTime,
     backoff: Backoff,
@@ -170,9 +163,11 @@ impl Writer {
     /// Writes what waits, and closes a file that is old enough. True where a file was closed.
     pub fn tick(&mut self, now: Instant) -> bool {
         let closed = self.flush(now);
-        let is_old = |open: &Open, after| now.saturating_duration_since(open.opened) >= after;
-        let is_due =
-            self.open.as_ref().zip(self.layout.rotate_after).is_some_and(|(open, after)| is_old(open, after));
+        let is_due = self
+            .open
+            .as_ref()
+            .zip(self.layout.rotate_after)
+            .is_some_and(|(open, after)| open.age(now) >= after);
         closed | (is_due && self.close())
     }
 
@@ -211,87 +206,34 @@ impl Writer {
         self.backoff.reset();
         self.retry_at = None;
         self.pending.shrink_to(PENDING_BYTES_MAX);
-        let is_full = self.open.as_ref().is_some_and(|open| open.end >= self.layout.rotate_bytes);
+        let is_full = self.open.as_ref().is_some_and(|open| open.end() >= self.layout.rotate_bytes);
         is_full && self.close()
     }
 
     fn write(&mut self, now: Instant) -> io::Result<()> {
-        let closing = self.layout.format.closing;
-        let mut open = match self.open.take().filter(|open| self.is_there(open)) {
+        let mut open = match self.open.take().filter(|open| open.is_there(&self.counters)) {
             Some(open) => open,
             None => self.begin(now)?,
         };
-        let waiting = self.pending.len();
-        self.pending.extend_from_slice(closing.as_bytes());
-        let batch = &self.pending[if open.entries == 0 { self.layout.format.first_skips } else { 0 }..];
-        let written = self.disk.write_all_at(&open.file, batch, open.end);
-        let grown = (batch.len() - closing.len()) as u64;
-        self.pending.truncate(waiting);
-        if let Err(error) = written {
-            // What was there before takes its place again. Where not even that goes, the keeper cuts the file at the next start.
-            let restored = self.disk.write_all_at(&open.file, closing.as_bytes(), open.end);
-            if restored.and_then(|()| open.file.set_len(open.end + closing.len() as u64)).is_ok() {
-                self.open = Some(open);
-            }
-            return Err(error);
-        }
-        open.end += grown;
-        open.entries += self.pending_entries;
+        let batch = &self.pending[if open.entries() == 0 { self.layout.format.first_skips } else { 0 }..];
+        let written = open.append(batch, self.pending_entries, &*self.disk, &self.counters);
+        // What is torn is left to the keeper.
+        self.open = Some(open).filter(|open| !open.is_torn());
+        written?;
         let entries = std::mem::take(&mut self.pending_entries);
         if !self.layout.is_spool {
-            self.counters.wrote(entries, grown);
+            self.counters.wrote(entries, batch.len() as u64);
         }
         self.pending.clear();
-        self.open = Some(open);
         Ok(())
     }
 
-    /// Whether the file still is where it was, as long as it was.
-    fn is_there(&self, open: &Open) -> bool {
-        let path = open.path.display();
-        let length = open.end + self.layout.format.closing.len() as u64;
-        match fs::symlink_metadata(&open.path) {
-            Ok(found) if found.ino() == open.inode && found.len() == length => return true,
-            Ok(found) if found.ino() == open.inode => {
-                self.counters.noticed(format!("{path} was changed by somebody else: another file is begun"));
-            }
-            _ if open.file.metadata().is_ok_and(|file| file.nlink() == 0) => {
-                self.counters.dropped(DropReason::Deleted, open.entries);
-                let entries = open.entries;
-                self.counters
-                    .noticed(format!("{path} was deleted with {entries} entries: another file is begun"));
-            }
-            _ => self.counters.noticed(format!("{path} was moved: another file is begun")),
-        }
-        false
-    }
-
-    /// A file with no entries yet. It gets its name once it is valid, and is locked so that no keeper takes it for a left one.
-    fn begin(&mut self, now: Instant) -> io::Result<Open> {
-        let Layout { directory, format, .. } = &*self.layout;
-        disk::make_directory(directory)?;
+    fn begin(&mut self, now: Instant) -> io::Result<Growing> {
+        let layout = &*self.layout;
         // Names sort as files were begun, however fast they fill and whatever becomes of the clock.
         self.named = SystemTime::now().max(self.named + Duration::from_millis(1));
-        let name = self.layout.file_name(self.named);
-        let (path, draft) = (directory.join(&name), directory.join(format!(".{name}.part")));
-        let file = disk::create(&draft)?;
-        let begun = || {
-            // Not every file system has locks; where there are none, nobody else's keeper takes them either.
-            let _ = file.try_lock();
-            self.disk.write_all_at(&file, format!("{}{}", format.header, format.closing).as_bytes(), 0)?;
-            fs::rename(&draft, &path)?;
-            file.metadata()
-        };
-        match begun() {
-            Ok(metadata) => {
-                let (inode, end) = (metadata.ino(), format.header.len() as u64);
-                Ok(Open { file, path, inode, end, entries: 0, opened: now })
-            }
-            Err(error) => {
-                let _ = fs::remove_file(&draft);
-                Err(error)
-            }
-        }
+        let name = layout.file_name(self.named);
+        Growing::begin(&layout.directory, &name, &layout.format, layout.has_twin(), &*self.disk, now)
     }
 }
 

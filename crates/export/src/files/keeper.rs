@@ -12,6 +12,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
 use super::Layout;
+use super::growing::{LINK, PART};
 use crate::background;
 use crate::counters::{Counters, DropReason};
 use crate::disk;
@@ -113,7 +114,7 @@ impl Keeper {
             let file = File::open(&path).ok().filter(disk::is_free)?;
             Some(Closed { path, _file: file })
         };
-        self.paths().into_iter().filter(|path| !is_part(path)).filter_map(closed).take(CLOSED_MAX).collect()
+        self.paths().into_iter().filter(|path| !is_hidden(path)).filter_map(closed).take(CLOSED_MAX).collect()
     }
 
     /// All files of the exporter, the oldest first.
@@ -121,8 +122,9 @@ impl Keeper {
         let Ok(entries) = fs::read_dir(&self.layout.directory) else { return Vec::new() };
         let is_own = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let part = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
-            self.layout.is_own(part.unwrap_or(name))
+            let hidden = name.strip_prefix('.').and_then(|name| name.rsplit_once('.'));
+            let hidden = hidden.filter(|(_, extension)| matches!(*extension, PART | LINK));
+            self.layout.is_own(hidden.map_or(name, |(name, _)| name))
         };
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_own).collect();
         paths.sort_unstable();
@@ -134,7 +136,7 @@ impl Keeper {
         if !disk::is_free(&file) {
             return Ok(());
         }
-        if is_part(path) {
+        if is_hidden(path) {
             return fs::remove_file(path);
         }
         if path.extension().is_some_and(|extension| extension == "gz") {
@@ -181,7 +183,8 @@ impl Keeper {
         let Some(keep) = self.layout.keep_bytes else { return };
         let room = keep.saturating_sub(self.layout.rotate_bytes);
         let length = |path: PathBuf| Some((fs::metadata(&path).ok()?.len(), path));
-        let files: Vec<(u64, PathBuf)> = self.paths().into_iter().filter_map(length).collect();
+        let shown = self.paths().into_iter().filter(|path| !is_hidden(path));
+        let files: Vec<(u64, PathBuf)> = shown.filter_map(length).collect();
         let mut bytes: u64 = files.iter().map(|(length, _)| length).sum();
         for (length, path) in files {
             if bytes <= room {
@@ -207,8 +210,9 @@ impl Keeper {
     }
 }
 
-fn is_part(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "part")
+/// Whether a file is hidden: one that was begun and has no name yet, or the twin of one.
+fn is_hidden(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == PART || extension == LINK)
 }
 
 /// Puts the compressed file in the place of the file.

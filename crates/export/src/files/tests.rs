@@ -1,3 +1,4 @@
+use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -52,8 +53,14 @@ fn keeper(layout: Layout) -> Keeper {
     Keeper::new(Arc::new(layout), counters())
 }
 
-/// What is in the directory, by name.
+/// What can be seen in the directory, by name.
 fn files(directory: &Path) -> Vec<PathBuf> {
+    let is_hidden = |path: &PathBuf| path.file_name().unwrap().as_encoded_bytes().starts_with(b".");
+    all(directory).into_iter().filter(|path| !is_hidden(path)).collect()
+}
+
+/// What is in the directory, by name.
+fn all(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory.join("har")) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
@@ -242,7 +249,7 @@ fn the_keeper_compresses_and_deletes_the_oldest() {
         writer.put(&entry(number), now);
         writer.tick(now);
     }
-    let open = writer.open.as_ref().unwrap().path.clone();
+    let open = writer.open.as_ref().unwrap().path().to_path_buf();
     keeper(kept()).round();
     let left = written(directory.path());
     assert_eq!(left, (95 - left.len() as u64..95).collect::<Vec<_>>());
@@ -279,7 +286,7 @@ fn torn(batches: &[usize], format: fn() -> Format) -> (Vec<u8>, usize, u64) {
     let (mut writer, now) = (writer(layout, System), Instant::now());
     let (mut before, mut entries, mut number) = (0, 0, 0);
     for batch in batches {
-        (before, entries) = writer.open.as_ref().map_or((0, 0), |open| (open.end, open.entries));
+        (before, entries) = writer.open.as_ref().map_or((0, 0), |open| (open.end(), open.entries()));
         for _ in 0..*batch {
             writer.put(&entry(number), now);
             number += 1;
@@ -349,7 +356,82 @@ fn a_file_that_was_begun_and_never_named_is_removed() {
     fs::write(layout.directory.join(format!(".{name}.part")), "{").unwrap();
     fs::write(layout.directory.join(".other.part"), "{").unwrap();
     keeper(layout).round();
-    assert_eq!(files(directory.path()), [directory.path().join("har/.other.part")]);
+    assert_eq!(all(directory.path()), [directory.path().join("har/.other.part")]);
+}
+
+/// A disk that writes a few bytes at a time, and looks after each whether what has a name is whole.
+#[derive(Debug)]
+struct Watched(PathBuf);
+impl Disk for Watched {
+    fn write_all_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        for (piece, at) in bytes.chunks(97).zip((offset..).step_by(97)) {
+            System.write_all_at(file, piece, at)?;
+            let _ = written(&self.0);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_has_a_name_is_valid_at_every_moment_of_a_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let rotated = Layout { rotate_bytes: 8_192, ..layout(directory.path()) };
+    let mut writer = writer(rotated, Watched(directory.path().to_path_buf()));
+    let now = Instant::now();
+    let mut number = 0;
+    for batch in [1, 3, 1, 7, 2, 9, 1, 1] {
+        for _ in 0..batch {
+            writer.put(&entry(number), now);
+            number += 1;
+        }
+        writer.tick(now);
+        assert_eq!(written(directory.path()), (0..number).collect::<Vec<_>>());
+    }
+    writer.end();
+    assert!(files(directory.path()).len() > 1);
+    assert_eq!(files(directory.path()), all(directory.path()), "nothing hidden is left");
+}
+
+#[test]
+fn what_a_killed_writer_has_hidden_is_removed_and_what_it_has_shown_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
+    for number in 0..3 {
+        writer.put(&entry(number), now);
+        writer.tick(now);
+    }
+    let shown = writer.open.as_ref().unwrap().path().to_path_buf();
+    let left = fs::read(&shown).unwrap();
+    let hidden = all(directory.path()).into_iter().find(|file| *file != shown).unwrap();
+    keeper(layout(directory.path())).round();
+    assert!(hidden.exists(), "a twin in use is left alone");
+    let twin = fs::read(&hidden).unwrap();
+    drop(writer);
+    fs::write(&hidden, &twin[..twin.len() / 2]).unwrap();
+    keeper(layout(directory.path())).round();
+    assert_eq!((fs::read(&shown).unwrap(), all(directory.path())), (left, vec![shown]));
+}
+
+#[test]
+fn where_a_file_can_have_no_second_name_it_is_written_in_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
+    let put = |number, writer: &mut Writer| {
+        writer.put(&entry(number), now);
+        writer.tick(now);
+    };
+    put(0, &mut writer);
+    let shown = writer.open.as_ref().unwrap().path().to_path_buf();
+    let name = shown.file_name().unwrap().to_str().unwrap();
+    // Stands for what a file system without hard links answers.
+    fs::create_dir(shown.with_file_name(format!(".{name}.link"))).unwrap();
+    for number in 1..4 {
+        put(number, &mut writer);
+        assert_eq!(written(directory.path()), (0..=number).collect::<Vec<_>>());
+    }
+    let snapshot = writer.counters.snapshot();
+    assert!(snapshot.last_error.unwrap().contains("is written in place"));
+    assert_eq!((snapshot.written, snapshot.up), (4, true));
 }
 
 /// A disk that counts writes.
