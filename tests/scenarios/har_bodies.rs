@@ -59,6 +59,16 @@ fn assert_bounded(egret: &Egret, before: u64) {
     egret.assert_well();
 }
 
+/// So many bodies have been found to be so, and the log says it of the first.
+fn assert_told(egret: &Egret, result: &str, count: u64) {
+    let metrics = egret.control_get("/metrics").text().to_owned();
+    let sample = format!("egret_har_bodies_total{{flow=\"all\",result=\"{result}\"}} {count}\n");
+    assert!(metrics.contains(&sample), "{sample} is not in {metrics}");
+    if count > 0 && result != "whole" {
+        egret.until_logged(&format!("bodies were not archived as they are: {count} {result}"));
+    }
+}
+
 /// Receives so many bytes and forgets them.
 fn receive(client: &Client, mut bytes: u64) {
     let mut piece = vec![0; PIECE];
@@ -99,6 +109,7 @@ fn a_gibibyte_either_way_is_streamed_and_its_beginning_kept() {
     receive(&client, GIB - client.pending().len() as u64);
     until_recorded(&down, 2);
     assert_bounded(&down, before);
+    assert_told(&down, "truncated", 1);
     let entry = last_entry(down);
     let content = &entry["response"]["content"];
     assert_eq!(
@@ -144,6 +155,7 @@ fn a_response_that_never_ends_is_recorded_once_its_client_has_left() {
     assert_bounded(&egret, before);
     client.reset();
     until_recorded(&egret, 3);
+    assert_told(&egret, "truncated", 1);
     let entry = last_entry(egret);
     assert_eq!(entry["_cutShort"], true, "{entry}");
     assert!(entry["response"]["bodySize"].as_u64().unwrap() >= 256 << 20, "{entry}");
@@ -167,6 +179,7 @@ fn a_bomb_of_gzip_passes_and_is_not_unpacked_beyond_its_bound() {
         assert_eq!(response.body, packed);
         until_recorded(&egret, 2);
         assert_bounded(&egret, before);
+        assert_told(&egret, "truncated", 1);
         let content = &last_entry(egret)["response"]["content"];
         assert_eq!(content["_truncated"], true, "{keys}");
         assert!(content["text"].as_str().unwrap().len() <= 2 << 20, "{keys}");
@@ -195,6 +208,7 @@ fn what_is_no_json_passes_and_counts_as_one_value() {
         response.assert_forwarded(200);
         assert_eq!(response.text(), body);
         until_recorded(&egret, 2);
+        assert_told(&egret, "malformed", u64::from(!body.is_empty()));
         let entry = last_entry(egret);
         let text = entry["response"]["content"]["text"].as_str().unwrap_or_default();
         assert_eq!(entry["response"]["content"]["size"], body.len(), "{entry}");
@@ -215,6 +229,7 @@ fn what_is_no_gzip_passes_and_its_entry_says_so() {
     client.get(egret.address(), "/origin/gzip").response().assert_forwarded(200);
     client.assert_silent(Duration::from_millis(50));
     until_recorded(&egret, 2);
+    assert_told(&egret, "corrupt", 1);
     let entry = last_entry(egret);
     assert_eq!(entry["response"]["content"]["_corrupt"], true, "{entry}");
 }

@@ -432,6 +432,27 @@ impl Tokenizer {
     }
 }
 
+/// Whether all of it is one JSON text, within the limits.
+pub fn is_json(bytes: &[u8]) -> bool {
+    let mut tokenizer = Tokenizer::new();
+    tokenizer.push(bytes, &mut Nobody).and_then(|()| tokenizer.finish(&mut Nobody)).is_ok()
+}
+
+/// Listens to nothing.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn open(&mut self, _: bool) {}
+    fn close(&mut self, _: bool) {}
+    fn comma(&mut self) {}
+    fn name(&mut self, _: &str) {}
+    fn begin_text(&mut self) {}
+    fn text(&mut self, _: &[u8]) {}
+    fn end_text(&mut self) {}
+    fn number(&mut self, _: &[u8]) {}
+    fn word(&mut self, _: &'static str) {}
+}
+
 /// Appends `text` as it has to be within the quotes of a JSON text. It may be cut within a character.
 pub fn write_escaped(text: &[u8], out: &mut Vec<u8>) {
     let is_special = |byte: u8| byte < 0x20 || matches!(byte, b'"' | b'\\');

@@ -29,6 +29,7 @@ use crate::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
 use crate::recording::{Bodies, Recording};
+pub use body::End;
 use body::Kept;
 use coding::is_coded;
 use pieces::{address, millis, number, text};
@@ -56,6 +57,8 @@ pub struct Recorder {
     recording: Recording,
     /// [`MARK`] and what it says, with the comma before it.
     mark: Vec<u8>,
+    /// Bodies that were written, for each of [`End::ALL`].
+    bodies: [u64; End::ALL.len()],
     room: Room,
 }
 
@@ -106,8 +109,14 @@ impl Recorder {
             memo: RefCell::new(Memo::new()),
             recording: recording.clone(),
             mark,
+            bodies: Default::default(),
             room: Room::default(),
         }
+    }
+
+    /// How the bodies ended of which something was written, for each of [`End::ALL`].
+    pub fn bodies(&self) -> &[u64; End::ALL.len()] {
+        &self.bodies
     }
 
     /// Appends the entry of an exchange: one object, without a line end.
@@ -156,7 +165,8 @@ impl Recorder {
             let media_type = &decoded(media_type);
             let codings = noted.codings.unwrap_or_default();
             let kept = Kept { captured, media_type, codings, body_bytes: request.body_bytes };
-            let mut post_data = body::post_data(&kept);
+            let (mut post_data, end) = body::post_data(&kept);
+            self.bodies[end as usize] += 1;
             self.veil.post_data(&mut post_data, &self.memo);
             out.extend_from_slice(b",\"postData\":");
             json(&post_data, out);
@@ -196,7 +206,8 @@ impl Recorder {
         let (codings, body_bytes) = (noted.codings.unwrap_or_default(), response.body_bytes);
         if let Some(captured) = self.wanted(response.body, body_bytes, media_type) {
             let media_type = &decoded(media_type);
-            let mut content = body::content(&Kept { captured, media_type, codings, body_bytes });
+            let (mut content, end) = body::content(&Kept { captured, media_type, codings, body_bytes });
+            self.bodies[end as usize] += 1;
             self.veil.content(&mut content, &self.memo);
             out.extend_from_slice(b",\"content\":");
             json(&content, out);

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::coding::{End, decode, is_coded};
+use super::coding::{Decoded, decode, is_coded};
 use crate::base64;
 use crate::har::{Content, Extra, Param, PostData};
+use crate::json;
 use crate::media::{self, Syntax};
 use crate::multipart;
 use crate::observed::Captured;
@@ -14,6 +15,37 @@ use crate::parameters;
 
 /// More is not decoded of a compressed body, however much was kept of it.
 const DECODED_BYTES_MAX: usize = 1 << 20;
+
+/// How what was kept of a body ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It is all of it.
+    Whole,
+    /// There is more: it was not kept, or it expands beyond the limit.
+    Truncated,
+    /// It is not what its coding says from there on.
+    Corrupt,
+    /// It has a coding that is not known, and still is in it.
+    Coded,
+    /// It is all of it, and no JSON though its media type says so.
+    Malformed,
+}
+
+impl End {
+    /// All of them, in the order in which they are counted.
+    pub const ALL: [Self; 5] = [Self::Whole, Self::Truncated, Self::Corrupt, Self::Coded, Self::Malformed];
+
+    /// As metrics and logs name it, and entries with `_` before it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Truncated => "truncated",
+            Self::Corrupt => "corrupt",
+            Self::Coded => "coded",
+            Self::Malformed => "malformed",
+        }
+    }
+}
 
 /// What the header says of a body.
 #[derive(Debug, Clone, Copy)]
@@ -28,9 +60,9 @@ pub(super) struct Kept<'a> {
 }
 
 /// Of a response.
-pub(super) fn content(kept: &Kept<'_>) -> Content {
-    let decoded = decode(kept.captured.bytes, kept.captured.is_whole, kept.codings, DECODED_BYTES_MAX);
-    let whole = (decoded.end == End::Whole).then_some(decoded.bytes.len());
+pub(super) fn content(kept: &Kept<'_>) -> (Content, End) {
+    let decoded = told(kept);
+    let whole = matches!(decoded.end, End::Whole | End::Malformed).then_some(decoded.bytes.len());
     let (sent, size) = (signed(kept.body_bytes), whole.and_then(|bytes| i64::try_from(bytes).ok()));
     let is_coded = is_coded(kept.codings);
     let mut content = Content {
@@ -43,12 +75,12 @@ pub(super) fn content(kept: &Kept<'_>) -> Content {
     let (text, is_base64) = written(&decoded.bytes, kept.media_type, decoded.end);
     content.text = Some(text.into_owned());
     content.encoding = is_base64.then(|| "base64".to_owned());
-    content
+    (content, decoded.end)
 }
 
 /// Of a request.
-pub(super) fn post_data(kept: &Kept<'_>) -> PostData {
-    let decoded = decode(kept.captured.bytes, kept.captured.is_whole, kept.codings, DECODED_BYTES_MAX);
+pub(super) fn post_data(kept: &Kept<'_>) -> (PostData, End) {
+    let decoded = told(kept);
     let (text, is_base64) = written(&decoded.bytes, kept.media_type, decoded.end);
     let params = match media::syntax(kept.media_type) {
         Syntax::Form if !is_base64 => Some(form(&text)),
@@ -60,7 +92,18 @@ pub(super) fn post_data(kept: &Kept<'_>) -> PostData {
         extra.insert("_encoding".to_owned(), Value::from("base64"));
     }
     let mime_type = kept.media_type.to_owned();
-    PostData { mime_type, params, text: Some(text.into_owned()), extra, ..PostData::default() }
+    let text = Some(text.into_owned());
+    (PostData { mime_type, params, text, extra, ..PostData::default() }, decoded.end)
+}
+
+/// What can be told of it without its codings.
+fn told<'a>(kept: &Kept<'a>) -> Decoded<'a> {
+    let mut decoded = decode(kept.captured.bytes, kept.captured.is_whole, kept.codings, DECODED_BYTES_MAX);
+    let is_told = decoded.end == End::Whole && !decoded.bytes.is_empty();
+    if is_told && media::syntax(kept.media_type) == Syntax::Json && !json::is_json(&decoded.bytes) {
+        decoded.end = End::Malformed;
+    }
+    decoded
 }
 
 /// What is not known of a length is not large.
@@ -69,19 +112,14 @@ fn signed(bytes: u64) -> i64 {
 }
 
 fn marks(end: End) -> Extra {
-    let name = match end {
-        End::Whole => return Extra::new(),
-        End::Truncated => "_truncated",
-        End::Corrupt => "_corrupt",
-        End::Coded => "_coded",
-    };
-    Extra::from_iter([(name.to_owned(), Value::from(true))])
+    let mark = (end != End::Whole).then(|| (format!("_{}", end.word()), Value::from(true)));
+    mark.into_iter().collect()
 }
 
 /// As text, and whether that is base64.
 fn written<'a>(bytes: &'a [u8], media_type: &str, end: End) -> (Cow<'a, str>, bool) {
     if end != End::Coded
-        && let Some(text) = text(bytes, media_type, end != End::Whole)
+        && let Some(text) = text(bytes, media_type, matches!(end, End::Truncated | End::Corrupt))
     {
         return (text, false);
     }

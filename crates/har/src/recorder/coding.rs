@@ -6,6 +6,8 @@ use std::io::{self, Read};
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use ruzstd::decoding::StreamingDecoder;
 
+use super::body::End;
+
 /// Codings at most; nobody uses two.
 const CODINGS_MAX: usize = 4;
 
@@ -20,19 +22,6 @@ const PIECE_BYTES: usize = 16 << 10;
 pub(super) struct Decoded<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
     pub(super) end: End,
-}
-
-/// How it ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    /// It is all of it.
-    Whole,
-    /// There is more: it was not kept, or is beyond the limit.
-    Truncated,
-    /// It is not what its coding says from there on.
-    Corrupt,
-    /// It has a coding that is not known, and still is in it.
-    Coded,
 }
 
 /// Whether a body is in any coding by what a `Content-Encoding` lists.

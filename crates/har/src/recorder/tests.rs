@@ -478,7 +478,7 @@ fn bodies_are_told_as_what_they_are() {
             "gzip",
             &zipped,
             true,
-            json!({"size": 1300, "compression": saved, "text": "{\"name\":\"é\"}".repeat(100)}),
+            json!({"size": 1300, "compression": saved, "text": "{\"name\":\"é\"}".repeat(100), "_malformed": true}),
         ),
         ("text/plain", "br", &json[..], true, json!({"size": -1, "text": "", "_corrupt": true})),
         (
@@ -502,6 +502,28 @@ fn bodies_are_told_as_what_they_are() {
         expected["mimeType"] = json!(media_type);
         assert_eq!(content(media_type, coding, sent, is_whole), expected, "{media_type}, {coding}");
     }
+}
+
+#[test]
+fn what_became_of_bodies_is_counted() {
+    let recording = Recording::compile(&with_bodies(plain())).unwrap();
+    let mut recorder = Recorder::new(Key::new(&[7; 32]), &recording);
+    for (coding, sent, is_whole) in [
+        ("", &b"[1]"[..], true),
+        ("", b"[1", false),
+        ("gzip", b"[1]", true),
+        ("odd", b"[1]", true),
+        ("", b"[1", true),
+    ] {
+        let mut exchange = exchange();
+        let response = exchange.response.as_mut().unwrap();
+        let codings = coding.as_bytes();
+        response.fields = fields(&[("Content-Type", b"application/json"), ("Content-Encoding", codings)]);
+        response.body = Captured { bytes: sent, is_whole, is_wanted: true };
+        response.body_bytes = 3;
+        recorder.write(&exchange, &mut Vec::new());
+    }
+    assert_eq!(recorder.bodies(), &[1; 5]);
 }
 
 #[test]
