@@ -1,8 +1,6 @@
 //! Killed while it writes archives under load: all that was counted as written is there, every file is valid JSON, and nothing is left
 //! that would have to be repaired.
 
-use std::path::{Path, PathBuf};
-
 use egret_tests::egret::Config;
 use egret_tests::load::Load;
 use egret_tests::process::Directory;
@@ -12,12 +10,6 @@ use serde_json::Value;
 
 /// How often it is killed, each time further on.
 const KILLS: u64 = 6;
-
-/// The archives in a directory; what has been begun and has no name yet is none.
-fn archives(directory: &Path) -> Vec<PathBuf> {
-    let is_archive = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "har");
-    files(directory).into_iter().filter(is_archive).collect()
-}
 
 #[test]
 fn archives_are_whole_after_every_kill() {
@@ -38,7 +30,7 @@ fn archives_are_whole_after_every_kill() {
         egret.process().signal("KILL");
         egret.until_ended();
         load.finish();
-        let all = entries(&archives(directory.path())).len() as u64;
+        let all = entries(&files(directory.path())).len() as u64;
         assert!(all >= counted, "after kill {kill}: {all} are there, {counted} were counted");
         assert!(all > seen);
         seen = all;
@@ -46,7 +38,7 @@ fn archives_are_whole_after_every_kill() {
     let egret = config.start();
     until_exporter(&egret, "archive", "it is up", |archive| archive["up"] == true);
     assert_eq!(exporter(&egret, "archive")["repaired"], 0);
-    let files = archives(directory.path());
-    assert!(files.len() as u64 > KILLS, "some were rotated: {files:?}");
-    assert_verified(&files);
+    let archives = files(directory.path());
+    assert!(archives.len() as u64 > KILLS, "some were rotated: {archives:?}");
+    assert_verified(&archives);
 }

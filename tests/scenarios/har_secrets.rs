@@ -7,7 +7,7 @@ use egret_tests::egret::{Config, Egret, egret as egret_command};
 use egret_tests::http::Client;
 use egret_tests::process::run;
 use egret_tests::provider::{Provider, Request};
-use egret_tests::recorded::{content, diagnosed, entries, files, until_exporter};
+use egret_tests::recorded::{content, diagnosed, entries, every_file, until_exporter};
 use egret_tests::secrets::{Planted, encoded, planted, secrets, texts};
 use egret_tests::wait;
 
@@ -181,7 +181,7 @@ fn found(keys: &str) -> (Vec<String>, usize) {
     places[0].1 = egret.log();
 
     let directory = egret.directory().path();
-    let all = files(directory);
+    let all = every_file(directory);
     for part in ["har/har-", "har/small-", "har/lines-", "spool/alf/", "spool/store/"] {
         assert!(
             all.iter().any(|file| file.display().to_string().contains(part)),

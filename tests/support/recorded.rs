@@ -50,8 +50,14 @@ pub fn lines_with(egret: &Egret, text: &str) -> usize {
     egret.log().lines().filter(|line| line.contains(text)).count()
 }
 
-/// The files below a directory, sorted by path.
+/// The files below a directory that can be seen, sorted by path.
 pub fn files(directory: &Path) -> Vec<PathBuf> {
+    let is_hidden = |file: &PathBuf| file.file_name().unwrap().as_encoded_bytes().starts_with(b".");
+    every_file(directory).into_iter().filter(|file| !is_hidden(file)).collect()
+}
+
+/// The files below a directory, sorted by path.
+pub fn every_file(directory: &Path) -> Vec<PathBuf> {
     let (mut files, mut directories) = (Vec::new(), vec![directory.to_owned()]);
     while let Some(directory) = directories.pop() {
         for path in std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {

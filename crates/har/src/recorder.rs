@@ -46,7 +46,7 @@ pub fn whole_body<'a>(body: &Captured<'a>, codings: &[u8], bytes_max: usize) -> 
         return None;
     }
     let decoded = coding::decode(body.bytes, true, codings, bytes_max);
-    (decoded.end == coding::End::Whole).then_some(decoded.bytes)
+    (decoded.end == End::Whole).then_some(decoded.bytes)
 }
 
 /// Writes exchanges as HAR.

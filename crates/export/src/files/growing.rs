@@ -62,9 +62,8 @@ impl Growing {
     ) -> io::Result<Self> {
         disk::make_directory(directory)?;
         let (path, part) = (directory.join(name), hidden(directory, name, PART));
-        let file = disk::create(&part)?;
+        let file = create(&part)?;
         let begun = || {
-            lock(&file);
             disk.write_all_at(&file, format!("{}{}", format.header, format.closing).as_bytes(), 0)?;
             fs::rename(&part, &path)?;
             Ok(file.metadata()?.ino())
@@ -171,8 +170,7 @@ impl Twin {
     /// Of a file of that name, in the same directory, that holds nothing but its header and its closing.
     fn begin(directory: &Path, name: &str, format: &Format) -> io::Result<Self> {
         let (path, link) = (hidden(directory, name, PART), hidden(directory, name, LINK));
-        let file = disk::create(&path)?;
-        lock(&file);
+        let file = create(&path)?;
         let inode = file.metadata()?.ino();
         Ok(Self { file, inode, path, link, end: 0, behind: format.header.clone().into_bytes() })
     }
@@ -210,7 +208,14 @@ fn hidden(directory: &Path, name: &str, extension: &str) -> PathBuf {
     directory.join(format!(".{name}.{extension}"))
 }
 
-/// Not every file system has locks; where there are none, nobody else's keeper takes a file either.
-fn lock(file: &File) {
-    let _ = file.try_lock();
+/// Makes a hidden file and locks it. Before it is locked, a keeper may have taken it for a left one and removed it.
+fn create(path: &Path) -> io::Result<File> {
+    loop {
+        let file = disk::create(path)?;
+        // Not every file system has locks; where there are none, no keeper takes a file either.
+        let _ = file.lock();
+        if file.metadata()?.nlink() > 0 {
+            return Ok(file);
+        }
+    }
 }
