@@ -36,6 +36,11 @@ impl Secret {
         Ok(Self { source: source.to_owned(), value: Zeroizing::new(trimmed.to_owned()) })
     }
 
+    /// A secret that was given otherwise than by a config; `source` is what is shown of it.
+    pub fn given(source: impl Into<String>, value: String) -> Self {
+        Self { source: source.into(), value: Zeroizing::new(value) }
+    }
+
     /// The secret itself. Call it where the secret is used and keep no copy.
     pub fn expose(&self) -> &str {
         &self.value
@@ -114,6 +119,15 @@ mod tests {
         assert_eq!(secret.expose(), std::env::var("PATH").unwrap());
         assert_eq!(format!("{secret:?} {secret}"), "Secret(${env:PATH}) ${env:PATH}");
         assert_eq!(serde_json::to_string(&secret).unwrap(), "\"${env:PATH}\"");
+    }
+
+    #[test]
+    fn a_secret_that_is_given_is_not_shown_either() {
+        let secret = Secret::given("${env:TOKEN}", "hunter2".to_owned());
+        assert_eq!(
+            (secret.expose(), format!("{secret:?} {secret}")),
+            ("hunter2", "Secret(${env:TOKEN}) ${env:TOKEN}".to_owned())
+        );
     }
 
     #[test]

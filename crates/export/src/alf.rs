@@ -25,6 +25,8 @@ use crate::zmtp::Push;
 
 /// A spool has to take what waits in memory.
 const SPOOL_MIN: Size = Size::from_kib(16 << 10);
+/// What stands where documents that are printed have their token.
+const MASK: &str = "***";
 /// For a connection to a ZeroMQ socket, its handshake included.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// For a batch over ZeroMQ. A PULL socket whose owner does not read answers nothing.
@@ -64,6 +66,9 @@ pub struct AlfConfig {
     /// PEM file of certificate authorities that are trusted besides the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
+    /// Whether each document is printed to standard output once the collector has it, on the line after `SENT`. Its token is not shown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub echo: bool,
 }
 
 fn flush_after_default() -> egret_config::Duration {
@@ -263,6 +268,8 @@ struct Alf {
 #[derive(Default)]
 struct Documents {
     texts: Vec<Vec<u8>>,
+    /// What is to be printed once they are sent.
+    echo: Vec<u8>,
     rejected: u64,
     complaint: Option<String>,
 }
@@ -282,7 +289,15 @@ impl Alf {
                         client: exchange.client,
                     };
                     alf::write(self.version, exchange.entry, &envelope, &mut document)
-                        .map_err(|error| error.to_string())
+                        .map_err(|error| error.to_string())?;
+                    if self.config.echo {
+                        let masked = Envelope { service_token: MASK, ..envelope };
+                        found.echo.extend_from_slice(b"SENT\n");
+                        alf::write(self.version, exchange.entry, &masked, &mut found.echo)
+                            .map_err(|error| error.to_string())?;
+                        found.echo.push(b'\n');
+                    }
+                    Ok(())
                 });
             match written {
                 Ok(()) => found.texts.push(document),
@@ -299,7 +314,7 @@ impl Alf {
 
 impl Transport for Alf {
     async fn send(&mut self, batch: &[Vec<u8>]) -> Outcome {
-        let Documents { texts: documents, rejected, complaint } = self.documents(batch);
+        let Documents { texts: documents, echo, rejected, complaint } = self.documents(batch);
         if documents.is_empty() {
             return Outcome::Taken { rejected, bytes: 0, complaint };
         }
@@ -314,6 +329,8 @@ impl Transport for Alf {
         };
         match outcome {
             Outcome::Taken { rejected: more, bytes, complaint: other } => {
+                // Whoever reads this may have left.
+                let _ = io::stdout().write_all(&echo);
                 Outcome::Taken { rejected: rejected + more, bytes, complaint: other.or(complaint) }
             }
             other => other,

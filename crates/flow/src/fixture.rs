@@ -340,7 +340,7 @@ fn respond(lines: &str) -> (Vec<u8>, ResponseHead) {
 
 /// A sink that keeps what it is given, and what diagnoses want to be kept.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(Mutex<Vec<Vec<u8>>>, Mutex<HashMap<String, Vec<u8>>>);
+pub(crate) struct Kept(Mutex<Vec<KeptExchange>>, Mutex<HashMap<String, Vec<u8>>>);
 
 impl Keeper for Kept {
     fn load(&self, name: &str) -> Option<Vec<u8>> {
@@ -352,13 +352,17 @@ impl Keeper for Kept {
     }
 }
 
+/// An entry, and whose it is: a token and an environment.
+type KeptExchange = (Vec<u8>, (String, String));
+
 impl Sink for Kept {
     fn takes(&self, _: Content) -> bool {
         true
     }
 
     fn put(&self, exchange: Exported<'_>) {
-        self.0.lock().unwrap().push(exchange.entry.to_vec());
+        let whose = (exchange.service_token.to_owned(), exchange.environment.to_owned());
+        self.0.lock().unwrap().push((exchange.entry.to_vec(), whose));
     }
 
     fn tick(&self) {}
@@ -445,7 +449,12 @@ impl Archive {
 
     /// The same where it is no text.
     pub fn put(&self) -> Vec<Vec<u8>> {
-        self.kept.0.lock().unwrap().clone()
+        self.kept.0.lock().unwrap().iter().map(|(entry, _)| entry.clone()).collect()
+    }
+
+    /// Whose that is: of each entry the service token and the environment.
+    pub fn origins(&self) -> Vec<(String, String)> {
+        self.kept.0.lock().unwrap().iter().map(|(_, whose)| whose.clone()).collect()
     }
 
     /// What a diagnosis has kept under that name.

@@ -12,6 +12,7 @@
 )]
 
 use std::hint::black_box;
+use std::net::SocketAddr;
 
 use egret_gateway::config::{GatewayConfig, ListenConfig, Providers};
 use egret_gateway::fixture::Fixture;
@@ -32,14 +33,11 @@ fn request(target: &str, host: &str, more: &str) -> Vec<u8> {
 
 /// A gateway that has seen the request before, as it sees nearly all of them, and the request.
 fn warm(listener: &str, request: Vec<u8>) -> (Fixture, Vec<u8>) {
+    let listen = |address: &str| ListenConfig::from(address.parse::<SocketAddr>().unwrap());
     let config = GatewayConfig {
         listen: vec![
-            ListenConfig { address: GATEWAY.parse().unwrap(), provider: None, tls: None },
-            ListenConfig {
-                address: REVERSE.parse().unwrap(),
-                provider: Some("stripe".to_owned()),
-                tls: None,
-            },
+            listen(GATEWAY),
+            ListenConfig { provider: Some("stripe".to_owned()), ..listen(REVERSE) },
         ],
         ..GatewayConfig::default()
     };

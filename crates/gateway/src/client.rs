@@ -341,18 +341,19 @@ impl Client {
     async fn refuse(&mut self, desk: &mut Desk, failure: &Failure) -> End {
         self.worker.counters().generated(failure.kind);
         let view = self.worker.view();
-        view.nowhere.counters().exchange(Method::Other, failure.kind.status());
-        self.log_refusal(failure);
+        let status = failure.status(&view.plan.errors);
+        view.nowhere.counters().exchange(Method::Other, status);
+        self.log_refusal(failure, status);
         desk.input.clear();
-        self.send_all(&failure.answer(true, false)).await;
+        self.send_all(&failure.answer(&view.plan.errors, true, false)).await;
         End::Linger
     }
 
-    fn log_refusal(&self, failure: &Failure) {
+    fn log_refusal(&self, failure: &Failure, status: u16) {
         self.worker.shared.access_log.write_if_on(self.worker.counters(), || Record {
             client: self.peer_address(),
             error: Some(failure.kind.slug()),
-            status: failure.kind.status(),
+            status,
             ..Record::default()
         });
     }

@@ -39,7 +39,7 @@ pub struct Parts<'a> {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayConfig {
-    /// Addresses to listen on. An entry is `host:port`, or `{ address, provider, tls }`: with `provider`
+    /// Addresses to listen on. An entry is `host:port`, or a mapping: with `provider`
     /// every request on it goes to that provider, with `tls` its clients speak TLS with the gateway.
     pub listen: Vec<ListenConfig>,
     /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`; a service name in a
@@ -60,6 +60,15 @@ pub struct GatewayConfig {
     pub dns: DnsConfig,
     /// Names of trailer fields that are forwarded (RFC 9110 §6.5); `x-*` matches a prefix. All others are dropped.
     pub trailers: Vec<String>,
+    /// Further header fields that name the scheme of where a request goes, in this order, after `x-egret-scheme` and its like:
+    /// `x-forwarded-proto`, where what stands before the gateway sets it. Believed, and not forwarded.
+    pub scheme_fields: Vec<String>,
+    /// Header fields that clients send for Egret alone, such as what its flows match by. Not forwarded.
+    pub private_fields: Vec<String>,
+    /// Whether the client's address is appended to `X-Forwarded-For`, so that the provider learns of it.
+    pub forwarded_for: bool,
+    /// How the answers look that the gateway makes itself where something goes wrong.
+    pub errors: ErrorsConfig,
     /// A line for every finished exchange. Off by default.
     pub access_log: AccessLogConfig,
 }
@@ -89,9 +98,48 @@ impl Default for GatewayConfig {
             ]
             .map(str::to_owned)
             .to_vec(),
+            scheme_fields: Vec::new(),
+            private_fields: Vec::new(),
+            forwarded_for: false,
+            errors: ErrorsConfig::default(),
             access_log: AccessLogConfig::default(),
         }
     }
+}
+
+/// How the answers look that the gateway makes itself where something goes wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ErrorsConfig {
+    /// What their bodies are.
+    pub format: ErrorFormat,
+    /// What is answered otherwise than by default, by the name of the error (`dns-failed`), for clients that expect it so. A status that
+    /// a remedy names itself comes first.
+    pub answers: BTreeMap<String, ErrorAnswerConfig>,
+}
+
+/// What the bodies of errors are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ErrorFormat {
+    /// A problem document (RFC 9457), `application/problem+json`.
+    #[default]
+    Problem,
+    /// The status and what happened as a line of text: `504: the provider has not answered in time`.
+    Text,
+}
+
+/// What is answered otherwise than by default.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ErrorAnswerConfig {
+    /// The status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 400, max = 599))]
+    pub status: Option<u16>,
+    /// What is said to have happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// A line for every finished exchange, written off the hot path.
@@ -166,9 +214,34 @@ pub struct ListenConfig {
     /// The provider that every request on this listener goes to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
+    /// The provider that those requests go to instead whose scheme is `https`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub https_provider: Option<String>,
+    /// Whether a provider gets the `Host` that the client has sent, rather than its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub keep_host: bool,
+    /// The scheme of requests that name none, where no configured provider on their host has one.
+    #[serde(skip_serializing_if = "is_http")]
+    pub scheme: Scheme,
     /// What is shown to clients, which then have to speak TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<ListenTlsConfig>,
+}
+
+/// The scheme of a URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Scheme {
+    /// In the clear.
+    #[default]
+    Http,
+    /// Over TLS.
+    Https,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_http(scheme: &Scheme) -> bool {
+    *scheme == Scheme::Http
 }
 
 /// What a listener shows to clients that speak TLS with it.
@@ -183,7 +256,14 @@ pub struct ListenTlsConfig {
 
 impl From<SocketAddr> for ListenConfig {
     fn from(address: SocketAddr) -> Self {
-        Self { address, provider: None, tls: None }
+        Self {
+            address,
+            provider: None,
+            https_provider: None,
+            keep_host: false,
+            scheme: Scheme::Http,
+            tls: None,
+        }
     }
 }
 
@@ -200,6 +280,12 @@ enum ListenSchema {
         address: String,
         /// The provider that every request on this listener goes to.
         provider: Option<String>,
+        /// The provider that those of them go to instead whose scheme is `https`, by the request or by `scheme`.
+        https_provider: Option<String>,
+        /// Whether these providers get the `Host` that the client has sent, or that `x-egret-host` names, rather than their own.
+        keep_host: Option<bool>,
+        /// The scheme of requests that name none, where no configured provider on their host has one; `http` unless it is given.
+        scheme: Option<Scheme>,
         /// What is shown to clients, which then have to speak TLS.
         tls: Option<ListenTlsConfig>,
     },
@@ -231,11 +317,16 @@ impl<'de> Deserialize<'de> for ListenConfig {
                 struct Fields {
                     address: SocketAddr,
                     provider: Option<String>,
+                    https_provider: Option<String>,
+                    #[serde(default)]
+                    keep_host: bool,
+                    #[serde(default)]
+                    scheme: Scheme,
                     tls: Option<ListenTlsConfig>,
                 }
-                let Fields { address, provider, tls } =
+                let Fields { address, provider, https_provider, keep_host, scheme, tls } =
                     Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(ListenConfig { address, provider, tls })
+                Ok(ListenConfig { address, provider, https_provider, keep_host, scheme, tls })
             }
         }
         deserializer.deserialize_any(Visitor)
@@ -426,6 +517,9 @@ pub struct LimitsConfig {
     /// Client connections open at once, tunnels included; more are answered 503 and closed.
     #[schemars(range(min = 1))]
     pub connections: u32,
+    /// Exchanges under way at once, all workers together; 0 is without end. Above it an exchange is answered 429 `too-many-in-flight`. One
+    /// counts until its response has ended, or the protocol to which it was upgraded; tunnels by CONNECT do not count.
+    pub exchanges: u32,
     /// Requests on one client connection, after which it is closed; 0 is without end.
     pub requests_per_connection: u32,
     /// A request line (414 above) or status line (502 above).
@@ -448,6 +542,7 @@ impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
             connections: 20_000,
+            exchanges: 0,
             requests_per_connection: 0,
             start_line: Size::from_kib(8),
             head: Size::from_kib(32),

@@ -11,6 +11,7 @@ pub(crate) mod forward;
 pub(crate) mod gather;
 pub(crate) mod guide;
 pub(crate) mod hedge;
+pub(crate) mod named_fields;
 pub(crate) mod pipe;
 pub(crate) mod recording;
 pub(crate) mod route;
@@ -19,6 +20,7 @@ pub(crate) mod tunnel;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -38,7 +40,7 @@ use crate::exchange::recording::Recording;
 use crate::exchange::route::{Forward, Question, Route};
 use crate::plan::UpstreamTimeouts;
 use crate::upstream::{Connection, Upstream};
-use crate::worker::{View, now};
+use crate::worker::{View, Worker, now};
 
 /// How long a client may be gone before anybody looks while its provider is waited for. Nearly every response is here sooner, and to be
 /// woken by two sockets costs more than by one.
@@ -52,6 +54,14 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
     desk.reset_up();
     let end = match route(client, desk, &view) {
         Ok(Route::Forward(forward)) => {
+            let Ok(_place) = Place::take(&client.worker, view.plan.limits.exchanges) else {
+                let detail = "as many exchanges are under way as may be at once (`gateway.limits.exchanges`)";
+                let failure = Failure::new(ErrorKind::TooManyInFlight, detail);
+                let to = Some(&forward.upstream);
+                let end = Box::pin(refuse(client, desk, &view, &failure, to, begun)).await;
+                desk.give_tray_back(&client.worker);
+                return end;
+            };
             let upstream = Rc::clone(&forward.upstream);
             let mut exchange = Exchange::new(client, desk, view, upstream, begun);
             if exchange.view.plan.flows.is_empty() {
@@ -70,10 +80,35 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
     end
 }
 
+/// One of the exchanges that may be under way at once; given up when dropped. Nothing where there may be any number.
+struct Place(Option<Rc<Worker>>);
+
+/// There is none left.
+struct NoPlace;
+
+impl Place {
+    fn take(worker: &Rc<Worker>, most: u32) -> Result<Self, NoPlace> {
+        if most == 0 {
+            return Ok(Self(None));
+        }
+        let place = Self(Some(Rc::clone(worker)));
+        let before = worker.shared.exchanges.fetch_add(1, Relaxed);
+        if before < most { Ok(place) } else { Err(NoPlace) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(worker) = &self.0 {
+            worker.shared.exchanges.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
 fn route(client: &Client, desk: &mut Desk, view: &View) -> Result<Route, Failure> {
     let Desk { input, request, .. } = desk;
     let bytes = input.filled();
-    let fields = survey(request, bytes, &client.worker.shared.via)?;
+    let fields = survey(request, bytes, &client.worker.shared.via, &view.plan.named_fields)?;
     Question { view, client, request, bytes, fields: &fields }.route()
 }
 
@@ -297,7 +332,9 @@ impl<'a> Exchange<'a> {
         let worker = &self.client.worker;
         let mut edits = worker.edits.borrow_mut();
         let draft = self.guide.as_ref().map(|guide| &guide.draft);
-        edit_request(request, input.filled(), forward, &worker.shared.via, draft, &mut edits);
+        let client = if self.view.plan.forwarded_for { self.client.peer_address() } else { None };
+        let client = client.map(|address| address.ip());
+        edit_request(request, input.filled(), forward, &worker.shared.via, client, draft, &mut edits);
         let changed = draft.and_then(|draft| draft.request_body.clone());
         if let Some(body) = &changed {
             up.reset(RequestFraming::Length(body.len() as u64), false);
@@ -830,8 +867,9 @@ impl<'a> Exchange<'a> {
         }
         let persistent = self.can_persist_without_provider();
         let with_body = self.desk.request.method != egret_http1::Method::Head;
-        let answer = failure.answer(with_body, persistent);
-        self.send_answer(&answer, failure.status(), persistent).await
+        let answers = &self.view.plan.errors;
+        let (answer, status) = (failure.answer(answers, with_body, persistent), failure.status(answers));
+        self.send_answer(&answer, status, persistent).await
     }
 
     /// Sends a whole answer of the gateway's own.

@@ -102,8 +102,9 @@ impl Fixture {
     pub fn forward(&mut self, request: &[u8], send: impl FnMut(&[u8])) -> Result<Destination, &'static str> {
         let slug = |failure: Failure| failure.kind.slug();
         self.request.parse(request, &HeadLimits::default()).map_err(Failure::bad_request).map_err(slug)?;
-        let fields = survey(&mut self.request, request, &self.via).map_err(slug)?;
         let view = self.client.worker.view();
+        let named = &view.plan.named_fields;
+        let fields = survey(&mut self.request, request, &self.via, named).map_err(slug)?;
         let question = Question {
             view: &view,
             client: &self.client,
@@ -114,7 +115,8 @@ impl Fixture {
         match question.route().map_err(slug)? {
             Route::Tunnel(authority) => Ok(Destination(Kind::Tunnel(authority))),
             Route::Forward(forward) => {
-                edit_request(&self.request, request, &forward, &self.via, None, &mut self.edits);
+                let via = &self.via;
+                edit_request(&self.request, request, &forward, via, None, None, &mut self.edits);
                 self.request.render(request, &self.edits).for_each_piece(send);
                 Ok(Destination(Kind::Forward(forward)))
             }

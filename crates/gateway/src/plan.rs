@@ -15,9 +15,11 @@ use egret_flow::{Destination, Flows};
 use egret_http1::{HeadLimits, TrailerNames};
 
 use crate::config::{
-    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers, TimeoutsConfig,
-    all_loopback,
+    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers, Scheme,
+    TimeoutsConfig, all_loopback,
 };
+use crate::exchange::failure::ErrorAnswers;
+use crate::exchange::named_fields::NamedFields;
 use crate::upstream::authority::{Authority, Host};
 use crate::upstream::policy::EgressPolicy;
 use crate::upstream::tls::{ClientTls, ServerTls};
@@ -39,6 +41,11 @@ pub(crate) struct Plan {
     pub limits: LimitsConfig,
     pub head_limits: HeadLimits,
     pub trailers: TrailerNames,
+    /// Header fields to which the config gives a meaning.
+    pub named_fields: NamedFields,
+    /// Whether providers are told of clients.
+    pub forwarded_for: bool,
+    pub errors: ErrorAnswers,
     /// What is to be done with exchanges.
     pub flows: Flows,
     config: GatewayConfig,
@@ -57,6 +64,12 @@ pub(crate) struct ListenerPlan {
     pub address: SocketAddr,
     /// The provider that every request on it goes to.
     pub provider: Option<usize>,
+    /// The one for those by `https`.
+    pub https_provider: Option<usize>,
+    /// Whether these get the client's Host.
+    pub keep_host: bool,
+    /// Whether requests that name no scheme are by `https`.
+    pub secure: bool,
     /// How its clients speak TLS, if they do.
     pub tls: Option<ServerTls>,
     /// Values of `Host` that mean the gateway itself, in lower case.
@@ -216,15 +229,10 @@ impl Plan {
             )
             .map(Arc::new),
         };
-        let mut origins = Vec::new();
-        for (name, provider) in providers {
-            check_provider_name(name, &mut problems);
-            match parse_url(&provider.url) {
-                Ok(url) => origins.push((name, provider, url)),
-                Err(message) => problems.push(Problem::new(format!("providers.{name}.url"), message)),
-            }
-        }
+        let origins = provider_origins(providers, &mut problems);
         let listeners = compile_listeners(config, providers, &mut problems);
+        let named_fields = NamedFields::compile(config, &mut problems);
+        let errors = ErrorAnswers::compile(&config.errors, &mut problems);
         let flows = compile_flows(parts, &origins, workers, previous);
         let flows = ok_or_push(flows, &mut problems).unwrap_or_default();
         let Some(policy) = policy else { return Err(problems) };
@@ -292,6 +300,9 @@ impl Plan {
             limits: config.limits.clone(),
             head_limits: head_limits(&config.limits),
             trailers: TrailerNames::new(config.trailers.iter().map(String::as_str)),
+            named_fields,
+            forwarded_for: config.forwarded_for,
+            errors,
             flows,
             config: config.clone(),
         })
@@ -363,27 +374,39 @@ fn compile_listeners(
             .push(Problem::new("gateway.listen", "at least one address is needed, like `127.0.0.1:8000`"));
     }
     let mut listeners: Vec<ListenerPlan> = Vec::new();
-    for (number, ListenConfig { address, provider, tls }) in config.listen.iter().enumerate() {
+    for (number, listen) in config.listen.iter().enumerate() {
+        let ListenConfig { address, provider, https_provider, keep_host, scheme, tls } = listen;
         if address.port() != 0 && listeners.iter().any(|known| known.address == *address) {
             problems.push(Problem::new(
                 format!("gateway.listen[{number}]"),
                 format!("{address} stands here twice"),
             ));
         }
-        let index = provider.as_ref().and_then(|name| {
+        let mut find = |key: &str, name: &Option<String>| {
+            let name = name.as_ref()?;
             let index = providers.keys().position(|known| known == name);
             if index.is_none() {
                 let message = format!("no provider is called `{name}`");
-                let problem = Problem::new(format!("gateway.listen[{number}].provider"), message);
+                let problem = Problem::new(format!("gateway.listen[{number}].{key}"), message);
                 problems.push(problem.suggest(name, providers.keys().map(String::as_str)));
             }
             index
-        });
+        };
+        let (http, https) = (find("provider", provider), find("https_provider", https_provider));
+        for (key, is_given) in [("https_provider", https_provider.is_some()), ("keep_host", *keep_host)] {
+            if is_given && provider.is_none() {
+                let message = "only for a listener that has a `provider`";
+                problems.push(Problem::new(format!("gateway.listen[{number}].{key}"), message));
+            }
+        }
         let path = format!("gateway.listen[{number}].tls");
         let tls = tls.as_ref().and_then(|tls| ok_or_push(ServerTls::compile(tls, &path), problems));
         listeners.push(ListenerPlan {
             address: *address,
-            provider: index,
+            provider: http,
+            https_provider: https,
+            keep_host: *keep_host,
+            secure: *scheme == Scheme::Https,
             tls,
             own_hosts: own_hosts(*address, &config.names),
         });
@@ -419,6 +442,18 @@ fn check_limits(limits: &LimitsConfig, problems: &mut Vec<Problem>) {
 
 /// A provider's name and config, and its URL as origin and path.
 type ProviderOrigin<'a> = (&'a String, &'a ProviderConfig, (Origin, Box<[u8]>));
+
+fn provider_origins<'a>(providers: &'a Providers, problems: &mut Vec<Problem>) -> Vec<ProviderOrigin<'a>> {
+    let mut origins = Vec::with_capacity(providers.len());
+    for (name, provider) in providers {
+        check_provider_name(name, problems);
+        match parse_url(&provider.url) {
+            Ok(url) => origins.push((name, provider, url)),
+            Err(message) => problems.push(Problem::new(format!("providers.{name}.url"), message)),
+        }
+    }
+    origins
+}
 
 fn compile_flows(
     parts: Parts<'_>,

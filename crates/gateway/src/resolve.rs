@@ -52,19 +52,21 @@ impl Routes {
         let authority = span.of(bytes);
         let listener = self.0.listeners.iter().find(|listener| listener.is_own_host(authority));
         let Some(listener) = listener else { return self.place(tls, authority, &rest) };
-        if let Some(provider) = listener.provider {
-            return Ok(self.provider(provider, rest));
-        }
         let mut fields = RoutingFields::default();
         for field in &head.fields {
-            fields.note(field, bytes);
+            let _ = fields.note(field, bytes) || fields.note_named(field, bytes, &self.0.named_fields);
+        }
+        let named = fields.scheme().map(|scheme| is_tls(scheme.of(bytes))).transpose()?;
+        if let Some(provider) = listener.provider {
+            let secure = listener.https_provider.filter(|_| named.unwrap_or(listener.secure));
+            return Ok(self.provider(secure.unwrap_or(provider), rest));
         }
         match fields.host() {
             Some(host) => {
                 let host = host.of(bytes);
-                let tls = match fields.scheme() {
-                    Some(scheme) => is_tls(scheme.of(bytes))?,
-                    None => self.scheme_of(host)?,
+                let tls = match named {
+                    Some(tls) => tls,
+                    None => self.0.is_tls_host(&parse(host, false)?.host).unwrap_or(listener.secure),
                 };
                 self.place(tls, host, &rest)
             }
@@ -98,10 +100,6 @@ impl Routes {
     fn provider(&self, provider: usize, target: String) -> Resolved {
         let provider = &self.0.providers[provider];
         resolved(provider.stats.name(), &provider.origin, target)
-    }
-
-    fn scheme_of(&self, host: &[u8]) -> Result<bool, String> {
-        Ok(self.0.is_tls_host(&parse(host, false)?.host).unwrap_or(false))
     }
 }
 
@@ -148,9 +146,9 @@ mod tests {
 
     fn config() -> (GatewayConfig, Providers) {
         let listen = |address: &str, provider: Option<&str>| ListenConfig {
-            address: address.parse().unwrap(),
             provider: provider.map(str::to_owned),
-            tls: None,
+            https_provider: provider.map(|_| "stripe".to_owned()),
+            ..ListenConfig::from(address.parse::<std::net::SocketAddr>().unwrap())
         };
         let listen = vec![listen(OWN, None), listen(REVERSE, Some("maps"))];
         let providers = serde_json::json!({
@@ -188,6 +186,7 @@ mod tests {
             ("http://127.0.0.1:8000/stripe/v1/a?b", "", "stripe", "/v1/a?b"),
             ("http://localhost:8000/maps", "", "maps", "/"),
             ("http://127.0.0.1:8002/x", "", "maps", "/x"),
+            ("http://127.0.0.1:8002/x", "x-egret-scheme: https\r\n", "stripe", "/x"),
             ("http://127.0.0.1:8000/x", "x-egret-host: api.stripe.example\r\n", "stripe", "/x"),
             ("http://127.0.0.1:8000/v2/x?y", "x-egret-host: maps.example:8080\r\n", "maps", "/x?y"),
             ("http://maps.example:8080/v3/a", "", "maps", "/v3/a"),

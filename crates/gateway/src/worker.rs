@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub clock: Clock,
     /// Client connections that each worker has been given and that are still open.
     pub connections: Box<[AtomicU32]>,
+    /// Exchanges under way, counted while they are limited: the one thing that exchanges of different workers then both touch.
+    pub exchanges: AtomicU32,
     pub draining: AtomicBool,
     pub reloads: AtomicU64,
     pub reloads_refused: AtomicU64,
@@ -113,6 +115,7 @@ impl Shared {
             via: Via::new(&pseudonym()),
             clock: Clock::new(),
             connections: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            exchanges: AtomicU32::new(0),
             draining: AtomicBool::new(false),
             reloads: AtomicU64::new(0),
             reloads_refused: AtomicU64::new(0),

@@ -1,15 +1,19 @@
 //! `har`: has exchanges archived as HAR 1.2, obfuscated before they leave.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use egret_har::observed::ObservedField;
 use egret_har::recorder::End;
 use egret_har::recording::Bodies;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_har::{Key, Recorder, Recording, RecordingConfig};
 use egret_store::Timestamp;
+use regex_lite::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -46,6 +50,25 @@ pub struct HarConfig {
     /// Media types of which bodies are kept, as `application/json`, `text/*` or `*/*`. `*/*+json` is anything built on JSON.
     #[serde(default = "media_types")]
     pub media_types: Vec<String>,
+    /// Exchanges that are not archived: those of which one of these fields of the request fits its regular expression anywhere, as
+    /// in `{ user-agent: "(?i)bot|crawler" }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub skip: BTreeMap<String, String>,
+    /// Fields of the request of which nothing is recorded, not even that they were there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leave_out: Vec<String>,
+    /// Fields of the request that bring the service token of the exchange, for exporters of ALF; the first that is there counts. They
+    /// are left out as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub service_token_fields: Vec<String>,
+    /// Fields of the request that bring the environment of the exchange, for exporters of ALF; the first that is there counts. They
+    /// are left out as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment_fields: Vec<String>,
+    /// Fields of the request that are believed to tell the client's address, as `x-real-ip`, and `x-forwarded-for` with its first; the
+    /// first that does counts. Where none does it is that of the connection.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub client_address_fields: Vec<String>,
 }
 
 fn yes() -> bool {
@@ -72,11 +95,87 @@ impl HarConfig {
 /// Archives exchanges.
 #[derive(Debug)]
 pub struct Har {
-    config: HarConfig,
+    config: Box<HarConfig>,
     recording: Recording,
     sink: Arc<dyn Sink>,
+    fields: Box<FieldNames>,
+    skip: Vec<(Box<[u8]>, Regex)>,
     /// None where the config is only checked.
     writer: Option<Arc<Writer>>,
+}
+
+/// Names of fields, in lower case.
+#[derive(Debug, Default)]
+struct FieldNames {
+    left_out: Vec<Box<[u8]>>,
+    service_token: Vec<Box<[u8]>>,
+    environment: Vec<Box<[u8]>>,
+    client: Vec<Box<[u8]>>,
+}
+
+impl FieldNames {
+    fn compile(config: &HarConfig, site: &mut Site<'_>) -> Self {
+        let [mut left_out, service_token, environment, client] = [
+            ("leave_out", &config.leave_out),
+            ("service_token_fields", &config.service_token_fields),
+            ("environment_fields", &config.environment_fields),
+            ("client_address_fields", &config.client_address_fields),
+        ]
+        .map(|(key, names)| {
+            let names = names.iter().enumerate();
+            names.map(|(index, name)| lower(&format!("{key}[{index}]"), name, site)).collect::<Vec<_>>()
+        });
+        left_out.extend([&service_token[..], &environment[..]].concat());
+        Self { left_out, service_token, environment, client }
+    }
+
+    fn leave_out(&self, fields: &mut Vec<ObservedField<'_>>) {
+        if !self.left_out.is_empty() {
+            fields.retain(|field| !self.left_out.iter().any(|name| field.name.eq_ignore_ascii_case(name)));
+        }
+    }
+
+    /// The client's address: as the first of the fields tells it that does, or as the connection has it.
+    fn client(&self, exchange: &Finished<'_>) -> Option<IpAddr> {
+        let mut told = self.client.iter().filter_map(|name| address(exchange.request_field(name)?));
+        told.next().or_else(|| exchange.client().map(|address| address.ip()))
+    }
+}
+
+/// The name of a field in lower case; a problem at `key` where it is none.
+fn lower(key: &str, name: &str, site: &mut Site<'_>) -> Box<[u8]> {
+    if !egret_http1::is_token(name.as_bytes()) {
+        site.problem(key, format!("`{name}` is no name of a header field"));
+    }
+    name.to_ascii_lowercase().into_bytes().into()
+}
+
+fn skipped(config: &HarConfig, site: &mut Site<'_>) -> Vec<(Box<[u8]>, Regex)> {
+    let compiled = config.skip.iter().filter_map(|(name, pattern)| {
+        let key = format!("skip.{name}");
+        let name = lower(&key, name, site);
+        match Regex::new(pattern) {
+            Ok(regex) => Some((name, regex)),
+            Err(error) => {
+                site.problem(&key, format!("not a regular expression: {error}"));
+                None
+            }
+        }
+    });
+    compiled.collect()
+}
+
+/// The first of the fields that are there, if it is text.
+fn first<'a>(names: &[Box<[u8]>], exchange: &Finished<'a>) -> &'a str {
+    let value = names.iter().find_map(|name| exchange.request_field(name));
+    value.and_then(|value| str::from_utf8(value).ok()).unwrap_or_default()
+}
+
+/// The first address of a list, with or without a port.
+fn address(value: &[u8]) -> Option<IpAddr> {
+    let first = str::from_utf8(value.split(|byte| *byte == b',').next()?).ok()?.trim();
+    let with_port = || first.parse::<SocketAddr>().ok().map(|address| address.ip());
+    first.parse().ok().or_else(with_port)
 }
 
 /// Makes entries. It remembers pseudonyms, so that it is kept where nothing about them has changed.
@@ -132,6 +231,7 @@ impl Diagnosis for Har {
 
     fn compile(config: &HarConfig, site: &mut Site<'_>) -> Option<Self> {
         let sink = site.sink("export", &config.export, Content::Entries);
+        let (fields, skip) = (FieldNames::compile(config, site), skipped(config, site));
         let recording = match Recording::compile(&config.recording()) {
             Ok(recording) => recording,
             Err(errors) => {
@@ -148,11 +248,12 @@ impl Diagnosis for Har {
             let flow = site.flow().to_owned();
             site.keep(fits, || Writer::new(flow, config.recording(), &key, &recording))
         });
-        Some(Self { config: config.clone(), recording, sink: sink?, writer })
+        let (config, fields) = (Box::new(config.clone()), Box::new(fields));
+        Some(Self { config, recording, sink: sink?, fields, skip, writer })
     }
 
     fn describe(&self) -> String {
-        let HarConfig { export, obfuscate, bodies, .. } = &self.config;
+        let HarConfig { export, obfuscate, bodies, .. } = &*self.config;
         let how = if *obfuscate { "obfuscated" } else { "in the clear" };
         let bodies = match bodies {
             Bodies::None => "without bodies".to_owned(),
@@ -172,16 +273,25 @@ impl Diagnosis for Har {
 
     fn see(&self, exchange: &Finished<'_>) {
         let Some(writer) = &self.writer else { return };
+        if self.is_skipped(exchange) {
+            return;
+        }
         let mut parts = writer.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let WriterParts { recorder, entry, .. } = &mut *parts;
         entry.clear();
         entry.shrink_to(SPARE_ENTRY_BYTES);
-        recorder.write(&exchange.observed(), entry);
+        let mut observed = exchange.observed();
+        self.fields.leave_out(&mut observed.request.fields);
+        recorder.write(&observed, entry);
         for (shown, count) in writer.bodies.iter().zip(recorder.bodies()) {
             shown.store(*count, Relaxed);
         }
-        let client = exchange.facts().client.map(|address| address.ip());
-        self.sink.put(Exported { entry, client, service_token: "", environment: "" });
+        self.sink.put(Exported {
+            entry,
+            client: self.fields.client(exchange),
+            service_token: first(&self.fields.service_token, exchange),
+            environment: first(&self.fields.environment, exchange),
+        });
     }
 
     fn tick(&self, tick: Tick) {
@@ -217,6 +327,16 @@ impl Diagnosis for Har {
     }
 }
 
+impl Har {
+    fn is_skipped(&self, exchange: &Finished<'_>) -> bool {
+        let fits = |(name, regex): &(Box<[u8]>, Regex)| {
+            let value = exchange.request_field(name).map(String::from_utf8_lossy);
+            value.is_some_and(|value| regex.is_match(&value))
+        };
+        self.skip.iter().any(fits)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -241,12 +361,16 @@ mod tests {
     #[test]
     fn what_cannot_be_obeyed_is_told_with_its_place() {
         let problems = Archive::problems(&json!([
-            { "har": { "export": "keptt", "exclude": ["query.page"], "media_types": ["json"] } },
+            { "har": {
+                "export": "keptt", "exclude": ["query.page"], "media_types": ["json"], "skip": { "a": "(" }, "leave_out": ["a b"],
+            } },
             {},
         ]));
         let places: Vec<&str> = problems.iter().map(|problem| problem.split(": ").next().unwrap()).collect();
         let expected = [
             "flows[0].diagnoses[0].har.export",
+            "flows[0].diagnoses[0].har.leave_out[0]",
+            "flows[0].diagnoses[0].har.skip.a",
             "flows[0].diagnoses[0].har.exclude[0]",
             "flows[0].diagnoses[0].har.media_types[0]",
             "flows[0].diagnoses[1]",
@@ -260,6 +384,49 @@ mod tests {
         assert_eq!(super::damage(&[0; 5], &[9, 0, 0, 0, 0]), None);
         assert_eq!(super::damage(&[0; 5], &[9, 7, 0, 0, 1]).unwrap(), "7 truncated, 1 malformed");
         assert_eq!(super::damage(&[9, 7, 1, 0, 1], &[9, 9, 3, 1, 1]).unwrap(), "2 corrupt, 1 coded");
+    }
+
+    #[test]
+    fn what_fits_is_skipped_and_what_speaks_to_egret_is_left_out() {
+        let archive = Archive::with(&json!([{ "har": {
+            "export": "kept", "obfuscate": false, "detect_secrets": false, "skip": { "User-Agent": "(?i)bot" },
+            "leave_out": ["X-Private"], "service_token_fields": ["new-token", "Service-Token"], "environment_fields": ["env"],
+        } }]));
+        for agent in ["a bot", "Bot/1", "browser", ""] {
+            let fields = "x-private: p1\nservice-token: t1\nenv: e1\nx-kept: k1";
+            let agent = if agent.is_empty() { String::new() } else { format!("\nuser-agent: {agent}") };
+            hand_over(&archive.record(&format!("GET https://one.example/\n{fields}{agent}"), "200"));
+        }
+        let entries = archive.entries();
+        assert_eq!(entries.len(), 2, "{entries:?}");
+        assert_eq!(
+            archive.origins(),
+            [("t1".to_owned(), "e1".to_owned()), ("t1".to_owned(), "e1".to_owned())]
+        );
+        for entry in entries {
+            assert!(entry.contains("k1"), "{entry}");
+            for left_out in ["p1", "t1", "e1", "x-private", "service-token", "env"] {
+                assert!(!entry.contains(&format!("\"{left_out}\"")), "{left_out} in {entry}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_clients_address_is_told_by_fields_that_are_believed() {
+        for (value, address) in [
+            ("1.2.3.4", Some("1.2.3.4")),
+            ("1.2.3.4:80, 5.6.7.8", Some("1.2.3.4")),
+            ("[::1]:80", Some("::1")),
+            ("::1", Some("::1")),
+            ("unknown", None),
+            ("", None),
+        ] {
+            assert_eq!(
+                super::address(value.as_bytes()),
+                address.map(|text| text.parse().unwrap()),
+                "{value}"
+            );
+        }
     }
 
     #[test]

@@ -3,8 +3,11 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
+use egret_config::Problem;
 use egret_flow::{CallFailure, FailureKind, Fixed, Reason, Refused, Timestamp};
 use egret_http1::{BodyError, HeadError, reason};
+
+use crate::config::{ErrorAnswerConfig, ErrorFormat, ErrorsConfig};
 
 /// The ways in which the gateway itself ends an exchange. The slug is what `x-egret-error` carries and counters are named after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +139,40 @@ impl ErrorKind {
     }
 }
 
+/// How errors are answered.
+#[derive(Debug, Default)]
+pub(crate) struct ErrorAnswers {
+    format: ErrorFormat,
+    /// What is answered otherwise than the table has it, each at the number of its kind; empty where nothing is.
+    changed: Box<[ErrorAnswerConfig]>,
+}
+
+impl ErrorAnswers {
+    /// As the config has it.
+    pub fn compile(config: &ErrorsConfig, problems: &mut Vec<Problem>) -> Self {
+        let count = if config.answers.is_empty() { 0 } else { ErrorKind::ALL.len() };
+        let mut changed = vec![ErrorAnswerConfig::default(); count];
+        for (slug, answer) in &config.answers {
+            let path = format!("gateway.errors.answers.{slug}");
+            if let Some(number) = ErrorKind::ALL.iter().position(|kind| kind.slug() == slug) {
+                changed[number] = answer.clone();
+            } else {
+                let slugs = ErrorKind::ALL.iter().map(|kind| kind.slug());
+                problems.push(Problem::new(&*path, "no error is called so").suggest(slug, slugs));
+            }
+            if answer.status.is_some_and(|status| !(400..=599).contains(&status)) {
+                problems
+                    .push(Problem::new(format!("{path}.status"), "an error has a status from 400 to 599"));
+            }
+        }
+        Self { format: config.format, changed: changed.into() }
+    }
+
+    fn changed(&self, kind: ErrorKind) -> Option<&ErrorAnswerConfig> {
+        self.changed.get(kind as usize)
+    }
+}
+
 /// An error together with what a person should know of this one.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
@@ -187,8 +224,10 @@ impl Failure {
     }
 
     /// The status of the answer.
-    pub fn status(&self) -> u16 {
-        self.more.as_ref().and_then(|more| more.status).unwrap_or(self.kind.status())
+    pub fn status(&self, answers: &ErrorAnswers) -> u16 {
+        let wanted = self.more.as_ref().and_then(|more| more.status);
+        let changed = answers.changed(self.kind).and_then(|answer| answer.status);
+        wanted.or(changed).unwrap_or(self.kind.status())
     }
 
     /// A request head that breaks a rule.
@@ -214,28 +253,41 @@ impl Failure {
     }
 
     /// The whole answer on the wire. `with_body` is false for HEAD; the connection is closed after it unless `persistent`.
-    pub fn answer(&self, with_body: bool, persistent: bool) -> Vec<u8> {
-        self.write(with_body, Some(if persistent { b"keep-alive" } else { b"close" }))
+    pub fn answer(&self, answers: &ErrorAnswers, with_body: bool, persistent: bool) -> Vec<u8> {
+        self.write(answers, with_body, Some(if persistent { b"keep-alive" } else { b"close" }))
     }
 
     /// The whole answer as a message that says nothing of the connection.
-    pub fn message(&self, with_body: bool) -> Vec<u8> {
-        self.write(with_body, None)
+    pub fn message(&self, answers: &ErrorAnswers, with_body: bool) -> Vec<u8> {
+        self.write(answers, with_body, None)
     }
 
-    fn write(&self, with_body: bool, connection: Option<&[u8]>) -> Vec<u8> {
-        let (row, status) = (self.kind.row(), self.status());
-        let body = serde_json::json!({
-            "type": "about:blank",
-            "title": reason(status),
-            "status": status,
-            "detail": self.detail,
-            "error": row.slug,
-        })
-        .to_string();
+    /// The body, and its media type.
+    fn body(&self, answers: &ErrorAnswers) -> (&'static str, String) {
+        let status = self.status(answers);
+        let changed = answers.changed(self.kind).and_then(|answer| answer.detail.as_deref());
+        let detail = changed.unwrap_or(&self.detail);
+        match answers.format {
+            ErrorFormat::Problem => {
+                let problem = serde_json::json!({
+                    "type": "about:blank",
+                    "title": reason(status),
+                    "status": status,
+                    "detail": detail,
+                    "error": self.kind.slug(),
+                });
+                ("application/problem+json", problem.to_string())
+            }
+            ErrorFormat::Text => ("text/plain; charset=utf-8", format!("{status}: {detail}")),
+        }
+    }
+
+    fn write(&self, answers: &ErrorAnswers, with_body: bool, connection: Option<&[u8]>) -> Vec<u8> {
+        let (row, status) = (self.kind.row(), self.status(answers));
+        let (media_type, body) = self.body(answers);
         let mut message = Vec::with_capacity(512 + body.len());
         start(&mut message, status);
-        field(&mut message, "Content-Type", b"application/problem+json");
+        field(&mut message, "Content-Type", media_type.as_bytes());
         field(&mut message, "Cache-Control", b"no-store");
         field(&mut message, "x-egret-error", row.slug.as_bytes());
         field(&mut message, "Proxy-Status", format!("egret; error={}", row.proxy_error).as_bytes());
@@ -332,7 +384,7 @@ mod tests {
     #[test]
     fn an_answer_says_who_made_it_and_why() {
         let failure = Failure::new(ErrorKind::PoolFull, "all 8 connections to \"slow\" are in use");
-        let answer = String::from_utf8(failure.answer(true, true)).unwrap();
+        let answer = String::from_utf8(failure.answer(&ErrorAnswers::default(), true, true)).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         for line in [
             "HTTP/1.1 503 Service Unavailable",
@@ -353,8 +405,51 @@ mod tests {
     #[test]
     fn an_answer_to_head_has_no_body_and_the_same_length_field() {
         let failure = Failure::new(ErrorKind::DnsFailed, "no such host");
-        let (with, without) = (failure.answer(true, false), failure.answer(false, false));
+        let answers = ErrorAnswers::default();
+        let (with, without) = (failure.answer(&answers, true, false), failure.answer(&answers, false, false));
         assert!(with.starts_with(&without[..40]));
         assert!(without.ends_with(b"Connection: close\r\n\r\n"));
+    }
+
+    #[test]
+    fn an_answer_looks_as_the_config_has_it() {
+        let config: ErrorsConfig = serde_json::from_value(serde_json::json!({
+            "format": "text",
+            "answers": { "dns-failed": { "status": 400 }, "pool-full": { "detail": "try again" } },
+        }))
+        .unwrap();
+        let mut problems = Vec::new();
+        let answers = ErrorAnswers::compile(&config, &mut problems);
+        assert_eq!(problems, []);
+        for (kind, status, body) in [
+            (ErrorKind::DnsFailed, 400, "400: so it is"),
+            (ErrorKind::PoolFull, 503, "503: try again"),
+            (ErrorKind::ConnectFailed, 502, "502: so it is"),
+        ] {
+            let failure = Failure::new(kind, "so it is");
+            assert_eq!(failure.status(&answers), status);
+            let answer = String::from_utf8(failure.answer(&answers, true, true)).unwrap();
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+            assert!(answer.contains("\r\nContent-Type: text/plain; charset=utf-8\r\n"), "{answer}");
+            assert!(answer.contains(&format!("\r\nx-egret-error: {}\r\n", kind.slug())), "{answer}");
+            assert!(answer.ends_with(&format!("\r\n\r\n{body}")), "{answer}");
+        }
+    }
+
+    #[test]
+    fn errors_that_there_are_not_cannot_be_answered_otherwise() {
+        let answer = ErrorAnswerConfig { status: Some(200), detail: None };
+        let answers =
+            [("dns-faild".to_owned(), ErrorAnswerConfig::default()), ("pool-full".to_owned(), answer)];
+        let config = ErrorsConfig { answers: answers.into(), ..ErrorsConfig::default() };
+        let mut problems = Vec::new();
+        ErrorAnswers::compile(&config, &mut problems);
+        let told: Vec<_> =
+            problems.iter().map(|problem| (&*problem.path, problem.suggestion.as_deref())).collect();
+        let expected = [
+            ("gateway.errors.answers.dns-faild", Some("dns-failed")),
+            ("gateway.errors.answers.pool-full.status", None),
+        ];
+        assert_eq!(told, expected);
     }
 }

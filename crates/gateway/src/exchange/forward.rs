@@ -1,12 +1,15 @@
 //! What is changed in a message on its way: no more than RFC 9110 asks of an intermediary.
 
+use std::net::IpAddr;
+
 use egret_flow::Draft;
 use egret_flow::message::Changes;
 use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
 
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::guide::Guide;
-use crate::exchange::route::{Forward, RoutingFields};
+use crate::exchange::named_fields::NamedFields;
+use crate::exchange::route::{Forward, HostField, RoutingFields};
 
 /// How this instance appears in `Via` (RFC 9110 §7.6.3). A request that carries its name has come round in a loop.
 #[derive(Debug)]
@@ -37,9 +40,17 @@ impl Via {
 
 /// Looks at every field of a request once: notes what names the provider, marks what must not be forwarded, and refuses a request
 /// that has been here before.
-pub(crate) fn survey(request: &mut RequestHead, bytes: &[u8], via: &Via) -> Result<RoutingFields, Failure> {
+pub(crate) fn survey(
+    request: &mut RequestHead,
+    bytes: &[u8],
+    via: &Via,
+    named: &NamedFields,
+) -> Result<RoutingFields, Failure> {
     let mut routing = RoutingFields::default();
     for field in &mut request.fields {
+        if named.may_be(field.name.len()) {
+            field.hop_by_hop |= routing.note_named(field, bytes, named);
+        }
         match field.known {
             KnownField::Other => field.hop_by_hop |= routing.note(field, bytes),
             KnownField::Via if via.is_in(field.value.of(bytes)) => {
@@ -72,24 +83,31 @@ fn forwards_left(value: &[u8]) -> Result<u32, Failure> {
     })
 }
 
-/// The changes to a request that [`survey`] has seen and that goes to `forward.upstream`.
+/// The changes to a request that [`survey`] has seen and that goes to `forward.upstream`. The provider is told of the `client` if one is
+/// given.
 pub(crate) fn edit_request(
     request: &RequestHead,
     bytes: &[u8],
     forward: &Forward,
     via: &Via,
+    client: Option<IpAddr>,
     draft: Option<&Draft>,
     edits: &mut Edits,
 ) {
     edits.clear();
     let plan = &forward.upstream.plan;
-    let mut has_host = false;
+    let host = match forward.host {
+        HostField::Received => None,
+        HostField::Upstream => Some(&*plan.host_field),
+        HostField::Kept(host) => Some(host.of(bytes)),
+    };
+    let (mut has_host, mut forwarded_for) = (false, None);
     for (index, field) in request.fields.iter().enumerate() {
         match field.known {
             KnownField::Host => {
                 has_host = true;
-                if forward.new_host {
-                    edits.replace_value(index, &plan.host_field);
+                if let Some(host) = host {
+                    edits.replace_value(index, host);
                 }
             }
             KnownField::MaxForwards if counts_forwards(request.method) => {
@@ -101,11 +119,22 @@ pub(crate) fn edit_request(
             KnownField::TransferEncoding => {}
             KnownField::Upgrade if request.upgrade => {}
             _ if field.hop_by_hop => edits.remove(index),
+            KnownField::XForwardedFor => forwarded_for = Some((index, field.value)),
             _ => {}
         }
     }
     if !has_host {
-        edits.insert("Host", &plan.host_field);
+        edits.insert("Host", host.unwrap_or(&plan.host_field));
+    }
+    if let Some(client) = client {
+        let client = client.to_canonical().to_string();
+        match forwarded_for.filter(|(_, before)| !before.is_empty()) {
+            // Appended to the last, since some servers read no other.
+            Some((index, before)) => {
+                edits.replace_value(index, &[before.of(bytes), b", ", client.as_bytes()].concat());
+            }
+            None => edits.insert("X-Forwarded-For", client.as_bytes()),
+        }
     }
     let drafted = draft.and_then(|draft| draft.target.as_deref());
     if forward.new_target || request.version == Version::Http10 || drafted.is_some() {

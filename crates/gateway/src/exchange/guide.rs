@@ -32,7 +32,7 @@ use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::gather::Body;
 use crate::exchange::hedge::Hedge;
 use crate::exchange::pipe::{Pipe, Tap};
-use crate::exchange::route::Forward;
+use crate::exchange::route::{Forward, HostField};
 use crate::upstream::{Connection, DialTimes, Upstream};
 use crate::worker::Worker;
 use crate::worker::buffer::BUFFER_BYTES;
@@ -244,7 +244,7 @@ impl Exchange<'_> {
             found =
                 self.guide.as_mut().and_then(|guide| guide.find(&self.view.plan.flows, self.desk, now, roll));
         }
-        self.start_recording(forward.target, forward.path_prefix);
+        self.start_recording(forward.target, forward.path_prefix, forward.host);
         if self.waits_for_place() {
             Box::pin(self.wait_for_place()).await?;
         }
@@ -279,7 +279,7 @@ impl Exchange<'_> {
         guide.start(destination.map(Rc::clone), target, self.desk);
         let roll = guide.draft.random.draw();
         guide.find(flows, self.desk, now, roll);
-        self.start_recording(target, false);
+        self.start_recording(target, false, HostField::Upstream);
         self.give_guide_back();
     }
 
@@ -341,7 +341,8 @@ impl Exchange<'_> {
         let upstream = Rc::clone(provider);
         self.upstream = Rc::clone(&upstream);
         let target = forward.relative(self.desk.input.filled());
-        let elsewhere = Forward { upstream, target, path_prefix: true, new_target: true, new_host: true };
+        let host = HostField::Upstream;
+        let elsewhere = Forward { upstream, target, path_prefix: true, new_target: true, host };
         self.obtain_response(&elsewhere).await
     }
 
@@ -433,7 +434,7 @@ impl Exchange<'_> {
             Answer::Fixed(fixed) => (failure::fixed(&fixed, with_body), None),
             Answer::Refused(refused) => {
                 let failure = Failure::refused(refused, now);
-                (failure.message(with_body), Some(failure.kind))
+                (failure.message(&self.view.plan.errors, with_body), Some(failure.kind))
             }
         };
         let worker = &self.client.worker;

@@ -16,6 +16,7 @@ use super::{Exchange, Stop};
 use crate::exchange::clock::Clock;
 use crate::exchange::failure::ErrorKind;
 use crate::exchange::pipe::Pipe;
+use crate::exchange::route::HostField;
 use crate::plan::default_port;
 use crate::upstream::Connection;
 use crate::upstream::authority::Authority;
@@ -118,8 +119,8 @@ impl Recording {
 
 impl Exchange<'_> {
     /// Starts to record, if the flows that the guide has found have diagnoses. `target` is what of the target goes to where the client
-    /// wants the request to go, after the path of the provider's URL if `path_prefix`.
-    pub(super) fn start_recording(&mut self, target: Span, path_prefix: bool) {
+    /// wants the request to go, after the path of the provider's URL if `path_prefix`, and `sent_host` the Host that it gets.
+    pub(super) fn start_recording(&mut self, target: Span, path_prefix: bool, sent_host: HostField) {
         let Some(guide) = &self.guide else { return };
         let diagnoses = &self.view.plan.flows.diagnoses;
         if !diagnoses.is_for(&guide.matches) {
@@ -138,7 +139,12 @@ impl Exchange<'_> {
         if let Some(upstream) = &guide.destination {
             let destination = upstream.plan.destination();
             let path_prefix = if path_prefix { &*upstream.plan.path_prefix } else { b"" };
-            let (tls, host, port) = (destination.tls, destination.host, destination.port);
+            let (tls, mut host, mut port) = (destination.tls, destination.host, destination.port);
+            // Whoever gets the client's Host takes that for the place that was asked for.
+            let kept = kept_host(sent_host, bytes, tls);
+            if let Some((kept, kept_port)) = &kept {
+                (host, port) = (kept, *kept_port);
+            }
             record.set_request(&Url { tls, host, port, path_prefix, target, relative }, head);
         } else {
             let (host, port) = named_host(&self.desk.request, bytes);
@@ -264,10 +270,20 @@ fn at_most(wanted: usize, length: u64) -> usize {
 
 /// The host that a request names which goes nowhere, if it is one, and the port.
 fn named_host(request: &RequestHead, bytes: &[u8]) -> (String, u16) {
-    let named = request.authority.or(request.host).map(|host| host.of(bytes));
-    let authority = named.and_then(|host| Authority::parse(host, Some(default_port(false))).ok());
-    authority.map_or_else(
-        || (NO_HOST.to_owned(), default_port(false)),
-        |authority| (authority.host.to_string(), authority.port),
-    )
+    let named = request.authority.or(request.host);
+    let host = named.and_then(|host| host_and_port(host.of(bytes), false));
+    host.unwrap_or_else(|| (NO_HOST.to_owned(), default_port(false)))
+}
+
+/// The host and the port that a provider is told of which is elsewhere.
+fn kept_host(sent_host: HostField, bytes: &[u8], tls: bool) -> Option<(String, u16)> {
+    match sent_host {
+        HostField::Kept(host) => host_and_port(host.of(bytes), tls),
+        HostField::Received | HostField::Upstream => None,
+    }
+}
+
+fn host_and_port(host: &[u8], tls: bool) -> Option<(String, u16)> {
+    let authority = Authority::parse(host, Some(default_port(tls))).ok()?;
+    Some((authority.host.to_string(), authority.port))
 }

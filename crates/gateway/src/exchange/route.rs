@@ -8,6 +8,7 @@
 //!
 //! Header fields come before the base URL, since they say what is meant and a path may only look like it.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -15,6 +16,7 @@ use egret_http1::{Field, KnownField, Method, RequestHead, Span, TargetForm};
 
 use crate::client::Client;
 use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::named_fields::{Named, NamedFields};
 use crate::plan::{ListenerPlan, default_port};
 use crate::upstream::Upstream;
 use crate::upstream::authority::{Authority, AuthorityError};
@@ -39,8 +41,19 @@ pub(crate) struct Forward {
     pub path_prefix: bool,
     /// Whether anything of the target differs from what was received.
     pub new_target: bool,
-    /// Whether `Host` is that of the upstream rather than the received one.
-    pub new_host: bool,
+    /// What it gets as `Host`.
+    pub host: HostField,
+}
+
+/// What a provider gets as `Host`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostField {
+    /// What the client has sent, which is where the request goes.
+    Received,
+    /// Its own.
+    Upstream,
+    /// This, whoever it is that the request goes to.
+    Kept(Span),
 }
 
 impl Forward {
@@ -67,6 +80,8 @@ pub(crate) struct RoutingFields {
 /// Which name of a routing field counts if several are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
+    /// By its place in `gateway.scheme_fields`.
+    Configured(Reverse<usize>),
     Mashape,
     Lunar,
     Egret,
@@ -109,6 +124,25 @@ impl RoutingFields {
         }
         true
     }
+
+    /// Takes note of `field` if the config says that it is for the gateway; such fields are not forwarded.
+    pub fn note_named(&mut self, field: &Field, bytes: &[u8], named: &NamedFields) -> bool {
+        let number = match named.find(field.name.of(bytes)) {
+            Some(Named::Scheme(number)) => number,
+            Some(Named::Private) => return true,
+            None => return false,
+        };
+        // Where several proxies have added to it, the first has spoken with the client.
+        let value = field.value.of(bytes);
+        let first = value.split(|byte| *byte == b',').next().unwrap_or_default().trim_ascii_end();
+        let start = field.value.range().start;
+        let scheme = Span::new(start, start + first.len());
+        let rank = Rank::Configured(Reverse(number));
+        if !first.is_empty() && self.scheme.is_none_or(|(known, _)| known < rank) {
+            self.scheme = Some((rank, scheme));
+        }
+        true
+    }
 }
 
 /// Whether a field speaks to the gateway's flows: who calls, and that decisions are to be told.
@@ -143,7 +177,7 @@ impl Question<'_> {
             _ => None,
         };
         if let Some(provider) = listener.provider {
-            return self.reverse(provider);
+            return self.reverse(listener, provider);
         }
         if self.request.method == Method::Connect {
             return self.tunnel();
@@ -161,7 +195,7 @@ impl Question<'_> {
         parse_scheme(scheme.of(self.bytes))
     }
 
-    fn reverse(&self, provider: usize) -> Result<Route, Failure> {
+    fn reverse(&self, listener: &ListenerPlan, provider: usize) -> Result<Route, Failure> {
         if self.request.method == Method::Connect {
             let detail = "this listener serves one provider and opens no tunnels";
             return Err(Failure::new(ErrorKind::ConnectNotAllowed, detail));
@@ -170,7 +204,35 @@ impl Question<'_> {
             Some(authority) => Span { start: authority.end, end: self.request.target.end },
             None => self.request.target,
         };
-        Ok(self.to_provider(provider, path))
+        let provider = match listener.https_provider {
+            Some(secure) if self.is_secure(listener)? => secure,
+            _ => provider,
+        };
+        let mut forward = self.to_provider(provider, path);
+        if let Some(host) = self.kept_host(listener)? {
+            forward.host = HostField::Kept(host);
+        }
+        Ok(Route::Forward(forward))
+    }
+
+    /// Whether the scheme is `https`, where it does not depend on the host.
+    fn is_secure(&self, listener: &ListenerPlan) -> Result<bool, Failure> {
+        match self.fields.scheme {
+            Some((_, scheme)) => parse_scheme(scheme.of(self.bytes)),
+            None => Ok(listener.secure),
+        }
+    }
+
+    /// The host that the client names, on a listener whose provider is to be told of it.
+    fn kept_host(&self, listener: &ListenerPlan) -> Result<Option<Span>, Failure> {
+        if !listener.keep_host {
+            return Ok(None);
+        }
+        if let Some((_, host)) = self.fields.host {
+            Authority::parse(host.of(self.bytes), Some(default_port(false))).map_err(bad_authority)?;
+            return Ok(Some(host));
+        }
+        Ok(self.request.authority.or(self.request.host).filter(|host| !host.is_empty()))
     }
 
     fn tunnel(&self) -> Result<Route, Failure> {
@@ -190,21 +252,21 @@ impl Question<'_> {
             target: path,
             path_prefix: false,
             new_target: true,
-            new_host: true,
+            host: HostField::Upstream,
         }))
     }
 
     fn origin(&self, listener: &ListenerPlan) -> Result<Route, Failure> {
         let target = self.request.target;
         if let Some((_, host)) = self.fields.host {
-            let tls = self.scheme_of(host)?;
+            let tls = self.scheme_of(listener, host)?;
             let upstream = self.host(tls, host)?;
             return Ok(Route::Forward(Forward {
                 upstream,
                 target,
                 path_prefix: false,
                 new_target: false,
-                new_host: true,
+                host: HostField::Upstream,
             }));
         }
         let Some(host) = self.request.host else {
@@ -214,13 +276,13 @@ impl Question<'_> {
         if self.is_own(listener, host.of(self.bytes)) {
             return self.base_url(target);
         }
-        let upstream = self.host(self.scheme_of(host)?, host)?;
+        let upstream = self.host(self.scheme_of(listener, host)?, host)?;
         Ok(Route::Forward(Forward {
             upstream,
             target,
             path_prefix: false,
             new_target: false,
-            new_host: false,
+            host: HostField::Received,
         }))
     }
 
@@ -251,7 +313,8 @@ impl Question<'_> {
             return Err(self.unknown_provider());
         };
         let skipped = text.len() - name.len() + name_len;
-        Ok(self.to_provider(provider, Span::new(path.range().start + skipped, path.range().end)))
+        let rest = Span::new(path.range().start + skipped, path.range().end);
+        Ok(Route::Forward(self.to_provider(provider, rest)))
     }
 
     fn unknown_provider(&self) -> Failure {
@@ -270,10 +333,10 @@ impl Question<'_> {
         )
     }
 
-    fn to_provider(&self, provider: usize, target: Span) -> Route {
+    fn to_provider(&self, provider: usize, target: Span) -> Forward {
         let upstream = Rc::clone(&self.view.upstreams[provider]);
         let new_target = target != self.request.target || !upstream.plan.path_prefix.is_empty();
-        Route::Forward(Forward { upstream, target, path_prefix: true, new_target, new_host: true })
+        Forward { upstream, target, path_prefix: true, new_target, host: HostField::Upstream }
     }
 
     fn host(&self, tls: bool, host: Span) -> Result<Rc<Upstream>, Failure> {
@@ -283,16 +346,16 @@ impl Question<'_> {
     }
 
     /// Whether TLS is to be spoken to `host`: as the scheme field says; else as the configured provider of that host has it; else
-    /// not, as the client did not speak it either.
-    fn scheme_of(&self, host: Span) -> Result<bool, Failure> {
+    /// as the listener has it.
+    fn scheme_of(&self, listener: &ListenerPlan, host: Span) -> Result<bool, Failure> {
         if let Some((_, scheme)) = self.fields.scheme {
             return parse_scheme(scheme.of(self.bytes));
         }
         if self.view.plan.providers.is_empty() {
-            return Ok(false);
+            return Ok(listener.secure);
         }
         let authority = Authority::parse(host.of(self.bytes), Some(80)).map_err(bad_authority)?;
-        Ok(self.view.plan.is_tls_host(&authority.host).unwrap_or(false))
+        Ok(self.view.plan.is_tls_host(&authority.host).unwrap_or(listener.secure))
     }
 }
 
@@ -312,24 +375,34 @@ fn bad_authority(error: AuthorityError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::{GatewayConfig, ListenConfig, Providers};
+    use std::net::SocketAddr;
+
+    use crate::config::{GatewayConfig, ListenConfig, Providers, Scheme};
     use crate::fixture::Fixture;
 
     const OWN: &str = "127.0.0.1:8000";
     const REVERSE: &str = "127.0.0.1:8002";
+    /// Where the scheme is `https` unless a request says otherwise.
+    const SECURE: &str = "127.0.0.1:8003";
+    /// Where a provider gets the client's Host, and requests by `https` go to another.
+    const KEPT: &str = "127.0.0.1:8004";
 
     /// The request as it would be sent on, and to whom; or the error's slug.
     fn forwarded(listener: &str, request: &str) -> Result<(String, String), &'static str> {
+        let plain = |address: &str| ListenConfig::from(address.parse::<SocketAddr>().unwrap());
+        let provider = Some("maps".to_owned());
+        let secure = ListenConfig { scheme: Scheme::Https, ..plain(SECURE) };
+        let kept = ListenConfig {
+            provider: provider.clone(),
+            https_provider: Some("stripe".to_owned()),
+            keep_host: true,
+            ..plain(KEPT)
+        };
         let config = GatewayConfig {
-            listen: vec![
-                ListenConfig { address: OWN.parse().unwrap(), provider: None, tls: None },
-                ListenConfig {
-                    address: REVERSE.parse().unwrap(),
-                    provider: Some("maps".to_owned()),
-                    tls: None,
-                },
-            ],
+            listen: vec![plain(OWN), ListenConfig { provider, ..plain(REVERSE) }, secure, kept],
             names: vec!["egret.internal".to_owned()],
+            scheme_fields: vec!["x-upstream-protocol".to_owned(), "X-Forwarded-Proto".to_owned()],
+            private_fields: vec!["Service-Token".to_owned()],
             ..GatewayConfig::default()
         };
         let providers: Providers = serde_json::from_value(serde_json::json!({
@@ -443,6 +516,71 @@ mod tests {
             "GET /a HTTP/1.1\nHost: api.stripe.example\n",
             "https://api.stripe.example:443",
         );
+    }
+
+    #[test]
+    fn fields_that_the_config_names_say_the_scheme_and_stay_behind() {
+        for (fields, scheme) in [
+            ("X-Forwarded-Proto: https\r\n", "https"),
+            ("X-Forwarded-Proto: HTTPS , http\r\n", "https"),
+            ("X-Forwarded-Proto: \r\n", "http"),
+            ("X-Forwarded-Proto: https\r\nX-Upstream-Protocol: HTTP\r\n", "http"),
+            ("X-Upstream-Protocol: HTTP\r\nx-egret-scheme: https\r\n", "https"),
+            ("Mashape-Upstream-Protocol: HTTPS\r\nX-Upstream-Protocol: HTTP\r\n", "https"),
+        ] {
+            let request =
+                format!("GET /a HTTP/1.1\r\nHost: b.example\r\n{fields}service-token: s\r\nX-A: 1\r\n\r\n");
+            let port = if scheme == "https" { 443 } else { 80 };
+            let to = format!("{scheme}://b.example:{port}");
+            check(OWN, &request, "GET /a HTTP/1.1\nHost: b.example\nX-A: 1\n", &to);
+        }
+        let request = "GET /a HTTP/1.1\r\nHost: b.example\r\nX-Forwarded-Proto: wss\r\n\r\n";
+        assert_eq!(forwarded(OWN, request), Err("bad-request"));
+    }
+
+    #[test]
+    fn a_listener_has_a_scheme_for_requests_that_name_none() {
+        let sent = "GET /a HTTP/1.1\nHost: b.example\n";
+        for (field, to) in
+            [("", "https://b.example:443"), ("x-egret-scheme: http\r\n", "http://b.example:80")]
+        {
+            check(SECURE, &format!("GET /a HTTP/1.1\r\nHost: b.example\r\n{field}\r\n"), sent, to);
+        }
+        let request = "GET /a HTTP/1.1\r\nHost: maps.example:8080\r\n\r\n";
+        let sent = "GET /a HTTP/1.1\nHost: maps.example:8080\n";
+        check(SECURE, request, sent, "http://maps.example:8080");
+    }
+
+    #[test]
+    fn a_listener_may_have_a_provider_for_each_scheme_and_keep_the_host() {
+        for (request, sent, to) in [
+            (
+                "GET /a HTTP/1.1\r\nHost: Mine.example\r\n\r\n",
+                "GET /v2/a HTTP/1.1\nHost: Mine.example\n",
+                "http://maps.example:8080",
+            ),
+            (
+                "GET /a HTTP/1.1\r\nHost: mine.example\r\nX-Upstream-Protocol: https\r\n\r\n",
+                "GET /a HTTP/1.1\nHost: mine.example\n",
+                "https://api.stripe.example:443",
+            ),
+            (
+                "GET /a HTTP/1.1\r\nHost: mine.example\r\nMashape-Host-Override: other.example:81\r\n\r\n",
+                "GET /v2/a HTTP/1.1\nHost: other.example:81\n",
+                "http://maps.example:8080",
+            ),
+            (
+                "GET http://mine.example/a HTTP/1.1\r\nHost: h\r\n\r\n",
+                "GET /v2/a HTTP/1.1\nHost: mine.example\n",
+                "http://maps.example:8080",
+            ),
+        ] {
+            check(KEPT, request, sent, to);
+        }
+        let (sent, _) = forwarded(KEPT, "GET /a HTTP/1.0\r\n\r\n").unwrap();
+        assert!(sent.contains("Host: maps.example:8080\r\n"), "{sent}");
+        let request = "GET /a HTTP/1.1\r\nHost: h\r\nx-egret-host: a b\r\n\r\n";
+        assert_eq!(forwarded(KEPT, request), Err("bad-request"));
     }
 
     #[test]

@@ -104,7 +104,12 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
         worker.counters().refused.add(1);
         worker.counters().generated(ErrorKind::TooManyConnections);
         if turned_away.get() < TURNED_AWAY_MAX {
-            spawn_local(turn_away(socket, Rc::clone(turned_away)));
+            let failure = Failure::new(
+                ErrorKind::TooManyConnections,
+                "too many connections are open (`gateway.limits.connections`)",
+            );
+            let answer = failure.answer(&worker.view().plan.errors, true, false);
+            spawn_local(turn_away(socket, answer, Rc::clone(turned_away)));
         }
         return;
     }
@@ -124,13 +129,8 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
 }
 
 /// Says why, and waits a little for the client to read it: closed with the request unread, the answer would be thrown away.
-async fn turn_away(mut socket: TcpStream, turned_away: Rc<Cell<u32>>) {
+async fn turn_away(mut socket: TcpStream, answer: Vec<u8>, turned_away: Rc<Cell<u32>>) {
     turned_away.set(turned_away.get() + 1);
-    let failure = Failure::new(
-        ErrorKind::TooManyConnections,
-        "too many connections are open (`gateway.limits.connections`)",
-    );
-    let answer = failure.answer(true, false);
     let said = async {
         socket.write_all(&answer).await?;
         socket.shutdown().await?;

@@ -1,0 +1,126 @@
+//! Header fields to which the config gives a meaning: those that name a scheme, and those that are for the gateway alone.
+
+use egret_config::Problem;
+use egret_http1::is_token;
+
+use crate::config::GatewayConfig;
+
+/// Names in each list at most: every field of a request is compared with them.
+const NAMES_MAX: usize = 16;
+
+/// What frames or routes a message is not for the gateway alone, whatever a config says.
+const FIXED: [&str; 10] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "max-forwards",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+];
+
+/// The names, in lower case.
+#[derive(Debug, Default)]
+pub(crate) struct NamedFields {
+    scheme: Box<[Box<[u8]>]>,
+    private: Box<[Box<[u8]>]>,
+    /// A bit for each length that one of them has: nearly all other fields are told apart by it.
+    lengths: u64,
+}
+
+/// What the config has a field for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// It names the scheme; the one with the lowest number counts.
+    Scheme(usize),
+    /// It is for the gateway alone.
+    Private,
+}
+
+impl NamedFields {
+    /// Reads the names of a config.
+    pub fn compile(config: &GatewayConfig, problems: &mut Vec<Problem>) -> Self {
+        let mut lengths = 0;
+        let mut names = |key: &str, names: &[String]| -> Box<[Box<[u8]>]> {
+            if names.len() > NAMES_MAX {
+                problems.push(Problem::new(format!("gateway.{key}"), format!("at most {NAMES_MAX}")));
+            }
+            let names = names.iter().map(|name| name.to_ascii_lowercase()).enumerate();
+            let names = names.map(|(index, name)| {
+                if !is_token(name.as_bytes()) || name.len() > 63 || FIXED.contains(&name.as_str()) {
+                    let message = format!(
+                        "`{name}` is no name of a field that clients could send for the gateway: up to 63 letters, digits and \
+                         dashes, and none that frames or routes a message"
+                    );
+                    problems.push(Problem::new(format!("gateway.{key}[{index}]"), message));
+                }
+                lengths |= 1 << (name.len() & 63);
+                name.into_bytes().into_boxed_slice()
+            });
+            names.collect()
+        };
+        let scheme = names("scheme_fields", &config.scheme_fields);
+        let private = names("private_fields", &config.private_fields);
+        Self { scheme, private, lengths }
+    }
+
+    /// Whether a name of that length may be one of them.
+    pub fn may_be(&self, len: usize) -> bool {
+        // What is longer than any name may seem to be one, and is found not to be.
+        (self.lengths >> (len & 63)) & 1 != 0
+    }
+
+    /// What the config has the field of that name for.
+    pub fn find(&self, name: &[u8]) -> Option<Named> {
+        if !self.may_be(name.len()) {
+            return None;
+        }
+        if let Some(number) = self.scheme.iter().position(|known| known.eq_ignore_ascii_case(name)) {
+            return Some(Named::Scheme(number));
+        }
+        self.private.iter().any(|known| known.eq_ignore_ascii_case(name)).then_some(Named::Private)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compile(scheme: &[&str], private: &[&str]) -> (NamedFields, Vec<String>) {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let config = GatewayConfig {
+            scheme_fields: owned(scheme),
+            private_fields: owned(private),
+            ..GatewayConfig::default()
+        };
+        let mut problems = Vec::new();
+        let fields = NamedFields::compile(&config, &mut problems);
+        (fields, problems.into_iter().map(|problem| problem.path).collect())
+    }
+
+    #[test]
+    fn names_are_found_whatever_their_case_and_others_are_not() {
+        let (fields, problems) = compile(&["x-upstream-protocol", "X-Forwarded-Proto"], &["Service-Token"]);
+        assert_eq!(problems, [""; 0]);
+        for (name, found) in [
+            ("X-Upstream-Protocol", Some(Named::Scheme(0))),
+            ("x-forwarded-proto", Some(Named::Scheme(1))),
+            ("SERVICE-TOKEN", Some(Named::Private)),
+            ("service-tokem", None),
+            ("a", None),
+        ] {
+            assert_eq!(fields.find(name.as_bytes()), found, "{name}");
+        }
+        assert!(fields.may_be(13) && !fields.may_be(14) && !fields.may_be(64) && !fields.may_be(1 << 40));
+    }
+
+    #[test]
+    fn what_frames_a_message_is_nobodys_alone() {
+        let (_, problems) = compile(&["a b"], &["x-a", "Content-Length", "host"]);
+        let expected = ["gateway.scheme_fields[0]", "gateway.private_fields[1]", "gateway.private_fields[2]"];
+        assert_eq!(problems, expected);
+    }
+}
