@@ -9,6 +9,7 @@
     reason = "a test that cannot go on says so and stops"
 )]
 
+pub mod archiver;
 pub mod bench;
 pub mod dns;
 pub mod egret;

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or config.
 
+mod archiver;
 mod bench;
 mod cli;
 mod config;
@@ -39,7 +40,7 @@ enum Failure {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(archiver::with_two_dashes(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come this way too, with code 0. Where even this cannot be printed, the code has to do.
@@ -62,7 +63,11 @@ fn main() -> ExitCode {
 
 fn obey(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Run { config, demo } => run::Run { file: config, demo }.run(),
+        Command::Run { config, demo } => {
+            let origin = config.map_or(run::Origin::Default, run::Origin::File);
+            run::Run { origin, demo }.run()
+        }
+        Command::Archiver(arguments) => arguments.obey(),
         Command::Provider(arguments) => provider::run(*arguments),
         Command::Bench(args) => bench::run(*args),
         Command::Check { file } => cli::print(&config::check(&file)?),

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,10 +28,20 @@ use crate::{Failure, cli};
 /// Supervisors signal a process and then its group, which makes one request of two signals.
 const ECHO: Duration = Duration::from_millis(100);
 
+/// Where a config comes from.
+pub enum Origin {
+    /// No file was named: every key has its default.
+    Default,
+    /// A file, which is watched.
+    File(PathBuf),
+    /// The command line of something else.
+    Made(Box<Config>),
+}
+
 /// What `egret run` was asked to do.
 pub struct Run {
-    /// The config file; without one every key has its default.
-    pub file: Option<PathBuf>,
+    /// The config.
+    pub origin: Origin,
     /// Whether the built-in provider runs as well.
     pub demo: bool,
 }
@@ -52,7 +62,7 @@ impl Run {
         // Before anything listens, so that no signal and no change of the file from then on is lost.
         let mut events = {
             let _entered = runtime.enter();
-            Events::start(self.file.as_deref())?
+            Events::start(self.file())?
         };
         let mut served = Served::start(self, text, config, demo, logging)?;
         let result = runtime.block_on(served.serve(&mut events));
@@ -65,16 +75,26 @@ impl Run {
         result
     }
 
+    fn file(&self) -> Option<&Path> {
+        match &self.origin {
+            Origin::File(file) => Some(file),
+            Origin::Default | Origin::Made(_) => None,
+        }
+    }
+
     fn name(&self) -> String {
-        self.file.as_ref().map_or_else(|| "embedded default".to_owned(), |file| file.display().to_string())
+        self.file().map_or_else(|| "embedded default".to_owned(), |file| file.display().to_string())
     }
 
     fn read(&self) -> Result<String, String> {
-        self.file.as_deref().map_or_else(|| Ok(String::new()), config::read)
+        self.file().map_or_else(|| Ok(String::new()), config::read)
     }
 
     fn parse(&self, text: &str, demo: Option<&Provider>) -> Result<Config, egret_config::Report> {
-        let mut config = Config::parse(&self.name(), text)?;
+        let mut config = match &self.origin {
+            Origin::Made(config) => (**config).clone(),
+            Origin::Default | Origin::File(_) => Config::parse(&self.name(), text)?,
+        };
         if let Some(provider) = demo {
             config.providers.insert(demo::NAME.to_owned(), demo::provider_config(provider.address()));
         }
@@ -245,11 +265,19 @@ impl Served {
     /// Applies the config file as it is now, or changes nothing and says why. What has not changed is applied again only when
     /// `asked`: that opens the access log anew, for instance.
     async fn reload(&mut self, events: &mut Events, asked: bool) {
-        let Some(file) = self.run.file.clone() else {
-            if asked {
-                tracing::info!("nothing to reload: no config file was named");
+        let file = match &self.run.origin {
+            Origin::File(file) => file.clone(),
+            Origin::Made(config) if asked => {
+                // Certificates that it names are read anew, and the access log is opened anew.
+                let config = (**config).clone();
+                let applied = self.apply(config);
+                return self.tell_refused(applied, "command line");
             }
-            return;
+            Origin::Default if asked => {
+                tracing::info!("nothing to reload: no config file was named");
+                return;
+            }
+            Origin::Default | Origin::Made(_) => return,
         };
         events.refresh();
         let seen = events.read_settled(&file).await;
@@ -257,17 +285,21 @@ impl Served {
             return;
         }
         self.seen.clone_from(&seen);
-        if let Err(messages) = seen.map_err(|message| vec![message]).and_then(|text| self.apply(&text)) {
-            self.gateway.count_refused_reload();
-            for message in messages {
-                tracing::error!("config refused: {message}");
-            }
-            tracing::error!(file = %file.display(), "the config stays as it was");
-        }
+        let read = seen.map_err(|message| vec![message]).and_then(|text| self.parse_again(&text));
+        let applied = read.and_then(|config| self.apply(config));
+        self.tell_refused(applied, &file.display().to_string());
     }
 
-    /// All or nothing; the messages say why nothing.
-    fn apply(&mut self, text: &str) -> Result<(), Vec<String>> {
+    fn tell_refused(&self, applied: Result<(), Vec<String>>, origin: &str) {
+        let Err(messages) = applied else { return };
+        self.gateway.count_refused_reload();
+        for message in messages {
+            tracing::error!("config refused: {message}");
+        }
+        tracing::error!(file = origin, "the config stays as it was");
+    }
+
+    fn parse_again(&self, text: &str) -> Result<Config, Vec<String>> {
         // A file that is being written is empty for a moment, and an empty config would be a good one.
         if text.trim().is_empty() {
             return Err(vec![format!(
@@ -275,7 +307,11 @@ impl Served {
                 self.run.name()
             )]);
         }
-        let new = self.run.parse(text, self.demo.as_ref()).map_err(|report| report.summaries())?;
+        self.run.parse(text, self.demo.as_ref()).map_err(|report| report.summaries())
+    }
+
+    /// All or nothing; the messages say why nothing.
+    fn apply(&mut self, new: Config) -> Result<(), Vec<String>> {
         let new = self.keep_fixed(new);
         let listened = self.gateway.addresses();
         if self.quotas.is_none() {

@@ -1,0 +1,341 @@
+//! HARchiver's options as a config of Egret: one text, which is what runs and what `--print-config` prints.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use egret_config::Secret;
+use egret_export::ExporterConfig;
+
+use super::{ArchiverArgs, Obfuscate};
+use crate::config::Config;
+
+/// The exporter of documents.
+const COLLECTOR: &str = "collector";
+
+/// Fields by which a client of HARchiver tells whose a request is, of both of its generations; the newer counts.
+const TOKEN_FIELDS: [&str; 2] = ["mashape-service-token", "service-token"];
+
+/// What a client of it says besides. The first generation had another name for the scheme, and nothing else.
+const ENVIRONMENT_FIELD: &str = "mashape-environment";
+const OTHER_FIELDS: [&str; 3] = ["mashape-host-override", "mashape-upstream-protocol", "x-upstream-protocol"];
+
+/// What is answered as HARchiver did, whose clients may look for it: by the name of the error.
+const ANSWERS: [(&str, Option<u16>, Option<&str>); 5] = [
+    ("too-many-in-flight", None, Some("The server is under heavy load, try again")),
+    ("first-byte-timeout", None, Some("The server timed out trying to establish a connection")),
+    ("connect-timeout", None, Some("The server timed out trying to establish a connection")),
+    ("tls-timeout", None, Some("The server timed out trying to establish a connection")),
+    ("dns-failed", Some(400), None),
+];
+
+/// The options, and the token if there is one.
+pub struct Translation<'a> {
+    pub arguments: &'a ArchiverArgs,
+    pub token: Option<Secret>,
+}
+
+/// A text as YAML takes it: as JSON has it.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn list(texts: &[impl AsRef<str>]) -> String {
+    format!("[{}]", texts.iter().map(|text| quoted(text.as_ref())).collect::<Vec<_>>().join(", "))
+}
+
+impl Translation<'_> {
+    /// What clap cannot say of the options.
+    pub fn check(&self) -> Result<(), String> {
+        let ArchiverArgs { reverse, filter_ua, host, https, listen_port, .. } = self.arguments;
+        if let Some(target) = reverse.as_deref().map(|target| target_of(target).1)
+            && (target.is_empty() || !target.bytes().all(is_of_authority))
+        {
+            return Err("-reverse takes `host[:port]`, or `https://host[:port]`".to_owned());
+        }
+        if https.is_some_and(|https| https != 0 && Some(https) == *listen_port) {
+            return Err("-https takes another port than the one for HTTP".to_owned());
+        }
+        if let Some(Err(error)) = filter_ua.as_deref().map(regex_lite::Regex::new) {
+            return Err(format!(
+                "-filter-ua takes a regular expression: {error}. What Perl's can do besides, such as looking ahead, these cannot"
+            ));
+        }
+        if host.as_deref().is_some_and(|host| host.is_empty() || !host.bytes().all(is_of_authority)) {
+            return Err("-host takes a host name or an address; its port goes with -port".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The config that runs.
+    pub fn config(&self) -> Result<Config, String> {
+        let mut config = Config::parse("egret archiver", &self.text(false))
+            .map_err(|report| format!("{report}\n\n`egret archiver ... -print-config` shows the lines"))?;
+        if let (Some(ExporterConfig::Alf(alf)), Some(token)) =
+            (config.exporters.get_mut(COLLECTOR), &self.token)
+        {
+            alf.service_token = Some(token.clone());
+        }
+        Ok(config)
+    }
+
+    /// The config that `egret run` would take.
+    pub fn yaml(&self) -> String {
+        self.text(true)
+    }
+
+    /// What HARchiver printed when it started, but for the token.
+    pub fn banner(&self) -> String {
+        let ArchiverArgs { listen_port, https, reverse, env, debug, concurrency, timeout, replays, .. } =
+            self.arguments;
+        let on = |is_on: bool| if is_on { "on" } else { "off" };
+        let recorded = match (&self.collector(), self.har_directory()) {
+            (Some(collector), None) => format!("sent to {collector}"),
+            (Some(collector), Some(directory)) => format!("sent to {collector}, and {}", directory.display()),
+            (None, directory) => {
+                let directory = directory.unwrap_or_default();
+                format!("HAR files in {} (-host names a collector)", directory.display())
+            }
+        };
+        let token = match (&self.token, self.asks_for_token()) {
+            (Some(_), _) => "given",
+            (None, true) => "of each request",
+            (None, false) => "none",
+        };
+        let rows = [
+            ("Version", format!("egret {}", env!("CARGO_PKG_VERSION"))),
+            ("HTTP port", listen_port.unwrap_or_default().to_string()),
+            ("HTTPS port", https.map_or_else(|| "none".to_owned(), |port| port.to_string())),
+            (
+                "Proxy mode",
+                reverse.as_ref().map_or_else(|| "Forward".to_owned(), |target| format!("Reverse {target}")),
+            ),
+            ("Environment", env.clone().unwrap_or_else(|| "none".to_owned())),
+            ("Debug", on(*debug).to_owned()),
+            ("Max concurrency", concurrency.to_string()),
+            ("Timeout", format!("{} s", timeout.as_secs_f64())),
+            ("Replays", on(*replays).to_owned()),
+            ("Service-Token", token.to_owned()),
+            ("Recordings", recorded),
+        ];
+        rows.iter().fold(String::new(), |mut text, (name, value)| {
+            let _ = writeln!(text, "{name}: {value}");
+            text
+        })
+    }
+
+    /// Whether requests have to bring a token: where there is somebody who asks for it, and none is given.
+    fn asks_for_token(&self) -> bool {
+        self.token.is_none() && self.arguments.host.is_some()
+    }
+
+    fn collector(&self) -> Option<String> {
+        let ArchiverArgs { host, port, .. } = self.arguments;
+        let host = host.as_deref()?;
+        let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
+        Some(if is_bare_ipv6 { format!("tcp://[{host}]:{port}") } else { format!("tcp://{host}:{port}") })
+    }
+
+    fn data_dir(&self) -> PathBuf {
+        let ArchiverArgs { data_dir, listen_port, .. } = self.arguments;
+        // Each by itself: two in one directory are told apart by their ports.
+        let own = || format!("./egret-data/archiver-{}", listen_port.unwrap_or_default()).into();
+        data_dir.clone().unwrap_or_else(own)
+    }
+
+    fn har_directory(&self) -> Option<PathBuf> {
+        let ArchiverArgs { har, host, .. } = self.arguments;
+        har.clone().or_else(|| host.is_none().then(|| self.data_dir().join("har")))
+    }
+
+    fn text(&self, names_token: bool) -> String {
+        let mut text = String::new();
+        self.gateway(&mut text);
+        let ArchiverArgs { control, reverse, .. } = self.arguments;
+        let _ = writeln!(text, "control: {{ listen: {} }}", quoted(&control.to_string()));
+        let _ = writeln!(text, "data_dir: {}", quoted(&self.data_dir().display().to_string()));
+        if let Some((_, target)) = reverse.as_deref().map(target_of) {
+            let _ = writeln!(
+                text,
+                "providers:\n  target: {{ url: {} }}\n  target-https: {{ url: {} }}",
+                quoted(&format!("http://{target}")),
+                quoted(&format!("https://{target}")),
+            );
+        }
+        self.exporters(names_token, &mut text);
+        self.flows(&mut text);
+        text
+    }
+
+    fn gateway(&self, text: &mut String) {
+        let ArchiverArgs { reverse, concurrency, timeout, allow, .. } = self.arguments;
+        *text += "gateway:\n  listen:\n";
+        self.listeners(text);
+        if reverse.is_none() {
+            *text += "  open_proxy: true\n";
+        }
+        if !allow.is_empty() {
+            let rules = allow.iter().map(|net| format!("{{ net: {} }}", quoted(net)));
+            let _ = writeln!(text, "  egress: {{ allow: [{}] }}", rules.collect::<Vec<_>>().join(", "));
+        }
+        // What stands before a target that is one's own tells by it how it was asked, not how the target is to be.
+        let schemes: &[&str] = if reverse.is_some() {
+            &["x-upstream-protocol"]
+        } else {
+            &["x-upstream-protocol", "x-forwarded-proto"]
+        };
+        let _ = writeln!(text, "  scheme_fields: {}", list(schemes));
+        let _ =
+            writeln!(text, "  private_fields: {}", list(&[&TOKEN_FIELDS[..], &[ENVIRONMENT_FIELD]].concat()));
+        *text += "  forwarded_for: true\n  errors:\n    format: text\n    answers:\n";
+        for (slug, status, detail) in ANSWERS {
+            let keys = [
+                status.map(|status| format!("status: {status}")),
+                detail.map(|detail| format!("detail: {}", quoted(detail))),
+            ];
+            let _ = writeln!(
+                text,
+                "      {slug}: {{ {} }}",
+                keys.into_iter().flatten().collect::<Vec<_>>().join(", ")
+            );
+        }
+        let _ = writeln!(text, "  limits: {{ exchanges: {concurrency} }}");
+        let timeout = format!("{}ms", timeout.as_millis().max(1));
+        let _ = writeln!(text, "  timeouts: {{ connect: {timeout}, tls: {timeout}, first_byte: {timeout} }}");
+    }
+
+    fn listeners(&self, text: &mut String) {
+        let ArchiverArgs { bind, listen_port, https, reverse, .. } = self.arguments;
+        let (names_https, _) = reverse.as_deref().map(target_of).unwrap_or_default();
+        let providers = if reverse.is_some() {
+            ", provider: target, https_provider: target-https, keep_host: true"
+        } else {
+            ""
+        };
+        let mut listener = |port: u16, speaks_tls: bool| {
+            let address = quoted(&std::net::SocketAddr::from((*bind, port)).to_string());
+            let _ = write!(text, "    - {{ address: {address}{providers}");
+            if speaks_tls || names_https {
+                *text += ", scheme: https";
+            }
+            if speaks_tls {
+                *text += ", tls: { certificate: cert.pem, key: \"${file:key.pem}\" }";
+            }
+            *text += " }\n";
+        };
+        listener(listen_port.unwrap_or_default(), false);
+        if let Some(port) = https {
+            listener(*port, true);
+        }
+    }
+
+    fn exporters(&self, names_token: bool, text: &mut String) {
+        let ArchiverArgs { env, debug, .. } = self.arguments;
+        *text += "exporters:\n";
+        if let Some(collector) = self.collector() {
+            let _ = writeln!(text, "  {COLLECTOR}:");
+            let _ = writeln!(
+                text,
+                "    type: alf\n    version: 1.0.0\n    transport: {{ zeromq: {} }}",
+                quoted(&collector)
+            );
+            if let Some(token) = self.token.as_ref().filter(|_| names_token) {
+                let _ = writeln!(text, "    service_token: {}", quoted(&token.to_string()));
+            }
+            if let Some(environment) = env {
+                let _ = writeln!(text, "    environment: {}", quoted(environment));
+            }
+            *text += "    flush_after: 250ms\n";
+            if *debug {
+                *text += "    echo: true\n";
+            }
+        }
+        if let Some(directory) = self.har_directory() {
+            let _ = writeln!(
+                text,
+                "  files: {{ type: har, directory: {} }}",
+                quoted(&directory.display().to_string())
+            );
+        }
+        if *debug {
+            *text += "  printed: { type: stdout }\n";
+        }
+    }
+
+    fn flows(&self, text: &mut String) {
+        let ArchiverArgs { debug, obfuscate, .. } = self.arguments;
+        *text += "flows:\n";
+        if *debug {
+            let _ = writeln!(
+                text,
+                "  - name: printed\n    diagnoses:\n      - access-log: {{ export: printed, obfuscate: {}, detect_secrets: {} }}",
+                *obfuscate == Obfuscate::All,
+                *obfuscate != Obfuscate::None
+            );
+        }
+        if self.asks_for_token() {
+            let has = |sign: &str, join: &str| {
+                let fields = TOKEN_FIELDS.map(|name| format!("request.headers['{name}'] {sign} ''"));
+                fields.join(join)
+            };
+            // Browsers ask in advance by OPTIONS, which brings no field of anybody's.
+            let missing = format!("request.method != 'OPTIONS' && {}", has("==", " && "));
+            let body = "500: Mashape-Service-Token header missing";
+            let _ = writeln!(
+                text,
+                "  - name: without-token\n    match: {{ when: {} }}\n    remedies:\n      - fixed-response: {{ status: 500, headers: {{ \
+                 content-type: text/plain }}, body: {} }}",
+                quoted(&missing),
+                quoted(body)
+            );
+            let _ =
+                writeln!(text, "  - name: recorded\n    match: {{ when: {} }}", quoted(&has("!=", " || ")));
+        } else {
+            *text += "  - name: recorded\n";
+        }
+        *text += "    diagnoses:\n";
+        for exporter in
+            [self.arguments.host.as_ref().map(|_| COLLECTOR), self.har_directory().map(|_| "files")]
+                .into_iter()
+                .flatten()
+        {
+            self.diagnosis(exporter, text);
+        }
+    }
+
+    fn diagnosis(&self, exporter: &str, text: &mut String) {
+        let ArchiverArgs { obfuscate, replays, filter_ua, reverse, .. } = self.arguments;
+        let _ = writeln!(text, "      - har:\n          export: {exporter}");
+        let _ = writeln!(text, "          obfuscate: {}", *obfuscate == Obfuscate::All);
+        let _ = writeln!(text, "          detect_secrets: {}", *obfuscate != Obfuscate::None);
+        if *replays {
+            *text += "          bodies: 1MiB\n          media_types: ['*/*']\n";
+        }
+        if let Some(regex) = filter_ua {
+            let _ = writeln!(text, "          skip: {{ user-agent: {} }}", quoted(&format!("(?i:{regex})")));
+        }
+        let mut left_out = OTHER_FIELDS.to_vec();
+        if reverse.is_none() {
+            left_out.push("x-forwarded-proto");
+        }
+        for (key, names) in [
+            ("leave_out", &left_out[..]),
+            ("service_token_fields", &TOKEN_FIELDS),
+            ("environment_fields", &[ENVIRONMENT_FIELD]),
+            ("client_address_fields", &["x-real-ip", "x-forwarded-for"]),
+        ] {
+            let _ = writeln!(text, "          {key}: {}", list(names));
+        }
+    }
+}
+
+/// Whether a target names TLS, and its host and port.
+fn target_of(target: &str) -> (bool, &str) {
+    match target.strip_prefix("https://") {
+        Some(rest) => (true, rest),
+        None => (false, target.strip_prefix("http://").unwrap_or(target)),
+    }
+}
+
+fn is_of_authority(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
+}
