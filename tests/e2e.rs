@@ -15,6 +15,9 @@ mod scenarios {
     mod bench_open_model;
     mod bench_refusals;
     mod bodies;
+    mod cache_crowds;
+    mod cache_requirements;
+    mod cache_serving;
     mod clients;
     mod command;
     mod connections;

@@ -10,6 +10,7 @@ use std::time::Instant;
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, Source};
 use egret_flow::FlowsSnapshot;
+use egret_flow::cache::Purge;
 use egret_flow::diagnoses::discovery::Discovered;
 use egret_gateway::stats::{
     BOUNDS_US, ClientsSnapshot, Count, DnsSnapshot, ExchangeCount, HistogramSnapshot, ProviderSnapshot,
@@ -121,6 +122,10 @@ impl Source for MadeUp {
 
     fn exporters(&self) -> Vec<egret_export::ExporterSnapshot> {
         Vec::new()
+    }
+
+    fn purge(&self, _flow: Option<&str>, _purge: Purge<'_>) -> usize {
+        0
     }
 
     fn ready(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use egret_flow::cache::{CacheEvent, CacheSnapshot, EntryStats};
 use egret_flow::diagnosis::OnPressure;
 use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
 use egret_flow::remedy::Mode;
@@ -40,6 +41,17 @@ struct RemedyView<'a> {
     decisions: BTreeMap<&'static str, u64>,
     waits: u64,
     waited_us: u64,
+    /// What it has stored and served, if it stores answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache: Option<CacheView>,
+}
+
+#[derive(Debug, Serialize)]
+struct CacheView {
+    counts: BTreeMap<&'static str, u64>,
+    entries: usize,
+    bytes: u64,
+    evicted: u64,
 }
 
 /// A quota: an entry of `/api/v1/quotas`.
@@ -85,7 +97,7 @@ impl<'a> From<&'a DiagnosisStats> for DiagnosisView<'a> {
 
 impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
     fn from(stats: &'a RemedyStats) -> Self {
-        let RemedyStats { remedy, does, mode, tally } = stats;
+        let RemedyStats { remedy, does, mode, tally, cache } = stats;
         let decisions = Decision::ALL.iter().map(|decision| decision.word()).zip(tally.decisions);
         Self {
             remedy,
@@ -94,7 +106,16 @@ impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
             decisions: decisions.collect(),
             waits: tally.waits.iter().sum(),
             waited_us: tally.waited_us,
+            cache: cache.as_ref().map(CacheView::from),
         }
+    }
+}
+
+impl From<&CacheSnapshot> for CacheView {
+    fn from(snapshot: &CacheSnapshot) -> Self {
+        let EntryStats { entries, bytes, evicted, .. } = snapshot.entries;
+        let counts = CacheEvent::ALL.iter().map(|count| count.word()).zip(snapshot.counts);
+        Self { counts: counts.collect(), entries, bytes, evicted }
     }
 }
 

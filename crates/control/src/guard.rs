@@ -1,4 +1,4 @@
-//! What every request must pass before it is routed: a host that is ours, a method that only reads, no body, and the token.
+//! What every request must pass before it is routed: a host that is ours, a method that fits the path, no body, and the token.
 //!
 //! The host is looked at because a browser on this machine runs other people's pages: a page whose name is made to resolve to
 //! 127.0.0.1 (DNS rebinding) is of the same origin as the control port in the browser's eyes, and only the name gives it away.
@@ -45,11 +45,20 @@ impl Guard {
 
     fn check(&self, request: &Request) -> Result<(), Problem> {
         self.check_hosts(request)?;
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let changes = routes::changes(request.uri().path());
+        let is_allowed = match *request.method() {
+            Method::GET | Method::HEAD => !changes,
+            Method::POST => changes,
+            _ => false,
+        };
+        if !is_allowed {
             return Err(Problem {
                 status: StatusCode::METHOD_NOT_ALLOWED,
-                detail: "the control port is only read: use GET",
+                detail: "the control port is read with GET, and caches are purged with POST",
             });
+        }
+        if changes {
+            self.check_origin(request)?;
         }
         let head_bytes: usize =
             request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
@@ -85,6 +94,26 @@ impl Guard {
         Err(Problem {
             status: StatusCode::MISDIRECTED_REQUEST,
             detail: "the Host is not this control port's: call it by its address, or add the name to control.allowed_hosts",
+        })
+    }
+
+    /// Nobody else's page has something changed: browsers say with each POST where the page came from that sends it.
+    fn check_origin(&self, request: &Request) -> Result<(), Problem> {
+        let is_ours = |origin: &HeaderValue| {
+            let authority = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+            let authority = authority.and_then(|(_, authority)| authority.parse::<Authority>().ok());
+            let host = request.headers().get(header::HOST);
+            authority.is_some_and(|authority| {
+                self.is_ours(&authority)
+                    && host.is_some_and(|host| host.as_bytes() == authority.as_str().as_bytes())
+            })
+        };
+        if request.headers().get_all(header::ORIGIN).iter().all(is_ours) {
+            return Ok(());
+        }
+        Err(Problem {
+            status: StatusCode::FORBIDDEN,
+            detail: "another site's page may not change anything here",
         })
     }
 
@@ -138,6 +167,7 @@ fn same(given: &[u8], token: &Secret) -> bool {
 
 /// Lets through what passes, answers the rest, and puts on every answer what keeps browsers from misusing it.
 pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let changes = routes::changes(request.uri().path());
     let mut response = match guard.check(&request) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
@@ -154,7 +184,8 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"egret\""));
         }
         StatusCode::METHOD_NOT_ALLOWED => {
-            headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            headers
+                .insert(header::ALLOW, HeaderValue::from_static(if changes { "POST" } else { "GET, HEAD" }));
         }
         // What follows is not a request.
         StatusCode::PAYLOAD_TOO_LARGE => {

@@ -19,6 +19,7 @@ pub use server::{Control, ControlError};
 
 use egret_export::ExporterSnapshot;
 use egret_flow::FlowsSnapshot;
+use egret_flow::cache::Purge;
 use egret_flow::diagnoses::discovery::Discovered;
 use egret_gateway::stats::StatsSnapshot;
 
@@ -36,6 +37,9 @@ pub trait Source: Send + Sync {
 
     /// What exporters have counted.
     fn exporters(&self) -> Vec<ExporterSnapshot>;
+
+    /// Takes what is meant out of all caches; of one flow's, where that is named. Says how many answers there were.
+    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize;
 
     /// Whether new exchanges are welcome: `false` while starting and while draining.
     fn ready(&self) -> bool;

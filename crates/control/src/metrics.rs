@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use egret_export::ExporterSnapshot;
+use egret_flow::cache::{AGE_BOUNDS_S, CacheEvent, EntryStats};
 use egret_flow::diagnosis::{Family, Figure, Sample};
 use egret_flow::quota::GroupSnapshot;
 use egret_flow::tally::{Decision, WAIT_BOUNDS_US};
@@ -34,6 +35,7 @@ pub fn render(
     exchanges(&mut text, &stats.providers);
     providers(&mut text, &stats.providers);
     remedies(&mut text, &flows.flows);
+    caches(&mut text, &flows.flows);
     quotas(&mut text, flows);
     exported(&mut text, exporters);
     diagnoses(&mut text, stats, &flows.flows);
@@ -143,6 +145,44 @@ fn remedies(text: &mut Text, flows: &[FlowStats]) {
 
 fn each_remedy(flows: &[FlowStats]) -> impl Iterator<Item = (&str, &RemedyStats)> {
     flows.iter().flat_map(|flow| flow.remedies.iter().map(|remedy| (flow.name.as_str(), remedy)))
+}
+
+/// How a figure is read from what a cache holds.
+type ReadEntries = fn(&EntryStats) -> u64;
+
+/// What is told of what each cache holds: name, type, help and where it stands.
+const CACHE_FIGURES: [(&str, &str, &str, ReadEntries); 3] = [
+    ("egret_cache_entries", "gauge", "Answers stored now.", |stored| stored.entries as u64),
+    ("egret_cache_bytes", "gauge", "What they take, with everything around them.", |stored| stored.bytes),
+    ("egret_cache_evictions_total", "counter", "Answers that had to go for others.", |stored| stored.evicted),
+];
+
+fn caches(text: &mut Text, flows: &[FlowStats]) {
+    let caches: Vec<_> = each_remedy(flows)
+        .filter_map(|(flow, remedy)| Some(([("flow", flow), ("remedy", &*remedy.remedy)], remedy.cache?)))
+        .collect();
+    if caches.is_empty() {
+        return;
+    }
+    let name = "egret_cache_events_total";
+    text.family(name, "counter", "What caches have done: hits and misses by request, and what was stored.");
+    for (labels, cache) in &caches {
+        for (count, value) in CacheEvent::ALL.iter().zip(cache.counts) {
+            text.sample(name, &[&labels[..], &[("event", count.word())]].concat(), value);
+        }
+    }
+    for (name, kind, help, read) in CACHE_FIGURES {
+        text.family(name, kind, help);
+        for (labels, cache) in &caches {
+            text.sample(name, labels, read(&cache.entries));
+        }
+    }
+    let name = "egret_cache_age_seconds";
+    text.family(name, "histogram", "How old stored answers were when they were served.");
+    for (labels, cache) in &caches {
+        let bounds = AGE_BOUNDS_S.iter().map(u64::to_string).collect();
+        text.classes(name, labels, (bounds, &cache.ages), cache.ages_s);
+    }
 }
 
 /// How a figure is read from one group of a quota.

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
+use egret_flow::cache::{Purge, label_of};
 use egret_flow::diagnoses::discovery::propose;
 use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::flows::{FlowView, QuotaView};
 use crate::guard::{Guard, guard};
@@ -19,6 +21,13 @@ use crate::problem::Problem;
 use crate::{ControlConfig, Source, metrics, process};
 
 type Shared = Arc<dyn Source>;
+
+const PURGE_PATH: &str = "/api/v1/cache/purge";
+
+/// Whether a path is asked with POST, to change something; all others are read.
+pub fn changes(path: &str) -> bool {
+    path == PURGE_PATH
+}
 
 /// Groups of a quota that are told as JSON.
 const GROUPS_MAX: usize = 1_000;
@@ -41,6 +50,7 @@ pub fn router(config: &ControlConfig, address: SocketAddr, source: Shared) -> Ro
         .route("/api/v1/exporters", get(exporters))
         .route("/api/v1/discovery", get(discovery))
         .route("/api/v1/discovery/flows", get(proposed_flows))
+        .route(PURGE_PATH, post(purge))
         .fallback(unknown_path)
         .with_state(source)
         .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address)), guard))
@@ -167,6 +177,47 @@ async fn discovery(State(source): State<Shared>) -> Response {
 /// A config for what was discovered. RFC 9512 has the media type.
 async fn proposed_flows(State(source): State<Shared>) -> Response {
     ([(header::CONTENT_TYPE, "application/yaml")], propose(&source.discovered())).into_response()
+}
+
+/// What is to be purged: one of the first four.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct PurgeQuery {
+    /// What is stored for this URL.
+    url: Option<String>,
+    /// What is stored for URLs that begin so.
+    prefix: Option<String>,
+    /// What has this tag.
+    tag: Option<String>,
+    /// `true` for everything.
+    all: Option<bool>,
+    /// Of this flow's cache alone.
+    flow: Option<String>,
+}
+
+/// Takes stored answers out of caches.
+async fn purge(
+    State(source): State<Shared>,
+    query: Result<Query<PurgeQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let wrong = |detail| Problem { status: StatusCode::BAD_REQUEST, detail };
+    let one_of = wrong(
+        "name what is purged by one of `url`, `prefix`, `tag` and `all=true`, and `flow` for one flow's",
+    );
+    let Query(PurgeQuery { url, prefix, tag, all, flow }) = query.map_err(|_| one_of)?;
+    let label =
+        |url: String| label_of(&url).ok_or(wrong("a URL begins with `https://` or `http://` and a host"));
+    let (url, prefix) = (url.map(label).transpose()?, prefix.map(label).transpose()?);
+    let what = match (&url, &prefix, &tag, all) {
+        (Some(url), None, None, None) => Purge::Label(url),
+        (None, Some(prefix), None, None) => Purge::Prefix(prefix),
+        (None, None, Some(tag), None) => Purge::Tag(tag),
+        (None, None, None, Some(true)) => Purge::All,
+        _ => return Err(one_of),
+    };
+    let purged = source.purge(flow.as_deref(), what);
+    tracing::info!(purged, "stored answers were purged");
+    Ok(Json(BTreeMap::from([("purged", purged)])).into_response())
 }
 
 async fn unknown_path() -> Problem {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, ControlError, Source};
+use egret_flow::cache::{CacheSnapshot, EntryStats, Purge};
 use egret_flow::diagnoses::discovery::Discovered;
 use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
 use egret_flow::remedy::Mode;
@@ -45,6 +46,12 @@ impl Source for Fixed {
             does: "at most 5 requests per second".into(),
             mode: Mode::Report,
             tally: TallySnapshot { decisions: [7, 0, 1, 0, 0], ..TallySnapshot::default() },
+            cache: Some(CacheSnapshot {
+                counts: [5, 1, 0, 2, 0, 0, 2, 0],
+                ages: [6, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+                ages_s: 3,
+                entries: EntryStats { entries: 2, bytes: 900, evicted: 1, ..EntryStats::default() },
+            }),
         };
         let group = |number: u64| GroupSnapshot {
             name: format!("group {number}"),
@@ -75,6 +82,16 @@ impl Source for Fixed {
 
     fn exporters(&self) -> Vec<egret_export::ExporterSnapshot> {
         Vec::new()
+    }
+
+    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
+        match (flow, purge) {
+            (None, Purge::All) => 4,
+            (Some("charges"), Purge::Tag("t")) => 3,
+            (None, Purge::Prefix(b"https://h.example:443/v1")) => 2,
+            (None, Purge::Label(b"http://h.example:80/a?b")) => 1,
+            _ => 0,
+        }
     }
 
     fn ready(&self) -> bool {
@@ -353,6 +370,36 @@ fn only_reading_is_answered() {
     }
     let head = call(&control, "HEAD /healthz", "");
     assert_eq!((head.status, &*head.content), (200, ""));
+}
+
+#[test]
+fn caches_are_purged_with_post_alone_and_from_no_other_sites_page() {
+    let control = start(&loopback());
+    let purge =
+        |query: &str, fields: &str| call(&control, &format!("POST /api/v1/cache/purge{query}"), fields);
+    for (query, purged) in [
+        ("?all=true", 4),
+        ("?tag=t&flow=charges", 3),
+        ("?prefix=https://h.example/v1", 2),
+        ("?url=HTTP%3A%2F%2Fh.example%2Fa%3Fb", 1),
+    ] {
+        assert_eq!(purge(query, "").json(), json!({ "purged": purged }), "{query}");
+    }
+    for query in ["", "?all=false", "?all=true&tag=t", "?url=/a", "?every=true"] {
+        assert_eq!(purge(query, "").problem(), 400, "{query}");
+    }
+    let read = get(&control, "/api/v1/cache/purge?all=true");
+    assert_eq!((read.problem(), read.field("allow")), (405, Some("POST")));
+    assert_eq!(purge("?all=true", "origin: http://localhost\r\n").status, 200);
+    for origin in ["http://evil.test", "null", "http://127.0.0.1:1", "http://localhost@evil.test"] {
+        assert_eq!(purge("?all=true", &format!("origin: {origin}\r\n")).problem(), 403, "{origin}");
+    }
+    assert_eq!(purge("?all=true", "content-length: 1\r\n\r\nx").problem(), 413);
+    let (config, token) = with_token();
+    let control = start(&config);
+    assert_eq!(call(&control, "POST /api/v1/cache/purge?all=true", "").problem(), 401);
+    let fields = format!("authorization: Bearer {token}\r\n");
+    assert_eq!(call(&control, "POST /api/v1/cache/purge?all=true", &fields).status, 200);
 }
 
 #[test]

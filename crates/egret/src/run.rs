@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use egret_control::{Control, ControlError, Source};
 use egret_export::{ExporterSnapshot, Exporters, Site};
 use egret_flow::FlowsSnapshot;
+use egret_flow::cache::Purge;
 use egret_flow::diagnoses::discovery::Discovered;
 use egret_flow::diagnosis::Exports;
 use egret_gateway::config::{Parts, Providers, TlsVerify};
@@ -134,6 +135,10 @@ impl Source for Shown {
 
     fn exporters(&self) -> Vec<ExporterSnapshot> {
         self.exporters.lock().unwrap_or_else(PoisonError::into_inner).snapshot()
+    }
+
+    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
+        self.gateway.get().map_or(0, |gateway| gateway.purge(flow, purge))
     }
 
     fn ready(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::cache::Served;
 use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,8 @@ pub enum Answer {
     Refused(Refused),
     /// A response that the config spells out.
     Fixed(Arc<Fixed>),
+    /// One that a cache has stored.
+    Stored(Served),
 }
 
 /// What kind of answer it was, for remedies further out.
@@ -23,6 +26,8 @@ pub enum Local {
     Refused(Reason),
     /// A response that the config spells out.
     Fixed,
+    /// One that a cache has stored.
+    Stored,
 }
 
 /// Why an exchange is refused, and when it is worth trying again.
@@ -69,6 +74,8 @@ pub enum Reason {
     CircuitOpen,
     /// A remedy failed that is to fail closed.
     RemedyFailed,
+    /// The client wants nothing but a stored answer, and there is none.
+    NotCached,
 }
 
 impl Answer {
@@ -77,6 +84,7 @@ impl Answer {
         match self {
             Self::Refused(refused) => Local::Refused(refused.reason),
             Self::Fixed(_) => Local::Fixed,
+            Self::Stored(_) => Local::Stored,
         }
     }
 }

@@ -9,13 +9,16 @@
 
 mod conditional;
 mod config;
+mod counts;
 mod date;
 mod directives;
+mod flights;
 mod freshness;
 mod invalidate;
 mod key;
 mod range;
 mod reply;
+mod served;
 mod status;
 mod stored;
 mod storing;
@@ -35,12 +38,19 @@ use key::Keyer;
 use crate::message::{Request, Response};
 
 pub use conditional::Validators;
+pub(crate) use counts::Counts;
+pub use egret_store::entries::{EntryStats, Purge};
+pub use key::label_of;
+
 pub use config::{CacheConfig, CollapseConfig, KeyConfig, QueryKey, SetCookie, Statuses, problems};
+pub use counts::{AGE_BOUNDS_S, CacheEvent, CacheSnapshot};
 pub use directives::{Extent, RequestDirectives, ResponseDirectives};
+pub use flights::{Background, Ending, Flights, Lead, Turn, Waiting};
 pub use freshness::Standing;
 pub use key::{Key, KeySecret, Partition, Place};
 pub use range::ByteRange;
 pub use reply::{Form, Piece, Reply};
+pub use served::Served;
 pub use status::{CacheStatus, Forward};
 pub use stored::{Lines, Stored, Times};
 pub use storing::NotStored;

@@ -7,6 +7,7 @@ use egret_store::Timestamp;
 use tracing::{debug, error};
 
 use crate::answer::{Answer, Local, Reason, Refused};
+use crate::cache::Background;
 use crate::exchange::{Exchange, Mark, Outcome};
 use crate::plan::{Flows, Slot};
 use crate::remedies::AnyHeld;
@@ -111,8 +112,9 @@ impl Course {
         cx: &mut Context<'_>,
     ) -> Poll<Onward> {
         while let Some((number, found)) = self.chain.get(self.depth) {
-            let slot = &flows.slots[*number];
-            exchange.params.found = Some(*found);
+            let (number, found) = (*number, *found);
+            let slot = &flows.slots[number];
+            exchange.params.found = Some(found);
             if self.held.len() == self.depth {
                 self.held.push(slot.remedy.held());
             }
@@ -147,9 +149,16 @@ impl Course {
             };
             self.note(slot, exchange, decision);
             if let (Some(answer), Mode::Enforce) = (answer, slot.mode) {
+                if let Some(background) = &mut exchange.draft.background {
+                    background.slot = number;
+                }
                 self.held.truncate(self.depth);
                 self.answered = Some(answer.kind());
                 return Poll::Ready(Onward::Answer(answer));
+            }
+            if slot.mode == Mode::Report {
+                // What it would have had called is not called.
+                exchange.draft.background = None;
             }
             self.marks.push(exchange.draft.mark());
             self.depth += 1;
@@ -179,10 +188,12 @@ impl Course {
                 exchange.draft.back_to(&mark);
             }
             let reaction = decided.unwrap_or_else(Reaction::Fail);
+            let is_afresh = matches!(reaction, Reaction::Afresh);
             let mut detour = None;
             let (decision, backward) = match reaction {
                 Reaction::Pass => continue,
                 Reaction::Repeat(at) => (Decision::Repeat, Some(Backward::Repeat(at))),
+                Reaction::Afresh => (Decision::Repeat, Some(Backward::Repeat(exchange.now))),
                 Reaction::Instead(call) => {
                     detour = Some(call);
                     (Decision::Repeat, Some(Backward::Repeat(exchange.now)))
@@ -199,6 +210,9 @@ impl Course {
                         exchange.draft.forget_response();
                     }
                     Backward::Repeat(_) => {
+                        if is_afresh {
+                            self.forget(outer);
+                        }
                         self.take_back(outer, exchange);
                         // A repeated call does not pass this remedy's request side again.
                         self.depth = outer + 1;
@@ -220,6 +234,25 @@ impl Course {
         if let Some(mark) = self.marks.last() {
             exchange.draft.back_to(mark);
         }
+    }
+
+    /// Takes back what the remedy at `depth` itself has drafted.
+    fn forget(&mut self, depth: usize) {
+        let before = depth.checked_sub(1).map(|outer| self.marks[outer].clone()).unwrap_or_default();
+        self.marks.truncate(depth);
+        self.marks.push(before);
+    }
+
+    /// Leaves out the remedies before the one that `background` is made for. Says whether that one is on the course.
+    pub fn begin_at(&mut self, background: &Background) -> bool {
+        let at = self.chain.iter().position(|(slot, _)| *slot == background.slot);
+        self.chain.drain(..at.unwrap_or_default());
+        at.is_some()
+    }
+
+    /// Whether an answer goes to the client as it is: no remedy further out is there to see it.
+    pub fn is_out(&self) -> bool {
+        self.depth == 0
     }
 
     /// The exchange is over.

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use egret_http1::{Method, RequestHead, ResponseHead};
 use egret_store::Timestamp;
+use egret_store::entries::Filling;
 
 use crate::answer::Local;
+use crate::cache::{Background, Stored};
 use crate::expression::{self, Expression, Inputs};
 use crate::message::{Changes, Fields, Request, Response};
 use crate::plan::Flows;
@@ -28,11 +30,13 @@ pub struct Destination<'a> {
     pub host: &'a str,
     /// The port.
     pub port: u16,
+    /// The path of the provider's URL, which comes before the request's own: empty, or with a slash at its beginning and none at its end.
+    pub base: &'a [u8],
 }
 
 impl Destination<'_> {
     /// Of a request that goes to nobody.
-    pub const NOWHERE: Self = Self { provider: "-", tls: false, host: "", port: 0 };
+    pub const NOWHERE: Self = Self { provider: "-", tls: false, host: "", port: 0, base: b"" };
 }
 
 /// A message as it was received: its head and the bytes that the head's offsets lead into.
@@ -97,6 +101,10 @@ pub struct Draft {
     pub request_body: Option<Rc<[u8]>>,
     /// The same for the response.
     pub response_body: Option<Rc<[u8]>>,
+    /// Where the response's body is stored while it goes on.
+    pub filling: Option<Filling<Stored>>,
+    /// A call that is to be made in the background; in such a call, what it is made for.
+    pub background: Option<Background>,
     /// How the next call is made.
     pub call: Call,
     /// Calls made so far.
@@ -127,7 +135,7 @@ pub struct Call {
 }
 
 /// How a draft stood at one moment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Mark {
     request: usize,
     response: usize,
@@ -135,6 +143,13 @@ pub(crate) struct Mark {
     target: Option<Rc<[u8]>>,
     request_body: Option<Rc<[u8]>>,
     response_body: Option<Rc<[u8]>>,
+}
+
+impl Mark {
+    /// How many changes there were to the fields of the request.
+    pub fn request_changes(&self) -> usize {
+        self.request
+    }
 }
 
 impl Draft {
@@ -157,6 +172,7 @@ impl Draft {
         self.target.clone_from(&mark.target);
         self.request_body.clone_from(&mark.request_body);
         self.response.truncate(mark.response);
+        self.filling = None;
         self.response_body.clone_from(&mark.response_body);
     }
 
@@ -164,6 +180,7 @@ impl Draft {
     pub(crate) fn forget_response(&mut self) {
         self.response.clear();
         self.response_body = None;
+        self.filling = None;
     }
 
     /// Makes ready for another exchange.
@@ -173,6 +190,8 @@ impl Draft {
         self.target = None;
         self.request_body = None;
         self.response_body = None;
+        self.filling = None;
+        self.background = None;
         self.call = Call::default();
         self.calls = 0;
         self.seen = false;
@@ -260,9 +279,24 @@ impl<'a> Exchange<'a> {
 
     /// The request as the remedies so far have left it.
     pub fn request(&self) -> Request<'_> {
+        let Draft { request, target, request_body, .. } = &*self.draft;
+        self.request_with(request, target.as_deref(), request_body.as_deref())
+    }
+
+    /// The request as the remedies had left it at `mark`, with the `changes` to its fields until then.
+    pub(crate) fn request_at<'s>(&'s self, mark: &'s Mark, changes: &'s Changes) -> Request<'s> {
+        self.request_with(changes, mark.target.as_deref(), mark.request_body.as_deref())
+    }
+
+    fn request_with<'s>(
+        &'s self,
+        changes: &'s Changes,
+        target: Option<&'s [u8]>,
+        drafted_body: Option<&'s [u8]>,
+    ) -> Request<'s> {
         let Received { head, bytes, body } = &self.received;
-        let (path, query) = split_target(self.draft.target.as_deref().unwrap_or(self.target));
-        let fields = Fields::new(&head.fields, bytes, &self.draft.request);
+        let (path, query) = split_target(target.unwrap_or(self.target));
+        let fields = Fields::new(&head.fields, bytes, changes);
         Request {
             provider: self.destination.provider,
             tls: self.destination.tls,
@@ -272,7 +306,7 @@ impl<'a> Exchange<'a> {
             path,
             query,
             fields,
-            body: self.draft.request_body.as_deref().or(*body),
+            body: drafted_body.or(*body),
             consumer: fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag")),
         }
     }

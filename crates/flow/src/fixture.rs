@@ -13,6 +13,7 @@ use egret_store::Timestamp;
 use serde_json::Value;
 
 use crate::answer::{Answer, Fixed, Reason, Refused};
+use crate::cache::Served;
 use crate::config::{FlowConfig, KnownProvider};
 use crate::course::{Backward, Course, Onward, Tells};
 use crate::diagnosis::{Exports, Family, Keeper};
@@ -165,6 +166,7 @@ pub(crate) enum Stand {
     /// It has been answered in the provider's place.
     Refused(Refused),
     Fixed(Arc<Fixed>),
+    Stored(Served),
     /// The provider's response has come through.
     Response(u16),
     /// So has the failure of the call.
@@ -222,7 +224,7 @@ impl Visit {
         act: impl FnOnce(&mut Course, &mut Exchange<'_>) -> T,
     ) -> T {
         let Sent { bytes, head, host, target } = &self.sent;
-        let destination = Destination { provider: self.provider, tls: true, host, port: 443 };
+        let destination = Destination { provider: self.provider, tls: true, host, port: 443, base: b"" };
         let received = Received { head, bytes, body: self.body.as_deref() };
         let mut exchange =
             Exchange::new(stage.now, destination, received, target.as_bytes(), &mut self.draft);
@@ -288,6 +290,7 @@ impl Visit {
     fn answer(&mut self, stage: &Stage, answer: Answer) -> Stand {
         let (lines, stand) = match answer {
             Answer::Fixed(fixed) => (fixed.status.to_string(), Stand::Fixed(fixed)),
+            Answer::Stored(served) => (served.status().to_string(), Stand::Stored(served)),
             Answer::Refused(refused) => {
                 let wait = refused.retry_at.map(|at| at.since(stage.now).as_millis().div_ceil(1_000));
                 let after = wait.map_or_else(String::new, |wait| format!("\nretry-after: {wait}"));

@@ -10,12 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use egret_config::Problem;
+use egret_store::entries::Purge;
 use egret_store::{Ledger, Timestamp};
 
+use crate::cache::CacheSnapshot;
 use crate::config::{FlowConfig, KnownProvider};
 use crate::diagnosis::Exports;
 use crate::matching::Question;
 use crate::quota::{QuotaConfigs, QuotaSnapshot, Quotas};
+use crate::remedies::cache::State;
 use crate::remedies::{AnyRemedy, RemedyConfig};
 use crate::remedy::{Identity, KeptStates, Mode, Needs, OnError, Site};
 use crate::router::{Matches, Router};
@@ -97,6 +100,8 @@ pub struct RemedyStats {
     pub mode: Mode,
     /// What it has decided.
     pub tally: TallySnapshot,
+    /// What it has stored and served, if it stores answers.
+    pub cache: Option<CacheSnapshot>,
 }
 
 impl Flows {
@@ -138,6 +143,7 @@ impl Flows {
                     parameters: &parameters,
                     further_in: &remedies[place + 1..],
                     quotas: &compiled.quotas,
+                    workers,
                     path: format!("{path}.{key}"),
                     problems: &mut problems,
                     identity,
@@ -176,6 +182,12 @@ impl Flows {
         });
         let quotas = self.quotas.iter().map(|quota| quota.snapshot(now, groups_max));
         FlowsSnapshot { flows: flows.collect(), quotas: quotas.collect() }
+    }
+
+    /// Takes what is meant out of all caches; of one flow's, where that is named. Says how many answers there were.
+    pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
+        let slots = self.slots.iter().filter(|slot| flow.is_none_or(|flow| slot.identity.flow == flow));
+        slots.filter_map(|slot| slot.remedy.cache()).map(|state| state.purge(purge)).sum()
     }
 
     /// Counts the flows of `matches` whose `when` had no value.
@@ -242,6 +254,7 @@ impl Slot {
             does: self.remedy.describe(),
             mode: self.mode,
             tally: self.tally.snapshot(),
+            cache: self.remedy.cache().map(State::snapshot),
         }
     }
 

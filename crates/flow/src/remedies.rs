@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::exchange::Exchange;
 use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Remedy, Site, Step};
 
+pub mod cache;
 pub mod circuit_breaker;
 pub mod concurrency;
 pub mod fallback;
@@ -74,6 +75,10 @@ macro_rules! registry {
                 match self { $(Self::$Remedy(remedy) => remedy.describe(),)* }
             }
 
+            pub fn cache(&self) -> Option<&cache::State> {
+                match self { $(Self::$Remedy(remedy) => remedy.cache(),)* }
+            }
+
             pub fn needs(&self) -> Needs {
                 match self { $(Self::$Remedy(remedy) => remedy.needs(),)* }
             }
@@ -108,6 +113,8 @@ macro_rules! registry {
 }
 
 registry! {
+    /// Answers from what is stored of the provider's answers.
+    "cache" cache: cache::Cache;
     /// Answers in the place of a provider that fails, until it no longer does.
     "circuit-breaker" circuit_breaker: circuit_breaker::CircuitBreaker;
     /// Lets so many exchanges be under way at once, each until the last byte of its response.

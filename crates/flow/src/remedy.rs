@@ -38,6 +38,11 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
     /// What it does, for people: `at most 100 requests per second (quota stripe-live)`.
     fn describe(&self) -> String;
 
+    /// What it has stored, if it stores answers.
+    fn cache(&self) -> Option<&crate::remedies::cache::State> {
+        None
+    }
+
     /// What of the messages it has to see or keep.
     fn needs(&self) -> Needs {
         Needs::default()
@@ -95,6 +100,8 @@ pub enum Reaction {
     Repeat(Timestamp),
     /// Nowhere: another call is made at once, likewise.
     Instead(Box<Detour>),
+    /// Nowhere: another call is made at once, likewise, and without what this remedy itself has drafted for the one before.
+    Afresh,
     /// Nowhere: this is the answer.
     Answer(Box<Answer>),
     /// Wherever the config has it for remedies that fail: this one cannot decide.
@@ -184,6 +191,8 @@ pub struct Site<'a> {
     pub further_in: &'a [(usize, &'a RemedyConfig)],
     /// The quotas that have nothing wrong with them.
     pub quotas: &'a Quotas,
+    /// How many workers the gateway has.
+    pub workers: usize,
     /// Where in the config: `flows[0].remedies[1].limit`.
     pub path: String,
     /// What is wrong so far.

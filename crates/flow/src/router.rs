@@ -263,7 +263,7 @@ fn get<'a>(index: &'a Index, name: &str) -> Option<&'a Root> {
 }
 
 /// The flows that were found for one exchange, and what their paths captured. Kept and reused, so that nothing is allocated.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Matches {
     found: Vec<Filed>,
     readings: Readings,

@@ -15,7 +15,7 @@ use egret_flow::cache::{
 };
 use egret_flow::message::{Fields, Request, Response};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
-use requirements::{Origin, ROWS, Row, Step, is_like};
+use requirements::{Origin, ROWS, Row, Step, is_like, unmet};
 
 /// Sun, 22 Nov 2026 00:31:16 GMT.
 const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
@@ -365,16 +365,4 @@ impl Bench {
         let body = if reply.has_body { sent } else { Vec::new() };
         Answer { status: reply.status(stored), fields, body, is_cut: false }
     }
-}
-
-/// The first of the expected fields that is not as expected.
-fn unmet<'a>(expected: &'a [String], fields: &[(String, String)]) -> Option<&'a String> {
-    expected.iter().find(|line| {
-        let wanted = line.strip_prefix('!').unwrap_or(line);
-        let is_there = fields.iter().any(|(name, value)| match wanted.split_once(": ") {
-            Some((other, pattern)) => name.eq_ignore_ascii_case(other) && is_like(pattern, value),
-            None => name.eq_ignore_ascii_case(wanted),
-        });
-        is_there == line.starts_with('!')
-    })
 }

@@ -25,8 +25,6 @@ use crate::worker::Worker;
 use crate::worker::buffer::Buffer;
 use crate::worker::timer::Timer;
 
-/// Desks that a worker keeps for later.
-const SPARE_DESKS: usize = 256;
 /// How long a client may go on sending after an answer that closes the connection: closing at once would make its system throw
 /// the answer away.
 const LINGER: Duration = Duration::from_secs(2);
@@ -174,20 +172,31 @@ async fn shake_hands(worker: &Worker, socket: TcpStream, tls: ServerTls) -> Opti
 
 /// The place of one client connection among those that may be open. The acceptor has counted it for this worker.
 #[derive(Debug)]
-pub(crate) struct Place(Rc<Worker>);
+pub(crate) struct Place {
+    worker: Rc<Worker>,
+    is_counted: bool,
+}
 
 impl Place {
     /// Of a connection that has come in.
     pub fn new(worker: Rc<Worker>) -> Self {
         worker.counters().accepted.add(1);
         worker.counters().open.add(1);
-        Self(worker)
+        Self { worker, is_counted: true }
+    }
+
+    /// Of a client that there is none of.
+    pub fn of_nobody(worker: Rc<Worker>) -> Self {
+        Self { worker, is_counted: false }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Self(worker) = self;
+        let Self { worker, is_counted } = self;
+        if !*is_counted {
+            return;
+        }
         worker.counters().open.sub(1);
         worker.shared.connections[worker.number].fetch_sub(1, Relaxed);
         worker.has_closed();
@@ -197,7 +206,7 @@ impl Drop for Place {
 impl Client {
     /// A connection that came in by `listener`.
     pub fn new(place: Place, stream: Stream, listener: SocketAddr) -> Self {
-        let worker = Rc::clone(&place.0);
+        let worker = Rc::clone(&place.worker);
         let timer = worker.timers.timer();
         let now = Moment::now();
         Self {
@@ -258,11 +267,7 @@ impl Client {
         if end == End::Linger {
             self.linger(&mut desk.input).await;
         }
-        self.worker.buffers.take_back(&mut desk.input);
-        let mut desks = self.worker.desks.borrow_mut();
-        if desks.len() < SPARE_DESKS {
-            desks.push(desk);
-        }
+        self.worker.give_desk_back(desk);
         end == End::Persist
     }
 

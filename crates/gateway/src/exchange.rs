@@ -6,6 +6,7 @@
 pub(crate) mod access_log;
 pub(crate) mod clock;
 pub(crate) mod date;
+pub(crate) mod errand;
 pub(crate) mod failure;
 pub(crate) mod forward;
 pub(crate) mod gather;
@@ -15,6 +16,7 @@ pub(crate) mod named_fields;
 pub(crate) mod pipe;
 pub(crate) mod recording;
 pub(crate) mod route;
+pub(crate) mod serving;
 pub(crate) mod tunnel;
 
 use std::future::poll_fn;

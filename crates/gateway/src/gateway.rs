@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use egret_config::Problem;
 use egret_flow::FlowsSnapshot;
+use egret_flow::cache::Purge;
 use egret_flow::diagnoses::discovery::Discovered;
 use egret_store::Moment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -200,6 +201,12 @@ impl Gateway {
     pub fn discovered(&self) -> Vec<Discovered> {
         let plan = Arc::clone(&self.lock().plan);
         plan.flows.diagnoses.discovered()
+    }
+
+    /// Takes what is meant out of all caches; of one flow's, where that is named. Says how many answers there were.
+    pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
+        let plan = Arc::clone(&self.lock().plan);
+        plan.flows.purge(flow, purge)
     }
 
     /// Gives back to the store what it lent to quotas and was not used. After [`drain`](Self::drain), when nothing draws from them

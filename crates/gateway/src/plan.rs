@@ -171,7 +171,13 @@ impl UpstreamPlan {
     pub fn destination(&self) -> Destination<'_> {
         let provider = if self.configured { self.stats.name() } else { OTHER_HOSTS };
         let Origin { tls, authority } = &self.origin;
-        Destination { provider, tls: *tls, host: &self.host_text, port: authority.port }
+        Destination {
+            provider,
+            tls: *tls,
+            host: &self.host_text,
+            port: authority.port,
+            base: &self.path_prefix,
+        }
     }
 
     /// The part of `target` that is relative to the provider's URL: what follows the path of the URL, where all of it stands there.

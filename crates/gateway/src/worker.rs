@@ -45,6 +45,9 @@ use crate::worker::timer::Timers;
 /// How often idle connections to providers are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Desks that a worker keeps for later.
+const SPARE_DESKS: usize = 256;
+
 /// What all workers and the threads beside them share. Nothing here is touched on the path of a request, but for what is read only.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -147,6 +150,8 @@ pub(crate) struct Worker {
     /// Spare parts for exchanges that flows match.
     #[expect(clippy::vec_box, reason = "a guide is large, and is handed around more often than it is made")]
     pub guides: RefCell<Vec<Box<Guide>>>,
+    /// Calls that are made in the background now.
+    pub errands: Cell<usize>,
     /// Where records of exchanges go.
     pub outbox: RefCell<Outbox>,
     pub draining: Cell<bool>,
@@ -190,6 +195,7 @@ impl Worker {
             tray: RefCell::default(),
             edits: RefCell::default(),
             guides: RefCell::default(),
+            errands: Cell::new(0),
             outbox: RefCell::new(outbox),
             draining: Cell::new(false),
             view: RefCell::new(Rc::new(View::new(plan, number, None))),
@@ -241,6 +247,15 @@ impl Worker {
                 message = inbox.recv() => return message,
                 () = self.closed.notified() => {}
             }
+        }
+    }
+
+    /// Keeps a desk for later.
+    pub fn give_desk_back(&self, mut desk: Box<client::Desk>) {
+        self.buffers.take_back(&mut desk.input);
+        let mut desks = self.desks.borrow_mut();
+        if desks.len() < SPARE_DESKS {
+            desks.push(desk);
         }
     }
 

@@ -50,6 +50,13 @@ pub struct Entry<K> {
 }
 
 impl<K> Entry<K> {
+    /// The same body with something else kept beside it. It is in no store.
+    pub fn with(&self, kept: K) -> Arc<Self> {
+        let Self { place, body, stored_at, tags, .. } = self;
+        let (body, tags, used) = (Arc::clone(body), Arc::clone(tags), AtomicBool::new(false));
+        Arc::new(Self { place: *place, kept, body, stored_at: *stored_at, tags, used })
+    }
+
     /// Notes that it was of use, so that it stays longer than those that were not. Takes no lock.
     pub fn touch(&self) {
         if !self.used.load(Relaxed) {
@@ -109,6 +116,8 @@ pub struct EntryStats {
 pub enum Purge<'a> {
     /// All.
     All,
+    /// Those whose label this is.
+    Label(&'a [u8]),
     /// Those whose label begins so.
     Prefix(&'a [u8]),
     /// Those with this tag.
@@ -135,7 +144,7 @@ impl<K: Kept> Entries<K> {
     }
 
     /// What is stored under an identity, newest first.
-    pub fn find(&self, place: Place, found: &mut Vec<Arc<Entry<K>>>) {
+    pub fn find(&self, place: Place, found: &mut impl Extend<Arc<Entry<K>>>) {
         found.extend(self.shard(place.group).find(place.id).filter(|entry| entry.place == place).cloned());
     }
 
@@ -201,6 +210,7 @@ impl<K: Kept> Entries<K> {
     pub fn purge(&self, purge: Purge<'_>) -> usize {
         let is_meant = |entry: &Entry<K>| match purge {
             Purge::All => true,
+            Purge::Label(label) => entry.kept.label() == label,
             Purge::Prefix(prefix) => entry.kept.label().starts_with(prefix),
             Purge::Tag(tag) => entry.tags.iter().any(|other| &**other == tag),
         };

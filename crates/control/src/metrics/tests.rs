@@ -188,6 +188,7 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
         does: "waits".to_owned(),
         mode: Mode::Enforce,
         tally,
+        cache: None,
     };
     let remedies = vec![remedy("queue", tally), remedy("retry", TallySnapshot::default())];
     let group = GroupSnapshot {

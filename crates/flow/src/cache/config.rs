@@ -40,6 +40,8 @@ pub struct CacheConfig {
     pub methods: BTreeSet<String>,
     /// The largest answer that is stored.
     pub max_entry: Size,
+    /// What all stored answers may take together, with everything around them. What is not used goes first.
+    pub memory: Size,
     /// How requests that ask for the same at once are made one; `null` for not at all.
     pub collapse: Option<CollapseConfig>,
     /// The longest time for which an answer that says nothing is taken as fresh by its age (`Last-Modified`); `0s` for never.
@@ -69,6 +71,7 @@ impl Default for CacheConfig {
             credentials: Vec::new(),
             methods: ["GET", "HEAD"].map(str::to_owned).into(),
             max_entry: Size::from_kib(1024),
+            memory: Size::from_kib(64 * 1024),
             collapse: Some(CollapseConfig::default()),
             heuristic_max: Duration::from_secs(86_400),
             stale_while_revalidate: None,
@@ -137,6 +140,8 @@ impl Default for CollapseConfig {
 
 /// The largest `max_entry`.
 const ENTRY_BYTES_MAX: u64 = 1 << 30;
+/// The largest `memory`.
+const MEMORY_BYTES_MAX: u64 = 1 << 40;
 /// More names in one list are refused.
 const NAMES_MAX: usize = 64;
 /// The longest tag.
@@ -175,6 +180,11 @@ pub fn problems(config: &CacheConfig) -> Vec<(&'static str, String)> {
     note("private", !(config.private && config.shared), "a `shared` cache is nobody's own");
     let sizes = 1..=ENTRY_BYTES_MAX;
     note("max_entry", sizes.contains(&config.max_entry.bytes()), "from `1B` to `1GiB`");
+    note(
+        "memory",
+        (config.max_entry.bytes()..=MEMORY_BYTES_MAX).contains(&config.memory.bytes()),
+        "from `max_entry` to `1TiB`",
+    );
     let wait = config.collapse.as_ref().map(|collapse| collapse.max_wait);
     let is_wait = |wait: Duration| !wait.is_zero() && wait <= WAIT_MAX;
     note(
@@ -345,6 +355,7 @@ mod tests {
             (json!({ "key": { "headers": ["a b"] } }), "key.headers"),
             (json!({ "shared": true, "private": true }), "private"),
             (json!({ "max_entry": "0B" }), "max_entry"),
+            (json!({ "memory": "512KiB" }), "memory"),
             (json!({ "collapse": { "max_wait": "0s" } }), "collapse.max_wait"),
             (json!({ "collapse": { "max_wait": "11m" } }), "collapse.max_wait"),
             (json!({ "heuristic_max": "366d" }), "heuristic_max"),

@@ -69,6 +69,12 @@ pub struct Key {
     pub group: u128,
 }
 
+impl From<Key> for egret_store::entries::Place {
+    fn from(Key { id, group }: Key) -> Self {
+        Self { id, group }
+    }
+}
+
 /// Whose answers share a part of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Partition {
@@ -132,6 +138,27 @@ impl<'a> Url<'a> {
         }
         text
     }
+}
+
+/// How stored answers for `url`, or for URLs that begin so, are labelled: `https://host/path` names the port that it means. None where
+/// that is no URL.
+pub fn label_of(url: &str) -> Option<Vec<u8>> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = scheme.to_ascii_lowercase();
+    let port = match scheme.as_str() {
+        "https" => 443,
+        "http" => 80,
+        _ => return None,
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let authority = authority.to_ascii_lowercase();
+    let has_port = authority.rfind(':') > authority.rfind(']');
+    if authority.is_empty() || authority.contains('@') {
+        return None;
+    }
+    let port = if has_port { String::new() } else { format!(":{port}") };
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    Some(format!("{scheme}://{authority}{port}{slash}{path}").into_bytes())
 }
 
 /// Makes keys as a config wants them.
@@ -364,6 +391,26 @@ mod tests {
         let under = key_with(json!({}), "f", "GET https://a.example/x", None, &base).unwrap().0;
         assert_eq!(under.group, key(json!({}), "GET https://a.example/v1/x").group);
         assert_ne!(key_with(json!({}), "g", urls[0], None, &Place::default()).unwrap().0.id, keys[0].id);
+    }
+
+    #[test]
+    fn a_url_is_labelled_as_it_is_stored() {
+        for (url, label) in [
+            ("https://h.example/v1", Some("https://h.example:443/v1")),
+            ("HTTP://H.example", Some("http://h.example:80/")),
+            ("http://h:8080/a?b", Some("http://h:8080/a?b")),
+            ("http://[::1]/a", Some("http://[::1]:80/a")),
+            ("http://[::1]:81?q", Some("http://[::1]:81/?q")),
+            ("h.example/v1", None),
+            ("ftp://h.example/", None),
+            ("https:///x", None),
+            ("https://u@h.example/", None),
+        ] {
+            assert_eq!(label_of(url).as_deref(), label.map(str::as_bytes), "{url}");
+        }
+        let stored =
+            Url { tls: true, host: "h.example", port: 443, path: [b"/v1", b"/a"], query: Some(b"q") };
+        assert_eq!(Some(stored.text()), label_of("https://h.example/v1/a?q"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! An answer that is made from what is stored: all of it, 304, or ranges of its body.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 
 use egret_store::Timestamp;
 
@@ -195,8 +195,6 @@ fn boundary(stored: &Stored) -> String {
 }
 
 fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    let mut string = String::new();
-    // Writing to a string does not fail.
-    let _ = string.write_fmt(text);
-    out.extend_from_slice(string.as_bytes());
+    // Writing to memory does not fail.
+    let _ = out.write_fmt(text);
 }

@@ -99,17 +99,25 @@ pub(super) fn storable_lines(response: Fields<'_>, directives: &ResponseDirectiv
     let is_kept = |name: &[u8]| {
         let known = KnownField::of(name);
         let is_framing = matches!(known, KnownField::ContentLength | KnownField::Age | KnownField::Trailer);
+        // What a gateway says of itself, nobody else may say.
+        let is_own = known == KnownField::ProxyStatus || is_own(name);
         let is_cookie = known == KnownField::SetCookie || name.eq_ignore_ascii_case(b"set-cookie2");
         let is_nominated =
             known == KnownField::Other && nominated.iter().any(|other| other.eq_ignore_ascii_case(name));
         let is_withheld = directives.private.names(name) || directives.no_cache.names(name);
-        !(known.is_hop_by_hop() || is_framing || is_nominated || is_withheld || is_cookie)
+        !(known.is_hop_by_hop() || is_framing || is_nominated || is_withheld || is_cookie || is_own)
     };
     let mut lines = Lines::default();
     for (name, value) in response.iter().filter(|(name, _)| is_kept(name)) {
         lines.push(name, value);
     }
     lines
+}
+
+fn is_own(name: &[u8]) -> bool {
+    [&b"x-egret-generated"[..], b"x-egret-error", b"x-egret-trace"]
+        .iter()
+        .any(|own| name.eq_ignore_ascii_case(own))
 }
 
 /// What `Age` says, in seconds: of several the first, and nothing if that is no number (RFC 9111 §5.1).

@@ -46,6 +46,11 @@ pub enum NotStored {
 }
 
 impl NotStored {
+    /// Whether the next answer will probably not be stored either.
+    pub const fn is_lasting(self) -> bool {
+        !matches!(self, Self::Head | Self::RequestNoStore | Self::Status | Self::Error)
+    }
+
     /// One word for `Cache-Status` and metrics.
     pub const fn word(self) -> &'static str {
         match self {

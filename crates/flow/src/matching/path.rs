@@ -137,7 +137,7 @@ fn is_parameter_name(name: &str) -> bool {
 }
 
 /// The readings of one path. Kept and cleared between paths, so that nothing is allocated.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Readings {
     /// The bytes that segments are ranges of.
     text: Vec<u8>,

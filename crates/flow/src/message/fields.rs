@@ -3,7 +3,7 @@
 use egret_http1::Field;
 
 /// Changes to the fields of a message, in the order they were made. Kept and cleared between messages, so that nothing is allocated.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Changes {
     /// Each a name and, unless it is only removed, a new value, as ranges of `arena`.
     changes: Vec<Change>,
@@ -44,6 +44,13 @@ impl Changes {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.changes.len()
+    }
+
+    /// The first `len` of them.
+    pub(crate) fn first(&self, len: usize) -> Self {
+        let mut first = self.clone();
+        first.truncate(len);
+        first
     }
 
     /// Forgets all but the first `len`.

@@ -181,7 +181,7 @@ impl Fallback {
     fn is_meant(&self, exchange: &Exchange<'_>) -> bool {
         let refused = match exchange.answered {
             Some(Local::Refused(reason)) => self.on_refused.contains(&reason),
-            Some(Local::Fixed) | None => false,
+            Some(Local::Fixed | Local::Stored) | None => false,
         };
         refused || any_meets(&self.on, exchange)
     }

@@ -133,6 +133,18 @@ pub fn is_like(pattern: &str, text: &str) -> bool {
     (0..=text.len()).any(|at| text.is_char_boundary(at) && is_like(rest, &text[at..]))
 }
 
+/// The first of the expected fields that is not as expected.
+pub fn unmet<'a>(expected: &'a [String], fields: &[(String, String)]) -> Option<&'a String> {
+    expected.iter().find(|line| {
+        let wanted = line.strip_prefix('!').unwrap_or(line);
+        let is_there = fields.iter().any(|(name, value)| match wanted.split_once(": ") {
+            Some((other, pattern)) => name.eq_ignore_ascii_case(other) && is_like(pattern, value),
+            None => name.eq_ignore_ascii_case(wanted),
+        });
+        is_there == line.starts_with('!')
+    })
+}
+
 /// `text` with dates in place of `{now}`, `{now-60}`, `{now+60}`.
 fn dated(text: &str, now_s: u64, write: &impl Fn(u64) -> String) -> String {
     let mut out = String::new();

@@ -43,6 +43,7 @@ pub(crate) enum ErrorKind {
     ProviderThrottled,
     CircuitOpen,
     RemedyFailed,
+    NotCached,
 }
 
 /// One line of the table of answers.
@@ -55,7 +56,7 @@ struct Row {
 
 impl ErrorKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::BadRequest,
         Self::UriTooLong,
         Self::HeadTooLarge,
@@ -87,6 +88,7 @@ impl ErrorKind {
         Self::ProviderThrottled,
         Self::CircuitOpen,
         Self::RemedyFailed,
+        Self::NotCached,
     ];
 
     const fn row(self) -> Row {
@@ -125,6 +127,7 @@ impl ErrorKind {
             Self::ProviderThrottled => row("provider-throttled", 429, "http_request_denied"),
             Self::CircuitOpen => row("circuit-open", 503, "destination_unavailable"),
             Self::RemedyFailed => row("remedy-failed", 503, "proxy_internal_error"),
+            Self::NotCached => row("not-cached", 504, "http_request_denied"),
         }
     }
 
@@ -221,6 +224,19 @@ impl Failure {
             _ => FailureKind::Refused,
         };
         CallFailure { kind, slug: self.kind.slug(), sent }
+    }
+
+    /// The same with further fields.
+    pub fn with_fields<'f>(mut self, fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Self {
+        let text = |name: &[u8]| Some(Cow::from(std::str::from_utf8(name).ok()?.to_owned()));
+        let fields: Vec<_> = fields.filter_map(|(name, value)| Some((text(name)?, value.to_vec()))).collect();
+        if !fields.is_empty() {
+            let more = self.more.get_or_insert_with(|| {
+                Box::new(More { status: None, retry_after_s: None, fields: Vec::new() })
+            });
+            more.fields.extend(fields);
+        }
+        self
     }
 
     /// The status of the answer.
@@ -356,6 +372,7 @@ impl From<Reason> for ErrorKind {
             Reason::ProviderThrottled => Self::ProviderThrottled,
             Reason::CircuitOpen => Self::CircuitOpen,
             Reason::RemedyFailed => Self::RemedyFailed,
+            Reason::NotCached => Self::NotCached,
         }
     }
 }

@@ -26,7 +26,8 @@ impl Via {
         Self { name: name.as_bytes().into(), lines: [line("1.0"), line("1.1")] }
     }
 
-    fn line(&self, version: Version) -> &[u8] {
+    /// The line for a message of that version.
+    pub fn line(&self, version: Version) -> &[u8] {
         match version {
             Version::Http10 => &self.lines[0],
             Version::Http11 => &self.lines[1],

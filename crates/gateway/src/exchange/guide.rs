@@ -10,9 +10,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use egret_flow::cache::{Background, Served};
 use egret_flow::expression::BODY_BYTES_MAX;
 use egret_flow::matching::Question;
-use egret_flow::message::{Fields, Json};
+use egret_flow::message::{Changes, Fields, Json};
 use egret_flow::router::Matches;
 use egret_flow::{
     Answer, Backward, Course, Destination, Draft, Exchange as FlowExchange, Flows, Onward, Outcome, Params,
@@ -33,6 +34,7 @@ use crate::exchange::gather::Body;
 use crate::exchange::hedge::Hedge;
 use crate::exchange::pipe::{Pipe, Tap};
 use crate::exchange::route::{Forward, HostField};
+use crate::exchange::serving::write_head;
 use crate::upstream::{Connection, DialTimes, Upstream};
 use crate::worker::Worker;
 use crate::worker::buffer::BUFFER_BYTES;
@@ -64,6 +66,8 @@ pub(crate) struct Guide {
     pub response_body: Body,
     /// Whether it is being received.
     pub gathers_response: bool,
+    /// Whether the head of a stored answer is in the tray, for remedies to see.
+    pub has_taken_up: bool,
     /// A second call beside a slow one.
     pub hedge: Option<Hedge>,
     /// The head of the response, kept for those who look at it once the body is through.
@@ -78,6 +82,8 @@ enum Brought {
     Response(Box<Connection>),
     /// An answer in the provider's place is in the tray, all of it.
     Answer(Option<ErrorKind>),
+    /// A stored answer, whose head is in the tray if remedies are to see it.
+    Stored(Box<Served>),
     /// The call has failed.
     Failure(Failure),
 }
@@ -112,6 +118,22 @@ impl Guide {
     /// What has been decided so far.
     pub fn decisions(&self) -> &str {
         self.course.decisions()
+    }
+
+    /// Makes ready for a call in the background, through the remedy that wants it and those further in.
+    pub fn start_errand(
+        &mut self,
+        flows: &Flows,
+        (matches, background): (Matches, Background),
+        (destination, target): (Rc<Upstream>, Span),
+        desk: &Desk,
+    ) -> bool {
+        self.start(Some(destination), target, desk);
+        self.matches = matches;
+        let has_remedies = self.course.start(flows, &self.matches, Tells::default());
+        let is_there = has_remedies && self.course.begin_at(&background);
+        self.draft.background = Some(background);
+        is_there
     }
 
     /// Makes ready for the request that is in `desk`, of which `target` goes to `destination`.
@@ -181,6 +203,9 @@ impl Guide {
             self.response_head.clear();
             self.response_head.extend_from_slice(head);
             down.tap.get_or_insert_default().keep_end(mem::take(&mut self.tail), most);
+        }
+        if let Some(filling) = self.draft.filling.take() {
+            down.tap.get_or_insert_default().store(filling);
         }
     }
 
@@ -308,7 +333,10 @@ impl Exchange<'_> {
     /// Takes the request through its remedies, and to the provider if they let it.
     async fn inwards(&mut self, forward: &Forward) -> Result<Brought, Stop> {
         match self.pass_remedies().await? {
-            Onward::Answer(answer) => Ok(self.take_up(*answer)),
+            Onward::Answer(answer) => {
+                self.send_errand(forward);
+                Ok(self.take_up(*answer))
+            }
             Onward::Call => match self.call_and_gather(forward).await {
                 Ok(connection) => Ok(Brought::Response(connection)),
                 Err(Stop::Failure(failure)) => Ok(Brought::Failure(failure)),
@@ -392,22 +420,25 @@ impl Exchange<'_> {
     /// Takes what the request has brought outwards through its remedies.
     fn outwards(&mut self, brought: &Brought) -> Backward {
         let Some(guide) = &mut self.guide else { return Backward::Pass };
+        if !guide.has_taken_up && matches!(brought, Brought::Stored(_)) {
+            return Backward::Pass;
+        }
         let flows = &self.view.plan.flows;
         let at = match brought {
             Brought::Response(_) => self.clock.first_byte,
-            Brought::Answer(_) | Brought::Failure(_) => Moment::now(),
+            Brought::Answer(_) | Brought::Stored(_) | Brought::Failure(_) => Moment::now(),
         };
         let tray = &self.desk.tray;
         let whole = mem::take(&mut guide.response_body);
         let body = match brought {
             Brought::Response(_) => whole.whole(),
             Brought::Answer(_) => tray.output.filled().get(tray.response.len..),
-            Brought::Failure(_) => None,
+            Brought::Stored(_) | Brought::Failure(_) => None,
         };
         let received = Received { head: &tray.response, bytes: tray.output.filled(), body };
         let outcome = match brought {
             Brought::Failure(failure) => Outcome::Failure(failure.of_call(self.desk.up.moved_bytes > 0)),
-            Brought::Response(_) | Brought::Answer(_) => Outcome::Response(&received),
+            Brought::Response(_) | Brought::Answer(_) | Brought::Stored(_) => Outcome::Response(&received),
         };
         let repeatable = !self.unrepeatable;
         let standing = Standing { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome };
@@ -421,7 +452,12 @@ impl Exchange<'_> {
         match brought {
             Brought::Response(connection) => self.pass_on(connection).await,
             Brought::Answer(kind) => self.deliver(kind).await,
-            Brought::Failure(failure) => Box::pin(self.answer(&failure)).await,
+            Brought::Stored(served) => self.serve(&served).await,
+            Brought::Failure(failure) => {
+                let drafted = self.guide.as_ref().map(|guide| &guide.draft.response);
+                let failure = failure.with_fields(drafted.into_iter().flat_map(Changes::added));
+                Box::pin(self.answer(&failure)).await
+            }
         }
     }
 
@@ -431,27 +467,100 @@ impl Exchange<'_> {
         let method = self.desk.request.method;
         let with_body = method != Method::Head;
         let (message, kind) = match answer {
+            Answer::Stored(served) => match self.take_up_stored(served) {
+                Ok(message) => (message, None),
+                Err(brought) => return brought,
+            },
             Answer::Fixed(fixed) => (failure::fixed(&fixed, with_body), None),
             Answer::Refused(refused) => {
                 let failure = Failure::refused(refused, now);
                 (failure.message(&self.view.plan.errors, with_body), Some(failure.kind))
             }
         };
+        match self.put_into_tray(&message) {
+            Ok(()) => Brought::Answer(kind),
+            Err(failure) => Brought::Failure(failure),
+        }
+    }
+
+    /// Puts a message into the tray as if it had been received.
+    fn put_into_tray(&mut self, message: &[u8]) -> Result<(), Failure> {
         let worker = &self.client.worker;
         self.desk.take_tray(worker);
         let Tray { output, response, .. } = &mut *self.desk.tray;
         worker.buffers.grow(output, message.len());
         output.clear();
-        output.spare()[..message.len()].copy_from_slice(&message);
+        output.spare()[..message.len()].copy_from_slice(message);
         output.advance(message.len());
         response.reset();
-        match response.parse(output.filled(), &HeadLimits::default(), method) {
-            Ok(Progress::Complete) => Brought::Answer(kind),
-            _ => Brought::Failure(Failure::new(
+        match response.parse(output.filled(), &HeadLimits::default(), self.desk.request.method) {
+            Ok(Progress::Complete) => Ok(()),
+            _ => Err(Failure::new(
                 ErrorKind::RemedyFailed,
                 "a flow answers with a head that is larger than any may be",
             )),
         }
+    }
+
+    /// Takes up a stored answer: the whole message, where remedies further out want to see the body; else its head alone, and that only
+    /// if there are any.
+    fn take_up_stored(&mut self, served: Served) -> Result<Vec<u8>, Brought> {
+        let is_seen = self.guide.as_mut().is_some_and(|guide| {
+            guide.has_taken_up = false;
+            !guide.course.is_out()
+        });
+        let Some(guide) = self.guide.as_ref().filter(|_| is_seen) else {
+            return Err(Brought::Stored(Box::new(served)));
+        };
+        let most = guide.course.needs().response_json;
+        let mut message = Vec::new();
+        write_head(&served, self.desk.request.version, &self.client.worker.shared.via, &mut message);
+        message.extend_from_slice(b"\r\n");
+        if let Err(failure) = self.put_into_tray(&message) {
+            return Err(Brought::Failure(failure));
+        }
+        let Tray { output, response, .. } = &*self.desk.tray;
+        let is_wanted = served.status() != 206 && is_plain_json(&response.fields, output.filled());
+        let whole =
+            served.body().blocks().filter(|_| is_wanted && served.has_body() && served.pieces().is_none());
+        match whole {
+            Some(blocks) if blocks.iter().map(|block| block.len()).sum::<usize>() <= most => {
+                for block in blocks {
+                    message.extend_from_slice(block);
+                }
+                Ok(message)
+            }
+            _ => {
+                if let Some(guide) = &mut self.guide {
+                    guide.has_taken_up = true;
+                }
+                Err(Brought::Stored(Box::new(served)))
+            }
+        }
+    }
+
+    /// Makes the call that is wanted in the background. Says whether it was made.
+    pub(super) async fn run_errand(
+        &mut self,
+        forward: &Forward,
+        matches: Matches,
+        background: Background,
+    ) -> bool {
+        let worker = Rc::clone(&self.client.worker);
+        let target = forward.relative(self.desk.input.filled());
+        let guide = self.guide.insert(worker.guides.borrow_mut().pop().unwrap_or_default());
+        let flows = &self.view.plan.flows;
+        let destination = (Rc::clone(&forward.upstream), target);
+        let is_there = guide.start_errand(flows, (matches, background), destination, self.desk);
+        let most = guide.request_body_max(self.desk);
+        if !is_there || (!guide.body.is_whole && self.gather_body(most).await.is_err()) {
+            self.give_guide_back();
+            return false;
+        }
+        if let Err(stop) = Box::pin(self.guided(forward)).await {
+            self.stop(stop).await;
+        }
+        true
     }
 
     /// Sends the answer that is in the tray.

@@ -4,9 +4,11 @@
 use std::io::IoSlice;
 use std::task::{Context, Poll, ready};
 
+use egret_flow::cache::Stored;
 use egret_http1::{
     BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Rendering, ResponseFraming, Span, TrailerNames, chunk_head,
 };
+use egret_store::entries::Filling;
 use smallvec::SmallVec;
 
 use crate::upstream::stream::Stream;
@@ -14,7 +16,7 @@ use crate::worker::buffer::{Buffer, BufferPool, STREAM_BYTES};
 
 /// Up to here the pieces of a message are put together here, so that the system is handed one; beyond, by the system in a vectored
 /// write, so that nothing large is copied.
-const GATHER_BYTES_MAX: usize = 2048;
+pub(crate) const GATHER_BYTES_MAX: usize = 2048;
 
 /// The line before a chunk, the line end after it, and the last chunk with the empty line that ends the trailers.
 const CHUNK_FRAMING_BYTES_MAX: usize = 32;
@@ -178,6 +180,9 @@ impl Pipe {
         let data_len: usize = self.spans.iter().map(|span| span.len()).sum();
         if let Some(tap) = &mut self.tap {
             self.spans.iter().for_each(|span| tap.take(span.of(input)));
+            if self.decoder.is_done() {
+                tap.finish();
+            }
         }
         let ends = self.chunked && self.decoder.is_done();
         if ends {
@@ -283,9 +288,23 @@ pub(crate) struct Tap {
     end: Vec<u8>,
     end_max: usize,
     passed_bytes: u64,
+    /// Where all of it is stored.
+    filling: Option<Filling<Stored>>,
 }
 
 impl Tap {
+    /// Has all of the body stored. Where it breaks off, or is more than may be stored, nothing is.
+    pub fn store(&mut self, filling: Filling<Stored>) {
+        self.filling = Some(filling);
+    }
+
+    /// All of the body has passed.
+    fn finish(&mut self) {
+        if let Some(filling) = self.filling.take() {
+            filling.finish();
+        }
+    }
+
     /// Wants the first `most` bytes. Uses the memory of `bytes`.
     pub fn keep_start(&mut self, mut bytes: Vec<u8>, most: usize) {
         bytes.clear();
@@ -300,6 +319,9 @@ impl Tap {
 
     fn take(&mut self, data: &[u8]) {
         self.passed_bytes += data.len() as u64;
+        if self.filling.as_mut().is_some_and(|filling| filling.push(data).is_err()) {
+            self.filling = None;
+        }
         if self.start.len() < self.start_max {
             self.start.extend_from_slice(&data[..data.len().min(self.start_max - self.start.len())]);
         }

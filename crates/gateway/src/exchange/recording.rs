@@ -111,6 +111,26 @@ impl Recording {
         }
     }
 
+    /// Takes an answer that a cache has stored: its head, and its body in pieces.
+    pub fn note_stored(&mut self, head: &[u8], body: &[&[u8]], worker: &Worker) {
+        let record = &mut self.record;
+        record.set_response(|text| text.extend_from_slice(head));
+        let len: usize = body.iter().map(|piece| piece.len()).sum();
+        record.response_body.body_bytes = len as u64;
+        record.response_body.bytes.clear();
+        if !record.wants_bodies() {
+            return;
+        }
+        let room = self.response_room.get_or_insert_default();
+        *room += worker.outbox.borrow_mut().set_aside(len.saturating_sub(*room));
+        let mut left = *room;
+        for piece in body {
+            let copied = left.min(piece.len());
+            record.response_body.bytes.extend_from_slice(&piece[..copied]);
+            left -= copied;
+        }
+    }
+
     /// Notes that the client does not get all of the response.
     pub fn note_cut(&mut self) {
         self.record.facts.is_cut_short = true;

@@ -32,7 +32,7 @@ pub(crate) enum Route {
 }
 
 /// What is sent on instead of what was received.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Forward {
     pub upstream: Rc<Upstream>,
     /// The part of the received target that is sent on.

@@ -33,6 +33,8 @@ struct Coming {
 #[derive(Debug)]
 struct Whole {
     blocks: Box<[Block]>,
+    /// Where each of them ends.
+    ends: Box<[u64]>,
     bytes: u64,
 }
 
@@ -74,13 +76,15 @@ impl Body {
 
     /// The bytes from `start` up to `end`, in pieces; none before it is whole.
     pub fn slices(&self, start: u64, end: u64) -> impl Iterator<Item = &[u8]> {
-        let mut at = 0_u64;
-        self.blocks().unwrap_or_default().iter().filter_map(move |block| {
-            let (from, to) = (at, at + block.len() as u64);
-            at = to;
-            let within = |point: u64| usize::try_from(point.clamp(from, to) - from).unwrap_or(usize::MAX);
-            block.get(within(start)..within(end)).filter(|slice| !slice.is_empty())
-        })
+        let (blocks, ends) =
+            self.whole.get().map_or((&[][..], &[][..]), |whole| (&*whole.blocks, &*whole.ends));
+        let first = ends.partition_point(|block_end| *block_end <= start);
+        let ranged = blocks.iter().zip(ends).skip(first).map(move |(block, to)| {
+            let from = to - block.len() as u64;
+            let within = |point: u64| usize::try_from(point.clamp(from, *to) - from).unwrap_or(usize::MAX);
+            block.get(within(start)..within(end)).unwrap_or_default()
+        });
+        ranged.take_while(|slice| !slice.is_empty())
     }
 
     /// The block after the first `read` bytes, which have been taken from it before; whoever polls is woken when it is there.
@@ -127,7 +131,12 @@ impl Body {
         let blocks = std::mem::take(&mut coming.blocks);
         let blocks = if blocks.len() > 1 { joined(blocks) } else { blocks };
         let count = blocks.len();
-        let _ = self.whole.set(Whole { blocks: blocks.into(), bytes: coming.bytes });
+        let ends = blocks.iter().scan(0, |end, block| {
+            *end += block.len() as u64;
+            Some(*end)
+        });
+        let ends = ends.collect();
+        let _ = self.whole.set(Whole { blocks: blocks.into(), ends, bytes: coming.bytes });
         wake(coming);
         count
     }

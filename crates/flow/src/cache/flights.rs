@@ -1,0 +1,285 @@
+//! Requests that ask for the same at once: the first goes to the provider, the others wait for what it brings.
+//!
+//! Nobody waits for two in a row. When what the first brings turns out to be for nobody else, all who wait go on at once, and for a while
+//! nobody waits for such an answer at all. Where the first leaves without an answer, the next one takes its place.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use egret_store::Timestamp;
+
+/// Parts with a lock each.
+const SHARDS: usize = 16;
+/// For how long nobody waits for an answer like one that could not be stored.
+const UNCACHEABLE_FOR: Duration = Duration::from_secs(30);
+/// Keys of such answers that a part remembers.
+const UNCACHEABLE_MAX: usize = 1024;
+
+/// The calls under way that others may wait for.
+#[derive(Debug)]
+pub struct Flights {
+    shards: Box<[Mutex<Shard>]>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    under_way: HashMap<u128, Arc<Flight>>,
+    /// Keys whose answers could not be stored, and until when nobody waits for one.
+    uncacheable: HashMap<u128, Timestamp>,
+}
+
+/// A call that others may wait for.
+#[derive(Debug, Default)]
+struct Flight(Mutex<Passengers>);
+
+#[derive(Debug, Default)]
+struct Passengers {
+    ending: Option<Ending>,
+    /// Those who wait, each in a slot of its own.
+    wakers: Vec<Option<Waker>>,
+    free: Vec<usize>,
+}
+
+/// How a call has ended for those who wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// There is an answer, stored or not.
+    Answered,
+    /// Whoever made it has left.
+    Abandoned,
+}
+
+/// What a request does that asks for something that is not there.
+#[derive(Debug)]
+pub enum Turn {
+    /// It goes on, and others may wait for it.
+    Lead(Lead),
+    /// It waits for another.
+    Wait(Waiting),
+    /// It goes on, and nobody waits for it.
+    Alone,
+}
+
+impl Flights {
+    /// None under way.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() })
+    }
+
+    /// A request for `id` at `now`.
+    pub fn join(self: &Arc<Self>, id: u128, now: Timestamp) -> Turn {
+        let mut shard = self.shard(id);
+        if let Some(until) = shard.uncacheable.get(&id) {
+            if *until > now {
+                return Turn::Alone;
+            }
+            shard.uncacheable.remove(&id);
+        }
+        if let Some(flight) = shard.under_way.get(&id) {
+            return Turn::Wait(Waiting { flight: Arc::clone(flight), slot: None });
+        }
+        let flight = Arc::new(Flight::default());
+        shard.under_way.insert(id, Arc::clone(&flight));
+        Turn::Lead(Lead { flights: Arc::clone(self), id, flight, is_over: false })
+    }
+
+    /// The same, where it does not wait for another.
+    pub fn lead(self: &Arc<Self>, id: u128, now: Timestamp) -> Option<Lead> {
+        match self.join(id, now) {
+            Turn::Lead(lead) => Some(lead),
+            Turn::Wait(_) | Turn::Alone => None,
+        }
+    }
+
+    /// Has nobody wait for an answer under `id` for a while.
+    pub fn note_uncacheable(&self, id: u128, now: Timestamp) {
+        let mut shard = self.shard(id);
+        let known = &mut shard.uncacheable;
+        if known.len() >= UNCACHEABLE_MAX {
+            known.retain(|_, until| *until > now);
+        }
+        if known.len() >= UNCACHEABLE_MAX {
+            // They are learned anew where they matter.
+            known.clear();
+        }
+        known.insert(id, now + UNCACHEABLE_FOR);
+    }
+
+    /// Forgets that answers under `id` could not be stored.
+    pub fn note_cacheable(&self, id: u128) {
+        self.shard(id).uncacheable.remove(&id);
+    }
+
+    fn shard(&self, id: u128) -> MutexGuard<'_, Shard> {
+        let at = usize::try_from(id % SHARDS as u128).unwrap_or_default();
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The one that goes to the provider. Dropped, it has left, and another takes its place.
+#[derive(Debug)]
+pub struct Lead {
+    flights: Arc<Flights>,
+    id: u128,
+    flight: Arc<Flight>,
+    is_over: bool,
+}
+
+impl Lead {
+    /// There is an answer: who waits looks at what is stored now, and goes on by itself where that is nothing.
+    pub fn answered(mut self) {
+        self.end(Ending::Answered);
+    }
+
+    fn end(&mut self, ending: Ending) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        self.flights.shard(self.id).under_way.remove(&self.id);
+        let mut passengers = self.flight.lock();
+        passengers.ending = Some(ending);
+        let wakers = std::mem::take(&mut passengers.wakers);
+        drop(passengers);
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        self.end(Ending::Abandoned);
+    }
+}
+
+impl Flight {
+    fn lock(&self) -> MutexGuard<'_, Passengers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that is made in the background, for those who come later.
+#[derive(Debug)]
+pub struct Background {
+    /// Others may wait for its answer.
+    pub lead: Lead,
+    /// The number of the remedy that wants it; it passes that one and those further in.
+    pub(crate) slot: usize,
+}
+
+impl Background {
+    pub(crate) fn new(lead: Lead) -> Self {
+        Self { lead, slot: 0 }
+    }
+}
+
+/// One that waits.
+#[derive(Debug)]
+pub struct Waiting {
+    flight: Arc<Flight>,
+    slot: Option<usize>,
+}
+
+impl Waiting {
+    /// Ready when the call is over that it waits for.
+    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Ending> {
+        let mut passengers = self.flight.lock();
+        if let Some(ending) = passengers.ending {
+            return Poll::Ready(ending);
+        }
+        let slot = *self.slot.get_or_insert_with(|| {
+            passengers.free.pop().unwrap_or_else(|| {
+                passengers.wakers.push(None);
+                passengers.wakers.len() - 1
+            })
+        });
+        let known = &mut passengers.wakers[slot];
+        if known.as_ref().is_none_or(|known| !known.will_wake(cx.waker())) {
+            *known = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Some(slot) = self.slot else { return };
+        let mut passengers = self.flight.lock();
+        // Once the call is over there are no slots any more.
+        if let Some(waker) = passengers.wakers.get_mut(slot) {
+            *waker = None;
+            passengers.free.push(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Wake;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_000);
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn waiting(flights: &Arc<Flights>, id: u128) -> Waiting {
+        match flights.join(id, NOW) {
+            Turn::Wait(waiting) => waiting,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_goes_and_all_others_wait_until_there_is_an_answer() {
+        let flights = Flights::new();
+        let lead = flights.lead(7, NOW).unwrap();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let cx = Context::from_waker(&waker);
+        let mut others: Vec<_> = (0..1_000).map(|_| waiting(&flights, 7)).collect();
+        assert!(others.iter_mut().all(|other| other.poll(&cx).is_pending() && other.poll(&cx).is_pending()));
+        assert!(flights.lead(8, NOW).is_some(), "another key is another call");
+        others.truncate(999);
+        lead.answered();
+        assert_eq!(woken.0.load(Relaxed), 999, "who has left is not woken");
+        assert!(others.iter_mut().all(|other| other.poll(&cx) == Poll::Ready(Ending::Answered)));
+        assert!(flights.lead(7, NOW).is_some());
+    }
+
+    #[test]
+    fn where_the_first_leaves_another_takes_its_place() {
+        let flights = Flights::new();
+        let lead = flights.lead(7, NOW).unwrap();
+        let mut other = waiting(&flights, 7);
+        let cx = Context::from_waker(Waker::noop());
+        assert!(other.poll(&cx).is_pending());
+        drop(lead);
+        assert_eq!(other.poll(&cx), Poll::Ready(Ending::Abandoned));
+        assert!(flights.lead(7, NOW).is_some());
+    }
+
+    #[test]
+    fn nobody_waits_for_what_could_not_be_stored_and_that_is_forgotten() {
+        let flights = Flights::new();
+        flights.note_uncacheable(7, NOW);
+        assert!(matches!(flights.join(7, NOW), Turn::Alone));
+        flights.note_cacheable(7);
+        drop(flights.lead(7, NOW).unwrap());
+        flights.note_uncacheable(7, NOW);
+        drop(flights.lead(7, NOW + UNCACHEABLE_FOR).unwrap());
+        for id in 0..100_000 {
+            flights.note_uncacheable(id, NOW);
+        }
+        let known: usize = (0..SHARDS as u128).map(|shard| flights.shard(shard).uncacheable.len()).sum();
+        assert!(known <= SHARDS * UNCACHEABLE_MAX, "{known}");
+    }
+}

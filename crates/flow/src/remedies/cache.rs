@@ -1,0 +1,544 @@
+//! `cache`: answers from what is stored of a provider's answers, and stores them. What may be stored and served, [`Policy`] decides; what
+//! is stored, for one credential each, lies in memory and outlives a reload.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use egret_http1::{Method, ResponseFraming};
+use egret_store::Timestamp;
+use egret_store::entries::{Entries, Entry, EntryLimits, Filling, Full, Purge};
+use smallvec::SmallVec;
+
+use crate::answer::{Answer, Local, Reason, Refused};
+use crate::cache::{
+    Action, Ask, Background, CacheConfig, CacheEvent, CacheSnapshot, CacheStatus, Candidate, Decision,
+    Ending, Flights, Forward, KeySecret, Lead, Place, Policy, Question, Reply, Served, Stored, Times, Turn,
+    Validation, Verdict, Waiting, problems,
+};
+use crate::cache::{Counts, NotStored};
+use crate::exchange::{Exchange, Mark, Outcome};
+use crate::expression::BODY_BYTES_MAX;
+use crate::message::Request;
+use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
+
+/// What is stored under a key.
+type Found = SmallVec<[Arc<Entry<Stored>>; 2]>;
+
+/// Answers from what is stored, and stores.
+#[derive(Debug)]
+pub struct Cache {
+    policy: Policy,
+    state: Arc<State>,
+    tags: Arc<[Box<str>]>,
+}
+
+/// What outlives a reload.
+#[derive(Debug)]
+pub struct State {
+    secret: Arc<KeySecret>,
+    entries: Arc<Entries<Stored>>,
+    flights: Arc<Flights>,
+    counts: Counts,
+    /// What the config said of keys, and of what may be stored under them: under another one, none of it would be found, or too much.
+    config: CacheConfig,
+}
+
+/// What a cache keeps of an exchange.
+#[derive(Debug, Default)]
+pub struct Held {
+    asked: Option<Box<Asked>>,
+    waiting: Option<Waiting>,
+    /// Since when it has waited for others, and for what.
+    waited: Option<(Timestamp, Forward)>,
+    /// Whether what it waited for has come, so that it waits no more.
+    has_waited: bool,
+}
+
+/// A request that has gone on to the provider.
+#[derive(Debug)]
+struct Asked {
+    /// None where the cache is not for it.
+    question: Option<Question>,
+    status: CacheStatus,
+    validation: Option<Validation>,
+    /// What was stored when it went on.
+    found: Found,
+    sent: Timestamp,
+    /// Others may wait for the answer.
+    lead: Option<Lead>,
+    /// How it stood when the cache saw it.
+    mark: Mark,
+}
+
+impl Remedy for Cache {
+    type Config = CacheConfig;
+    type Held = Held;
+
+    fn compile(config: &CacheConfig, site: &mut Site<'_>) -> Option<Self> {
+        let problems = problems(config);
+        if !problems.is_empty() {
+            for (key, message) in problems {
+                site.problem(key, message);
+            }
+            return None;
+        }
+        let mut secret = [0; 32];
+        if rand::fill(&mut secret).is_err() {
+            site.problem("", "the system has no random numbers for the keys of the cache");
+            return None;
+        }
+        let workers = site.workers;
+        let state = site.keep(|state: &State| state.fits(config), || State::new(config, &secret, workers));
+        let policy = Policy::new(config, site.flow(), Arc::clone(&state.secret));
+        let tags = config.tags.iter().map(|tag| tag.as_str().into()).collect();
+        Some(Self { policy, state, tags })
+    }
+
+    fn describe(&self) -> String {
+        let CacheConfig { shared, memory, max_entry, .. } = self.policy.config();
+        let whose = if *shared { "for everybody" } else { "for each credential" };
+        format!("answers from what is stored, {whose}: up to {max_entry} each and {memory} in all")
+    }
+
+    fn needs(&self) -> Needs {
+        let is_for_bodies = self.policy.config().methods.contains("POST");
+        let most = if is_for_bodies { BODY_BYTES_MAX } else { 0 };
+        Needs { request_body: most, replay: most, ..Needs::default() }
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+        let place = place(exchange);
+        if exchange.draft.call.is_detour {
+            // What another provider says is not what is asked for here.
+            self.pass_by(exchange, held, Forward::Bypass);
+            return Poll::Ready(Step::Next);
+        }
+        match self.policy.ask(&exchange.request(), &place) {
+            Ask::Look(question) => self.look(exchange, held, &question, cx),
+            Ask::Forward(why) => {
+                self.pass_by(exchange, held, why);
+                Poll::Ready(Step::Next)
+            }
+            Ask::OnlyIfCached => Poll::Ready(self.refuse(exchange, Forward::Bypass)),
+        }
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+        let Some(asked) = held.asked.take() else { return Reaction::Pass };
+        match (exchange.outcome, exchange.answered) {
+            (Outcome::Response(_), None) => self.received(exchange, held, asked),
+            (Outcome::Failure(_), _) | (_, Some(Local::Refused(_))) => self.failed(exchange, asked),
+            (Outcome::None | Outcome::Response(_), _) => {
+                mark(exchange, asked.status);
+                Reaction::Pass
+            }
+        }
+    }
+
+    fn cache(&self) -> Option<&State> {
+        Some(&self.state)
+    }
+}
+
+impl Cache {
+    /// Looks for what is stored, and has the request wait, go on, or be answered.
+    fn look(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut Held,
+        question: &Question,
+        cx: &Context<'_>,
+    ) -> Poll<Step> {
+        let State { entries, flights, .. } = &*self.state;
+        let (id, now) = (question.key.id, exchange.now);
+        if self.still_waits(exchange, held, cx) {
+            return Poll::Pending;
+        }
+        let background = exchange.draft.background.take();
+        let is_background = background.is_some();
+        let mut lead = background.map(|background| background.lead);
+        loop {
+            let mut found = Found::new();
+            entries.find(question.key.into(), &mut found);
+            let decision = self.policy.decide(question, &exchange.request(), &candidates(&found), now);
+            let (validation, why) = match decision {
+                Decision::Serve(reply) => {
+                    lead.into_iter().for_each(Lead::answered);
+                    return Poll::Ready(self.hit(exchange, held, &found, reply));
+                }
+                Decision::ServeStale(reply, _) if !is_background => {
+                    if lead.is_none() {
+                        lead = flights.lead(id, now);
+                    }
+                    exchange.draft.background = lead.map(Background::new);
+                    return Poll::Ready(self.hit(exchange, held, &found, reply));
+                }
+                Decision::ServeStale(_, validation) => (validation, Forward::Stale),
+                Decision::Validate(validation) => {
+                    let why = validation.forward;
+                    (Some(validation), why)
+                }
+                Decision::Forward(why) => (None, why),
+                Decision::OnlyIfCached => return Poll::Ready(self.refuse(exchange, Forward::UriMiss)),
+            };
+            if lead.is_none() && !held.has_waited && self.may_collapse(question, &exchange.request(), why) {
+                match flights.join(id, now) {
+                    Turn::Lead(first) => {
+                        // Another may have brought it since this one has looked.
+                        lead = Some(first);
+                        continue;
+                    }
+                    Turn::Wait(waiting) => {
+                        held.waiting = Some(waiting);
+                        held.waited.get_or_insert((now, why));
+                        if self.still_waits(exchange, held, cx) {
+                            return Poll::Pending;
+                        }
+                        continue;
+                    }
+                    Turn::Alone => {}
+                }
+            }
+            self.go_on(exchange, held, (*question, why), (found, validation), lead);
+            return Poll::Ready(Step::Next);
+        }
+    }
+
+    /// Whether the request waits for the answer to another.
+    fn still_waits(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -> bool {
+        let Some(waiting) = &mut held.waiting else { return false };
+        let since = held.waited.map_or(exchange.now, |(since, _)| since);
+        let until = since + self.max_wait();
+        match waiting.poll(cx) {
+            // Where whoever was waited for has left, another one takes its place.
+            Poll::Ready(ending) => held.has_waited = ending == Ending::Answered,
+            Poll::Pending if exchange.now < until => {
+                exchange.wake_at(until);
+                return true;
+            }
+            Poll::Pending => held.has_waited = true,
+        }
+        held.waiting = None;
+        false
+    }
+
+    fn max_wait(&self) -> Duration {
+        self.policy.config().collapse.as_ref().map_or(Duration::ZERO, |collapse| collapse.max_wait.get())
+    }
+
+    /// Whether the answer to this request could be that to others: it asks for all there is, and wants nothing of its own.
+    fn may_collapse(&self, question: &Question, request: &Request<'_>, why: Forward) -> bool {
+        const OF_ITS_OWN: [&[u8]; 3] = [b"range", b"if-none-match", b"if-modified-since"];
+        self.policy.config().collapse.is_some()
+            && question.method != Method::Head
+            && !question.wants.no_store
+            && matches!(why, Forward::UriMiss | Forward::VaryMiss | Forward::Stale)
+            && OF_ITS_OWN.iter().all(|name| request.fields.get(name).is_none())
+    }
+
+    /// The request goes to the provider, with what is to be validated.
+    fn go_on(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut Held,
+        (question, why): (Question, Forward),
+        (found, validation): (Found, Option<Validation>),
+        lead: Option<Lead>,
+    ) {
+        let mark = exchange.draft.mark();
+        if let Some(Validation { validators, .. }) = &validation {
+            let fields = &mut exchange.draft.request;
+            for (name, value) in [
+                (&b"if-none-match"[..], &validators.if_none_match),
+                (b"if-modified-since", &validators.if_modified_since),
+            ] {
+                match value {
+                    Some(value) => fields.set(name, value),
+                    None => fields.remove(name),
+                }
+            }
+        }
+        if held.waited.is_some() {
+            self.state.counts.count(exchange.worker, CacheEvent::Collapsed);
+        }
+        let status = CacheStatus::forwarded(why);
+        let sent = exchange.now;
+        let question = Some(question);
+        held.asked = Some(Box::new(Asked { question, status, validation, found, sent, lead, mark }));
+    }
+
+    /// The cache is not for a request: it may only make void what is stored.
+    fn pass_by(&self, exchange: &Exchange<'_>, held: &mut Held, why: Forward) {
+        self.state.counts.count(exchange.worker, CacheEvent::Bypass);
+        held.asked = Some(Box::new(Asked {
+            question: None,
+            status: CacheStatus::forwarded(why),
+            validation: None,
+            found: Found::new(),
+            sent: exchange.now,
+            lead: None,
+            mark: exchange.draft.mark(),
+        }));
+    }
+
+    /// The client wants nothing but what is stored, and there is nothing.
+    fn refuse(&self, exchange: &Exchange<'_>, why: Forward) -> Step {
+        self.state.counts.count(exchange.worker, CacheEvent::Bypass);
+        let mut refused = Refused::new(
+            Reason::NotCached,
+            "the request wants nothing but a stored answer (`only-if-cached`), and there is none that would do",
+        );
+        let status = CacheStatus::forwarded(why).to_string().into_bytes();
+        refused.fields.push(("Cache-Status".into(), status));
+        refused.into()
+    }
+
+    /// A stored answer for the client.
+    fn hit(&self, exchange: &Exchange<'_>, held: &Held, found: &Found, reply: Reply) -> Step {
+        let State { counts, .. } = &*self.state;
+        let is_fresh = reply.standing.is_fresh();
+        counts.count(exchange.worker, if is_fresh { CacheEvent::Hit } else { CacheEvent::Stale });
+        let mut status = CacheStatus::hit(&reply);
+        if let Some((_, why)) = held.waited {
+            counts.count(exchange.worker, CacheEvent::Collapsed);
+            (status.forward, status.collapsed) = (Some(why), true);
+        }
+        Step::Answer(Box::new(self.served(exchange, &found[reply.candidate], reply, status)))
+    }
+
+    fn served(
+        &self,
+        exchange: &Exchange<'_>,
+        entry: &Arc<Entry<Stored>>,
+        reply: Reply,
+        status: CacheStatus,
+    ) -> Answer {
+        entry.touch();
+        self.state.counts.served(exchange.worker, reply.standing.age);
+        Answer::Stored(Served::new(Arc::clone(entry), reply, status))
+    }
+
+    /// There is no answer: what is stored may stand in for it.
+    fn failed(&self, exchange: &mut Exchange<'_>, asked: Box<Asked>) -> Reaction {
+        let Some(question) = asked.question else {
+            mark(exchange, asked.status);
+            return Reaction::Pass;
+        };
+        let changes = exchange.draft.request.first(asked.mark.request_changes());
+        let reply = self.policy.fail(
+            &question,
+            &exchange.request_at(&asked.mark, &changes),
+            &candidates(&asked.found),
+            exchange.now,
+        );
+        asked.lead.into_iter().for_each(Lead::answered);
+        let Some(reply) = reply else {
+            self.state.counts.count(exchange.worker, CacheEvent::Miss);
+            mark(exchange, asked.status);
+            return Reaction::Pass;
+        };
+        self.state.counts.count(exchange.worker, CacheEvent::Stale);
+        let status = asked.status.failed(&reply);
+        Reaction::Answer(Box::new(self.served(exchange, &asked.found[reply.candidate], reply, status)))
+    }
+
+    /// The provider has answered.
+    fn received(&self, exchange: &mut Exchange<'_>, held: &mut Held, mut asked: Box<Asked>) -> Reaction {
+        let State { entries, counts, .. } = &*self.state;
+        let (worker, now) = (exchange.worker, exchange.now);
+        if exchange.draft.call.is_detour {
+            // Another provider has answered, for a remedy further in.
+            mark(exchange, asked.status);
+            return Reaction::Pass;
+        }
+        let Some(question) = asked.question else {
+            self.invalidate(exchange, &asked);
+            mark(exchange, asked.status);
+            return Reaction::Pass;
+        };
+        let Some((verdict, mut status)) = self.judge(exchange, &question, &asked) else {
+            return Reaction::Pass;
+        };
+        let Verdict { action, gone } = verdict;
+        let found = std::mem::take(&mut asked.found);
+        let remove_gone = || {
+            for at in &gone {
+                entries.remove(&found[*at]);
+            }
+        };
+        match action {
+            Action::Again => {
+                asked.validation = None;
+                asked.found = found;
+                held.asked = Some(asked);
+                return Reaction::Afresh;
+            }
+            Action::Update(stored, reply) => {
+                counts.count(worker, CacheEvent::Revalidated);
+                let entry = &found[reply.candidate];
+                // It may have had to go meanwhile, or not be allowed to stay.
+                let updated = (!gone.contains(&reply.candidate))
+                    .then(|| entries.update(entry, (*stored).clone(), now))
+                    .flatten()
+                    .unwrap_or_else(|| entry.with(*stored));
+                remove_gone();
+                asked.lead.take().into_iter().for_each(Lead::answered);
+                return Reaction::Answer(Box::new(self.served(exchange, &updated, reply, status)));
+            }
+            Action::ServeStale(reply) => {
+                counts.count(worker, CacheEvent::Stale);
+                asked.lead.take().into_iter().for_each(Lead::answered);
+                let entry = &found[reply.candidate];
+                return Reaction::Answer(Box::new(self.served(exchange, entry, reply, status)));
+            }
+            Action::PassAndUpdate(candidate, stored) => {
+                counts.count(worker, CacheEvent::Miss);
+                entries.update(&found[candidate], *stored, now);
+                remove_gone();
+            }
+            Action::Pass(why) => {
+                counts.count(worker, CacheEvent::Miss);
+                remove_gone();
+                self.could_not_store(&question, why, asked.lead.is_some(), now);
+            }
+            Action::Store(stored, _) => {
+                counts.count(worker, CacheEvent::Miss);
+                remove_gone();
+                if let Ok(filling) = self.begin(exchange, &question, *stored) {
+                    counts.count(worker, CacheEvent::Stored);
+                    self.state.flights.note_cacheable(question.key.id);
+                    exchange.draft.filling = filling;
+                } else {
+                    let why = NotStored::TooLarge;
+                    status = CacheStatus { stored: false, ttl_s: None, detail: Some(why.word()), ..status };
+                    self.could_not_store(&question, why, asked.lead.is_some(), now);
+                }
+            }
+        }
+        mark(exchange, status);
+        asked.lead.take().into_iter().for_each(Lead::answered);
+        Reaction::Pass
+    }
+
+    /// What becomes of the provider's answer, and what is said of that.
+    fn judge(
+        &self,
+        exchange: &Exchange<'_>,
+        question: &Question,
+        asked: &Asked,
+    ) -> Option<(Verdict, CacheStatus)> {
+        let changes = exchange.draft.request.first(asked.mark.request_changes());
+        let request = exchange.request_at(&asked.mark, &changes);
+        let response = exchange.response()?;
+        let times = Times { sent: asked.sent, received: exchange.now };
+        let known = candidates(&asked.found);
+        let judged = (&*known, asked.validation.as_ref());
+        let verdict = self.policy.receive(question, (&request, &place(exchange)), &response, times, judged);
+        let status = asked.status.answered(response.status, &verdict);
+        Some((verdict, status))
+    }
+
+    /// A request that the cache was not for may have changed something.
+    fn invalidate(&self, exchange: &Exchange<'_>, asked: &Asked) {
+        let changes = exchange.draft.request.first(asked.mark.request_changes());
+        let request = exchange.request_at(&asked.mark, &changes);
+        let Some(response) = exchange.response() else { return };
+        let groups = self.policy.invalidated(&request, &place(exchange), &response);
+        let gone: usize = groups.into_iter().map(|group| self.state.entries.remove_group(group)).sum();
+        self.state.counts.count_many(exchange.worker, CacheEvent::Invalidated, gone as u64);
+    }
+
+    /// Has nobody wait for such an answer, where the next one would probably be like it.
+    fn could_not_store(&self, question: &Question, why: NotStored, is_awaited: bool, now: Timestamp) {
+        if is_awaited && why.is_lasting() {
+            self.state.flights.note_uncacheable(question.key.id, now);
+        }
+    }
+
+    /// Starts to store an answer; all of it, if its body is here already.
+    fn begin(
+        &self,
+        exchange: &Exchange<'_>,
+        question: &Question,
+        stored: Stored,
+    ) -> Result<Option<Filling<Stored>>, Full> {
+        let Outcome::Response(received) = exchange.outcome else { return Ok(None) };
+        let whole = exchange.response().and_then(|response| response.body);
+        let expected = match (whole, received.head.framing) {
+            (Some(body), _) => Some(body.len() as u64),
+            (None, ResponseFraming::Length(length)) => Some(length),
+            (None, _) => None,
+        };
+        let place = question.key.into();
+        let mut filling = self.state.entries.begin(place, stored, &self.tags, expected, exchange.now)?;
+        let Some(body) = whole else { return Ok(Some(filling)) };
+        filling.push(body)?;
+        filling.finish();
+        Ok(None)
+    }
+}
+
+impl State {
+    fn new(config: &CacheConfig, secret: &[u8; 32], workers: usize) -> Self {
+        let limits = EntryLimits {
+            bytes: config.memory.bytes(),
+            body_bytes: config.max_entry.bytes(),
+            ..EntryLimits::default()
+        };
+        Self {
+            secret: Arc::new(KeySecret::new(secret)),
+            entries: Entries::new(limits),
+            flights: Flights::new(),
+            counts: Counts::new(workers),
+            config: Self::lasting(config),
+        }
+    }
+
+    /// What of a config has to stay the same for what is stored to be of use.
+    fn lasting(config: &CacheConfig) -> CacheConfig {
+        let one = config.clone();
+        CacheConfig {
+            key: one.key,
+            shared: one.shared,
+            private: one.private,
+            credentials: one.credentials,
+            methods: one.methods,
+            max_entry: one.max_entry,
+            memory: one.memory,
+            set_cookie: one.set_cookie,
+            targets: one.targets,
+            ..CacheConfig::default()
+        }
+    }
+
+    fn fits(&self, config: &CacheConfig) -> bool {
+        self.config == Self::lasting(config)
+    }
+
+    /// What it has done so far, and what it holds.
+    pub fn snapshot(&self) -> CacheSnapshot {
+        self.counts.snapshot(self.entries.stats())
+    }
+
+    /// Takes out what is meant. Says how many there were.
+    pub fn purge(&self, purge: Purge<'_>) -> usize {
+        self.entries.purge(purge)
+    }
+}
+
+/// Where the request goes.
+fn place<'a>(exchange: &Exchange<'a>) -> Place<'a> {
+    Place { base: exchange.destination.base, account: None }
+}
+
+/// What is stored, as it is judged.
+fn candidates(found: &Found) -> SmallVec<[Candidate<'_>; 2]> {
+    found.iter().map(|entry| Candidate { stored: &entry.kept, len: entry.body.len() }).collect()
+}
+
+/// Says with the answer what the cache has done.
+fn mark(exchange: &mut Exchange<'_>, status: CacheStatus) {
+    exchange.draft.response.add(b"cache-status", status.to_string().as_bytes());
+}

@@ -1,0 +1,381 @@
+//! Answers that a cache has stored, on their way to the client: a head made for the request, and a body that is shared with all who get
+//! it, not copied, and that may still be coming.
+
+use std::future::poll_fn;
+use std::io::{IoSlice, Write as _};
+use std::mem;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use egret_flow::cache::{ByteRange, Piece, Served};
+use egret_http1::{LAST_CHUNK, Version, chunk_head, reason};
+use egret_store::Moment;
+use egret_store::entries::{Block, Body, Next};
+use smallvec::SmallVec;
+
+use super::{Exchange, Finish};
+use crate::client::{Client, End};
+use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::forward::{Reply, Via, edit_generated};
+use crate::exchange::pipe::GATHER_BYTES_MAX;
+
+/// Pieces that the system is handed in one call.
+const SLICES_MAX: usize = 16;
+
+/// How the end of a body is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// There is none, or its length is.
+    Length,
+    Chunked,
+    UntilClose,
+}
+
+/// Appends the head of a stored answer, but for what it says of the connection and the empty line at its end.
+pub(super) fn write_head(served: &Served, version: Version, via: &Via, out: &mut Vec<u8>) -> Framing {
+    let status = served.status();
+    // Writing to memory does not fail.
+    let _ = write!(out, "HTTP/1.1 {status} {}\r\n", reason(status));
+    served.write_fields(out);
+    out.extend_from_slice(via.line(Version::Http11));
+    if let Some(length) = served.content_length() {
+        let _ = write!(out, "content-length: {length}\r\n");
+        return Framing::Length;
+    }
+    match version {
+        _ if !served.may_have_length() => Framing::Length,
+        Version::Http11 => {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            Framing::Chunked
+        }
+        Version::Http10 => Framing::UntilClose,
+    }
+}
+
+/// What is sent of a body.
+enum Outgoing<'a> {
+    /// Pieces that are all here.
+    Pieces(&'a [Piece]),
+    /// What comes, in the order in which it does.
+    Coming(Framing),
+}
+
+impl Exchange<'_> {
+    /// Sends a stored answer. Its head is in the tray where remedies have seen it.
+    pub(super) async fn serve(&mut self, served: &Served) -> End {
+        // What was waited for until now is not the gateway's own time.
+        self.clock.first_byte = Moment::now();
+        if served.body().is_broken() {
+            let detail = "the answer that this request waited for with others has broken off";
+            return Box::pin(self.answer(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
+        }
+        let worker = Rc::clone(&self.client.worker);
+        let mut head = mem::take(&mut *worker.buffers.gathered.borrow_mut());
+        head.clear();
+        let (framing, persistent) = self.write_served_head(served, &mut head);
+        self.desk.take_tray(&worker);
+        let pieces = served.pieces();
+        let whole = served.body().len().map(|end| [Piece::Stored(ByteRange { start: 0, end })]);
+        let outgoing = match (&pieces, &whole) {
+            _ if !served.has_body() => Outgoing::Pieces(&[]),
+            (Some(pieces), _) => Outgoing::Pieces(pieces),
+            (None, Some(whole)) => Outgoing::Pieces(whole),
+            (None, None) => Outgoing::Coming(framing),
+        };
+        let head_len = head.len();
+        let idle = self.view.plan.timeouts.idle;
+        let (finish, sent_bytes) = match outgoing {
+            Outgoing::Pieces(pieces) => {
+                send_pieces(self.client, &mut head, pieces, served.body(), idle).await
+            }
+            Outgoing::Coming(framing) => {
+                Coming::new(head.clone(), framing).send(self.client, served.body(), idle).await
+            }
+        };
+        self.client.worker.counters().sent_bytes.add(sent_bytes);
+        self.desk.tray.down.moved_bytes += sent_bytes;
+        self.clock.forwarded = Moment::now();
+        if let Some(recording) = &mut self.recording {
+            let whole = whole.as_ref().map_or(&[][..], |whole| whole);
+            let pieces = if served.has_body() { pieces.as_deref().unwrap_or(whole) } else { &[] };
+            recording.note_stored(&head[..head_len], &slices_of(pieces, served.body()), &worker);
+            if finish != Finish::Complete {
+                recording.note_cut();
+            }
+        }
+        *worker.buffers.gathered.borrow_mut() = head;
+        self.end_served(served.status(), finish, framing, persistent)
+    }
+
+    /// Writes the head of a stored answer, as remedies have left it. Says how its body is framed, and whether the connection stays open.
+    fn write_served_head(&mut self, served: &Served, head: &mut Vec<u8>) -> (Framing, bool) {
+        let version = self.desk.request.version;
+        let worker = Rc::clone(&self.client.worker);
+        let can_persist = self.can_persist_without_provider();
+        if self.guide.as_ref().is_some_and(|guide| guide.has_taken_up) {
+            // Read from what remedies have seen, so that it is the same.
+            let framing = framing_of(served, version);
+            let persistent = can_persist && framing != Framing::UntilClose;
+            let reply = Reply { version, persistent, chunked: false };
+            let tray = &*self.desk.tray;
+            let mut edits = worker.edits.borrow_mut();
+            let guide = self.guide.as_deref();
+            edit_generated(&tray.response, tray.output.filled(), reply, guide, &mut edits);
+            tray.response
+                .render(tray.output.filled(), &edits)
+                .for_each_piece(|piece| head.extend_from_slice(piece));
+            return (framing, persistent);
+        }
+        let framing = write_head(served, version, &worker.shared.via, head);
+        let persistent = can_persist && framing != Framing::UntilClose;
+        match (persistent, version) {
+            (false, _) => head.extend_from_slice(b"connection: close\r\n"),
+            (true, Version::Http10) => head.extend_from_slice(b"connection: keep-alive\r\n"),
+            (true, Version::Http11) => {}
+        }
+        if let Some(trace) = self.guide.as_ref().and_then(|guide| guide.trace()) {
+            let _ = write!(head, "x-egret-trace: {trace}\r\n");
+        }
+        head.extend_from_slice(b"\r\n");
+        (framing, persistent)
+    }
+
+    fn end_served(&mut self, status: u16, finish: Finish, framing: Framing, persistent: bool) -> End {
+        self.record(status, self.clock.forwarded);
+        if finish == Finish::CutShort && framing == Framing::UntilClose {
+            // An orderly end would say that this was all.
+            self.client.abort();
+        }
+        if finish != Finish::Complete {
+            return End::Close;
+        }
+        if !persistent {
+            return End::Linger;
+        }
+        self.client.last_active = self.clock.forwarded;
+        self.drop_request();
+        End::Persist
+    }
+}
+
+/// As [`write_head`] has it.
+fn framing_of(served: &Served, version: Version) -> Framing {
+    match version {
+        _ if served.content_length().is_some() || !served.may_have_length() => Framing::Length,
+        Version::Http11 => Framing::Chunked,
+        Version::Http10 => Framing::UntilClose,
+    }
+}
+
+/// The bytes of all pieces.
+fn slices_of<'a>(pieces: &'a [Piece], body: &'a Body) -> Vec<&'a [u8]> {
+    let slices = |piece: &'a Piece| -> SmallVec<[&'a [u8]; 1]> {
+        match piece {
+            Piece::Text(text) => [text.as_slice()].into_iter().collect(),
+            Piece::Stored(range) => body.slices(range.start, range.end).collect(),
+        }
+    };
+    pieces.iter().flat_map(slices).collect()
+}
+
+fn len_of(piece: &Piece) -> u64 {
+    match piece {
+        Piece::Text(text) => text.len() as u64,
+        Piece::Stored(range) => range.len(),
+    }
+}
+
+/// Sends `head` and what is sent of the body. What is small is put together behind the head, and goes out in one piece.
+async fn send_pieces(
+    client: &mut Client,
+    head: &mut Vec<u8>,
+    mut pieces: &[Piece],
+    body: &Body,
+    idle: Option<Duration>,
+) -> (Finish, u64) {
+    let body_len: u64 = pieces.iter().map(len_of).sum();
+    let total = head.len() as u64 + body_len;
+    if total <= GATHER_BYTES_MAX as u64 {
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => head.extend_from_slice(text),
+                Piece::Stored(range) => {
+                    body.slices(range.start, range.end).for_each(|slice| head.extend_from_slice(slice));
+                }
+            }
+        }
+        pieces = &[];
+    }
+    client.timer.set(Moment::now(), idle);
+    let mut sent = 0;
+    let finish = poll_fn(|cx| {
+        while sent < total {
+            let slices = rest_of(head, pieces, body, sent);
+            match poll_write(client, cx, &slices) {
+                Poll::Ready(Some(count)) => {
+                    sent += count;
+                    if sent < total {
+                        client.timer.set(Moment::now(), idle);
+                    }
+                }
+                Poll::Ready(None) => return Poll::Ready(Finish::ClientGone),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        poll_flush(client, cx)
+    })
+    .await;
+    (finish, sent)
+}
+
+/// What is left after the first `sent` bytes, as much of it as the system is handed in one call.
+fn rest_of<'a>(
+    head: &'a [u8],
+    pieces: &'a [Piece],
+    body: &'a Body,
+    sent: u64,
+) -> SmallVec<[IoSlice<'a>; SLICES_MAX]> {
+    let mut slices = SmallVec::new();
+    let mut skip = sent;
+    let mut skip_in = |len: u64| {
+        let skipped = skip.min(len);
+        skip -= skipped;
+        (skipped < len).then_some(skipped)
+    };
+    let within = |skipped: u64| usize::try_from(skipped).unwrap_or(usize::MAX);
+    if let Some(skipped) = skip_in(head.len() as u64) {
+        slices.push(IoSlice::new(&head[within(skipped)..]));
+    }
+    for piece in pieces {
+        let Some(skipped) = skip_in(len_of(piece)) else { continue };
+        match piece {
+            Piece::Text(text) => slices.push(IoSlice::new(&text[within(skipped)..])),
+            Piece::Stored(range) => {
+                let left = SLICES_MAX.saturating_sub(slices.len());
+                slices.extend(body.slices(range.start + skipped, range.end).take(left).map(IoSlice::new));
+            }
+        }
+        if slices.len() >= SLICES_MAX {
+            break;
+        }
+    }
+    slices
+}
+
+/// Bytes that the client has taken; none where it is gone, or takes nothing for too long.
+fn poll_write(client: &mut Client, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<Option<u64>> {
+    match client.stream.poll_write(cx, slices) {
+        Poll::Ready(Ok(count)) if count > 0 => Poll::Ready(Some(count as u64)),
+        Poll::Ready(_) => Poll::Ready(None),
+        Poll::Pending if client.timer.poll_expired(cx) => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    }
+}
+
+fn poll_flush(client: &mut Client, cx: &mut Context<'_>) -> Poll<Finish> {
+    match client.stream.poll_flush(cx) {
+        Poll::Ready(Ok(())) => Poll::Ready(Finish::Complete),
+        Poll::Ready(Err(_)) => Poll::Ready(Finish::ClientGone),
+        Poll::Pending if client.timer.poll_expired(cx) => Poll::Ready(Finish::ClientGone),
+        Poll::Pending => Poll::Pending,
+    }
+}
+
+/// A body on its way to the client while it comes.
+struct Coming {
+    is_chunked: bool,
+    /// The head, or the line before a chunk.
+    lead: Vec<u8>,
+    block: Option<Block>,
+    /// Bytes of `lead`, of `block` and of the line end after it that have been sent.
+    sent: usize,
+    /// Bytes of the body that have been taken up.
+    read: u64,
+    has_ended: bool,
+}
+
+impl Coming {
+    fn new(head: Vec<u8>, framing: Framing) -> Self {
+        let is_chunked = framing == Framing::Chunked;
+        Self { is_chunked, lead: head, block: None, sent: 0, read: 0, has_ended: false }
+    }
+
+    async fn send(mut self, client: &mut Client, body: &Body, idle: Option<Duration>) -> (Finish, u64) {
+        client.timer.set(Moment::now(), idle);
+        let mut sent_bytes = 0;
+        let finish = poll_fn(|cx| {
+            loop {
+                if self.block.is_none() && !self.has_ended {
+                    match body.poll_next(self.read, cx) {
+                        Poll::Ready(Next::Block(block)) => self.take(block),
+                        Poll::Ready(Next::End) => self.end(),
+                        Poll::Ready(Next::Broken) => return Poll::Ready(Finish::CutShort),
+                        Poll::Pending if self.is_sent() => {
+                            let is_late = client.timer.poll_expired(cx);
+                            return if is_late { Poll::Ready(Finish::CutShort) } else { Poll::Pending };
+                        }
+                        Poll::Pending => {}
+                    }
+                }
+                while !self.is_sent() {
+                    let written = poll_write(client, cx, &self.rest());
+                    match written {
+                        Poll::Ready(Some(count)) => {
+                            self.sent += usize::try_from(count).unwrap_or(usize::MAX);
+                            sent_bytes += count;
+                            client.timer.set(Moment::now(), idle);
+                        }
+                        Poll::Ready(None) => return Poll::Ready(Finish::ClientGone),
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
+                if self.has_ended {
+                    return poll_flush(client, cx);
+                }
+                self.lead.clear();
+                self.block = None;
+                self.sent = 0;
+            }
+        })
+        .await;
+        (finish, sent_bytes)
+    }
+
+    fn take(&mut self, block: Block) {
+        self.read += block.len() as u64;
+        if self.is_chunked {
+            self.lead.extend_from_slice(chunk_head(block.len()).as_bytes());
+        }
+        self.block = Some(block);
+    }
+
+    fn end(&mut self) {
+        self.has_ended = true;
+        if self.is_chunked {
+            self.lead.extend_from_slice(LAST_CHUNK);
+            self.lead.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// The line before a chunk, the chunk, and the line end after it.
+    fn parts(&self) -> [&[u8]; 3] {
+        let block = self.block.as_deref().unwrap_or_default();
+        let tail: &[u8] = if self.is_chunked && self.block.is_some() { b"\r\n" } else { b"" };
+        [&self.lead, block, tail]
+    }
+
+    fn is_sent(&self) -> bool {
+        self.sent == self.parts().iter().map(|part| part.len()).sum::<usize>()
+    }
+
+    fn rest(&self) -> SmallVec<[IoSlice<'_>; 3]> {
+        let mut skip = self.sent;
+        let rest = self.parts().into_iter().filter_map(move |part| {
+            let skipped = skip.min(part.len());
+            skip -= skipped;
+            Some(IoSlice::new(&part[skipped..])).filter(|rest| !rest.is_empty())
+        });
+        rest.collect()
+    }
+}

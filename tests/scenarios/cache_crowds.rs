@@ -1,0 +1,196 @@
+//! Many who ask for the same at once, many who must not get each other's answers, and many keys.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread;
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::http::Client;
+use egret_tests::process::raise_open_files;
+use egret_tests::provider::{Provider, Request};
+use egret_tests::wait::Watched;
+
+fn flow(cache: &str) -> String {
+    format!("flows: [ {{ name: all, remedies: [ {{ cache: {cache} }} ] }} ]\n")
+}
+
+fn answer(fields: &str, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+fn crowd(egret: &Egret, size: usize) -> Vec<Client> {
+    raise_open_files();
+    (0..size).map(|_| egret.client()).collect()
+}
+
+/// One figure of the first flow's cache.
+fn figure(egret: &Egret, pointer: &str) -> u64 {
+    let flows = egret.control_get("/api/v1/flows").json();
+    let at = format!("/flows/0/remedies/0/cache/{pointer}");
+    flows.pointer(&at).and_then(serde_json::Value::as_u64).unwrap_or_else(|| panic!("no {at} in {flows}"))
+}
+
+/// Calls that the provider has under way, and whether they may end.
+#[derive(Debug, Default)]
+struct UnderWay {
+    now: usize,
+    seen: usize,
+    is_released: bool,
+}
+
+/// A provider that holds every answer back until it is released.
+fn holding(fields: &'static str) -> (Provider, Arc<Watched<UnderWay>>) {
+    let under_way = Arc::new(Watched::<UnderWay>::default());
+    let calls = Arc::clone(&under_way);
+    let origin = Provider::with_answers(move |_| {
+        calls.change(|calls| {
+            calls.now += 1;
+            calls.seen += 1;
+        });
+        calls.until("the call may end", |calls| calls.is_released.then_some(()));
+        calls.change(|calls| calls.now -= 1);
+        answer(fields, "the same for all")
+    });
+    (origin, under_way)
+}
+
+#[test]
+fn a_thousand_who_ask_for_the_same_at_once_make_one_call() {
+    let (origin, calls) = holding("Cache-Control: max-age=60");
+    let egret = Config::with_origin(origin.url()).gateway("workers: 2").flows(flow("{}")).start();
+    let mut crowd = crowd(&egret, 1_000);
+    for client in &mut crowd {
+        client.get(egret.address(), "/origin/a");
+    }
+    calls.until("one is there", |calls| (calls.now == 1).then_some(()));
+    calls.change(|calls| calls.is_released = true);
+    for client in &mut crowd {
+        let answer = client.response();
+        assert_eq!(answer.assert_forwarded(200).text(), "the same for all");
+        assert!(answer.field("cache-status").is_some(), "{answer:?}");
+    }
+    assert_eq!(origin.requests().len(), 1);
+    assert_eq!(figure(&egret, "counts/stored"), 1);
+    assert_eq!(figure(&egret, "counts/hit"), 999);
+}
+
+#[test]
+fn those_who_wait_for_an_answer_that_is_for_nobody_else_go_on_all_at_once() {
+    const CROWD: usize = 200;
+    let (origin, calls) = holding("Cache-Control: no-store");
+    let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
+    let mut crowd = crowd(&egret, CROWD);
+    for client in &mut crowd {
+        client.get(egret.address(), "/origin/a");
+    }
+    calls.until("the first is there", |calls| (calls.seen == 1).then_some(()));
+    // The first one's answer lets all others go. Each of them is held until all are there: one after the other, none ever would be.
+    let release = Arc::clone(&calls);
+    let first = thread::spawn(move || {
+        release.change(|calls| calls.is_released = true);
+        release.until("the first has its answer", |calls| (calls.seen > 1).then_some(()));
+        release.change(|calls| calls.is_released = false);
+    });
+    first.join().unwrap();
+    calls.until("all others are there", |calls| (calls.seen == CROWD).then_some(()));
+    calls.change(|calls| calls.is_released = true);
+    for client in &mut crowd {
+        let answer = client.response();
+        answer.assert_forwarded(200);
+        assert!(answer.field("cache-status").unwrap().contains("detail=no-store"), "{answer:?}");
+    }
+    // From now on nobody waits for it.
+    calls.change(|calls| (calls.is_released, calls.seen) = (false, 0));
+    for client in &mut crowd {
+        client.get(egret.address(), "/origin/a");
+    }
+    calls.until("all are there", |calls| (calls.now == CROWD).then_some(()));
+    calls.change(|calls| calls.is_released = true);
+    for client in &mut crowd {
+        client.response().assert_forwarded(200);
+    }
+}
+
+#[test]
+fn where_the_first_leaves_another_takes_its_place() {
+    let (origin, calls) = holding("Cache-Control: max-age=60");
+    let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
+    let mut first = egret.client();
+    first.get(egret.address(), "/origin/a");
+    calls.until("the first is there", |calls| (calls.seen == 1).then_some(()));
+    let mut others = crowd(&egret, 20);
+    for client in &mut others {
+        client.get(egret.address(), "/origin/a");
+    }
+    first.reset();
+    calls.until("another is there", |calls| (calls.seen == 2).then_some(()));
+    calls.change(|calls| calls.is_released = true);
+    for client in &mut others {
+        client.response().assert_forwarded(200);
+    }
+    assert_eq!(origin.requests().len(), 2);
+}
+
+/// Who asks, and for what: what the provider's answer tells.
+fn told(request: &Request) -> String {
+    format!("{} {}", request.target(), request.values("authorization").join(","))
+}
+
+#[test]
+fn nobody_gets_what_was_got_with_another_credential() {
+    const CREDENTIALS: u64 = 50;
+    const REQUESTS: u64 = 100_000;
+    const THREADS: u64 = 4;
+    let origin = Provider::with_answers(|request| {
+        let freshness = if request.target().ends_with('0') { "max-age=0" } else { "max-age=600" };
+        let fields = format!("Cache-Control: public, {freshness}\r\nETag: \"{}\"", request.target());
+        answer(&fields, &told(request))
+    });
+    let egret = Config::with_origin(origin.url()).gateway("workers: 2").flows(flow("{}")).start();
+    let address = egret.address();
+    let asking = (0..THREADS).map(|number| {
+        thread::spawn(move || {
+            let mut client = Client::connect(address);
+            let mut state = number + 1;
+            for _ in 0..REQUESTS / THREADS {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let (who, what) = ((state >> 33) % CREDENTIALS, (state >> 45) % 20);
+                let credential = if who == 0 { String::new() } else { format!("Bearer {who}") };
+                let field = if who == 0 { String::new() } else { format!("Authorization: {credential}\r\n") };
+                client.send(format!("GET /origin/{what} HTTP/1.1\r\nHost: {address}\r\n{field}\r\n"));
+                assert_eq!(client.response().text(), format!("/{what} {credential}"));
+            }
+        })
+    });
+    let asking: Vec<_> = asking.collect();
+    for thread in asking {
+        thread.join().unwrap();
+    }
+    let hits = figure(&egret, "counts/hit");
+    assert!(hits > REQUESTS / 2, "{hits}: it was put to the test");
+    // One call for each who asks for what stays fresh, and not much more.
+    let mut calls: HashMap<String, usize> = HashMap::new();
+    for request in origin.requests() {
+        *calls.entry(told(&request)).or_default() += 1;
+    }
+    assert!(
+        calls.iter().all(|(what, count)| what.starts_with("/0") || what.starts_with("/10") || *count == 1)
+    );
+}
+
+#[test]
+fn a_flood_of_keys_takes_no_more_memory_than_there_is() {
+    const KEYS: usize = 20_000;
+    let origin = Provider::answering(answer("Cache-Control: max-age=600", &"x".repeat(200)));
+    let cache = "{ memory: 1MiB, max_entry: 64KiB }";
+    let egret = Config::with_origin(origin.url()).flows(flow(cache)).start();
+    let mut client = egret.client();
+    for number in 0..KEYS {
+        client.get(egret.address(), &format!("/origin/{number}"));
+        client.response().assert_forwarded(200);
+    }
+    let (entries, bytes) = (figure(&egret, "entries"), figure(&egret, "bytes"));
+    assert!(bytes <= 1 << 20, "{bytes}");
+    assert!(entries > 100 && entries < KEYS as u64 / 4, "{entries}");
+    assert_eq!(figure(&egret, "evicted") + entries, KEYS as u64);
+}

@@ -1,0 +1,243 @@
+//! What is stored on its way to one client, and served to others: whole, in part, while it comes, and what becomes of it when somebody
+//! leaves, purges it, or loads another config.
+
+use std::sync::Arc;
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::provider::{Provider, ok};
+use egret_tests::wait::{Watched, until_true};
+use serde_json::{Value, json};
+
+fn flow(cache: &str) -> String {
+    format!("flows: [ {{ name: all, remedies: [ {{ cache: {cache} }} ] }} ]\n")
+}
+
+fn answer(fields: &str, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+fn figure(egret: &Egret, pointer: &str) -> u64 {
+    let flows = egret.control_get("/api/v1/flows").json();
+    let at = format!("/flows/0/remedies/0/cache/{pointer}");
+    flows.pointer(&at).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {at} in {flows}"))
+}
+
+fn status(answer: &egret_tests::http::Response) -> &str {
+    answer.field("cache-status").unwrap_or_else(|| panic!("no Cache-Status: {answer:?}"))
+}
+
+/// Has the control port purge.
+fn purge(egret: &Egret, query: &str) -> Value {
+    let request = format!(
+        "POST /api/v1/cache/purge?{query} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+        egret.control()
+    );
+    egret_tests::http::Client::connect(egret.control()).send(request).response().json()
+}
+
+#[test]
+fn a_large_answer_is_the_same_from_the_cache_however_it_came() {
+    let body: String =
+        (0..400_000_u32).map(|number| char::from(b'a' + u8::try_from(number % 23).unwrap())).collect();
+    let (length, chunked) = (answer("Cache-Control: max-age=60", &body), {
+        let mut chunked =
+            b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        for piece in body.as_bytes().chunks(7_001) {
+            chunked.extend(format!("{:x}\r\n", piece.len()).into_bytes());
+            chunked.extend(piece);
+            chunked.extend(b"\r\n");
+        }
+        chunked.extend(b"0\r\n\r\n");
+        chunked
+    });
+    let origin =
+        Provider::with_answers(
+            move |request| {
+                if request.target() == "/length" { length.clone() } else { chunked.clone() }
+            },
+        );
+    let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
+    for path in ["/length", "/chunked"] {
+        assert!(status(&egret.get(path)).contains("stored"));
+        let mut client = egret.client();
+        for _ in 0..3 {
+            let again = client.get(egret.address(), &format!("/origin{path}")).response();
+            assert_eq!((again.text() == body, again.field("content-length")), (true, Some("400000")));
+            assert!(status(&again).starts_with("egret; hit"), "{again:?}");
+        }
+        let part = format!(
+            "GET /origin{path} HTTP/1.1\r\nHost: {}\r\nRange: bytes=70000-200000\r\n\r\n",
+            egret.address()
+        );
+        let part = client.send(part).response();
+        assert_eq!((part.status, part.text() == &body[70_000..=200_000]), (206, true));
+        let old = format!("GET /origin{path} HTTP/1.0\r\nHost: {}\r\n\r\n", egret.address());
+        assert_eq!(egret.client().send(old).response().text(), body);
+    }
+    assert_eq!(origin.requests().len(), 2);
+}
+
+#[test]
+fn who_comes_while_an_answer_comes_gets_it_as_it_comes() {
+    let may_end = Arc::new(Watched::<bool>::default());
+    let ends = Arc::clone(&may_end);
+    let origin = Provider::scripted(move |peer| {
+        while peer.request().is_some() {
+            peer.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n");
+            ends.until("the rest may come", |may_end| may_end.then_some(()));
+            peer.send("6\r\nsecond\r\n0\r\n\r\n");
+        }
+    });
+    let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
+    let mut clients = [egret.client(), egret.client()];
+    for client in &mut clients {
+        client.get(egret.address(), "/origin/a");
+        let head = client.head();
+        assert_eq!((head.status, head.field("transfer-encoding")), (200, Some("chunked")));
+        assert_eq!(client.bytes(10), b"5\r\nfirst\r\n");
+    }
+    may_end.change(|may_end| *may_end = true);
+    for client in &mut clients {
+        assert_eq!(client.bytes(16), b"6\r\nsecond\r\n0\r\n\r\n"[..16].to_vec());
+    }
+    assert_eq!(origin.requests().len(), 1);
+    assert_eq!(egret.get("/a").text(), "firstsecond");
+}
+
+#[test]
+fn what_breaks_off_is_too_large_or_is_left_by_its_client_is_not_stored() {
+    let large = "x".repeat(5_000);
+    let origin = Provider::scripted(move |peer| {
+        while let Some(request) = peer.request() {
+            match request.target() {
+                "/cut" => {
+                    peer.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 9\r\n\r\nhalf");
+                    return;
+                }
+                "/large" => peer.send(answer("Cache-Control: max-age=60", &large)),
+                // Too large, but its head does not tell.
+                "/chunked" => peer.send(format!(
+                    "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n1388\r\n{large}\r\n0\r\n\r\n"
+                )),
+                _ => {
+                    peer.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 9\r\n\r\nhalf");
+                    peer.stall();
+                    return;
+                }
+            };
+        }
+    });
+    let egret = Config::with_origin(origin.url()).flows(flow("{ max_entry: 4KiB }")).start();
+    let cut = egret.client().get(egret.address(), "/origin/cut").any_response_to("GET");
+    assert!(cut.cut);
+    assert!(status(&egret.get("/large")).contains("detail=too-large"));
+    assert_eq!(egret.get("/chunked").body.len(), 5_000);
+    let mut left = egret.client();
+    left.get(egret.address(), "/origin/left").head();
+    left.bytes(4);
+    left.reset();
+    until_true("nothing is stored", || figure(&egret, "entries") == 0 && figure(&egret, "counts/miss") == 4);
+    assert_eq!(figure(&egret, "bytes"), 0);
+}
+
+#[test]
+fn what_is_stored_is_purged_by_url_prefix_tag_and_all() {
+    let origin = Provider::answering(answer("Cache-Control: max-age=60", "x"));
+    let egret = Config::with_origin(origin.url()).flows(flow("{ tags: [green] }")).start();
+    let ask = |path| status(&egret.get(path)).starts_with("egret; hit");
+    let url = |path: &str| format!("http://{}{path}", origin.address());
+    for path in ["/a/1", "/a/2", "/a/2?q", "/b"] {
+        assert!(!ask(path) && ask(path));
+    }
+    assert_eq!(purge(&egret, &format!("url={}", url("/a/2"))), json!({ "purged": 1 }));
+    assert!(!ask("/a/2") && ask("/a/1") && ask("/b"));
+    assert_eq!(purge(&egret, &format!("prefix={}", url("/a/"))), json!({ "purged": 3 }));
+    assert!(!ask("/a/1") && ask("/b"));
+    assert_eq!(purge(&egret, "tag=blue"), json!({ "purged": 0 }));
+    assert_eq!(purge(&egret, "all=true&flow=other"), json!({ "purged": 0 }));
+    assert_eq!(purge(&egret, "tag=green&flow=all"), json!({ "purged": 2 }));
+    assert!(!ask("/b"));
+    assert_eq!(purge(&egret, "all=true"), json!({ "purged": 1 }));
+    for wrong in ["", "all=false", "url=/a", "url=http://h/&all=true", "other=1"] {
+        assert_eq!(purge(&egret, wrong)["status"], 400, "{wrong}");
+    }
+}
+
+#[test]
+fn a_config_that_keeps_the_keys_keeps_what_is_stored() {
+    let origin = Provider::answering(answer("Cache-Control: max-age=60", "x"));
+    let config = Config::with_origin(origin.url());
+    let egret = config.clone().flows(flow("{}")).start();
+    egret.get("/a");
+    let mut reloads = 0;
+    let mut reload = |cache: &str| {
+        reloads += 1;
+        egret.rewrite(config.clone().flows(flow(cache)).yaml());
+        egret.hang_up();
+        until_true("the config is in force", || egret.stat("/reloads") == reloads);
+    };
+    reload("{ stale_if_error: 1h }");
+    assert!(status(&egret.get("/a")).starts_with("egret; hit"));
+    // Others may see now what was stored for one.
+    reload("{ shared: true }");
+    assert!(status(&egret.get("/a")).contains("fwd=uri-miss"));
+}
+
+#[test]
+fn an_override_stores_a_post_by_members_of_its_body_and_for_whom_it_is() {
+    let calls = Arc::new(Watched::<usize>::default());
+    let counting = Arc::clone(&calls);
+    let origin = Provider::with_answers(move |_| {
+        counting.change(|calls| *calls += 1);
+        ok(&format!("answer {}", counting.read(|calls| *calls)))
+    });
+    let cache = "{ methods: [GET, POST], ttl: { 200: 60s }, override: true, \
+                 key: { body: [/model, /q], consumer: true }, stale_if_error: 1h }";
+    let egret = Config::with_origin(origin.url()).flows(flow(cache)).start();
+    let post = |consumer: &str, body: &str| {
+        let request = format!(
+            "POST /origin/search HTTP/1.1\r\nHost: {}\r\nx-egret-consumer: {consumer}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            egret.address(),
+            body.len()
+        );
+        egret.client().send(request).response().text().to_owned()
+    };
+    let first = post("one", r#"{"model":"m","q":[1,2],"user":"a"}"#);
+    assert_eq!(post("one", r#"{"user":"b","q":[1,2],"model":"m"}"#), first);
+    assert_ne!(post("one", r#"{"model":"m","q":[2,1]}"#), first);
+    assert_ne!(post("two", r#"{"model":"m","q":[1,2]}"#), first);
+    assert_ne!(post("one", "no json"), post("one", "no json"));
+    assert_eq!(calls.read(|calls| *calls), 5);
+    // The connection is of use after a hit: the body of the request has been read.
+    let mut client = egret.client();
+    for _ in 0..2 {
+        client.send(format!(
+            "POST /origin/search HTTP/1.1\r\nHost: {}\r\nx-egret-consumer: one\r\nContent-Type: application/json\r\nContent-Length: 21\r\n\r\n{{\"model\":\"m\",\"q\":[1]}}",
+            egret.address()
+        ));
+        client.response().assert_forwarded(200);
+    }
+    assert_eq!(calls.read(|calls| *calls), 6);
+}
+
+#[test]
+fn a_remedy_further_out_sees_a_stored_answer_as_any_other() {
+    let origin = Provider::with_answers(|request| {
+        let media_type = if request.target() == "/json" { "application/json" } else { "text/plain" };
+        answer(&format!("Cache-Control: max-age=60\r\nContent-Type: {media_type}"), r#"{"a":1}"#)
+    });
+    let flows = "flows:\n  \
+        - name: all\n    remedies:\n      \
+        - transform: { response: { headers: { set: { x-seen: 'yes' } }, json: { set: { /b: '2' } } } }\n      \
+        - cache: {}\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    for path in ["/json", "/text"] {
+        let first = egret.get(path);
+        let second = egret.get(path);
+        assert_eq!(first.body, second.body, "{path}");
+        assert_eq!([first.field("x-seen"), second.field("x-seen")], [Some("yes"); 2], "{path}");
+        assert!(status(&second).starts_with("egret; hit"), "{second:?}");
+    }
+    assert_eq!(origin.requests().len(), 2);
+}
