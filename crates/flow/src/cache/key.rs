@@ -313,8 +313,30 @@ const OTHERS: [&[u8]; 7] = [
     b"x-user-agent",
 ];
 
+/// Names of fields that most requests have and that hold none of the words: not searched for each.
+const COMMON: [&[u8]; 14] = [
+    b"host",
+    b"user-agent",
+    b"accept",
+    b"accept-encoding",
+    b"accept-language",
+    b"connection",
+    b"cache-control",
+    b"pragma",
+    b"content-type",
+    b"content-length",
+    b"if-none-match",
+    b"if-modified-since",
+    b"range",
+    b"traceparent",
+];
+
 /// Whether a field says who asks, by its name.
 pub(super) fn is_credential_field(name: &[u8]) -> bool {
+    !COMMON.iter().any(|common| name.eq_ignore_ascii_case(common)) && says_who_asks(name)
+}
+
+fn says_who_asks(name: &[u8]) -> bool {
     let is_other =
         || OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) || starts_with(name, b"sec-ch-");
     WORDS.iter().any(|word| contains(name, word)) && !is_other()
@@ -391,6 +413,11 @@ mod tests {
         let under = key_with(json!({}), "f", "GET https://a.example/x", None, &base).unwrap().0;
         assert_eq!(under.group, key(json!({}), "GET https://a.example/v1/x").group);
         assert_ne!(key_with(json!({}), "g", urls[0], None, &Place::default()).unwrap().0.id, keys[0].id);
+    }
+
+    #[test]
+    fn no_common_field_says_who_asks() {
+        assert!(COMMON.iter().all(|name| !says_who_asks(name)));
     }
 
     #[test]

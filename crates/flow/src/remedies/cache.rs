@@ -542,3 +542,115 @@ fn candidates(found: &Found) -> SmallVec<[Candidate<'_>; 2]> {
 fn mark(exchange: &mut Exchange<'_>, status: CacheStatus) {
     exchange.draft.response.add(b"cache-status", status.to_string().as_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::exchange::FailureKind;
+    use crate::fixture::{Stage, Stand, Visit, problems};
+
+    const GET: &str = "GET https://one.example/a";
+
+    /// Around it something that drafts, so that what is taken back is its own alone.
+    fn stage(cache: &Value) -> Stage {
+        Stage::with(
+            &json!([{ "transform": { "request": { "headers": { "set": { "x-out": "1" } } } } }, { "cache": cache }]),
+        )
+    }
+
+    fn store(stage: &Stage, request: &str, response: &str) {
+        let mut visit = stage.send(request);
+        assert_eq!(visit.poll(stage), Stand::Call);
+        assert!(matches!(visit.response_with(stage, response, Some(b"body")), Stand::Response(200)));
+        visit.end(stage);
+    }
+
+    fn is_hit(stage: &Stage, request: &str) -> bool {
+        let mut visit = stage.send(request);
+        let stand = visit.poll(stage);
+        visit.end(stage);
+        matches!(stand, Stand::Stored(_))
+    }
+
+    fn sent(visit: &mut Visit, stage: &Stage, name: &str) -> Option<String> {
+        let (_, fields, _) = visit.sent(stage);
+        let prefix = format!("{name}: ");
+        fields.iter().find_map(|field| field.strip_prefix(&prefix).map(str::to_owned))
+    }
+
+    #[test]
+    fn what_is_stored_is_served_while_it_is_fresh_and_where_the_provider_fails() {
+        let mut stage = stage(&json!({ "stale_if_error": "1h" }));
+        store(&stage, GET, "200\ncache-control: max-age=60\netag: \"1\"");
+        assert!(is_hit(&stage, GET) && !is_hit(&stage, &format!("{GET}\nauthorization: Bearer a")));
+        stage.pass_ms(61_000);
+        for kind in [FailureKind::Connect, FailureKind::Timeout] {
+            let mut visit = stage.send(GET);
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            assert_eq!(sent(&mut visit, &stage, "if-none-match").as_deref(), Some("\"1\""));
+            assert!(matches!(visit.failure(&stage, kind), Stand::Stored(_)));
+            visit.end(&stage);
+        }
+        stage.pass_ms(3_600_000);
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.failure(&stage, FailureKind::Timeout), Stand::Failure(FailureKind::Timeout));
+        assert_eq!(visit.added(), [("cache-status".to_owned(), "egret; fwd=stale".to_owned())]);
+    }
+
+    #[test]
+    fn a_304_about_something_else_has_the_provider_asked_without_conditions() {
+        let mut stage = stage(&json!({}));
+        store(&stage, GET, "200\ncache-control: max-age=60\netag: \"1\"");
+        stage.pass_ms(61_000);
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert!(matches!(visit.response(&stage, "304\netag: \"2\""), Stand::Repeat(_)));
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(sent(&mut visit, &stage, "if-none-match"), None);
+        assert_eq!(sent(&mut visit, &stage, "x-out").as_deref(), Some("1"));
+        let stand = visit.response_with(&stage, "200\ncache-control: max-age=60", Some(b"new"));
+        assert_eq!(stand, Stand::Response(200));
+        visit.end(&stage);
+        assert!(is_hit(&stage, GET));
+    }
+
+    #[test]
+    fn what_only_reports_stores_nothing_and_serves_nothing() {
+        let stage = Stage::with(&json!([{ "cache": {}, "mode": "report" }]));
+        for _ in 0..2 {
+            let mut visit = stage.send(GET);
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            assert_eq!(visit.response(&stage, "200\ncache-control: max-age=60"), Stand::Response(200));
+            assert_eq!(visit.added(), []);
+            visit.end(&stage);
+        }
+    }
+
+    #[test]
+    fn what_another_provider_or_a_remedy_further_in_answers_is_not_stored() {
+        let fallback = json!({ "fallback": { "on": ["5xx"], "provider": "two" } });
+        let stage = Stage::with(&json!([{ "cache": {} }, fallback]));
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert!(matches!(visit.response(&stage, "503"), Stand::Repeat(_)));
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        let stand = visit.response_with(&stage, "200\ncache-control: max-age=60", Some(b"two"));
+        assert_eq!(stand, Stand::Response(200));
+        visit.end(&stage);
+        assert!(!is_hit(&stage, GET));
+        let fixed = json!({ "fixed-response": { "headers": { "cache-control": "max-age=60" } } });
+        let stage = Stage::with(&json!([{ "cache": {} }, fixed]));
+        for _ in 0..2 {
+            assert!(matches!(stage.exchange(GET, "200"), Stand::Fixed(_)));
+        }
+    }
+
+    #[test]
+    fn a_config_is_refused_by_its_key() {
+        let problems = problems(&json!([{ "cache": { "override": true } }]));
+        assert_eq!(problems, ["flows[0].remedies[0].cache.override: there is no `ttl` that could hold"]);
+    }
+}

@@ -174,6 +174,9 @@ impl Guide {
         }
         self.draft.request_body = None;
         self.draft.response_body = None;
+        // Others may be waiting for these.
+        self.draft.filling = None;
+        self.draft.background = None;
     }
 
     /// Finds the flows for the request. Nothing if that depends on its body, which is not here.
