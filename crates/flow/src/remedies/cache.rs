@@ -547,7 +547,6 @@ fn mark(exchange: &mut Exchange<'_>, status: CacheStatus) {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::*;
     use crate::exchange::FailureKind;
     use crate::fixture::{Stage, Stand, Visit, problems};
 
