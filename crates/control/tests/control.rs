@@ -237,6 +237,15 @@ fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
         "decisions": decisions,
         "waits": 0,
         "waited_us": 0,
+        "cache": {
+            "counts": {
+                "hit": 5, "stale": 1, "revalidated": 0, "miss": 2,
+                "bypass": 0, "collapsed": 0, "stored": 2, "invalidated": 0,
+            },
+            "entries": 2,
+            "bytes": 900,
+            "evicted": 1,
+        },
     });
     let flow = json!({ "name": "charges", "match_failures": 2, "remedies": [remedy], "diagnoses": [] });
     assert_eq!(flows, json!({ "flows": [flow] }));
