@@ -96,7 +96,7 @@ impl Errand {
         let Desk { input, request, .. } = &mut *desk;
         // It was read before, and let pass.
         if !matches!(parsed, Ok(Progress::Complete))
-            || survey(request, input.filled(), &worker.shared.via).is_err()
+            || survey(request, input.filled(), &worker.shared.via, &self.view.plan.named_fields).is_err()
         {
             return (desk, false);
         }
