@@ -26,6 +26,7 @@ mod scenarios {
     mod diagnosis_discovery;
     mod diagnosis_metrics;
     mod diagnosis_records;
+    mod diagnosis_traces;
     mod dns;
     mod egress;
     mod explain;

@@ -246,7 +246,7 @@ mod tests {
             ),
             (
                 "exporters:\n  archive: { type: hra, directory: ./har }\n",
-                "egret.yaml:2:20: exporters.archive.type: expected one of `har`, `ndjson`, `lines`, `stdout`, `alf`, `s3`, found `hra`; did you mean `har`?\n\
+                "egret.yaml:2:20: exporters.archive.type: expected one of `har`, `ndjson`, `lines`, `stdout`, `otlp`, `alf`, `s3`, found `hra`; did you mean `har`?\n\
                  2 |   archive: { type: hra, directory: ./har }\n  |                    ^^^",
             ),
             (

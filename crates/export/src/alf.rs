@@ -1,6 +1,6 @@
 //! `type: alf`: documents of ALF, over ZeroMQ or HTTP.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use egret_config::{Problem, Secret, Size};
 use egret_har::alf::{self, Envelope, Version};
 use egret_har::sink::{Exported, Sink};
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use hyper::Method;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
+use crate::background::packed;
 use crate::counters::{Counters, ExporterSnapshot};
 use crate::exporters::{Exporter, Site};
 use crate::http::{Answer, Call, Http, check_url};
@@ -407,13 +406,6 @@ async fn post(http: &mut Http, target: &str, body: Vec<u8>, documents: usize, gz
         Ok(answer) => judge(&answer, documents as u64, bytes),
         Err(error) => failed(error),
     }
-}
-
-fn packed(body: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    // Memory takes everything.
-    let _ = encoder.write_all(body);
-    encoder.finish().unwrap_or_default()
 }
 
 /// What a collector answers to a batch: `{"errors":[],"sent":5,"saved":5}`.

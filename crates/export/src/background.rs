@@ -1,8 +1,12 @@
-//! Threads that give way to traffic, and how long to wait before an attempt is made again.
+//! What exporters that work in the background have in common: threads that give way to traffic, how long to wait before an attempt is
+//! made again, compression.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 /// How far work in the background steps back; 19 would be never while there is other work.
 const NICENESS: i32 = 10;
@@ -59,6 +63,14 @@ pub fn random<const N: usize>() -> [u8; N] {
         bytes.fill(0);
     }
     bytes
+}
+
+/// Compressed by gzip, quickly rather than well.
+pub fn packed(body: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    // Memory takes everything.
+    let _ = encoder.write_all(body);
+    encoder.finish().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::alf::AlfConfig;
+use crate::otlp::OtlpConfig;
 use crate::s3::S3Config;
 
 /// Exporters by name, as the config gives them.
@@ -73,6 +74,7 @@ exporters! {
     "ndjson": "Writes files with a HAR entry a line." => Ndjson(FilesConfig);
     "lines": "Writes files of text, such as access logs." => Lines(FilesConfig);
     "stdout": "Writes lines to standard output." => Stdout(StdoutConfig);
+    "otlp": "Sends spans and metrics to a collector of OpenTelemetry." => Otlp(OtlpConfig);
     "alf": "Sends documents of ALF to a collector, over ZeroMQ or HTTP." => Alf(AlfConfig);
     "s3": "Puts HAR files into a bucket of any store that speaks S3." => S3(S3Config);
 }
@@ -82,6 +84,7 @@ impl ExporterConfig {
     pub fn takes(&self, content: Content) -> bool {
         match self {
             Self::Lines(_) => content == Content::Lines,
+            Self::Otlp(_) => content == Content::Telemetry,
             Self::Stdout(_) => matches!(content, Content::Lines | Content::Entries),
             Self::Har(_) | Self::Ndjson(_) | Self::Alf(_) | Self::S3(_) => content == Content::Entries,
         }
@@ -159,6 +162,7 @@ pub fn problems(exporters: &ExporterConfigs) -> Vec<Problem> {
                 files.problems(&at, &mut problems);
             }
             ExporterConfig::Stdout(_) => {}
+            ExporterConfig::Otlp(otlp) => otlp.problems(&at, &mut problems),
             ExporterConfig::Alf(alf) => alf.problems(&at, &mut problems),
             ExporterConfig::S3(s3) => s3.problems(&at, &mut problems),
         }

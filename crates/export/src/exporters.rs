@@ -12,6 +12,7 @@ use crate::config::{ExporterConfig, ExporterConfigs};
 use crate::counters::{Counters, ExporterSnapshot};
 use crate::disk::System;
 use crate::files::{FileExporter, Format, Layout};
+use crate::otlp::OtlpExporter;
 use crate::s3::S3Exporter;
 use crate::stdout::StdoutExporter;
 
@@ -112,6 +113,9 @@ fn open(name: &str, config: &ExporterConfig, site: Site<'_>) -> Result<Arc<dyn E
         ExporterConfig::Stdout(_) => {
             let opened = StdoutExporter::open(counters, std::io::stdout());
             Arc::new(opened.map_err(|error| failed(error.to_string()))?)
+        }
+        ExporterConfig::Otlp(otlp) => {
+            Arc::new(OtlpExporter::open(name, otlp, counters, site).map_err(failed)?)
         }
         ExporterConfig::Alf(alf) => Arc::new(AlfExporter::open(name, alf, counters, site).map_err(failed)?),
         ExporterConfig::S3(s3) => Arc::new(S3Exporter::open(name, s3, counters, site).map_err(failed)?),

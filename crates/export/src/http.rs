@@ -32,6 +32,8 @@ pub struct Http {
     address: String,
     host: HeaderValue,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// That go with every request.
+    fields: Vec<(HeaderName, HeaderValue)>,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
@@ -87,7 +89,18 @@ impl Http {
         let tls = if url.scheme() == "https" { Some((connector(ca)?, server_name(host)?)) } else { None };
         let authority = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
         let host_value = HeaderValue::try_from(authority).map_err(|error| error.to_string())?;
-        Ok(Self { address: format!("{host}:{port}"), host: host_value, tls, connection: None })
+        Ok(Self {
+            address: format!("{host}:{port}"),
+            host: host_value,
+            tls,
+            fields: Vec::new(),
+            connection: None,
+        })
+    }
+
+    /// Has these fields go with every request.
+    pub fn add_fields(&mut self, fields: Vec<(HeaderName, HeaderValue)>) {
+        self.fields.extend(fields);
     }
 
     /// Sends a request. One that dies with a connection that was kept is sent once more on a new one. The error names no secret.
@@ -130,6 +143,9 @@ impl Http {
             .header(USER_AGENT, concat!("egret/", env!("CARGO_PKG_VERSION")));
         for (name, value) in call.fields {
             request = request.header(name, *value);
+        }
+        for (name, value) in &self.fields {
+            request = request.header(name, value);
         }
         let request = request.body(Full::new(call.body)).map_err(|error| error.to_string())?;
         connection.ready().await.map_err(|error| error.to_string())?;

@@ -11,6 +11,7 @@ pub mod access_log;
 pub mod discovery;
 pub mod har;
 pub mod metrics;
+pub mod traces;
 
 /// From one line for each diagnosis: its key in the config, and what is generic over all of them.
 macro_rules! registry {
@@ -95,4 +96,6 @@ registry! {
     "har" har: har::Har;
     /// Counts exchanges in histograms, and what they say in counters and gauges.
     "metrics" metrics: metrics::Metrics;
+    /// Sends a span of each exchange, and of each call to a provider.
+    "traces" traces: traces::Traces;
 }

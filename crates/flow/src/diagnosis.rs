@@ -213,6 +213,7 @@ impl Site<'_> {
             let (what, types) = match content {
                 Content::Entries => ("entries of HAR", "`har`, `ndjson`, `alf`, `s3` or `stdout`"),
                 Content::Lines => ("lines", "`lines` or `stdout`"),
+                Content::Telemetry => ("spans and metrics", "`otlp`"),
             };
             let message = format!("the exporter `{name}` takes no {what}: name one of the type {types}");
             self.problems.push(Problem::new(path, message));

@@ -113,6 +113,8 @@ pub struct Draft {
     pub seen: bool,
     /// Whether a second call has been made beside the last one.
     pub hedged: bool,
+    /// What the ids of its spans follow from, once a remedy has drawn it; 0 before.
+    pub trace_seed: u64,
     /// Random numbers for this exchange; seeded by whoever makes the draft.
     pub random: Random,
     /// When whoever waits wants to be asked again.
@@ -196,6 +198,7 @@ impl Draft {
         self.calls = 0;
         self.seen = false;
         self.hedged = false;
+        self.trace_seed = 0;
         self.wake_at = None;
     }
 

@@ -16,7 +16,7 @@ use egret_http1::{
 use crate::expression::Inputs;
 use crate::matching::{PathPattern, Readings};
 use crate::message::{Fields, Request, Response};
-use crate::record::{Capture, Facts, Record};
+use crate::record::{Attempt, Capture, Facts, Record};
 use crate::router::Parameters;
 
 /// A longer name of a consumer is told by its pseudonym.
@@ -134,6 +134,29 @@ impl<'a> Finished<'a> {
     /// The value of a field of the request. `name` is in lower case.
     pub fn request_field(&self, name: &[u8]) -> Option<&'a [u8]> {
         field(&self.parsed.request.fields, self.record().request_head(), name)
+    }
+
+    /// The values of all fields of that name of the request. `name` is in lower case.
+    pub fn request_fields(&self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        Fields::received(&self.parsed.request.fields, self.record().request_head()).all(name)
+    }
+
+    /// The calls to providers, in order, the last of which has brought the response, or nothing. It has begun with the opening of its
+    /// connection, if one was opened.
+    pub fn attempts(&self) -> Vec<Attempt> {
+        let facts = self.facts();
+        let mut attempts = self.record().vain().to_vec();
+        if attempts.len() >= facts.attempts as usize {
+            return attempts;
+        }
+        let Phases { dns_us, connect_us, tls_us, send_us, wait_us, receive_us, .. } = self.phases();
+        let dial_us = [dns_us, connect_us, tls_us].into_iter().flatten().sum::<u64>();
+        let end_us = facts.times.total_us();
+        let start_us = end_us.saturating_sub(dial_us + send_us + wait_us + receive_us);
+        let start_us = start_us.max(attempts.last().map_or(0, |before| before.end_us));
+        let status = if facts.is_generated { 0 } else { self.status() };
+        attempts.push(Attempt { start_us, end_us: end_us.max(start_us), status, error: facts.error });
+        attempts
     }
 
     /// The value of a field of the response. `name` is in lower case.

@@ -30,6 +30,8 @@ pub struct Record {
     spans: Spans,
     /// All that is no text.
     pub facts: Facts,
+    /// Calls that were made in vain, and made again.
+    vain: Vec<Attempt>,
     /// The request's body, as the client has sent it.
     pub request_body: Capture,
     /// The response's body, as the client got it.
@@ -67,6 +69,8 @@ pub struct Facts {
     pub connection: Option<u64>,
     /// Calls made to providers.
     pub attempts: u32,
+    /// What the ids of its spans follow from; 0 where no remedy has drawn it.
+    pub trace_seed: u64,
     /// Informational responses passed on before the final one.
     pub informational: u8,
     /// The slug of the error that the gateway answered with.
@@ -76,6 +80,22 @@ pub struct Facts {
     /// Whether no provider has made the response.
     pub is_generated: bool,
 }
+
+/// A call to a provider. Moments are in microseconds, counted from the first byte of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// It began.
+    pub start_us: u64,
+    /// It ended.
+    pub end_us: u64,
+    /// The status of the response that it has brought; 0 where there was none.
+    pub status: u16,
+    /// Why there was none, as a slug.
+    pub error: Option<&'static str>,
+}
+
+/// Calls made in vain that are noted; nobody makes more of one exchange.
+const VAIN_MAX: usize = 64;
 
 /// A diagnosis that sees a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,6 +203,7 @@ impl Record {
         self.text.shrink_to(SPARE_TEXT_BYTES);
         self.spans = Spans::default();
         self.facts = Facts::default();
+        self.vain.clear();
         self.request_body.clear();
         self.response_body.clear();
     }
@@ -215,6 +236,18 @@ impl Record {
     /// Notes the provider's name in the config, of the call that was made last.
     pub fn set_provider(&mut self, name: &str) {
         self.spans.provider = self.push(name.as_bytes());
+    }
+
+    /// Notes a call that is made again.
+    pub fn note_attempt(&mut self, attempt: Attempt) {
+        if self.vain.len() < VAIN_MAX {
+            self.vain.push(attempt);
+        }
+    }
+
+    /// Calls made in vain so far.
+    pub fn vain(&self) -> &[Attempt] {
+        &self.vain
     }
 
     /// Notes what remedies have decided.

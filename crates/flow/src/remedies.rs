@@ -19,6 +19,7 @@ pub mod provider_throttle;
 pub mod queue;
 pub mod retry;
 pub mod timeout;
+pub mod trace;
 pub mod transform;
 
 /// From one line for each remedy: its key in the config, and what is generic over all of them.
@@ -135,6 +136,8 @@ registry! {
     "retry" retry: retry::Retry;
     /// Limits how long the provider may take.
     "timeout" timeout: timeout::Timeout;
+    /// Passes W3C Trace Context on, or starts a trace.
+    "trace" trace: trace::Trace;
     /// Changes fields, path, query and JSON bodies.
     "transform" transform: transform::Transform;
 }

@@ -20,6 +20,7 @@ mod multipart;
 mod names;
 pub mod obfuscate;
 pub mod observed;
+pub mod otlp;
 mod parameters;
 pub mod pseudonym;
 pub mod recorder;

@@ -10,6 +10,8 @@ pub enum Content {
     Entries,
     /// Lines of text, without their ends.
     Lines,
+    /// Spans and metrics, each as [`otlp`](crate::otlp) writes it, behind the byte that says which it is.
+    Telemetry,
 }
 
 /// An exchange on its way out, ready to be written.

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use egret_config::{Duration, Size};
-use egret_har::Key;
+use egret_har::sink::{Content, Exported, Sink};
+use egret_har::{Key, otlp};
+use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{Diagnosis, Family, FamilyKind, Figure, Sample, Site};
+use crate::diagnosis::{Diagnosis, Family, FamilyKind, Figure, Sample, Site, Tick};
 use crate::expression::{Expression, Scope};
 use crate::finished::Finished;
 
@@ -22,6 +24,11 @@ const BUCKETS_MAX: usize = 40;
 const NAME_BYTES_MAX: usize = 64;
 /// Bodies that expressions read are not longer, however the key is set.
 const BODY_BYTES_MAX: Size = Size::from_kib(1024);
+
+/// How often figures are exported at most.
+const INTERVAL_MIN: std::time::Duration = std::time::Duration::from_secs(1);
+/// Figures in one message: well below what an exporter takes.
+const POINTS_MAX: usize = 500;
 
 /// Bounds of the footprint's classes in microseconds: it is far below what anybody configures for whole exchanges.
 const FOOTPRINT_BOUNDS_US: [u64; 14] =
@@ -48,6 +55,11 @@ pub struct MetricsConfig {
     pub gauges: BTreeMap<String, ValueConfig>,
     /// How long a body of JSON may be that expressions read, as it is sent, up to `1MiB`; a longer one is `null` for them.
     pub bodies: Size,
+    /// The exporter that they go to as well, by its name under `exporters`: one of the type `otlp`. On `/metrics` they are anyway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub export: Option<String>,
+    /// How often they go there, from `1s` on.
+    pub interval: Duration,
 }
 
 impl Default for MetricsConfig {
@@ -61,6 +73,8 @@ impl Default for MetricsConfig {
             counters: BTreeMap::new(),
             gauges: BTreeMap::new(),
             bodies: Size::from_kib(64),
+            export: None,
+            interval: Duration::from_secs(15),
         }
     }
 }
@@ -120,6 +134,8 @@ pub struct Metrics {
     counters: Vec<Value>,
     gauges: Vec<Value>,
     key: Option<Arc<Key>>,
+    flow: String,
+    sink: Option<Arc<dyn Sink>>,
     state: Arc<State>,
 }
 
@@ -157,6 +173,10 @@ struct Table {
     overflow: Option<Box<Series>>,
     /// By the place of the value, counters first: how often it was no number.
     failures: Vec<u64>,
+    /// Since when it is counted.
+    since: Option<Timestamp>,
+    /// When it was exported last.
+    exported: Option<Timestamp>,
     /// Memory for a key.
     key: String,
 }
@@ -186,15 +206,19 @@ impl Diagnosis for Metrics {
             site.problem("", "a flow has one `metrics`: a second would count the same under the same names");
         }
         check(config, site);
+        let export = config.export.as_ref();
+        let sink = export.map(|name| site.sink("export", name, Content::Telemetry));
         let counters = values(&config.counters, "counters", "_total", site);
         let gauges = values(&config.gauges, "gauges", "", site);
         if site.problems.len() > problems {
             return None;
         }
+        // Where figures go changes nothing about them.
+        let counted = MetricsConfig { export: None, interval: Duration::default(), ..config.clone() };
         let state = site.keep(
-            |known: &State| known.config == *config,
+            |known: &State| known.config == counted,
             || State {
-                config: config.clone(),
+                config: counted.clone(),
                 table: Mutex::new(Table {
                     failures: vec![0; config.counters.len() + config.gauges.len()],
                     ..Table::default()
@@ -208,6 +232,8 @@ impl Diagnosis for Metrics {
             counters,
             gauges,
             key: site.exports.key.as_ref().map(Arc::clone),
+            flow: site.flow().to_owned(),
+            sink: sink.flatten(),
             state,
         })
     }
@@ -218,7 +244,8 @@ impl Diagnosis for Metrics {
         let names: Vec<&str> =
             self.counters.iter().chain(&self.gauges).map(|value| value.name.as_str()).collect();
         let also = if names.is_empty() { String::new() } else { format!(", and {}", names.join(", ")) };
-        format!("counts exchanges{by}{also}")
+        let to = self.config.export.as_ref().map_or_else(String::new, |export| format!(", for {export} too"));
+        format!("counts exchanges{by}{also}{to}")
     }
 
     fn wants_bodies(&self) -> bool {
@@ -258,6 +285,21 @@ impl Diagnosis for Metrics {
             if let Ok(Some(number)) = number {
                 *last = Some(*number);
             }
+        }
+    }
+
+    fn tick(&self, tick: Tick) {
+        let mut table = self.state.table();
+        let since = *table.since.get_or_insert(tick.now);
+        let Some(sink) = &self.sink else { return };
+        let exported = *table.exported.get_or_insert(since);
+        if !tick.is_last && tick.now.since(exported) < self.config.interval.get() {
+            return;
+        }
+        table.exported = Some(tick.now);
+        drop(table);
+        for family in self.figures() {
+            export(&family, &self.flow, (since, tick.now), &**sink);
         }
     }
 
@@ -459,6 +501,9 @@ fn check(config: &MetricsConfig, site: &mut Site<'_>) {
     if config.bodies > BODY_BYTES_MAX {
         site.problem("bodies", format!("at most `{BODY_BYTES_MAX}`"));
     }
+    if config.interval.get() < INTERVAL_MIN {
+        site.problem("interval", "at least `1s`");
+    }
     if config.counters.len() + config.gauges.len() > VALUES_MAX {
         site.problem("counters", format!("more than {VALUES_MAX} counters and gauges"));
     }
@@ -520,6 +565,46 @@ fn source(config: &ValueConfig, at: &str, site: &mut Site<'_>) -> Option<Source>
             None
         }
     }
+}
+
+/// Exports the figures of one name, as what was counted since a time and is at another.
+fn export(family: &Family, flow: &str, (since, now): (Timestamp, Timestamp), sink: &dyn Sink) {
+    let kind = match family.kind {
+        FamilyKind::Counter => otlp::MetricKind::Counter,
+        FamilyKind::Gauge => otlp::MetricKind::Gauge,
+        FamilyKind::Histogram => otlp::MetricKind::Histogram,
+    };
+    for samples in family.samples.chunks(POINTS_MAX) {
+        let points: Vec<otlp::Point<'_>> = samples.iter().map(|sample| point(sample, flow)).collect();
+        let metric = otlp::Metric {
+            // That it is a total is said by its kind.
+            name: family.name.trim_end_matches("_total"),
+            description: &family.help,
+            unit: if family.name.ends_with("_seconds") { "s" } else { "" },
+            kind,
+            start_us: since.as_micros(),
+            time_us: now.as_micros(),
+            points: &points,
+        };
+        let mut entry = vec![otlp::METRIC];
+        otlp::write_metric(&metric, &mut entry);
+        sink.put(Exported { entry: &entry, client: None, service_token: "", environment: "" });
+    }
+}
+
+fn point<'a>(sample: &'a Sample, flow: &'a str) -> otlp::Point<'a> {
+    let label = |(name, value): &'a (&'static str, String)| match *name {
+        // As OpenTelemetry's own libraries call it.
+        "overflow" => ("otel.metric.overflow", otlp::Value::Flag(true)),
+        name => (name, otlp::Value::Text(value)),
+    };
+    let labels = sample.labels.iter().filter(|(_, value)| !value.is_empty()).map(label);
+    let attributes = [("flow", otlp::Value::Text(flow))].into_iter().chain(labels).collect();
+    let figure = match &sample.value {
+        Figure::Number(number) => otlp::Figure::Number(*number),
+        Figure::Histogram { bounds, counts, sum } => otlp::Figure::Histogram(bounds, counts, *sum),
+    };
+    otlp::Point { attributes, figure }
 }
 
 /// A number as fields have it. Infinity and what is no number would stay in a sum for ever.
@@ -698,12 +783,35 @@ mod tests {
     }
 
     #[test]
+    fn figures_are_exported_now_and_then_and_at_the_end() {
+        let archive = Archive::with(&json!([{ "metrics": { "export": "kept", "interval": "10s" } }]));
+        let at =
+            |secs, is_last| archive.flows.diagnoses.tick(Tick { now: Timestamp::from_secs(secs), is_last });
+        at(100, false);
+        hand_over(&archive.record("GET https://one.example/users/7", "200"));
+        at(109, false);
+        assert!(archive.put().is_empty());
+        at(110, false);
+        assert_eq!(archive.put().len(), 3, "one for each histogram");
+        at(111, true);
+        let told = archive.put();
+        assert_eq!(told.len(), 6);
+        let has = |entry: &[u8], text: &str| entry.windows(text.len()).any(|part| part == text.as_bytes());
+        assert!(
+            told.iter()
+                .all(|entry| entry[0] == otlp::METRIC && has(entry, "/users/{id}") && has(entry, "flow"))
+        );
+    }
+
+    #[test]
     fn what_cannot_be_obeyed_is_told_with_its_place() {
         let problems = Archive::problems(&json!([
             { "metrics": {
                 "buckets": ["1s", "1ms"],
                 "series_max": 0,
                 "bodies": "2MiB",
+                "interval": "10ms",
+                "export": "nobody",
                 "counters": {
                     "Tokens": { "header": "x" },
                     "a_total": { "header": "x" },
@@ -720,6 +828,8 @@ mod tests {
             "buckets",
             "series_max",
             "bodies",
+            "interval",
+            "export",
             "counters.Tokens",
             "counters.a_total",
             "counters.b.header",
@@ -728,7 +838,7 @@ mod tests {
             "counters.e.cel",
         ]
         .map(|key| format!("flows[0].diagnoses[0].metrics.{key}"));
-        assert_eq!(places[..9], expected, "{problems:#?}");
-        assert!(problems[9].starts_with("flows[0].diagnoses[1].metrics"), "{problems:#?}");
+        assert_eq!(places[..11], expected, "{problems:#?}");
+        assert!(problems[11].starts_with("flows[0].diagnoses[1].metrics"), "{problems:#?}");
     }
 }

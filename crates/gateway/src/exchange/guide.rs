@@ -323,6 +323,7 @@ impl Exchange<'_> {
                         brought = self.take_up(*answer);
                     }
                     Backward::Repeat(at) => {
+                        self.note_attempt_of(&brought);
                         self.put_aside(brought).await?;
                         break at;
                     }
@@ -330,6 +331,15 @@ impl Exchange<'_> {
             };
             self.wait_until(at).await?;
             self.prepare_repetition();
+        }
+    }
+
+    /// Has a call that is made again recorded, if the exchange is and there was one.
+    fn note_attempt_of(&mut self, brought: &Brought) {
+        match brought {
+            Brought::Response(_) => self.note_attempt(self.desk.tray.response.status, None),
+            Brought::Failure(failure) => self.note_attempt(0, Some(failure.kind.slug())),
+            Brought::Answer(_) => {}
         }
     }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use egret_flow::finished::content_type;
-use egret_flow::record::{Facts, Record, Times, Url};
+use egret_flow::record::{Attempt, Facts, Record, Times, Url};
 use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, ResponseHead, Span};
 use egret_store::Moment;
 
@@ -199,6 +199,17 @@ impl Exchange<'_> {
         Ok(())
     }
 
+    /// Notes a call that is made again: what it has brought is a response of that status, or a failure of that kind.
+    pub(super) fn note_attempt(&mut self, status: u16, error: Option<&'static str>) {
+        let Some(recording) = &mut self.recording else { return };
+        let started = self.client.request_since(self.clock.begun);
+        let after = |moment: Moment| moment.nanos_since(started) / 1000;
+        let before_us = recording.record.vain().last().map_or(0, |before| before.end_us);
+        // What has failed before anything was sent has begun when the one before had ended.
+        let (start_us, end_us) = (after(self.clock.sent).max(before_us), after(Moment::now()));
+        recording.record.note_attempt(Attempt { start_us, end_us: end_us.max(start_us), status, error });
+    }
+
     /// Has the request's body recorded when it is sent, or looked at.
     pub(super) fn tap_request(&mut self) {
         if let Some(recording) = &mut self.recording {
@@ -244,6 +255,7 @@ impl Exchange<'_> {
             times: times(&self.clock, is_answered, started, ended),
             client: self.client.peer_address(),
             attempts: self.guide.as_ref().map_or(u32::from(is_called), |guide| guide.draft.calls),
+            trace_seed: self.guide.as_ref().map_or(0, |guide| guide.draft.trace_seed),
             informational: self.informational,
             error: self.failed.map(ErrorKind::slug),
             ..record.facts
