@@ -196,7 +196,10 @@ fn metrics_go_there_too() {
     let [point] = &histogram["points"].as_array().unwrap()[..] else { panic!("{histogram}") };
     assert_eq!((&point["count"], &point["attributes"]["status"]), (&3.into(), &"2xx".into()));
     assert_eq!(point["attributes"]["flow"], "api");
-    assert!(point["start"].as_u64() <= point["time"].as_u64() && point["sum"].as_f64() > Some(0.0), "{point}");
+    assert!(
+        point["start"].as_u64() <= point["time"].as_u64() && point["sum"].as_f64() > Some(0.0),
+        "{point}"
+    );
     assert_eq!(last("egret_custom_length")["kind"], "gauge");
     let failures = last("egret_custom_failures");
     assert_eq!((&failures["kind"], &failures["monotonic"]), (&"sum".into(), &true.into()));

@@ -1,6 +1,6 @@
 //! `type: alf`: documents of ALF, over ZeroMQ or HTTP.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
