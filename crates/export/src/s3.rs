@@ -275,7 +275,6 @@ impl Upload {
         let mut backoff = Backoff::up_to(BACKOFF_MAX);
         let mut closing = None;
         loop {
-            self.keeper.round();
             let uploaded = self.upload_all(closing, &backoff);
             if closing.is_some() {
                 break;

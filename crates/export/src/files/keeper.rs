@@ -108,13 +108,22 @@ impl Keeper {
         self.paths().iter().filter_map(|path| Some(fs::metadata(path).ok()?.len())).sum()
     }
 
-    /// Files of the exporter that nobody writes, the oldest first, and not too many at once: each is held.
+    /// Files of the exporter that nobody writes, the oldest first, and not too many at once: each is held. They are looked after first;
+    /// what is closed meanwhile is left for the next time.
     pub fn closed(&self) -> Vec<Closed> {
+        let is_closed =
+            |path: &PathBuf| !is_hidden(path) && File::open(path).is_ok_and(|file| disk::is_free(&file));
+        let known: Vec<PathBuf> = self.paths().into_iter().filter(is_closed).take(CLOSED_MAX).collect();
+        self.round();
         let closed = |path: PathBuf| {
+            let mut packed = path.clone().into_os_string();
+            packed.push(".gz");
+            let packed = PathBuf::from(packed);
+            let path = if packed.exists() { packed } else { path };
             let file = File::open(&path).ok().filter(disk::is_free)?;
             Some(Closed { path, _file: file })
         };
-        self.paths().into_iter().filter(|path| !is_hidden(path)).filter_map(closed).take(CLOSED_MAX).collect()
+        known.into_iter().filter_map(closed).collect()
     }
 
     /// All files of the exporter, the oldest first.

@@ -339,7 +339,7 @@ impl Exchange<'_> {
         match brought {
             Brought::Response(_) => self.note_attempt(self.desk.tray.response.status, None),
             Brought::Failure(failure) => self.note_attempt(0, Some(failure.kind.slug())),
-            Brought::Answer(_) => {}
+            Brought::Answer(_) | Brought::Stored(_) => {}
         }
     }
 
