@@ -2,7 +2,7 @@
 //! must not be.
 //!
 //! It writes bytes, and remembers what it wrote for a value, so that most of an entry is copied together. What becomes of a value is
-//! decided where it is for any archive, by [`Obfuscator`]. One belongs to one thread.
+//! decided where it is for any archive, by [`Obfuscator`](crate::Obfuscator). One belongs to one thread.
 
 mod body;
 mod coding;
