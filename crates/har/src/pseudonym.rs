@@ -13,7 +13,7 @@ use aws_lc_rs::hmac;
 use crate::key::Key;
 
 /// How each begins, so that a reader knows it, and so do the detectors of secrets.
-const PREFIX: &[u8; 4] = b"egr_";
+pub(crate) const PREFIX: &[u8; 4] = b"egr_";
 
 /// Bytes of the digest that are kept: a multiple of five, so that letters carry all their bits.
 const KEPT_BYTES: usize = 15;

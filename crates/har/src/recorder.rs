@@ -166,8 +166,9 @@ impl Recorder {
             let codings = noted.codings.unwrap_or_default();
             let kept = Kept { captured, media_type, codings, body_bytes: request.body_bytes };
             let (mut post_data, end) = body::post_data(&kept);
+            let is_json = self.veil.post_data(&mut post_data, &self.memo);
+            let end = body::judge(end, &kept, post_data.text.as_ref(), is_json, &mut post_data.extra);
             self.bodies[end as usize] += 1;
-            self.veil.post_data(&mut post_data, &self.memo);
             out.extend_from_slice(b",\"postData\":");
             json(&post_data, out);
         }
@@ -206,9 +207,11 @@ impl Recorder {
         let (codings, body_bytes) = (noted.codings.unwrap_or_default(), response.body_bytes);
         if let Some(captured) = self.wanted(response.body, body_bytes, media_type) {
             let media_type = &decoded(media_type);
-            let (mut content, end) = body::content(&Kept { captured, media_type, codings, body_bytes });
+            let kept = Kept { captured, media_type, codings, body_bytes };
+            let (mut content, end) = body::content(&kept);
+            let is_json = self.veil.content(&mut content, &self.memo);
+            let end = body::judge(end, &kept, content.text.as_ref(), is_json, &mut content.extra);
             self.bodies[end as usize] += 1;
-            self.veil.content(&mut content, &self.memo);
             out.extend_from_slice(b",\"content\":");
             json(&content, out);
             return;

@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::coding::{Decoded, decode, is_coded};
 use crate::base64;
 use crate::har::{Content, Extra, Param, PostData};
-use crate::json;
 use crate::media::{self, Syntax};
 use crate::multipart;
 use crate::observed::Captured;
@@ -62,7 +61,7 @@ pub(super) struct Kept<'a> {
 /// Of a response.
 pub(super) fn content(kept: &Kept<'_>) -> (Content, End) {
     let decoded = told(kept);
-    let whole = matches!(decoded.end, End::Whole | End::Malformed).then_some(decoded.bytes.len());
+    let whole = (decoded.end == End::Whole).then_some(decoded.bytes.len());
     let (sent, size) = (signed(kept.body_bytes), whole.and_then(|bytes| i64::try_from(bytes).ok()));
     let is_coded = is_coded(kept.codings);
     let mut content = Content {
@@ -98,12 +97,23 @@ pub(super) fn post_data(kept: &Kept<'_>) -> (PostData, End) {
 
 /// What can be told of it without its codings.
 fn told<'a>(kept: &Kept<'a>) -> Decoded<'a> {
-    let mut decoded = decode(kept.captured.bytes, kept.captured.is_whole, kept.codings, DECODED_BYTES_MAX);
-    let is_told = decoded.end == End::Whole && !decoded.bytes.is_empty();
-    if is_told && media::syntax(kept.media_type) == Syntax::Json && !json::is_json(&decoded.bytes) {
-        decoded.end = End::Malformed;
+    decode(kept.captured.bytes, kept.captured.is_whole, kept.codings, DECODED_BYTES_MAX)
+}
+
+/// How a body ends of which a veil has or has not found that it `is_json`. Marks one that should be.
+pub(super) fn judge(
+    end: End,
+    kept: &Kept<'_>,
+    text: Option<&String>,
+    is_json: bool,
+    extra: &mut Extra,
+) -> End {
+    let is_told = end == End::Whole && text.is_some_and(|text| !text.is_empty());
+    if !is_told || is_json || media::syntax(kept.media_type) != Syntax::Json {
+        return end;
     }
-    decoded
+    extra.extend(marks(End::Malformed));
+    End::Malformed
 }
 
 /// What is not known of a length is not large.

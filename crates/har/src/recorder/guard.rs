@@ -50,10 +50,10 @@ impl Guard {
         }
     }
 
-    pub(super) fn post_data(&self, post_data: &mut PostData) {
-        let extra = &post_data.extra;
+    pub(super) fn post_data(&self, post_data: &mut PostData) -> bool {
+        let (extra, mut is_json) = (&post_data.extra, false);
         if let Some(text) = &mut post_data.text {
-            self.body(
+            is_json = self.body(
                 &post_data.mime_type,
                 extra.contains_key("_encoding"),
                 extra.contains_key("_coded"),
@@ -64,17 +64,21 @@ impl Guard {
             self.param(param);
         }
         self.text(&mut post_data.mime_type);
+        is_json
     }
 
-    pub(super) fn content(&self, content: &mut Content) {
+    pub(super) fn content(&self, content: &mut Content) -> bool {
+        let mut is_json = false;
         if let Some(text) = &mut content.text {
             let is_coded = content.extra.contains_key("_coded");
-            self.body(&content.mime_type, content.encoding.is_some(), is_coded, text);
+            is_json = self.body(&content.mime_type, content.encoding.is_some(), is_coded, text);
         }
         self.text(&mut content.mime_type);
+        is_json
     }
 
-    fn body(&self, media_type: &str, is_base64: bool, is_coded: bool, text: &mut String) {
+    /// Says whether it has been read as JSON.
+    fn body(&self, media_type: &str, is_base64: bool, is_coded: bool, text: &mut String) -> bool {
         if is_base64 {
             let mut bytes = base64::decode(text.as_bytes()).unwrap_or_default();
             if is_coded {
@@ -85,13 +89,14 @@ impl Guard {
             let mut told = Vec::with_capacity(text.len());
             base64::encode(&bytes, &mut told);
             *text = String::from_utf8(told).unwrap_or_default();
-            return;
+            return false;
         }
         match media::syntax(media_type) {
-            Syntax::Json => self.json(text),
+            Syntax::Json => return self.json(text),
             Syntax::Form => self.reference(text),
             Syntax::Multipart(_) | Syntax::Opaque => self.text(text),
         }
+        false
     }
 
     fn param(&self, param: &mut Param) {
@@ -129,23 +134,24 @@ impl Guard {
     }
 
     /// What is left of JSON: names and leaves are looked at as what they stand for. Where nothing is found it stays as it is spelt, and
-    /// so does where it is cut off.
-    fn json(&self, text: &mut String) {
+    /// so does where it is cut off. Says whether it is JSON.
+    fn json(&self, text: &mut String) -> bool {
         let mut leaves =
             Leaves { guard: self, out: Vec::with_capacity(text.len()), held: None, has_found: false };
         let mut tokenizer = Tokenizer::new();
         if tokenizer.push(text.as_bytes(), &mut leaves).is_err() {
-            return self.text(text);
+            self.text(text);
+            return false;
         }
         // What was cut off ends as it does.
-        if tokenizer.finish(&mut leaves).is_err()
-            && let Some(held) = leaves.held.take()
-        {
+        let is_whole = tokenizer.finish(&mut leaves).is_ok();
+        if !is_whole && let Some(held) = leaves.held.take() {
             leaves.leaf(&held);
         }
         if leaves.has_found {
             *text = String::from_utf8(leaves.out).unwrap_or_default();
         }
+        is_whole
     }
 
     /// What is left of a text from there on; `None` where nothing was found.

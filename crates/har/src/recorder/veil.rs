@@ -4,9 +4,12 @@ use std::cell::RefCell;
 
 use super::guard::Guard;
 use crate::har::{Content, Cookie, NameValue, PostData};
+use crate::json;
 use crate::key::Key;
+use crate::media::{self, Syntax};
 use crate::memo::Memo;
 use crate::obfuscate::{Message, Obfuscator};
+use crate::pseudonym::PREFIX;
 use crate::recording::Recording;
 
 /// Stands between values and what is written.
@@ -105,21 +108,27 @@ impl Veil {
         }
     }
 
-    /// The content of a request.
-    pub(super) fn post_data(&self, post_data: &mut PostData, memo: &RefCell<Memo>) {
+    /// The content of a request. Says whether it has been read as JSON.
+    pub(super) fn post_data(&self, post_data: &mut PostData, memo: &RefCell<Memo>) -> bool {
         match self {
-            Self::Obfuscated(obfuscator) => obfuscator.post_data(post_data, Some(memo)),
+            Self::Obfuscated(obfuscator) => {
+                obfuscator.post_data(post_data, Some(memo));
+                is_no_pseudonym(post_data.text.as_deref())
+            }
             Self::Guarded(guard) => guard.post_data(post_data),
-            Self::None => {}
+            Self::None => is_json(&post_data.mime_type, post_data.text.as_deref()),
         }
     }
 
-    /// The content of a response.
-    pub(super) fn content(&self, content: &mut Content, memo: &RefCell<Memo>) {
+    /// The content of a response. Says whether it has been read as JSON.
+    pub(super) fn content(&self, content: &mut Content, memo: &RefCell<Memo>) -> bool {
         match self {
-            Self::Obfuscated(obfuscator) => obfuscator.content(content, Some(memo)),
+            Self::Obfuscated(obfuscator) => {
+                obfuscator.content(content, Some(memo));
+                is_no_pseudonym(content.text.as_deref())
+            }
             Self::Guarded(guard) => guard.content(content),
-            Self::None => {}
+            Self::None => is_json(&content.mime_type, content.text.as_deref()),
         }
     }
 
@@ -131,4 +140,13 @@ impl Veil {
             Self::None => {}
         }
     }
+}
+
+/// JSON stays JSON. What is none has become one pseudonym, with which no JSON begins.
+fn is_no_pseudonym(text: Option<&str>) -> bool {
+    text.is_some_and(|text| !text.as_bytes().starts_with(PREFIX))
+}
+
+fn is_json(media_type: &str, text: Option<&str>) -> bool {
+    media::syntax(media_type) == Syntax::Json && text.is_some_and(|text| json::is_json(text.as_bytes()))
 }
