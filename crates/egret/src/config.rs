@@ -1,17 +1,20 @@
 //! The config as a whole: each room's part under its key, and reading it from a file.
 
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use egret_config::{CONFIG_BYTES_MAX, Problem, Report};
 use egret_control::ControlConfig;
 use egret_export::ExporterConfigs;
+use egret_flow::accounts::AccountConfigs;
 use egret_flow::config::FlowConfig;
 use egret_flow::diagnosis::Exports;
 use egret_flow::quota::{QuotaConfigs, StoreKind};
 use egret_gateway::config::{GatewayConfig, Parts, Providers};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{Failure, exports};
 
@@ -23,6 +26,8 @@ pub struct Config {
     pub gateway: GatewayConfig,
     /// Health, metrics and the API.
     pub control: ControlConfig,
+    /// How files with secrets are treated.
+    pub secrets: SecretsConfig,
     /// Directory of everything that Egret keeps. Made when first needed.
     pub data_dir: PathBuf,
     /// What Egret tells of itself, on standard error.
@@ -31,6 +36,8 @@ pub struct Config {
     pub providers: Providers,
     /// Allowances that remedies draw from, by name.
     pub quotas: QuotaConfigs,
+    /// Credentials for providers, by name.
+    pub accounts: AccountConfigs,
     /// Where diagnoses send what they made, by name.
     pub exporters: ExporterConfigs,
     /// What is to be done with exchanges. Every flow that matches one adds its remedies, in this order, outermost first.
@@ -42,14 +49,36 @@ impl Default for Config {
         Self {
             gateway: GatewayConfig::default(),
             control: ControlConfig::default(),
+            secrets: SecretsConfig::default(),
             data_dir: "./egret-data".into(),
             log: LogConfig::default(),
             providers: Providers::new(),
             quotas: QuotaConfigs::new(),
+            accounts: AccountConfigs::new(),
             exporters: ExporterConfigs::new(),
             flows: Vec::new(),
         }
     }
+}
+
+/// How files with secrets are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SecretsConfig {
+    /// What is done about a file of `${file:PATH}` that every user of the machine may read: `refuse` the config, or `allow` it, as in a
+    /// container, where mounted secrets are often so and nobody else is there.
+    pub world_readable: WorldReadable,
+}
+
+/// What is done about a file with a secret that every user of the machine may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WorldReadable {
+    /// The config is refused.
+    #[default]
+    Refuse,
+    /// Nothing.
+    Allow,
 }
 
 /// What Egret tells of itself, on standard error. What it tells of exchanges is `gateway.access_log`.
@@ -98,8 +127,8 @@ impl Config {
 
     /// What the gateway obeys of it, with what diagnoses need besides.
     pub fn gateway_parts<'a>(&'a self, exports: &'a Exports) -> Parts<'a> {
-        let Self { gateway, providers, quotas, flows, .. } = self;
-        Parts { gateway, providers, quotas, flows, ledger: None, exports }
+        let Self { gateway, providers, quotas, accounts, flows, .. } = self;
+        Parts { gateway, providers, quotas, accounts, flows, ledger: None, exports }
     }
 
     /// Whether a quota of it is kept in a file.
@@ -111,6 +140,10 @@ impl Config {
     fn problems(&self) -> Vec<Problem> {
         let mut problems = egret_gateway::validate(self.gateway_parts(&exports::unopened(&self.exporters)));
         problems.extend(egret_export::problems(&self.exporters));
+        if self.secrets.world_readable == WorldReadable::Refuse {
+            let written = serde_json::to_value(self).unwrap_or_default();
+            check_secret_files(&written, "", &mut problems);
+        }
         let control = &self.control;
         if control.token.is_none() && !control.listen.ip().to_canonical().is_loopback() {
             let message = format!(
@@ -121,6 +154,50 @@ impl Config {
         }
         problems
     }
+}
+
+/// Others' permission to read (POSIX `S_IROTH`).
+const READ_BY_OTHERS: u32 = 0o004;
+
+/// Notes files of secrets, somewhere in a config as it is written, that every user of the machine may read.
+fn check_secret_files(written: &Value, at: &str, problems: &mut Vec<Problem>) {
+    match written {
+        Value::String(text) => {
+            let Some(path) = secret_file(text) else { return };
+            let mode = std::fs::metadata(path).map_or(0, |file| file.permissions().mode());
+            if mode & READ_BY_OTHERS != 0 {
+                let message = format!(
+                    "every user of this machine may read {path}: `chmod o-r {path}`, or set `secrets.world_readable: allow`"
+                );
+                problems.push(Problem::new(at, message));
+            }
+        }
+        Value::Array(list) => {
+            for (number, entry) in list.iter().enumerate() {
+                check_secret_files(entry, &format!("{at}[{number}]"), problems);
+            }
+        }
+        Value::Object(map) => {
+            for (key, entry) in map {
+                let at = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                check_secret_files(entry, &at, problems);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// What a secret's file begins with, as the config names it.
+const SECRET_FILE: &str = "${file:";
+
+/// The path of a secret that is read from a file.
+fn secret_file(text: &str) -> Option<&str> {
+    text.strip_prefix(SECRET_FILE)?.strip_suffix('}')
+}
+
+/// The files with secrets that a config's text names, be it good or bad.
+pub fn secret_files(text: &str) -> impl Iterator<Item = &str> {
+    text.split(SECRET_FILE).skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
 }
 
 /// Reads a config file's text. The error says what to do.
@@ -289,9 +366,9 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_parts_that_are_not_built_yet_are_unknown() {
-        let report = report("accounts: []\n");
-        assert!(report.starts_with("egret.yaml:1:1: accounts: unknown key `accounts`"), "{report}");
+    fn keys_of_parts_that_do_not_exist_are_unknown() {
+        let report = report("account: []\n");
+        assert!(report.starts_with("egret.yaml:1:1: account: unknown key `account`"), "{report}");
     }
 
     #[test]

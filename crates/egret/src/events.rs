@@ -1,6 +1,6 @@
-//! What happens to a running Egret from outside: signals, and changes of its config file.
+//! What happens to a running Egret from outside: signals, and changes of its config file and of the secrets that it names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
@@ -26,7 +26,7 @@ pub enum Event {
     Stop(&'static str),
     /// Told to reload.
     Hangup,
-    /// The config file may have changed.
+    /// The config file, or a secret that it names, may have changed.
     FileChanged,
 }
 
@@ -87,6 +87,16 @@ impl Events {
             while changes.try_recv().is_ok() {}
             if let Err(error) = watch.refresh() {
                 tracing::warn!(%error, "changes of the config file may go unnoticed; SIGHUP reloads it");
+            }
+        }
+    }
+
+    /// Watches the files with secrets that `text`, a config, names, besides the config file.
+    pub fn watch_secrets(&mut self, text: &str) {
+        if let Some((watch, _)) = &mut self.file {
+            watch.set_others(config::secret_files(text).map(PathBuf::from));
+            if let Err(error) = watch.refresh() {
+                tracing::warn!(%error, "changes of a file with a secret may go unnoticed; SIGHUP reads it anew");
             }
         }
     }

@@ -160,6 +160,8 @@ struct Served {
     run: Run,
     /// The config file as last seen, be it good or bad: the same is not looked at twice.
     seen: Result<String, String>,
+    /// Why that was refused last, if it was.
+    refused: Option<Vec<String>>,
     config: Config,
     /// Open from the first config on that needs it.
     quotas: Option<DurableQuotas>,
@@ -200,6 +202,7 @@ impl Served {
         let served = Self {
             run,
             seen: Ok(text),
+            refused: None,
             config,
             quotas,
             exporters,
@@ -286,14 +289,26 @@ impl Served {
         };
         events.refresh();
         let seen = events.read_settled(&file).await;
-        if !asked && seen == self.seen {
+        let is_known = seen == self.seen;
+        self.seen.clone_from(&seen);
+        if let Ok(text) = &seen {
+            events.watch_secrets(text);
+        }
+        let read = seen.map_err(|message| vec![message]).and_then(|text| self.parse_again(&text));
+        // The same text may name secrets that are others by now.
+        let is_unasked = !asked && is_known;
+        if is_unasked && read.as_ref().is_ok_and(|config| self.with_fixed(config.clone()) == self.config) {
             return;
         }
-        self.seen.clone_from(&seen);
-        let read = seen.map_err(|message| vec![message]).and_then(|text| self.parse_again(&text));
         let applied = read.and_then(|config| self.apply(config));
-        self.tell_refused(applied, &file.display().to_string());
+        let refused = applied.clone().err();
+        let is_told = refused.is_some() && refused == self.refused;
+        self.refused = refused;
+        if !(is_unasked && is_told) {
+            self.tell_refused(applied, &file.display().to_string());
+        }
     }
+
 
     fn tell_refused(&self, applied: Result<(), Vec<String>>, origin: &str) {
         let Err(messages) = applied else { return };
@@ -368,6 +383,12 @@ impl Served {
         for (key, _) in fixed.iter().filter(|(_, changed)| *changed) {
             tracing::warn!(key, "this key has changed, but only a restart applies it");
         }
+        self.with_fixed(new)
+    }
+
+    /// The same, without a word.
+    fn with_fixed(&self, new: Config) -> Config {
+        let old = &self.config;
         let mut kept = Config { control: old.control.clone(), data_dir: old.data_dir.clone(), ..new };
         kept.log.format = old.log.format;
         kept.gateway.workers = old.gateway.workers;

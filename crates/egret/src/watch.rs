@@ -1,7 +1,7 @@
-//! Tells when a config file may have changed.
+//! Tells when a config file, or a file with a secret that it names, may have changed.
 //!
 //! Editors and deployments replace files by renaming, and Kubernetes swaps a symbolic link above them, so what is watched are the
-//! directories of the file and of every link that leads to it, not the file. What else happens in them is passed over: a config may
+//! directories of a file and of every link that leads to it, not the file. What else happens in them is passed over: a config may
 //! stand beside a log that grows all the time. Whoever is told reads the file and sees for himself.
 
 use std::collections::BTreeSet;
@@ -14,12 +14,13 @@ use tokio::sync::mpsc::{Receiver, channel};
 /// The longest chain of symbolic links that is followed.
 const LINKS_MAX: usize = 16;
 
-/// A file's directories under watch.
+/// The directories of files under watch.
 pub struct Watch {
-    file: PathBuf,
+    /// The config file first.
+    files: Vec<PathBuf>,
     watcher: RecommendedWatcher,
     watched: BTreeSet<PathBuf>,
-    /// The file and every link on the way to it, for the thread that sees the events.
+    /// The files and every link on the way to them, for the thread that sees the events.
     way: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
@@ -38,26 +39,33 @@ impl Watch {
             // Full means that a look at the file is due anyway.
             let _ = sender.try_send(());
         })?;
-        let mut watch = Self { file: file.to_owned(), watcher, watched: BTreeSet::new(), way };
+        let mut watch = Self { files: vec![file.to_owned()], watcher, watched: BTreeSet::new(), way };
         watch.refresh()?;
         Ok((watch, receiver))
     }
 
+    /// Watches these besides the config file, and no others.
+    pub fn set_others(&mut self, others: impl IntoIterator<Item = PathBuf>) {
+        self.files.truncate(1);
+        self.files.extend(others);
+    }
+
     /// Follows links anew, which a change may have led elsewhere.
     pub fn refresh(&mut self) -> Result<(), notify::Error> {
-        let way = way(&self.file);
-        let directories = way.iter().map(|path| parent(path)).collect();
+        let way: BTreeSet<PathBuf> = self.files.iter().flat_map(|file| way(file)).collect();
+        let directories: BTreeSet<PathBuf> = way.iter().map(|path| parent(path)).collect();
         *self.way.lock().unwrap_or_else(PoisonError::into_inner) = way;
         for gone in self.watched.difference(&directories) {
             // A directory that was removed is not watched any more.
             let _ = self.watcher.unwatch(gone);
         }
+        let mut result = Ok(());
         for directory in &directories {
             // Also those that are watched: another may have taken the place of the one of that name.
-            self.watcher.watch(directory, RecursiveMode::NonRecursive)?;
+            result = result.and(self.watcher.watch(directory, RecursiveMode::NonRecursive));
         }
         self.watched = directories;
-        Ok(())
+        result
     }
 }
 

@@ -76,6 +76,8 @@ pub enum Reason {
     RemedyFailed,
     /// The client wants nothing but a stored answer, and there is none.
     NotCached,
+    /// There is no credential to call with: the token endpoint fails, or every account is cooling down.
+    AccountUnavailable,
 }
 
 impl Answer {

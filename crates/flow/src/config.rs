@@ -41,6 +41,8 @@ pub struct KnownProvider<'a> {
     pub name: &'a str,
     /// The host of its URL, in lower case; none where the URL is wrong.
     pub host: Option<&'a str>,
+    /// Whether it is called over TLS.
+    pub tls: bool,
 }
 
 /// What is wrong with `flows` that their types cannot say.

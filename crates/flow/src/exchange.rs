@@ -9,6 +9,7 @@ use egret_http1::{Method, RequestHead, ResponseHead};
 use egret_store::Timestamp;
 use egret_store::entries::Filling;
 
+use crate::accounts::Account;
 use crate::answer::Local;
 use crate::cache::{Background, Stored};
 use crate::expression::{self, Expression, Inputs};
@@ -126,6 +127,8 @@ pub struct Draft {
 pub struct Call {
     /// The provider that is called instead, by its number in the config.
     pub provider: Option<usize>,
+    /// The account that the call is made with, by its number in the config.
+    pub account: Option<usize>,
     /// Whether this call is made instead of another one that has failed.
     pub is_detour: bool,
     /// How long to wait for the head of the response.
@@ -148,6 +151,11 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
+    /// The number of the account that the call was to be made with.
+    pub fn account(&self) -> Option<usize> {
+        self.call.account
+    }
+
     /// How many changes there were to the fields of the request.
     pub fn request_changes(&self) -> usize {
         self.request
@@ -327,6 +335,21 @@ impl<'a> Exchange<'a> {
         self.repeatable && is_harmless
     }
 
+    /// The account that the call is made with, as the remedies so far have it.
+    pub fn account(&self) -> Option<&'a Account> {
+        self.account_numbered(self.draft.call.account)
+    }
+
+    /// The same as it was at `mark`.
+    pub(crate) fn account_at(&self, mark: &Mark) -> Option<&'a Account> {
+        self.account_numbered(mark.account())
+    }
+
+    fn account_numbered(&self, number: Option<usize>) -> Option<&'a Account> {
+        let (flows, _) = self.params.all?;
+        flows.accounts.get(number?)
+    }
+
     /// The request's method.
     pub fn method(&self) -> Method {
         self.received.head.method
@@ -394,7 +417,7 @@ impl<'a> Exchange<'a> {
 }
 
 /// Path and query of a target in origin-form.
-pub(crate) fn split_target(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+pub fn split_target(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     let (path, query) = match memchr::memchr(b'?', target) {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
         None => (target, None),

@@ -312,7 +312,7 @@ impl<'a> Finished<'a> {
                 flow: self.flow,
                 remedies: record.remedies(),
                 attempts,
-                account: "",
+                account: record.account(),
                 consumer: self.consumer().unwrap_or_default(),
                 error: error.unwrap_or_default(),
                 is_cut_short,

@@ -12,6 +12,7 @@ use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
 use egret_store::Timestamp;
 use serde_json::Value;
 
+use crate::accounts::AccountConfigs;
 use crate::answer::{Answer, Fixed, Reason, Refused};
 use crate::cache::Served;
 use crate::config::{FlowConfig, KnownProvider};
@@ -21,7 +22,7 @@ use crate::exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Ou
 use crate::finished::Reader;
 use crate::matching::Question;
 use crate::message::{Changes, Fields, Request};
-use crate::plan::{DiagnosisCounts, Fate, Flows};
+use crate::plan::{DiagnosisCounts, Fate, FlowParts, Flows};
 use crate::quota::QuotaConfigs;
 use crate::random::Random;
 use crate::record::{Record, Times, Url};
@@ -138,18 +139,21 @@ pub(crate) fn problems(remedies: &Value) -> Vec<String> {
 fn compile(mut config: Value, before: Option<&Flows>) -> Result<Flows, Vec<String>> {
     let quotas = config.get_mut("quotas").map_or(Value::Object(serde_json::Map::default()), Value::take);
     let quotas: QuotaConfigs = serde_json::from_value(quotas).unwrap();
+    let accounts = config.get_mut("accounts").map_or(Value::Object(serde_json::Map::default()), Value::take);
+    let accounts: AccountConfigs = serde_json::from_value(accounts).unwrap();
     let flows: Vec<FlowConfig> = serde_json::from_value(config["flows"].take()).unwrap();
-    compile_with(&flows, &quotas, &Exports::default(), before)
+    let config = (flows.as_slice(), &quotas, &accounts);
+    compile_with(config, &Exports::default(), before)
 }
 
 fn compile_with(
-    flows: &[FlowConfig],
-    quotas: &QuotaConfigs,
+    (flows, quotas, accounts): (&[FlowConfig], &QuotaConfigs, &AccountConfigs),
     exports: &Exports,
     before: Option<&Flows>,
 ) -> Result<Flows, Vec<String>> {
-    let providers = PROVIDERS.map(|name| KnownProvider { name, host: None });
-    Flows::compile(flows, quotas, &providers, None, exports, 1, before).map_err(|problems| {
+    let providers = PROVIDERS.map(|name| KnownProvider { name, host: None, tls: true });
+    let parts = FlowParts { flows, quotas, accounts, providers: &providers, ledger: None, exports };
+    Flows::compile(parts, 1, before).map_err(|problems| {
         problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
     })
 }

@@ -89,7 +89,7 @@ pub(crate) fn group<'a>(
     request: &'a Request<'a>,
 ) -> Result<Cow<'a, [u8]>, Fault> {
     let name = match by {
-        GroupBy::Account => None,
+        GroupBy::Account => exchange.account().map(|account| account.name().as_bytes()),
         GroupBy::Header(name) => request.fields.get(name.as_bytes()),
         GroupBy::Consumer => request.consumer,
         GroupBy::Param(name) => exchange.params().get(name),

@@ -3,6 +3,7 @@
 //! The crate knows no socket and starts no thread. It is told what time it is, sees messages as views over the bytes received, and
 //! says what to do; the gateway does it.
 
+pub mod accounts;
 pub mod answer;
 pub mod cache;
 pub mod conditions;
@@ -40,5 +41,6 @@ pub use course::{Backward, Course, Onward, Tells};
 pub use egret_store::{Clock, Moment, Timestamp};
 pub use exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
 pub use plan::{
-    Diagnoses, DiagnosisCounts, DiagnosisStats, Fate, FlowStats, Flows, FlowsSnapshot, RemedyStats,
+    Diagnoses, DiagnosisCounts, DiagnosisStats, Fate, FlowParts, FlowStats, Flows, FlowsSnapshot,
+    RemedyStats,
 };

@@ -13,6 +13,7 @@ use egret_config::Problem;
 use egret_store::entries::Purge;
 use egret_store::{Ledger, Timestamp};
 
+use crate::accounts::{AccountConfigs, Accounts};
 use crate::cache::CacheSnapshot;
 use crate::config::{FlowConfig, KnownProvider};
 use crate::diagnosis::Exports;
@@ -38,6 +39,8 @@ pub struct Flows {
     counts: Vec<FlowCount>,
     /// What the remedies draw from.
     pub quotas: Quotas,
+    /// What calls are made with.
+    pub accounts: Accounts,
     /// What sees exchanges once they are over.
     pub diagnoses: Arc<Diagnoses>,
     kept: KeptStates,
@@ -49,6 +52,23 @@ struct FlowCount {
     name: String,
     /// Rare enough for all workers to share it.
     match_failures: Arc<AtomicU64>,
+}
+
+/// What flows are compiled from.
+#[derive(Debug, Clone, Copy)]
+pub struct FlowParts<'a> {
+    /// `flows:`
+    pub flows: &'a [FlowConfig],
+    /// `quotas:`
+    pub quotas: &'a QuotaConfigs,
+    /// `accounts:`
+    pub accounts: &'a AccountConfigs,
+    /// The providers, in the order of their numbers.
+    pub providers: &'a [KnownProvider<'a>],
+    /// Where quotas that outlive the process ask for units; none while a config is only checked.
+    pub ledger: Option<&'a Ledger>,
+    /// Where diagnoses send what they make, and what they need for it.
+    pub exports: &'a Exports,
 }
 
 /// A remedy in its place.
@@ -105,16 +125,13 @@ pub struct RemedyStats {
 }
 
 impl Flows {
-    /// Compiles `config` for `workers` workers. What `before` has of it is kept. Refused with everything that is wrong.
+    /// Compiles `parts` for `workers` workers. What `before` has of it is kept. Refused with everything that is wrong.
     pub fn compile(
-        config: &[FlowConfig],
-        quotas: &QuotaConfigs,
-        providers: &[KnownProvider<'_>],
-        ledger: Option<&Ledger>,
-        exports: &Exports,
+        parts: FlowParts<'_>,
         workers: usize,
         before: Option<&Self>,
     ) -> Result<Self, Vec<Problem>> {
+        let FlowParts { flows: config, quotas, accounts, providers, ledger, exports } = parts;
         let mut problems = crate::config::problems(config, providers);
         let router = Router::compile(config).unwrap_or_default();
         let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();
@@ -123,7 +140,8 @@ impl Flows {
         let every_parameter: BTreeSet<&str> = parameters.iter().flatten().map(String::as_str).collect();
         let every_parameter: Vec<&str> = every_parameter.into_iter().collect();
         let quotas = Quotas::compile(quotas, quotas_before, ledger, &every_parameter, &mut problems);
-        let mut compiled = Self { router, quotas, ..Self::default() };
+        let accounts = Accounts::compile(accounts, providers, &mut problems);
+        let mut compiled = Self { router, quotas, accounts, ..Self::default() };
         for (number, flow) in config.iter().enumerate() {
             compiled.starts.push(compiled.slots.len());
             let match_failures =
@@ -143,6 +161,7 @@ impl Flows {
                     parameters: &parameters,
                     further_in: &remedies[place + 1..],
                     quotas: &compiled.quotas,
+                    accounts: &compiled.accounts,
                     workers,
                     path: format!("{path}.{key}"),
                     problems: &mut problems,

@@ -48,6 +48,7 @@ struct Spans {
     request_head: Span,
     response_head: Span,
     remedies: Span,
+    account: Span,
 }
 
 /// What there is to tell of an exchange besides texts.
@@ -255,6 +256,11 @@ impl Record {
         self.spans.remedies = self.push(decisions.as_bytes());
     }
 
+    /// Takes the name of the account that the last call was made with.
+    pub fn set_account(&mut self, name: &str) {
+        self.spans.account = self.push(name.as_bytes());
+    }
+
     fn push(&mut self, text: &[u8]) -> Span {
         let start = self.text.len();
         self.text.extend_from_slice(text);
@@ -299,6 +305,11 @@ impl Record {
     /// What remedies have decided, as in the field `x-egret-trace`.
     pub fn remedies(&self) -> &str {
         str::from_utf8(self.spans.remedies.of(&self.text)).unwrap_or_default()
+    }
+
+    /// The account that the last call was made with; empty where there was none.
+    pub fn account(&self) -> &str {
+        str::from_utf8(self.spans.account.of(&self.text)).unwrap_or_default()
     }
 }
 

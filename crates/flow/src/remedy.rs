@@ -13,6 +13,7 @@ use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::accounts::{Account, Accounts};
 use crate::answer::{Answer, Refused};
 use crate::exchange::Exchange;
 use crate::expression::{Expression, Outcome, Scope};
@@ -191,6 +192,8 @@ pub struct Site<'a> {
     pub further_in: &'a [(usize, &'a RemedyConfig)],
     /// The quotas that have nothing wrong with them.
     pub quotas: &'a Quotas,
+    /// The accounts that have nothing wrong with them.
+    pub accounts: &'a Accounts,
     /// How many workers the gateway has.
     pub workers: usize,
     /// Where in the config: `flows[0].remedies[1].limit`.
@@ -231,6 +234,7 @@ impl Site<'_> {
         let problem = Problem::new(self.path_of(key), format!("no {kind} is called `{name}`"));
         let problem = match kind {
             "quota" => problem.suggest(name, self.quotas.iter().map(|quota| quota.name())),
+            "account" => problem.suggest(name, self.accounts.iter().map(Account::name)),
             _ => problem.suggest(name, self.providers.iter().copied()),
         };
         self.problems.push(problem);
@@ -264,6 +268,28 @@ impl Site<'_> {
     /// Whether there is a quota of that name, with something wrong that has been noted already.
     pub fn is_wrong_quota(&self, name: &str) -> bool {
         self.problems.iter().any(|problem| problem.path.starts_with(&format!("quotas.{name}")))
+    }
+
+    /// The number of the account `name`, which `key` of this remedy names; a problem where there is none, or where the flow's match
+    /// names providers and the account is for none of them.
+    pub fn account(&mut self, key: &str, name: &str) -> Option<usize> {
+        let Some(number) = self.accounts.find(name) else {
+            // One that is there and wrong has been told already.
+            let at = format!("accounts.{name}");
+            if !self.problems.iter().any(|problem| problem.path.starts_with(&at)) {
+                self.dangling(key, name, "account");
+            }
+            return None;
+        };
+        let account = self.accounts.get(number)?;
+        let providers = &self.matching.provider;
+        if !providers.is_empty() && !providers.iter().any(|provider| account.is_for(provider)) {
+            let own = account.providers().join("`, `");
+            let message = format!("the account `{name}` is for `{own}`, which the flow's match leaves out: it would never be used");
+            self.problem(key, message);
+            return None;
+        }
+        Some(number)
     }
 
     /// Notes a problem if `status` is none that a refusal can have.

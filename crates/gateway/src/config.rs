@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use egret_config::{Duration, Secret, Size};
+use egret_flow::accounts::AccountConfigs;
 use egret_flow::config::FlowConfig;
 use egret_flow::diagnosis::Exports;
 use egret_flow::quota::QuotaConfigs;
@@ -27,6 +28,8 @@ pub struct Parts<'a> {
     pub providers: &'a Providers,
     /// `quotas:`
     pub quotas: &'a QuotaConfigs,
+    /// `accounts:`
+    pub accounts: &'a AccountConfigs,
     /// `flows:`
     pub flows: &'a [FlowConfig],
     /// Where quotas that outlive the process ask for units; none while a config is only checked.

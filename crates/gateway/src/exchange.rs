@@ -4,6 +4,7 @@
 //! here is for the uncommon cases.
 
 pub(crate) mod access_log;
+mod authenticate;
 pub(crate) mod clock;
 pub(crate) mod date;
 pub(crate) mod errand;
@@ -34,7 +35,7 @@ use crate::client::{Client, Desk, End, Tray};
 use crate::exchange::access_log::Record;
 use crate::exchange::clock::{Clock, Deadlines, RateWindow};
 use crate::exchange::failure::{ErrorKind, Failure};
-use crate::exchange::forward::{Reply, edit_request, edit_response, survey};
+use crate::exchange::forward::{Drafted, Reply, edit_request, edit_response, survey};
 use crate::exchange::guide::Guide;
 use crate::exchange::hedge::Hedge;
 use crate::exchange::pipe::{Kept, PipeError};
@@ -330,19 +331,21 @@ impl<'a> Exchange<'a> {
         connection: &mut Connection,
     ) -> Result<(), Stop> {
         self.tap_request();
+        let applied = self.authenticate(forward)?;
         let Desk { input, request, up, .. } = &mut *self.desk;
         let worker = &self.client.worker;
         let mut edits = worker.edits.borrow_mut();
-        let draft = self.guide.as_ref().map(|guide| &guide.draft);
         let client = if self.view.plan.forwarded_for { self.client.peer_address() } else { None };
         let client = client.map(|address| address.ip());
-        edit_request(request, input.filled(), forward, &worker.shared.via, client, draft, &mut edits);
-        let changed = draft.and_then(|draft| draft.request_body.clone());
-        if let Some(body) = &changed {
+        let drafted = self.guide.as_ref().map(|guide| Drafted::new(&guide.draft, applied.as_ref()));
+        edit_request(request, input.filled(), forward, &worker.shared.via, client, drafted, &mut edits);
+        let changed = drafted.and_then(|drafted| drafted.body);
+        if let Some(body) = changed {
             up.reset(RequestFraming::Length(body.len() as u64), false);
         }
+        let is_changed = changed.is_some();
         let head = request.render(input.filled(), &edits);
-        let body = changed.as_deref().unwrap_or(&input.filled()[request.len..]);
+        let body = changed.unwrap_or(&input.filled()[request.len..]);
         let shared = (&worker.buffers, &self.view.plan.trailers);
         let used = match up.send(cx, Some(&head), body, &mut connection.stream, shared) {
             Ok(used) => used,
@@ -353,12 +356,15 @@ impl<'a> Exchange<'a> {
             }
         };
         self.kept_body = used;
+        let hedge = self.guide.as_ref().and_then(|guide| guide.draft.call.hedge);
+        let hedge = hedge
+            .filter(|_| up.is_received())
+            .map(|after| Hedge::new([head.to_vec().as_slice(), &body[..used]].concat(), after));
         if let Some(guide) = &mut self.guide {
-            if let Some(after) = guide.draft.call.hedge.filter(|_| up.is_received()) {
-                let message = [head.to_vec().as_slice(), &body[..used]].concat();
-                guide.hedge = Some(Hedge::new(message, after));
+            if hedge.is_some() {
+                guide.hedge = hedge;
             }
-            if changed.is_some() {
+            if is_changed {
                 // What was received in its place stays in the input, so that a repeated call is made of that.
                 self.kept_body = guide.body.framed_len;
             }

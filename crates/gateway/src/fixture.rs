@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use egret_flow::accounts::AccountConfigs;
 use egret_flow::diagnosis::Exports;
 use egret_flow::quota::QuotaConfigs;
 use egret_http1::{Edits, HeadLimits, RequestHead};
@@ -77,6 +78,7 @@ impl Fixture {
             gateway: config,
             providers,
             quotas: &QuotaConfigs::default(),
+            accounts: &AccountConfigs::default(),
             flows: &[],
             ledger: None,
             exports: &Exports::default(),

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use egret_config::Problem;
 use egret_flow::config::KnownProvider;
-use egret_flow::{Destination, Flows};
+use egret_flow::{Destination, FlowParts, Flows};
 use egret_http1::{HeadLimits, TrailerNames};
 
 use crate::config::{
-    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers, Scheme,
-    TimeoutsConfig, all_loopback,
+    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, ProviderTlsConfig,
+    Providers, Scheme, TimeoutsConfig, all_loopback,
 };
 use crate::exchange::failure::ErrorAnswers;
 use crate::exchange::named_fields::NamedFields;
@@ -32,6 +32,8 @@ pub(crate) const OTHER_HOSTS: &str = "-";
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub providers: Vec<Arc<UpstreamPlan>>,
+    /// Providers as they are reached by accounts that show a certificate.
+    pub certified: Vec<Certified>,
     by_name: HashMap<Box<[u8]>, usize>,
     by_origin: HashMap<Origin, usize>,
     pub listeners: Vec<ListenerPlan>,
@@ -119,6 +121,14 @@ pub(crate) struct UpstreamPlan {
     source: Option<ProviderConfig>,
 }
 
+/// A provider as it is reached by an account that shows a certificate: no connection of it is anybody else's.
+#[derive(Debug)]
+pub(crate) struct Certified {
+    /// The account's number.
+    account: usize,
+    pub upstream: Arc<UpstreamPlan>,
+}
+
 /// What holds for hosts without a configured provider.
 #[derive(Debug)]
 pub(crate) struct OtherHosts {
@@ -177,6 +187,24 @@ impl UpstreamPlan {
             host: &self.host_text,
             port: authority.port,
             base: &self.path_prefix,
+        }
+    }
+
+    /// The same provider, reached with another certificate, and counted together.
+    fn with_tls(&self, tls: ClientTls) -> Self {
+        Self {
+            origin: self.origin.clone(),
+            host_field: self.host_field.clone(),
+            host_text: self.host_text.clone(),
+            path_prefix: self.path_prefix.clone(),
+            tls: Some(tls),
+            timeouts: self.timeouts,
+            pool: self.pool.clone(),
+            policy: Arc::clone(&self.policy),
+            configured: self.configured,
+            stats: Arc::clone(&self.stats),
+            open: AtomicU32::new(0),
+            source: self.source.clone(),
         }
     }
 
@@ -295,9 +323,11 @@ impl Plan {
                 Arc::new(OtherHosts { tls, timeouts: default_timeouts, policy, stats })
             }),
         };
+        let certified = certified(&flows, &plans, &mut problems);
         let (Some(other_hosts), true) = (other_hosts, problems.is_empty()) else { return Err(problems) };
         Ok(Self {
             providers: plans,
+            certified,
             by_name,
             by_origin,
             listeners,
@@ -327,6 +357,14 @@ impl Plan {
     /// The number of the provider at that origin.
     pub fn provider_by_origin(&self, origin: &Origin) -> Option<usize> {
         self.by_origin.get(origin).copied()
+    }
+
+    /// The number, among the upstreams of a view, of `provider` as that account reaches it, if that is another way than everybody's.
+    pub fn certified(&self, account: usize, provider: &str) -> Option<usize> {
+        let is_it = |certified: &Certified| {
+            certified.account == account && certified.upstream.stats.name() == provider
+        };
+        Some(self.providers.len() + self.certified.iter().position(is_it)?)
     }
 
     /// The provider on `authority`, whatever its scheme.
@@ -461,6 +499,26 @@ fn provider_origins<'a>(providers: &'a Providers, problems: &mut Vec<Problem>) -
     origins
 }
 
+/// The ways in which accounts with a certificate reach their providers.
+fn certified(flows: &Flows, plans: &[Arc<UpstreamPlan>], problems: &mut Vec<Problem>) -> Vec<Certified> {
+    let mut certified = Vec::new();
+    for (number, account) in flows.accounts.iter().enumerate() {
+        let Some(shown) = account.certificate() else { continue };
+        for plan in plans.iter().filter(|plan| account.is_for(plan.stats.name())) {
+            let tls = plan.source.as_ref().map(|source| source.tls.clone()).unwrap_or_default();
+            let tls = ProviderTlsConfig {
+                certificate: Some(shown.certificate.clone()),
+                key: Some(shown.key.clone()),
+                ..tls
+            };
+            let at = format!("accounts.{}.certificate", account.name());
+            let Some(tls) = ok_or_push(ClientTls::compile(&tls, &at), problems) else { break };
+            certified.push(Certified { account: number, upstream: Arc::new(plan.with_tls(tls)) });
+        }
+    }
+    certified
+}
+
 fn compile_flows(
     parts: Parts<'_>,
     origins: &[ProviderOrigin<'_>],
@@ -472,17 +530,17 @@ fn compile_flows(
         known.map(|(_, _, (origin, _))| origin.authority.host.to_string())
     };
     let hosts: Vec<Option<String>> = parts.providers.keys().map(host).collect();
-    let named = parts.providers.keys().zip(&hosts);
-    let known: Vec<_> = named.map(|(name, host)| KnownProvider { name, host: host.as_deref() }).collect();
-    Flows::compile(
-        parts.flows,
-        parts.quotas,
-        &known,
-        parts.ledger,
-        parts.exports,
-        workers,
-        previous.map(|previous| &previous.flows),
-    )
+    let named = parts.providers.iter().zip(&hosts);
+    let known: Vec<_> = named
+        .map(|((name, provider), host)| KnownProvider {
+            name,
+            host: host.as_deref(),
+            tls: provider.url.starts_with("https://"),
+        })
+        .collect();
+    let Parts { flows, quotas, accounts, ledger, exports, .. } = parts;
+    let parts = FlowParts { flows, quotas, accounts, providers: &known, ledger, exports };
+    Flows::compile(parts, workers, previous.map(|previous| &previous.flows))
 }
 
 /// A name is a path segment of the gateway's own URL and a metrics label, so it is kept plain.

@@ -133,7 +133,8 @@ fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use egret_flow::diagnosis::Exports;
+    use egret_flow::accounts::AccountConfigs;
+use egret_flow::diagnosis::Exports;
     use egret_flow::quota::QuotaConfigs;
     use egret_http1::HeadLimits;
 
@@ -167,6 +168,7 @@ mod tests {
             gateway: &config,
             providers: &providers,
             quotas: &QuotaConfigs::default(),
+            accounts: &AccountConfigs::default(),
             flows: &[],
             ledger: None,
             exports: &Exports::default(),

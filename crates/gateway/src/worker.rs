@@ -169,7 +169,7 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct View {
     pub plan: Arc<Plan>,
-    /// In the order of the plan's providers.
+    /// In the order of the plan's providers, and after them of its certified ones.
     pub upstreams: Vec<Rc<Upstream>>,
     /// Stands in for a provider where a request goes to none.
     pub nowhere: Rc<Upstream>,
@@ -408,6 +408,7 @@ impl View {
         let upstreams = plan
             .providers
             .iter()
+            .chain(plan.certified.iter().map(|certified| &certified.upstream))
             .map(|provider| {
                 kept(provider).unwrap_or_else(|| Rc::new(Upstream::new(Arc::clone(provider), worker)))
             })

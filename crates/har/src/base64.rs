@@ -1,7 +1,7 @@
 //! Base64 (RFC 4648), in which recorders write bodies that are no text.
 
 /// What a text stands for, in either alphabet, with padding or without; line ends are skipped. `None` where it is no Base64.
-pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
+pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut digits: Vec<u8> = text.iter().copied().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
     for _ in 0..2 {
         digits.pop_if(|last| *last == b'=');
@@ -37,7 +37,7 @@ fn value(digit: u8) -> Option<u32> {
 }
 
 /// Appends bytes in the common alphabet, with padding (RFC 4648 §4).
-pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digit = |bits: u32, place: u32| DIGITS[(bits >> (18 - 6 * place) & 63) as usize];
     out.reserve(bytes.len().div_ceil(3) * 4);

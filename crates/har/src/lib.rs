@@ -4,7 +4,7 @@
 
 pub mod alf;
 pub mod archive;
-mod base64;
+pub mod base64;
 mod body;
 pub mod date;
 pub mod detect;

@@ -41,6 +41,8 @@ pub enum NotStored {
     SetCookie,
     /// What it says of caching cannot be read.
     Malformed,
+    /// A remedy further in has chosen the account it was made with, so that nobody could tell whose it is.
+    Account,
     /// It is too large.
     TooLarge,
 }
@@ -59,6 +61,7 @@ impl NotStored {
             Self::NoStore => "no-store",
             Self::Private => "private",
             Self::Authorization => "authorization",
+            Self::Account => "account",
             Self::Status => "status",
             Self::Error => "error",
             Self::NotUnderstood => "not-understood",

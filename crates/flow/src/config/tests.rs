@@ -3,8 +3,8 @@ use serde_json::json;
 use super::*;
 
 const PROVIDERS: [KnownProvider<'_>; 2] = [
-    KnownProvider { name: "stripe", host: Some("api.stripe.com") },
-    KnownProvider { name: "maps", host: Some("maps.example") },
+    KnownProvider { name: "stripe", host: Some("api.stripe.com"), tls: true },
+    KnownProvider { name: "maps", host: Some("maps.example"), tls: true },
 ];
 
 fn found(flows: serde_json::Value) -> Vec<String> {

@@ -11,6 +11,7 @@ use egret_store::Timestamp;
 use egret_store::entries::{Entries, Entry, EntryLimits, Filling, Full, Purge};
 use smallvec::SmallVec;
 
+use crate::accounts::Account;
 use crate::answer::{Answer, Local, Reason, Refused};
 use crate::cache::{
     Action, Ask, Background, CacheConfig, CacheEvent, CacheSnapshot, CacheStatus, Candidate, Decision,
@@ -82,6 +83,14 @@ impl Remedy for Cache {
             for (key, message) in problems {
                 site.problem(key, message);
             }
+            return None;
+        }
+        let chooser = site.further_in.iter().find_map(|(number, other)| {
+            let key = other.chooses_account()?;
+            (!config.shared).then(|| format!("`remedies[{number}].{key}` chooses an account after the cache has looked, so that nobody could tell whose answers it stores: put it before the cache, or set `shared`"))
+        });
+        if let Some(message) = chooser {
+            site.problem("", message);
             return None;
         }
         let mut secret = [0; 32];
@@ -358,6 +367,9 @@ impl Cache {
             mark(exchange, asked.status);
             return Reaction::Pass;
         };
+        if exchange.draft.call.account != asked.mark.account() && !self.policy.config().shared {
+            return self.pass_unknown(exchange, held, asked);
+        }
         let Some((verdict, mut status)) = self.judge(exchange, &question, &asked) else {
             return Reaction::Pass;
         };
@@ -422,6 +434,25 @@ impl Cache {
         Reaction::Pass
     }
 
+    /// The call was made with an account that the cache did not know of when it looked: neither is what it has stored for that account,
+    /// nor could what has come be found by its key.
+    fn pass_unknown(&self, exchange: &mut Exchange<'_>, held: &mut Held, mut asked: Box<Asked>) -> Reaction {
+        let is_validated = exchange.response().is_some_and(|response| response.status == 304);
+        if is_validated && asked.validation.take().is_some() {
+            asked.found.clear();
+            held.asked = Some(asked);
+            return Reaction::Afresh;
+        }
+        self.state.counts.count(exchange.worker, CacheEvent::Miss);
+        let why = NotStored::Account;
+        if let Some(question) = &asked.question {
+            self.could_not_store(question, why, asked.lead.is_some(), exchange.now);
+        }
+        mark(exchange, CacheStatus { detail: Some(why.word()), ..asked.status });
+        asked.lead.into_iter().for_each(Lead::answered);
+        Reaction::Pass
+    }
+
     /// What becomes of the provider's answer, and what is said of that.
     fn judge(
         &self,
@@ -435,7 +466,7 @@ impl Cache {
         let times = Times { sent: asked.sent, received: exchange.now };
         let known = candidates(&asked.found);
         let judged = (&*known, asked.validation.as_ref());
-        let verdict = self.policy.receive(question, (&request, &place(exchange)), &response, times, judged);
+        let verdict = self.policy.receive(question, (&request, &place_at(exchange, &asked.mark)), &response, times, judged);
         let status = asked.status.answered(response.status, &verdict);
         Some((verdict, status))
     }
@@ -445,7 +476,7 @@ impl Cache {
         let changes = exchange.draft.request.first(asked.mark.request_changes());
         let request = exchange.request_at(&asked.mark, &changes);
         let Some(response) = exchange.response() else { return };
-        let groups = self.policy.invalidated(&request, &place(exchange), &response);
+        let groups = self.policy.invalidated(&request, &place_at(exchange, &asked.mark), &response);
         let gone: usize = groups.into_iter().map(|group| self.state.entries.remove_group(group)).sum();
         self.state.counts.count_many(exchange.worker, CacheEvent::Invalidated, gone as u64);
     }
@@ -528,9 +559,14 @@ impl State {
     }
 }
 
-/// Where the request goes.
+/// Where the request goes, and with which account as the remedies so far have it.
 fn place<'a>(exchange: &Exchange<'a>) -> Place<'a> {
-    Place { base: exchange.destination.base, account: None }
+    Place { base: exchange.destination.base, account: exchange.account().map(Account::name) }
+}
+
+/// The same as it was at `mark`.
+fn place_at<'a>(exchange: &Exchange<'a>, mark: &Mark) -> Place<'a> {
+    Place { base: exchange.destination.base, account: exchange.account_at(mark).map(Account::name) }
 }
 
 /// What is stored, as it is judged.

@@ -44,6 +44,7 @@ pub(crate) enum ErrorKind {
     CircuitOpen,
     RemedyFailed,
     NotCached,
+    AccountUnavailable,
 }
 
 /// One line of the table of answers.
@@ -56,7 +57,7 @@ struct Row {
 
 impl ErrorKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::BadRequest,
         Self::UriTooLong,
         Self::HeadTooLarge,
@@ -89,6 +90,7 @@ impl ErrorKind {
         Self::CircuitOpen,
         Self::RemedyFailed,
         Self::NotCached,
+        Self::AccountUnavailable,
     ];
 
     const fn row(self) -> Row {
@@ -128,6 +130,7 @@ impl ErrorKind {
             Self::CircuitOpen => row("circuit-open", 503, "destination_unavailable"),
             Self::RemedyFailed => row("remedy-failed", 503, "proxy_internal_error"),
             Self::NotCached => row("not-cached", 504, "http_request_denied"),
+            Self::AccountUnavailable => row("account-unavailable", 503, "http_request_denied"),
         }
     }
 
@@ -373,6 +376,7 @@ impl From<Reason> for ErrorKind {
             Reason::CircuitOpen => Self::CircuitOpen,
             Reason::RemedyFailed => Self::RemedyFailed,
             Reason::NotCached => Self::NotCached,
+            Reason::AccountUnavailable => Self::AccountUnavailable,
         }
     }
 }

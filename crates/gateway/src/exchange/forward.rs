@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use egret_flow::Draft;
+use egret_flow::accounts::Applied;
 use egret_flow::message::Changes;
 use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
 
@@ -84,6 +85,29 @@ fn forwards_left(value: &[u8]) -> Result<u32, Failure> {
     })
 }
 
+/// What remedies, and the credential of an account, make of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Drafted<'a> {
+    /// What remedies have changed of its fields.
+    pub fields: &'a Changes,
+    /// What a credential changes of them after that.
+    pub credential: Option<&'a Changes>,
+    /// The path and query, relative to the provider's URL, where they are others.
+    pub target: Option<&'a [u8]>,
+    /// The body, where it is another.
+    pub body: Option<&'a [u8]>,
+}
+
+impl<'a> Drafted<'a> {
+    /// What `draft` has, and `applied` after it.
+    pub fn new(draft: &'a Draft, applied: Option<&'a Applied>) -> Self {
+        let credential = applied.map(|applied| &applied.fields);
+        let target = applied.and_then(|applied| applied.target.as_deref()).or(draft.target.as_deref());
+        let body = applied.and_then(|applied| applied.body.as_deref()).or(draft.request_body.as_deref());
+        Self { fields: &draft.request, credential, target, body }
+    }
+}
+
 /// The changes to a request that [`survey`] has seen and that goes to `forward.upstream`. The provider is told of the `client` if one is
 /// given.
 pub(crate) fn edit_request(
@@ -92,16 +116,12 @@ pub(crate) fn edit_request(
     forward: &Forward,
     via: &Via,
     client: Option<IpAddr>,
-    draft: Option<&Draft>,
+    drafted: Option<Drafted<'_>>,
     edits: &mut Edits,
 ) {
     edits.clear();
     let plan = &forward.upstream.plan;
-    let host = match forward.host {
-        HostField::Received => None,
-        HostField::Upstream => Some(&*plan.host_field),
-        HostField::Kept(host) => Some(host.of(bytes)),
-    };
+    let host = forward.host_field(bytes);
     let (mut has_host, mut forwarded_for) = (false, None);
     for (index, field) in request.fields.iter().enumerate() {
         match field.known {
@@ -137,16 +157,16 @@ pub(crate) fn edit_request(
             None => edits.insert("X-Forwarded-For", client.as_bytes()),
         }
     }
-    let drafted = draft.and_then(|draft| draft.target.as_deref());
-    if forward.new_target || request.version == Version::Http10 || drafted.is_some() {
-        let path = drafted.unwrap_or_else(|| forward.target.of(bytes));
+    let target = drafted.and_then(|drafted| drafted.target);
+    if forward.new_target || request.version == Version::Http10 || target.is_some() {
+        let path = target.unwrap_or_else(|| forward.target.of(bytes));
         // `OPTIONS http://host` asks about the server as a whole (RFC 9112 §3.2.4).
         let is_whole = request.method == Method::Options && path.is_empty() && !forward.path_prefix;
         let path = if is_whole { b"*" } else { path };
         let is_asterisk = path == b"*";
         // What is drafted is relative to the provider's URL, as what it stands for was.
         let is_relative =
-            forward.path_prefix || (drafted.is_some() && forward.relative(bytes) != forward.target);
+            forward.path_prefix || (target.is_some() && forward.relative(bytes) != forward.target);
         let prefix: &[u8] = if is_asterisk || !is_relative { b"" } else { &plan.path_prefix };
         let slash: &[u8] = if is_asterisk || path.first() == Some(&b'/') { b"" } else { b"/" };
         edits.start_line(&[request.method_text.of(bytes), b" ", prefix, slash, path, b" HTTP/1.1"]);
@@ -158,9 +178,9 @@ pub(crate) fn edit_request(
         edits.insert("Connection", b"TE");
     }
     edits.insert_lines(via.line(request.version));
-    if let Some(draft) = draft {
-        edit_fields(&request.fields, bytes, &draft.request, edits);
-        if let Some(body) = &draft.request_body {
+    if let Some(Drafted { fields, credential, body, .. }) = drafted {
+        edit_fields(&request.fields, bytes, fields, credential, edits);
+        if let Some(body) = body {
             edit_length(&request.fields, body.len(), edits);
         }
     }
@@ -177,17 +197,26 @@ fn edit_length(fields: &[Field], len: usize, edits: &mut Edits) {
     edits.insert("Content-Length", len.to_string().as_bytes());
 }
 
-/// Applies what remedies have changed. What frames a message, or says where it goes, they cannot change.
-fn edit_fields(fields: &[Field], bytes: &[u8], changes: &Changes, edits: &mut Edits) {
-    if changes.is_empty() {
+/// Applies what remedies have changed, and after it a `credential`. What frames a message, or says where it goes, they cannot change.
+fn edit_fields(
+    fields: &[Field],
+    bytes: &[u8],
+    changes: &Changes,
+    credential: Option<&Changes>,
+    edits: &mut Edits,
+) {
+    let is_replaced = |name: &[u8]| credential.is_some_and(|credential| credential.removes(name));
+    if changes.is_empty() && credential.is_none() {
         return;
     }
     for (index, field) in fields.iter().enumerate() {
-        if changes.removes(field.name.of(bytes)) {
+        let name = field.name.of(bytes);
+        if changes.removes(name) || is_replaced(name) {
             edits.remove(index);
         }
     }
-    for (name, value) in changes.added() {
+    let changed = changes.added().filter(|(name, _)| !is_replaced(name));
+    for (name, value) in changed.chain(credential.into_iter().flat_map(Changes::added)) {
         if let Ok(name) = std::str::from_utf8(name) {
             edits.insert(name, value);
         }
@@ -265,7 +294,7 @@ pub(crate) fn edit_response(
 
 /// What remedies have changed in a response, and what they have decided, if the client asks.
 fn edit_guided(response: &ResponseHead, bytes: &[u8], guide: &Guide, edits: &mut Edits) {
-    edit_fields(&response.fields, bytes, &guide.draft.response, edits);
+    edit_fields(&response.fields, bytes, &guide.draft.response, None, edits);
     if let Some(body) = &guide.draft.response_body {
         edit_length(&response.fields, body.len(), edits);
     }

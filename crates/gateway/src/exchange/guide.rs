@@ -377,14 +377,25 @@ impl Exchange<'_> {
         }
         let Some(provider) = call.provider.and_then(|number| self.view.upstreams.get(number)) else {
             self.upstream = Rc::clone(&forward.upstream);
-            return self.obtain_response(forward).await;
+            let Some(upstream) = self.certified(&forward.upstream, call.account) else {
+                return self.obtain_response(forward).await;
+            };
+            self.upstream = Rc::clone(&upstream);
+            return self.obtain_response(&Forward { upstream, ..forward.clone() }).await;
         };
-        let upstream = Rc::clone(provider);
+        let upstream = self.certified(provider, call.account).unwrap_or_else(|| Rc::clone(provider));
         self.upstream = Rc::clone(&upstream);
         let target = forward.relative(self.desk.input.filled());
         let host = HostField::Upstream;
         let elsewhere = Forward { upstream, target, path_prefix: true, new_target: true, host };
         self.obtain_response(&elsewhere).await
+    }
+
+    /// `upstream` as `account` reaches it, if that shows a certificate there.
+    fn certified(&self, upstream: &Upstream, account: Option<usize>) -> Option<Rc<Upstream>> {
+        let plan = &self.view.plan;
+        let number = plan.certified(account?, upstream.plan.destination().provider)?;
+        self.view.upstreams.get(number).map(Rc::clone)
     }
 
     /// Waits until all remedies let the request pass, or one answers.

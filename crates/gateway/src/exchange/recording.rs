@@ -247,6 +247,10 @@ impl Exchange<'_> {
         if let Some(guide) = &self.guide {
             record.set_remedies(guide.decisions());
         }
+        let is_made = self.guide.as_ref().is_some_and(|guide| guide.draft.calls > 0);
+        if let Some(account) = self.account().filter(|_| is_made) {
+            record.set_account(account.name());
+        }
         let started = self.client.request_since(self.clock.begun);
         let is_called = !Rc::ptr_eq(&self.upstream, &self.view.nowhere);
         let worker = &self.client.worker;

@@ -57,6 +57,15 @@ pub(crate) enum HostField {
 }
 
 impl Forward {
+    /// The value of `Host` that the provider gets, where it is another than the one received.
+    pub fn host_field<'a>(&'a self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        match self.host {
+            HostField::Received => None,
+            HostField::Upstream => Some(&self.upstream.plan.host_field),
+            HostField::Kept(host) => Some(host.of(bytes)),
+        }
+    }
+
     /// The part of the received target that is relative to the provider's URL, however the client named the provider: what flows
     /// see.
     pub fn relative(&self, bytes: &[u8]) -> Span {

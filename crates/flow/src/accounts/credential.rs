@@ -1,0 +1,210 @@
+//! What proves to a provider who calls, compiled, and how it is added to a request that is about to be sent.
+
+use std::fmt;
+
+use egret_config::Problem;
+use egret_har::base64;
+use egret_http1::{is_field_value, is_token};
+use zeroize::Zeroizing;
+
+use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig};
+use super::{Applied, Outgoing};
+use crate::remedy::Fault;
+
+/// What proves to a provider who calls. Never shown.
+pub(super) enum Credential {
+    /// A field of that name, in lower case, with that value.
+    Field(Box<str>, Zeroizing<Vec<u8>>),
+    /// A parameter of the query: its name, and `name=value` as it is sent.
+    Query(Box<str>, Zeroizing<Vec<u8>>),
+    /// What the gateway shows in the handshake of TLS.
+    Certificate(CertificateConfig),
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())
+    }
+}
+
+impl Credential {
+    /// The one of `config`; none, and a problem noted, where that is wrong. `at` is the account's place in the config.
+    pub fn compile(config: &AccountConfig, at: &str, problems: &mut Vec<Problem>) -> Option<Self> {
+        let compiled = match config.kinds()[..] {
+            ["basic"] => config.basic.as_ref().map(basic),
+            ["api_key"] => config.api_key.as_ref().map(api_key),
+            ["bearer"] => config
+                .bearer
+                .as_ref()
+                .map(|bearer| field("authorization", "Bearer ", bearer.token.expose(), "token")),
+            ["certificate"] => config.certificate.clone().map(|certificate| Ok(Self::Certificate(certificate))),
+            [] => {
+                problems.push(Problem::new(at, format!("a credential is missing: one of {KINDS}")));
+                None
+            }
+            [first, second, ..] => {
+                let message = format!("`{first}` and `{second}` exclude each other: make two accounts of them");
+                problems.push(Problem::new(at, message));
+                None
+            }
+            [_] => None,
+        };
+        let kind = config.kinds().first().copied().unwrap_or_default();
+        match compiled? {
+            Ok(credential) => Some(credential),
+            Err((key, message)) => {
+                problems.push(Problem::new(format!("{at}.{kind}.{key}"), message));
+                None
+            }
+        }
+    }
+
+    /// As the config has it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Field(name, value) if &**name == "authorization" && value.starts_with(b"Basic ") => "basic",
+            Self::Field(name, value) if &**name == "authorization" && value.starts_with(b"Bearer ") => "bearer",
+            Self::Field(..) | Self::Query(..) => "api_key",
+            Self::Certificate(_) => "certificate",
+        }
+    }
+
+    /// Adds it to what is about to be sent, in place of what stands there under its name.
+    pub fn apply(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Fault> {
+        match self {
+            Self::Field(name, value) => applied.fields.set(name.as_bytes(), value),
+            Self::Query(name, pair) => applied.target = Some(with_parameter(outgoing, name, pair)),
+            Self::Certificate(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// All of them, for whoever has given none.
+const KINDS: &str = "`basic`, `api_key`, `bearer`, `certificate`";
+
+/// A key of the config, and what is wrong with it.
+type Wrong = (&'static str, String);
+
+fn basic(config: &BasicConfig) -> Result<Credential, Wrong> {
+    if config.user.contains(':') || config.user.bytes().any(|byte| byte.is_ascii_control()) {
+        return Err(("user", "no colon and no control character stands in a user (RFC 7617 §2)".to_owned()));
+    }
+    let password = config.password.as_ref().map_or("", |password| password.expose());
+    if password.bytes().any(|byte| byte.is_ascii_control()) {
+        return Err(("password", "a control character stands in it, which no password may have (RFC 7617 §2)".to_owned()));
+    }
+    let pair = Zeroizing::new(format!("{}:{password}", config.user));
+    let mut value = Zeroizing::new(b"Basic ".to_vec());
+    base64::encode(pair.as_bytes(), &mut value);
+    Ok(Credential::Field("authorization".into(), value))
+}
+
+fn api_key(config: &ApiKeyConfig) -> Result<Credential, Wrong> {
+    match (&config.header, &config.query) {
+        (Some(header), None) => {
+            if !is_token(header.as_bytes()) || is_framing(header) {
+                return Err(("header", format!("`{header}` is no header field that a key may stand in")));
+            }
+            field(&header.to_ascii_lowercase(), &config.prefix, config.value.expose(), "value")
+        }
+        (None, Some(_)) if !config.prefix.is_empty() => {
+            Err(("prefix", "only for a key in a header field".to_owned()))
+        }
+        (None, Some(name)) if name.is_empty() => Err(("query", "a parameter has a name".to_owned())),
+        (None, Some(name)) => {
+            let mut pair = Zeroizing::new(Vec::new());
+            percent_encode(name.as_bytes(), &mut pair);
+            pair.push(b'=');
+            percent_encode(config.value.expose().as_bytes(), &mut pair);
+            Ok(Credential::Query(name.as_str().into(), pair))
+        }
+        _ => Err(("value", "one of `header` and `query` is needed to say where it stands".to_owned())),
+    }
+}
+
+/// A credential in a field, whose secret part the config has under `key`.
+fn field(name: &str, prefix: &str, secret: &str, key: &'static str) -> Result<Credential, Wrong> {
+    let value = Zeroizing::new([prefix.as_bytes(), secret.as_bytes()].concat());
+    if secret.bytes().any(|byte| byte.is_ascii_control()) || !is_field_value(&value) {
+        let message = "a control character stands in it, a line end perhaps: it could not be sent in a header field";
+        return Err((key, message.to_owned()));
+    }
+    Ok(Credential::Field(name.into(), value))
+}
+
+/// Whether a field says where a message goes, how it is framed, or holds for one connection alone.
+fn is_framing(name: &str) -> bool {
+    const NAMES: [&str; 11] = [
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "upgrade",
+        "via",
+        "expect",
+        "proxy-connection",
+    ];
+    NAMES.iter().any(|framing| framing.eq_ignore_ascii_case(name))
+}
+
+/// Path and query with `pair` at the end, and no other parameter `name`.
+fn with_parameter(outgoing: &Outgoing<'_>, name: &str, pair: &[u8]) -> Vec<u8> {
+    let mut target = outgoing.path.to_vec();
+    let mut separator = b'?';
+    let others = outgoing.query.unwrap_or_default().split(|byte| *byte == b'&');
+    for other in others.filter(|other| !other.is_empty()) {
+        let end = other.iter().position(|byte| *byte == b'=').unwrap_or(other.len());
+        if is_named(&other[..end], name.as_bytes()) {
+            continue;
+        }
+        target.push(separator);
+        target.extend_from_slice(other);
+        separator = b'&';
+    }
+    target.push(separator);
+    target.extend_from_slice(pair);
+    target
+}
+
+/// Whether an encoded name of a parameter stands for `name`.
+fn is_named(encoded: &[u8], name: &[u8]) -> bool {
+    let mut left = name.iter();
+    let mut at = 0;
+    while let Some(&byte) = encoded.get(at) {
+        let digits = encoded.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let decoded = match (byte, digits.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
+            (b'%', Some(decoded)) => {
+                at += 3;
+                decoded
+            }
+            (b'+', _) => {
+                at += 1;
+                b' '
+            }
+            _ => {
+                at += 1;
+                byte
+            }
+        };
+        if left.next() != Some(&decoded) {
+            return false;
+        }
+    }
+    left.next().is_none()
+}
+
+/// Appends `bytes` as they may stand in a query: all but unreserved characters encoded (RFC 3986 §2.3).
+pub(super) fn percent_encode(bytes: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in bytes {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte);
+        } else {
+            out.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The credential of an account, added to a request at the last moment: for each attempt, and only where what is called is one of the
+//! account's own providers.
+
+use egret_flow::accounts::{Account, Applied, Outgoing};
+use egret_flow::exchange::split_target;
+use egret_flow::message::Fields;
+use egret_http1::{KnownField, RequestFraming};
+use egret_store::Moment;
+
+use super::{Exchange, Stop};
+use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::route::Forward;
+
+impl Exchange<'_> {
+    /// The account that what is about to be sent is made with, if it goes to one of that account's providers.
+    pub(super) fn account(&self) -> Option<&Account> {
+        let number = self.guide.as_ref()?.draft.call.account?;
+        let account = self.view.plan.flows.accounts.get(number)?;
+        account.is_for(self.upstream.plan.destination().provider).then_some(account)
+    }
+
+    /// What the credential makes of the request, if an account is chosen for it.
+    pub(super) fn authenticate(&self, forward: &Forward) -> Result<Option<Applied>, Stop> {
+        let (Some(account), Some(guide)) = (self.account(), &self.guide) else { return Ok(None) };
+        let request = &self.desk.request;
+        let bytes = self.desk.input.filled();
+        let received_host = || {
+            let host = request.fields.iter().find(|field| field.known == KnownField::Host);
+            host.map_or(&*forward.upstream.plan.host_field, |field| field.value.of(bytes))
+        };
+        let relative = forward.relative(bytes);
+        let (path, query) = split_target(guide.draft.target.as_deref().unwrap_or_else(|| relative.of(bytes)));
+        let received_body = match request.framing {
+            RequestFraming::None => Some(&b""[..]),
+            RequestFraming::Length(_) | RequestFraming::Chunked => guide.body.whole(),
+        };
+        let plan = &forward.upstream.plan;
+        let outgoing = Outgoing {
+            now: self.client.worker.shared.clock.timestamp(Moment::now()),
+            tls: plan.origin.tls,
+            method: request.method_text.of(bytes),
+            host: forward.host_field(bytes).unwrap_or_else(received_host),
+            base: &plan.path_prefix,
+            path,
+            query,
+            fields: Fields::new(&request.fields, bytes, &guide.draft.request),
+            body: guide.draft.request_body.as_deref().or(received_body),
+        };
+        let mut applied = Applied::default();
+        match account.apply(&outgoing, &mut applied) {
+            Ok(()) => Ok(Some(applied)),
+            Err(fault) => {
+                let detail = format!("the account {} cannot be used for this call: {}", account.name(), fault.0);
+                Err(Stop::Failure(Failure::new(ErrorKind::AccountUnavailable, detail)))
+            }
+        }
+    }
+}
