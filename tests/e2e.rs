@@ -4,6 +4,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so and stops")]
 
 mod scenarios {
+    mod accounts_bad_input;
+    mod accounts_credentials;
+    mod accounts_files;
     mod archiver_answers;
     mod archiver_recordings;
     mod archiver_routes;

@@ -91,7 +91,7 @@ fn a_provider_that_wants_a_client_certificate_gets_it() {
     let directory = Directory::default();
     directory.write("ca.pem", authority.certificate());
     directory.write("client.pem", &leaf.certificate);
-    directory.write("client.key", &leaf.key);
+    directory.write_secret("client.key", &leaf.key);
     let path = directory.path().display();
     let tls = format!(
         "tls: {{ ca: \"{path}/ca.pem\", certificate: \"{path}/client.pem\", key: \"${{file:{path}/client.key}}\" }}"

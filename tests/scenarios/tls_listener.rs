@@ -19,7 +19,7 @@ fn over_tls(authority: &Authority, origin: &str, more: &str) -> (Egret, Director
 fn config(authority: &Authority, directory: &Directory, origin: &str, more: &str) -> Config {
     let leaf = authority.leaf(&["localhost"]);
     let certificate = directory.write("server.pem", leaf.certificate);
-    let key = directory.write("server.key", leaf.key);
+    let key = directory.write_secret("server.key", leaf.key);
     let tls = format!(
         "{{ address: \"127.0.0.1:0\", tls: {{ certificate: \"{}\", key: \"${{file:{}}}\" }} }}",
         certificate.display(),
@@ -101,7 +101,7 @@ fn a_renewed_certificate_is_shown_after_a_reload() {
     let (egret, directory) = over_tls(&first, &httpbin.url(), "workers: 1");
     let renewed = second.leaf(&["localhost"]);
     directory.write("server.pem", renewed.certificate);
-    directory.write("server.key", renewed.key);
+    directory.write_secret("server.key", renewed.key);
     let ca = directory.write("second.pem", second.certificate()).display().to_string();
     egret.hang_up();
     wait::until("the reload is done", || (egret.stat("/reloads") == 1).then_some(()));
@@ -122,7 +122,7 @@ fn a_key_that_does_not_fit_is_refused_with_its_place() {
     let authority = Authority::default();
     let directory = Directory::default();
     let yaml = config(&authority, &directory, "http://127.0.0.1:9", "workers: 1").yaml();
-    directory.write("server.key", authority.leaf(&["localhost"]).key);
+    directory.write_secret("server.key", authority.leaf(&["localhost"]).key);
     let file = directory.write("egret.yaml", yaml);
     let checked = run(egret_tests::egret::egret(["check", &file.display().to_string()]).env("NO_COLOR", "1"));
     let said = String::from_utf8_lossy(&checked.stderr).into_owned();

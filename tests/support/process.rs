@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
@@ -208,6 +209,15 @@ impl Directory {
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let (path, draft) = (self.join(name), self.join(&format!(".{name}.draft")));
         std::fs::write(&draft, content).unwrap();
+        std::fs::rename(&draft, &path).unwrap();
+        path
+    }
+
+    /// Writes a file that nobody else may read, likewise.
+    pub fn write_secret(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let (path, draft) = (self.join(name), self.join(&format!(".{name}.draft")));
+        std::fs::write(&draft, content).unwrap();
+        std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::rename(&draft, &path).unwrap();
         path
     }

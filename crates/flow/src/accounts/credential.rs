@@ -208,3 +208,83 @@ pub(super) fn percent_encode(bytes: &[u8], out: &mut Vec<u8>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::message::{Changes, Fields};
+
+    fn outgoing<'a>(path: &'a [u8], query: Option<&'a [u8]>, changes: &'a Changes) -> Outgoing<'a> {
+        Outgoing {
+            now: egret_store::Timestamp::default(),
+            tls: true,
+            method: b"GET",
+            host: b"one.example",
+            base: b"",
+            path,
+            query,
+            fields: Fields::new(&[], b"", changes),
+            body: Some(b""),
+        }
+    }
+
+    fn with_key(path: &str, query: Option<&str>) -> String {
+        let mut pair = Vec::new();
+        percent_encode(b"key=&", &mut pair);
+        let pair = [b"key=", &*pair].concat();
+        let changes = Changes::default();
+        let outgoing = outgoing(path.as_bytes(), query.map(str::as_bytes), &changes);
+        String::from_utf8(with_parameter(&outgoing, "key", &pair)).unwrap()
+    }
+
+    #[test]
+    fn a_key_in_the_query_takes_the_place_of_all_of_its_name() {
+        for (query, expected) in [
+            (None, "/a?key=key%3D%26"),
+            (Some(""), "/a?key=key%3D%26"),
+            (Some("key"), "/a?key=key%3D%26"),
+            (Some("key=1&key=2"), "/a?key=key%3D%26"),
+            (Some("b=1&ke%79=2&keys=3&c"), "/a?b=1&keys=3&c&key=key%3D%26"),
+            (Some("%6&%&key%"), "/a?%6&%&key%&key=key%3D%26"),
+        ] {
+            assert_eq!(with_key("/a", query), expected, "{query:?}");
+        }
+    }
+
+    #[test]
+    fn neither_debug_nor_kind_shows_a_credential() {
+        let secret = Zeroizing::new(b"Basic aHVudGVyMg==".to_vec());
+        let credential = Credential::Field("authorization".into(), secret);
+        assert_eq!((format!("{credential:?}").as_str(), credential.kind()), ("basic", "basic"));
+    }
+
+    #[test]
+    fn a_field_that_frames_or_routes_holds_no_key() {
+        for name in ["Host", "content-length", "Transfer-Encoding", "connection", "a b", ""] {
+            let config = ApiKeyConfig {
+                header: Some(name.to_owned()),
+                query: None,
+                prefix: String::new(),
+                value: egret_config::Secret::given("test", "k".to_owned()),
+            };
+            assert!(api_key(&config).is_err(), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn other_parameters_stay_as_they_are(query in "[a-zA-Z0-9%&=+._-]{0,40}") {
+            let target = with_key("/a", Some(&query));
+            let (left, key) = target.rsplit_once("key=").unwrap();
+            prop_assert_eq!(key, "key%3D%26");
+            let left = left.strip_prefix("/a").unwrap().trim_start_matches('?').trim_end_matches('&');
+            let kept: Vec<&str> = query
+                .split('&')
+                .filter(|pair| !pair.is_empty() && !is_named(pair.split('=').next().unwrap().as_bytes(), b"key"))
+                .collect();
+            prop_assert_eq!(left, kept.join("&"));
+        }
+    }
+}

@@ -47,3 +47,45 @@ impl Remedy for Authenticate {
         Poll::Ready(Step::Next)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::fixture::{Stage, Stand};
+
+    fn config(remedies: &Value) -> Value {
+        // Any secret will do; this one is there wherever tests run.
+        let account = json!({ "provider": "one", "bearer": { "token": "${env:CARGO_PKG_NAME}" } });
+        let flows = json!([{ "name": "f", "remedies": remedies }]);
+        json!({ "accounts": { "a": account, "b": account }, "flows": flows })
+    }
+
+    const GET: &str = "GET https://one.example/a";
+
+    #[test]
+    fn the_account_is_chosen_and_no_secret_is_drafted() {
+        let stage = Stage::new(config(&json!([{ "authenticate": { "account": "b" } }])));
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.draft.call.account, stage.flows.accounts.find("b"));
+        assert!(visit.draft.request.is_empty());
+    }
+
+    #[test]
+    fn the_innermost_chooses() {
+        let both = json!([{ "authenticate": { "account": "a" } }, { "authenticate": { "account": "b" } }]);
+        let stage = Stage::new(config(&both));
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.draft.call.account, stage.flows.accounts.find("b"));
+    }
+
+    #[test]
+    fn in_report_mode_nothing_is_chosen() {
+        let stage = Stage::new(config(&json!([{ "authenticate": { "account": "a" }, "mode": "report" }])));
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.draft.call.account, None);
+    }
+}

@@ -1,0 +1,95 @@
+//! Accounts that are wrong: each is refused with its place and what to do, and no secret is repeated.
+
+use egret_tests::egret::egret;
+use egret_tests::process::{Directory, run};
+
+/// What `egret check` says of accounts and of what authenticates with them.
+fn check(directory: &Directory, accounts: &str, remedies: &str) -> (Option<i32>, String) {
+    let yaml = format!(
+        "providers:\n  stripe: {{ url: 'https://api.stripe.example' }}\n  plain: {{ url: 'http://plain.example' }}\n\
+         accounts:\n  {accounts}\nflows:\n  - name: f\n    match: {{ provider: stripe }}\n    remedies: [{remedies}]\n"
+    );
+    let file = directory.write("egret.yaml", yaml);
+    let checked = run(egret(["check", file.to_str().unwrap()]).env("NO_COLOR", "1").env("KEY", "k3y").env("TORN", "k3\ny"));
+    (checked.status.code(), String::from_utf8_lossy(&checked.stderr).into_owned())
+}
+
+#[test]
+fn every_mistake_has_a_place_and_a_way_out() {
+    let directory = Directory::default();
+    let good = "main: { provider: stripe, bearer: { token: '${env:KEY}' } }";
+    let use_main = "{ authenticate: { account: main } }";
+    for (accounts, remedies, told) in [
+        ("main: { bearer: { token: '${env:KEY}' } }", use_main, "5:3: accounts.main: the key `provider` is missing"),
+        (
+            "main: { provider: stripes, bearer: { token: '${env:KEY}' } }",
+            use_main,
+            "accounts.main.provider: no provider is called `stripes`; did you mean `stripe`?",
+        ),
+        ("main: { provider: stripe }", use_main, "accounts.main: a credential is missing: one of `basic`, `api_key`"),
+        (
+            "main: { provider: stripe, bearer: { token: '${env:KEY}' }, basic: { user: u } }",
+            use_main,
+            "accounts.main: `basic` and `bearer` exclude each other: make two accounts of them",
+        ),
+        (
+            "main: { provider: stripe, bearer: { token: '${env:NO_SUCH_KEY}' } }",
+            use_main,
+            "accounts.main.bearer.token: the environment variable NO_SUCH_KEY is not set",
+        ),
+        (
+            "main: { provider: stripe, bearer: { token: k3y } }",
+            use_main,
+            "accounts.main.bearer.token: a secret is never written in the config",
+        ),
+        (
+            "main: { provider: stripe, bearer: { token: '${env:TORN}' } }",
+            use_main,
+            "accounts.main.bearer.token: a control character stands in it",
+        ),
+        (
+            "main: { provider: stripe, api_key: { header: Host, value: '${env:KEY}' } }",
+            use_main,
+            "accounts.main.api_key.header: `Host` is no header field that a key may stand in",
+        ),
+        (
+            "main: { provider: stripe, api_key: { value: '${env:KEY}' } }",
+            use_main,
+            "accounts.main.api_key.value: one of `header` and `query` is needed",
+        ),
+        (
+            "main: { provider: stripe, basic: { user: 'a:b', password: '${env:KEY}' } }",
+            use_main,
+            "accounts.main.basic.user: no colon",
+        ),
+        (
+            "main: { provider: plain, certificate: { certificate: a.pem, key: '${env:KEY}' } }",
+            "{ timeout: { total: 1s } }",
+            "accounts.main.certificate: a certificate is shown over TLS, and the URL of `plain` is not `https`",
+        ),
+        (
+            "main: { provider: stripe, account: other }",
+            use_main,
+            "accounts.main.account: unknown key `account`",
+        ),
+        (good, "{ authenticate: { account: mian } }", "authenticate.account: no account is called `mian`; did you mean `main`?"),
+        (
+            "main: { provider: plain, bearer: { token: '${env:KEY}' } }",
+            use_main,
+            "authenticate.account: the account `main` is for `plain`, which the flow's match leaves out",
+        ),
+        (
+            good,
+            "{ cache: {} }, { authenticate: { account: main } }",
+            "flows[0].remedies[0].cache: `remedies[1].authenticate` chooses an account after the cache has looked",
+        ),
+        ("'a b': { provider: stripe, bearer: { token: '${env:KEY}' } }", "{ timeout: { total: 1s } }", "an account's name is 1 to 64 letters"),
+    ] {
+        let (code, said) = check(&directory, accounts, remedies);
+        assert_eq!(code, Some(2), "{accounts} {remedies}: {said}");
+        assert!(said.contains(told), "{told:?} is not in\n{said}");
+        assert!(!said.contains("k3y"), "{said}");
+    }
+    let (code, said) = check(&directory, good, use_main);
+    assert_eq!(code, Some(0), "{said}");
+}
