@@ -18,6 +18,7 @@ fn egret(arguments: &[&str]) -> Command {
         .args(arguments)
         .current_dir(root())
         .env("EGRET_TOKEN", "a token for tests")
+        .envs([("MAPS_KEY", "a key for tests"), ("STRIPE_KEY", "another")])
         .env_remove("NO_COLOR");
     command
 }
