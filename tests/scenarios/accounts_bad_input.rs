@@ -10,7 +10,10 @@ fn check(directory: &Directory, accounts: &str, remedies: &str) -> (Option<i32>,
          accounts:\n  {accounts}\nflows:\n  - name: f\n    match: {{ provider: stripe }}\n    remedies: [{remedies}]\n"
     );
     let file = directory.write("egret.yaml", yaml);
-    let checked = run(egret(["check", file.to_str().unwrap()]).env("NO_COLOR", "1").env("KEY", "k3y").env("TORN", "k3\ny"));
+    let checked = run(egret(["check", file.to_str().unwrap()])
+        .env("NO_COLOR", "1")
+        .env("KEY", "k3y")
+        .env("TORN", "k3\ny"));
     (checked.status.code(), String::from_utf8_lossy(&checked.stderr).into_owned())
 }
 
@@ -20,13 +23,21 @@ fn every_mistake_has_a_place_and_a_way_out() {
     let good = "main: { provider: stripe, bearer: { token: '${env:KEY}' } }";
     let use_main = "{ authenticate: { account: main } }";
     for (accounts, remedies, told) in [
-        ("main: { bearer: { token: '${env:KEY}' } }", use_main, "5:3: accounts.main: the key `provider` is missing"),
+        (
+            "main: { bearer: { token: '${env:KEY}' } }",
+            use_main,
+            "5:3: accounts.main: the key `provider` is missing",
+        ),
         (
             "main: { provider: stripes, bearer: { token: '${env:KEY}' } }",
             use_main,
             "accounts.main.provider: no provider is called `stripes`; did you mean `stripe`?",
         ),
-        ("main: { provider: stripe }", use_main, "accounts.main: a credential is missing: one of `basic`, `api_key`"),
+        (
+            "main: { provider: stripe }",
+            use_main,
+            "accounts.main: a credential is missing: one of `basic`, `api_key`",
+        ),
         (
             "main: { provider: stripe, bearer: { token: '${env:KEY}' }, basic: { user: u } }",
             use_main,
@@ -72,7 +83,11 @@ fn every_mistake_has_a_place_and_a_way_out() {
             use_main,
             "accounts.main.account: unknown key `account`",
         ),
-        (good, "{ authenticate: { account: mian } }", "authenticate.account: no account is called `mian`; did you mean `main`?"),
+        (
+            good,
+            "{ authenticate: { account: mian } }",
+            "authenticate.account: no account is called `mian`; did you mean `main`?",
+        ),
         (
             "main: { provider: plain, bearer: { token: '${env:KEY}' } }",
             use_main,
@@ -83,7 +98,11 @@ fn every_mistake_has_a_place_and_a_way_out() {
             "{ cache: {} }, { authenticate: { account: main } }",
             "flows[0].remedies[0].cache: `remedies[1].authenticate` chooses an account after the cache has looked",
         ),
-        ("'a b': { provider: stripe, bearer: { token: '${env:KEY}' } }", "{ timeout: { total: 1s } }", "an account's name is 1 to 64 letters"),
+        (
+            "'a b': { provider: stripe, bearer: { token: '${env:KEY}' } }",
+            "{ timeout: { total: 1s } }",
+            "an account's name is 1 to 64 letters",
+        ),
     ] {
         let (code, said) = check(&directory, accounts, remedies);
         assert_eq!(code, Some(2), "{accounts} {remedies}: {said}");

@@ -52,7 +52,8 @@ fn what_the_client_sends_under_the_same_name_is_removed() {
     let directory = Directory::default();
     let secret = secret(&directory, "secret", SECRET);
     let header = with_account(&origin.url(), &format!("api_key: {{ header: X-Api-Key, value: {secret} }}"));
-    get(&header, "/origin/a?b=1", "x-api-key: mine\r\nX-API-KEY: mine too\r\nX-Other: 1\r\n").assert_forwarded(200);
+    get(&header, "/origin/a?b=1", "x-api-key: mine\r\nX-API-KEY: mine too\r\nX-Other: 1\r\n")
+        .assert_forwarded(200);
     let request = origin.only_request();
     assert_eq!((request.values("x-api-key"), request.values("x-other")), (vec![SECRET], vec!["1"]));
     assert_eq!(request.target(), "/a?b=1");
@@ -117,7 +118,10 @@ fn each_attempt_is_made_with_the_credential() {
     assert_eq!(get(&egret, "/origin/a", "Authorization: mine\r\n").assert_forwarded(200).text(), "at last");
     let seen = origin.requests();
     assert_eq!(seen.len(), 3);
-    assert!(seen.iter().all(|request| request.values("authorization") == [format!("Bearer {SECRET}")]), "{seen:?}");
+    assert!(
+        seen.iter().all(|request| request.values("authorization") == [format!("Bearer {SECRET}")]),
+        "{seen:?}"
+    );
 }
 
 #[test]
@@ -137,7 +141,9 @@ fn an_account_with_a_certificate_has_connections_of_its_own() {
         let leaf = authority.leaf(&[&format!("{name}.test")]);
         let certificate = directory.write(&format!("{name}.pem"), &leaf.certificate).display().to_string();
         let key = secret(&directory, &format!("{name}.key"), &leaf.key);
-        accounts += &format!("  {name}: {{ provider: origin, certificate: {{ certificate: {certificate}, key: {key} }} }}\n");
+        accounts += &format!(
+            "  {name}: {{ provider: origin, certificate: {{ certificate: {certificate}, key: {key} }} }}\n"
+        );
         flows += &format!(
             "  - {{ name: {name}, match: {{ header: {{ x-tenant: {name} }} }}, remedies: [{{ authenticate: {{ account: {name} }} }}] }}\n"
         );

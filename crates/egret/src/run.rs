@@ -309,7 +309,6 @@ impl Served {
         }
     }
 
-
     fn tell_refused(&self, applied: Result<(), Vec<String>>, origin: &str) {
         let Err(messages) = applied else { return };
         self.gateway.count_refused_reload();

@@ -86,7 +86,11 @@ impl Accounts {
             check_providers(config, &at, providers, problems);
             let credential = Credential::compile(config, &at, problems);
             let credential = credential.filter(|_| problems.len() == before)?;
-            Some(Account { name: name.as_str().into(), providers: config.provider.to_vec().into(), credential })
+            Some(Account {
+                name: name.as_str().into(),
+                providers: config.provider.to_vec().into(),
+                credential,
+            })
         });
         Self(compiled.collect())
     }
@@ -158,7 +162,8 @@ fn check_providers(
     problems: &mut Vec<Problem>,
 ) {
     if config.provider.is_empty() {
-        let message = "the key `provider` is missing: a credential is sent to nobody but the providers that it is for";
+        let message =
+            "the key `provider` is missing: a credential is sent to nobody but the providers that it is for";
         problems.push(Problem::new(at, message));
     }
     for (number, name) in config.provider.iter().enumerate() {

@@ -414,7 +414,8 @@ impl Archive {
         let flows = serde_json::json!([{ "name": "f", "match": { "path": ["/users/{id}", "/*"] }, "diagnoses": diagnoses }]);
         let flows: Vec<FlowConfig> = serde_json::from_value(flows).unwrap();
         let before = before.map(|before| &before.flows);
-        let flows = compile_with(&flows, &QuotaConfigs::default(), &exports, before)?;
+        let parts = (flows.as_slice(), &QuotaConfigs::default(), &AccountConfigs::default());
+        let flows = compile_with(parts, &exports, before)?;
         Ok(Self { flows, kept })
     }
 

@@ -285,7 +285,9 @@ impl Site<'_> {
         let providers = &self.matching.provider;
         if !providers.is_empty() && !providers.iter().any(|provider| account.is_for(provider)) {
             let own = account.providers().join("`, `");
-            let message = format!("the account `{name}` is for `{own}`, which the flow's match leaves out: it would never be used");
+            let message = format!(
+                "the account `{name}` is for `{own}`, which the flow's match leaves out: it would never be used"
+            );
             self.problem(key, message);
             return None;
         }

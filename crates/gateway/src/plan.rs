@@ -313,15 +313,12 @@ impl Plan {
         }
         let other_hosts = match same_network {
             Some(previous) => Some(Arc::clone(&previous.other_hosts)),
-            None => ok_or_push(
-                ClientTls::compile(&crate::config::ProviderTlsConfig::default(), "gateway"),
-                &mut problems,
-            )
-            .map(|tls| {
-                let stats = previous.map(|previous| Arc::clone(&previous.other_hosts.stats));
-                let stats = stats.unwrap_or_else(|| ProviderStats::new(OTHER_HOSTS, workers));
-                Arc::new(OtherHosts { tls, timeouts: default_timeouts, policy, stats })
-            }),
+            None => ok_or_push(ClientTls::compile(&ProviderTlsConfig::default(), "gateway"), &mut problems)
+                .map(|tls| {
+                    let stats = previous.map(|previous| Arc::clone(&previous.other_hosts.stats));
+                    let stats = stats.unwrap_or_else(|| ProviderStats::new(OTHER_HOSTS, workers));
+                    Arc::new(OtherHosts { tls, timeouts: default_timeouts, policy, stats })
+                }),
         };
         let certified = certified(&flows, &plans, &mut problems);
         let (Some(other_hosts), true) = (other_hosts, problems.is_empty()) else { return Err(problems) };

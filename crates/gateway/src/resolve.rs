@@ -134,7 +134,7 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use egret_flow::accounts::AccountConfigs;
-use egret_flow::diagnosis::Exports;
+    use egret_flow::diagnosis::Exports;
     use egret_flow::quota::QuotaConfigs;
     use egret_http1::HeadLimits;
 

@@ -37,13 +37,16 @@ impl Credential {
                 .bearer
                 .as_ref()
                 .map(|bearer| field("authorization", "Bearer ", bearer.token.expose(), "token")),
-            ["certificate"] => config.certificate.clone().map(|certificate| Ok(Self::Certificate(certificate))),
+            ["certificate"] => {
+                config.certificate.clone().map(|certificate| Ok(Self::Certificate(certificate)))
+            }
             [] => {
                 problems.push(Problem::new(at, format!("a credential is missing: one of {KINDS}")));
                 None
             }
             [first, second, ..] => {
-                let message = format!("`{first}` and `{second}` exclude each other: make two accounts of them");
+                let message =
+                    format!("`{first}` and `{second}` exclude each other: make two accounts of them");
                 problems.push(Problem::new(at, message));
                 None
             }
@@ -63,7 +66,9 @@ impl Credential {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Field(name, value) if &**name == "authorization" && value.starts_with(b"Basic ") => "basic",
-            Self::Field(name, value) if &**name == "authorization" && value.starts_with(b"Bearer ") => "bearer",
+            Self::Field(name, value) if &**name == "authorization" && value.starts_with(b"Bearer ") => {
+                "bearer"
+            }
             Self::Field(..) | Self::Query(..) => "api_key",
             Self::Certificate(_) => "certificate",
         }
@@ -92,7 +97,10 @@ fn basic(config: &BasicConfig) -> Result<Credential, Wrong> {
     }
     let password = config.password.as_ref().map_or("", |password| password.expose());
     if password.bytes().any(|byte| byte.is_ascii_control()) {
-        return Err(("password", "a control character stands in it, which no password may have (RFC 7617 §2)".to_owned()));
+        return Err((
+            "password",
+            "a control character stands in it, which no password may have (RFC 7617 §2)".to_owned(),
+        ));
     }
     let pair = Zeroizing::new(format!("{}:{password}", config.user));
     let mut value = Zeroizing::new(b"Basic ".to_vec());
@@ -127,7 +135,8 @@ fn api_key(config: &ApiKeyConfig) -> Result<Credential, Wrong> {
 fn field(name: &str, prefix: &str, secret: &str, key: &'static str) -> Result<Credential, Wrong> {
     let value = Zeroizing::new([prefix.as_bytes(), secret.as_bytes()].concat());
     if secret.bytes().any(|byte| byte.is_ascii_control()) || !is_field_value(&value) {
-        let message = "a control character stands in it, a line end perhaps: it could not be sent in a header field";
+        let message =
+            "a control character stands in it, a line end perhaps: it could not be sent in a header field";
         return Err((key, message.to_owned()));
     }
     Ok(Credential::Field(name.into(), value))

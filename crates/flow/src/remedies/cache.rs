@@ -466,7 +466,13 @@ impl Cache {
         let times = Times { sent: asked.sent, received: exchange.now };
         let known = candidates(&asked.found);
         let judged = (&*known, asked.validation.as_ref());
-        let verdict = self.policy.receive(question, (&request, &place_at(exchange, &asked.mark)), &response, times, judged);
+        let verdict = self.policy.receive(
+            question,
+            (&request, &place_at(exchange, &asked.mark)),
+            &response,
+            times,
+            judged,
+        );
         let status = asked.status.answered(response.status, &verdict);
         Some((verdict, status))
     }

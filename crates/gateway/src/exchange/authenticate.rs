@@ -50,7 +50,8 @@ impl Exchange<'_> {
         match account.apply(&outgoing, &mut applied) {
             Ok(()) => Ok(Some(applied)),
             Err(fault) => {
-                let detail = format!("the account {} cannot be used for this call: {}", account.name(), fault.0);
+                let detail =
+                    format!("the account {} cannot be used for this call: {}", account.name(), fault.0);
                 Err(Stop::Failure(Failure::new(ErrorKind::AccountUnavailable, detail)))
             }
         }

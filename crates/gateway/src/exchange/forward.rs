@@ -10,7 +10,7 @@ use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::guide::Guide;
 use crate::exchange::named_fields::NamedFields;
-use crate::exchange::route::{Forward, HostField, RoutingFields};
+use crate::exchange::route::{Forward, RoutingFields};
 
 /// How this instance appears in `Via` (RFC 9110 §7.6.3). A request that carries its name has come round in a loop.
 #[derive(Debug)]

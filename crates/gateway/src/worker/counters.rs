@@ -130,19 +130,29 @@ pub(crate) struct WorkerCounters {
     pub received_bytes: Counter,
     pub sent_bytes: Counter,
     pub access_log_dropped: Counter,
-    generated: [Counter; ErrorKind::ALL.len()],
-    denials: [Counter; Reason::ALL.len()],
+    generated: Each<{ ErrorKind::ALL.len() }>,
+    denials: Each<{ Reason::ALL.len() }>,
+}
+
+/// A counter for each of so many kinds.
+#[derive(Debug)]
+struct Each<const KINDS: usize>([Counter; KINDS]);
+
+impl<const KINDS: usize> Default for Each<KINDS> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Counter::default()))
+    }
 }
 
 impl WorkerCounters {
     /// Counts an answer made by the gateway itself.
     pub fn generated(&self, kind: ErrorKind) {
-        self.generated[kind as usize].add(1);
+        self.generated.0[kind as usize].add(1);
     }
 
     /// Counts a denied target, also one that report mode let through.
     pub fn denial(&self, reason: Reason) {
-        self.denials[reason as usize].add(1);
+        self.denials.0[reason as usize].add(1);
     }
 }
 
@@ -163,13 +173,13 @@ pub(crate) fn clients(workers: &[WorkerCounters]) -> ClientsSnapshot {
 
 /// Answers made by the gateway itself, by slug.
 pub(crate) fn generated(workers: &[WorkerCounters]) -> Vec<Count> {
-    let count = |kind: ErrorKind| workers.iter().map(|worker| worker.generated[kind as usize].get()).sum();
+    let count = |kind: ErrorKind| workers.iter().map(|worker| worker.generated.0[kind as usize].get()).sum();
     ErrorKind::ALL.iter().map(|kind| Count { name: kind.slug(), count: count(*kind) }).collect()
 }
 
 /// Denied targets, by reason.
 pub(crate) fn denials(workers: &[WorkerCounters]) -> Vec<Count> {
-    let count = |reason: Reason| workers.iter().map(|worker| worker.denials[reason as usize].get()).sum();
+    let count = |reason: Reason| workers.iter().map(|worker| worker.denials.0[reason as usize].get()).sum();
     Reason::ALL.iter().map(|reason| Count { name: reason.slug(), count: count(*reason) }).collect()
 }
 
