@@ -1,0 +1,185 @@
+//! A second opinion on the cache: whatever providers and clients say of freshness, nothing is served that another implementation of
+//! RFC 9111 would not serve, and what that one serves is served here.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so and stops")]
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use egret_flow::Timestamp;
+use egret_flow::cache::{
+    Action, Ask, CacheConfig, Candidate, Decision, KeySecret, Place, Policy, Question, Stored, Times,
+};
+use egret_flow::message::{Fields, Request, Response};
+use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
+use http_cache_semantics::CachePolicy;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// Sun, 22 Nov 2026 00:31:16 GMT.
+const NOW_S: u64 = 1_795_307_476;
+
+/// Statuses that may be stored; errors that pass are not here, unless the config names them (`ttl`).
+const STATUSES: [u16; 8] = [200, 203, 204, 300, 301, 302, 404, 410];
+
+/// What a provider and a later client say.
+#[derive(Debug, Clone)]
+struct Case {
+    status: u16,
+    response: Vec<(&'static str, String)>,
+    request: Vec<(&'static str, String)>,
+    /// Between the answer and the later request.
+    later_s: u64,
+}
+
+fn date(at_s: u64) -> String {
+    let moment = jiff::Timestamp::from_second(i64::try_from(at_s).unwrap()).unwrap();
+    moment.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
+/// Some of `directives`, each at most once, as one field.
+fn control(directives: Vec<BoxedStrategy<String>>) -> impl Strategy<Value = Vec<(&'static str, String)>> {
+    let each: Vec<_> = directives.into_iter().map(|directive| prop::option::weighted(0.3, directive)).collect();
+    each.prop_map(|said| {
+        let said: Vec<String> = said.into_iter().flatten().collect();
+        if said.is_empty() { Vec::new() } else { vec![("cache-control", said.join(", "))] }
+    })
+}
+
+/// `name=` and a number of seconds: one that ends with a 5, while all other times end with a 0, so that nothing is decided by who takes an
+/// age for reached.
+fn seconds(name: &'static str) -> BoxedStrategy<String> {
+    (0_u64..60).prop_map(move |tens| format!("{name}={}", 10 * tens + 5)).boxed()
+}
+
+fn word(word: &'static str) -> BoxedStrategy<String> {
+    Just(word.to_owned()).boxed()
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let response = control(vec![
+        seconds("max-age"),
+        seconds("s-maxage"),
+        word("public"),
+        word("private"),
+        word("no-cache"),
+        word("no-store"),
+        word("must-revalidate"),
+        word("no-transform"),
+    ]);
+    let expires = prop_oneof![
+        Just("0".to_owned()),
+        (0_u64..120).prop_map(|tens| date(NOW_S - 600 + 10 * tens + 5)),
+    ];
+    let fields = (
+        prop::option::of(expires),
+        prop::option::of((0_u64..60).prop_map(|tens| (10 * tens).to_string())),
+        // Nearer than ten days, so that a tenth of it is below any bound.
+        prop::option::of((0_u64..8_000).prop_map(|hundreds| date(NOW_S - 100 * hundreds - 50))),
+    );
+    let request = control(vec![
+        seconds("max-age"),
+        seconds("min-fresh"),
+        prop_oneof![word("max-stale"), seconds("max-stale")].boxed(),
+        word("no-cache"),
+        word("no-transform"),
+    ]);
+    (select(&STATUSES[..]), response, fields, request, (0_u64..90).prop_map(|tens| 10 * tens)).prop_map(
+        |(status, mut response, (expires, age, modified), request, later_s)| {
+            response.push(("date", date(NOW_S)));
+            response.extend(expires.map(|value| ("expires", value)));
+            response.extend(age.map(|value| ("age", value)));
+            response.extend(modified.map(|value| ("last-modified", value)));
+            Case { status, response, request, later_s }
+        },
+    )
+}
+
+fn head(first: &str, fields: &[(&'static str, String)]) -> Vec<u8> {
+    let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    format!("{first}\r\n{lines}\r\n").into_bytes()
+}
+
+/// Asks the cache for `fields` of a request.
+fn ask<T>(
+    policy: &Policy,
+    fields: &[(&'static str, String)],
+    act: impl FnOnce(&Question, &Request<'_>) -> T,
+) -> T {
+    let bytes = head("GET / HTTP/1.1\r\nhost: h", fields);
+    let mut parsed = RequestHead::new();
+    assert_eq!(parsed.parse(&bytes, &HeadLimits::default()), Ok(Progress::Complete));
+    let request = Request {
+        provider: "one",
+        tls: true,
+        host: "h",
+        port: 443,
+        method: b"GET",
+        path: b"/",
+        query: None,
+        fields: Fields::received(&parsed.fields, &bytes),
+        consumer: None,
+        body: None,
+    };
+    let Ask::Look(question) = policy.ask(&request, &Place::default()) else {
+        unreachable!("the cache is for every GET")
+    };
+    act(&question, &request)
+}
+
+/// Whether Egret serves the later request from what it has stored.
+fn serves(case: &Case) -> bool {
+    let policy = Policy::new(&CacheConfig::default(), "f", Arc::new(KeySecret::new(&[1; 32])));
+    let now = Timestamp::from_secs(NOW_S);
+    let bytes = head(&format!("HTTP/1.1 {} Said", case.status), &case.response);
+    let mut parsed = ResponseHead::new();
+    assert_eq!(parsed.parse(&bytes, &HeadLimits::default(), Method::Get), Ok(Progress::Complete));
+    let response = Response { status: case.status, fields: Fields::received(&parsed.fields, &bytes), body: None };
+    let stored: Option<Box<Stored>> = ask(&policy, &[], |question, request| {
+        let times = Times { sent: now, received: now };
+        let place = Place::default();
+        match policy.receive(question, (request, &place), &response, times, (&[], None)).action {
+            Action::Store(stored, _) => Some(stored),
+            _ => None,
+        }
+    });
+    let Some(stored) = stored else { return false };
+    ask(&policy, &case.request, |question, request| {
+        let candidates = [Candidate { stored: &stored, len: Some(0) }];
+        let decision = policy.decide(question, request, &candidates, now + Duration::from_secs(case.later_s));
+        matches!(decision, Decision::Serve(_))
+    })
+}
+
+/// Whether the other implementation does.
+fn other_serves(case: &Case) -> bool {
+    let request = |fields: &[(&'static str, String)]| {
+        let mut builder = http::Request::get("https://h/").header("host", "h");
+        for (name, value) in fields {
+            builder = builder.header(*name, value);
+        }
+        builder.body(()).unwrap()
+    };
+    let mut response = http::Response::builder().status(case.status);
+    for (name, value) in &case.response {
+        response = response.header(*name, value);
+    }
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW_S);
+    let policy =
+        CachePolicy::new_options(&request(&[]), &response.body(()).unwrap(), now, Default::default());
+    let later = now + Duration::from_secs(case.later_s);
+    policy.is_storable() && policy.before_request(&request(&case.request), later).satisfies_without_revalidation()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn both_serve_the_same(case in cases()) {
+        let (own, other) = (serves(&case), other_serves(&case));
+        prop_assert!(!own || other, "served here alone");
+        // It lets a client that takes what is stale have what it must not: what is marked `no-cache`, or `s-maxage` (RFC 9111 §5.2.2.4,
+        // §5.2.2.10), or what nothing at all is known of.
+        let takes_stale = case.request.iter().any(|(_, value)| value.contains("max-stale"));
+        prop_assert!(own || !other || takes_stale, "served there alone");
+    }
+}
