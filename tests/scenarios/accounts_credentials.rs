@@ -202,7 +202,7 @@ fn no_secret_shows_in_logs_figures_config_or_recordings() {
             "accounts:\n  main: {{ provider: origin, api_key: {{ query: key, value: {secret} }} }}\n\
              exporters: {{ archive: {{ type: har, directory: \"{}\" }} }}\n\
              flows:\n  - name: f\n    remedies: [{{ authenticate: {{ account: main }} }}]\n    \
-             diagnoses: [{{ har: {{ export: archive, obfuscate: false, bodies: 64KiB }} }}, {{ access-log: {{}} }}]\n",
+             diagnoses: [{{ har: {{ export: archive, obfuscate: false, bodies: 64KiB }} }}]\n",
             har.display()
         ))
         .start();

@@ -224,9 +224,9 @@ impl Site<'_> {
         self.problems.push(problem);
     }
 
-    /// The path of `key` in the config.
+    /// The path of `key` in the config; that of the remedy itself where the key is empty.
     pub fn path_of(&self, key: &str) -> String {
-        format!("{}.{key}", self.path)
+        if key.is_empty() { self.path.clone() } else { format!("{}.{key}", self.path) }
     }
 
     /// Notes that `key` names a `kind` of thing that is not there, and what was probably meant.

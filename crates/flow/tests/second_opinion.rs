@@ -38,7 +38,8 @@ fn date(at_s: u64) -> String {
 
 /// Some of `directives`, each at most once, as one field.
 fn control(directives: Vec<BoxedStrategy<String>>) -> impl Strategy<Value = Vec<(&'static str, String)>> {
-    let each: Vec<_> = directives.into_iter().map(|directive| prop::option::weighted(0.3, directive)).collect();
+    let each: Vec<_> =
+        directives.into_iter().map(|directive| prop::option::weighted(0.3, directive)).collect();
     each.prop_map(|said| {
         let said: Vec<String> = said.into_iter().flatten().collect();
         if said.is_empty() { Vec::new() } else { vec![("cache-control", said.join(", "))] }
@@ -66,10 +67,8 @@ fn cases() -> impl Strategy<Value = Case> {
         word("must-revalidate"),
         word("no-transform"),
     ]);
-    let expires = prop_oneof![
-        Just("0".to_owned()),
-        (0_u64..120).prop_map(|tens| date(NOW_S - 600 + 10 * tens + 5)),
-    ];
+    let expires =
+        prop_oneof![Just("0".to_owned()), (0_u64..120).prop_map(|tens| date(NOW_S - 600 + 10 * tens + 5)),];
     let fields = (
         prop::option::of(expires),
         prop::option::of((0_u64..60).prop_map(|tens| (10 * tens).to_string())),
@@ -133,7 +132,8 @@ fn serves(case: &Case) -> bool {
     let bytes = head(&format!("HTTP/1.1 {} Said", case.status), &case.response);
     let mut parsed = ResponseHead::new();
     assert_eq!(parsed.parse(&bytes, &HeadLimits::default(), Method::Get), Ok(Progress::Complete));
-    let response = Response { status: case.status, fields: Fields::received(&parsed.fields, &bytes), body: None };
+    let response =
+        Response { status: case.status, fields: Fields::received(&parsed.fields, &bytes), body: None };
     let stored: Option<Box<Stored>> = ask(&policy, &[], |question, request| {
         let times = Times { sent: now, received: now };
         let place = Place::default();
@@ -167,7 +167,8 @@ fn other_serves(case: &Case) -> bool {
     let policy =
         CachePolicy::new_options(&request(&[]), &response.body(()).unwrap(), now, Default::default());
     let later = now + Duration::from_secs(case.later_s);
-    policy.is_storable() && policy.before_request(&request(&case.request), later).satisfies_without_revalidation()
+    policy.is_storable()
+        && policy.before_request(&request(&case.request), later).satisfies_without_revalidation()
 }
 
 proptest! {

@@ -56,7 +56,7 @@ mod tests {
 
     fn config(remedies: &Value) -> Value {
         // Any secret will do; this one is there wherever tests run.
-        let account = json!({ "provider": "one", "bearer": { "token": "${env:CARGO_PKG_NAME}" } });
+        let account = json!({ "provider": "one", "bearer": { "token": "${env:PATH}" } });
         let flows = json!([{ "name": "f", "remedies": remedies }]);
         json!({ "accounts": { "a": account, "b": account }, "flows": flows })
     }
