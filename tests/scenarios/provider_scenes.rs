@@ -42,7 +42,11 @@ fn a_rate_limit_admits_its_number_and_says_when_there_is_more() {
     let wait: u64 = refused.field("retry-after").unwrap().parse().unwrap();
     assert!((3_500..=3_600).contains(&wait), "{wait}");
     assert_eq!(call("/rate-limit/2/1h?key=b").status, 200, "another key has its own window");
+    let by_field = ask("GET", "/rate-limit/1/1h?by=x-api-key").field("X-Api-Key", "c");
+    let statuses: Vec<u16> = (0..2).map(|_| by_field.of(provider.address()).status).collect();
+    assert_eq!(statuses, [200, 429], "a key can be sent in a field");
     let counted = call("/counters").json();
+    assert_eq!(counted["rate_limits"]["c"]["refused"], 1);
     let window = &counted["rate_limits"]["a"];
     assert_eq!(
         (&window["admitted"], &window["refused"], &window["limit"]),
@@ -50,6 +54,7 @@ fn a_rate_limit_admits_its_number_and_says_when_there_is_more() {
     );
     assert_eq!(call("/rate-limit/x/1s").status, 400);
     assert_eq!(call("/rate-limit/1/0").status, 400);
+    assert_eq!(call("/rate-limit/1/1s?by=no%20field").status, 400);
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         methods: "any",
         path: "/rate-limit/{limit}/{window}",
-        parameters: "`limit` calls per `window`, as `1s` or `0.5`; `key` (limit and window)",
+        parameters: "`limit` calls per `window`, as `1s` or `0.5`; `key` (limit and window); `by`, a header field whose value is the key",
         about: "What `/anything` answers, so many times in a window; then 429 with `Retry-After`. `RateLimit` and `RateLimit-Policy` say what is left.",
         example: "/rate-limit/5/10s",
         route: || any(rate_limit),
@@ -78,7 +78,11 @@ async fn rate_limit(Path((limit, window)): Path<(String, String)>, call: Call) -
     let rule =
         RateLimit::parse(&limit, &window).map_err(|error| ProviderError::parameter("rate limit", error))?;
     let of_path = format!("{limit}/{window}");
-    let key = call.query.get("key").unwrap_or(&of_path);
+    let field: Option<HeaderName> = Parameters::of(&call).parsed("by")?;
+    let key = match &field {
+        Some(name) => call.field(name),
+        None => call.query.get("key").unwrap_or(&of_path),
+    };
     let admission =
         call.lab.admit_key(key, rule).map_err(|error| ProviderError::bad_request(error.to_string()))?;
     let response = if admission.admitted { echo::anything(call).await? } else { refusal(rule) };
