@@ -7,6 +7,7 @@ mod scenarios {
     mod accounts_bad_input;
     mod accounts_credentials;
     mod accounts_files;
+    mod accounts_rotation;
     mod archiver_answers;
     mod archiver_recordings;
     mod archiver_routes;

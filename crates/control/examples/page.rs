@@ -5,13 +5,14 @@
 
 use std::f64::consts::TAU;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, Source};
-use egret_flow::FlowsSnapshot;
+use egret_flow::accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_flow::cache::Purge;
 use egret_flow::diagnoses::discovery::Discovered;
+use egret_flow::{Clock, FlowsSnapshot, Moment, Timestamp};
 use egret_gateway::stats::{
     BOUNDS_US, ClientsSnapshot, Count, DnsSnapshot, ExchangeCount, HistogramSnapshot, ProviderSnapshot,
     StatsSnapshot,
@@ -39,6 +40,11 @@ struct MadeUp {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "made-up figures fit")]
 fn count(value: f64) -> u64 {
     value as u64
+}
+
+/// Half a minute from now.
+fn soon() -> Timestamp {
+    Clock::new().timestamp(Moment::now()) + Duration::from_secs(30)
 }
 
 /// Counts spread log-normally around the median, as response times are.
@@ -113,7 +119,21 @@ impl Source for MadeUp {
     }
 
     fn flows(&self, _groups_max: usize) -> FlowsSnapshot {
-        FlowsSnapshot::default()
+        let time_s = HISTORY_S + self.started.elapsed().as_secs_f64();
+        let calls = count(time_s * 23.0 / 3.0);
+        let accounts = [("openai-1", None), ("openai-2", Some(429)), ("openai-3", None)];
+        let account = |(name, refused): (&str, Option<u16>)| AccountSnapshot {
+            name: name.to_owned(),
+            kind: "bearer",
+            providers: vec!["openai".to_owned()],
+            cooling: refused.map(|status| CoolingSnapshot { until: soon(), status }),
+            in_flight: 11,
+            endings: [calls, 0, 0, calls / 97, 1],
+            remaining: Some(400 - calls % 400),
+            reset: None,
+        };
+        let accounts: Vec<_> = accounts.into_iter().map(account).collect();
+        FlowsSnapshot { accounts_count: accounts.len(), accounts, ..FlowsSnapshot::default() }
     }
 
     fn discovered(&self) -> Vec<Discovered> {

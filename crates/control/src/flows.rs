@@ -1,13 +1,14 @@
-//! Flows and quotas as the API shows them.
+//! Flows, quotas and accounts as the API shows them.
 
 use std::collections::BTreeMap;
 
+use egret_flow::accounts::{AccountSnapshot, Ending};
 use egret_flow::cache::{CacheEvent, CacheSnapshot, EntryStats};
 use egret_flow::diagnosis::OnPressure;
 use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
 use egret_flow::remedy::Mode;
 use egret_flow::tally::Decision;
-use egret_flow::{DiagnosisCounts, DiagnosisStats, FlowStats, RemedyStats};
+use egret_flow::{DiagnosisCounts, DiagnosisStats, FlowStats, FlowsSnapshot, RemedyStats, Timestamp};
 use serde::Serialize;
 
 /// A flow: an entry of `/api/v1/flows`.
@@ -73,6 +74,67 @@ struct GroupView<'a> {
     /// When all that is used will have come back, in microseconds since the epoch.
     reset_us: u64,
     store_failed: bool,
+}
+
+/// What `/api/v1/accounts` answers.
+#[derive(Debug, Serialize)]
+pub struct AccountsView<'a> {
+    accounts: Vec<AccountView<'a>>,
+    /// Of all accounts, those that are not shown included.
+    accounts_count: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct AccountView<'a> {
+    name: &'a str,
+    kind: &'static str,
+    providers: &'a [String],
+    /// `usable`, or `cooling` until `until_us`.
+    state: &'static str,
+    /// Until when it is left out, in microseconds since the epoch.
+    until_us: Option<u64>,
+    /// The status for which it is.
+    reason: Option<u16>,
+    in_flight: u32,
+    calls: u64,
+    /// Calls that the provider has refused, by status.
+    refused: BTreeMap<&'static str, u64>,
+    /// Calls without a response.
+    failed: u64,
+    /// What the provider has said is left.
+    remaining: Option<u64>,
+    /// When that comes back, in microseconds since the epoch.
+    reset_us: Option<u64>,
+}
+
+impl<'a> From<&'a FlowsSnapshot> for AccountsView<'a> {
+    fn from(flows: &'a FlowsSnapshot) -> Self {
+        let accounts = flows.accounts.iter().map(AccountView::from).collect();
+        Self { accounts, accounts_count: flows.accounts_count }
+    }
+}
+
+impl<'a> From<&'a AccountSnapshot> for AccountView<'a> {
+    fn from(account: &'a AccountSnapshot) -> Self {
+        let AccountSnapshot { name, kind, providers, cooling, in_flight, endings, remaining, reset } =
+            account;
+        let by_ending = Ending::ALL.into_iter().zip(*endings);
+        let refused = by_ending.clone().filter(|(ending, _)| ending.is_refusal());
+        Self {
+            name,
+            kind,
+            providers,
+            state: if cooling.is_some() { "cooling" } else { "usable" },
+            until_us: cooling.map(|cooling| cooling.until.as_micros()),
+            reason: cooling.map(|cooling| cooling.status),
+            in_flight: *in_flight,
+            calls: endings.iter().sum(),
+            refused: refused.map(|(ending, count)| (ending.word(), count)).collect(),
+            failed: by_ending.filter(|(ending, _)| *ending == Ending::Failed).map(|(_, count)| count).sum(),
+            remaining: *remaining,
+            reset_us: reset.map(Timestamp::as_micros),
+        }
+    }
 }
 
 impl<'a> From<&'a FlowStats> for FlowView<'a> {

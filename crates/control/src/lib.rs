@@ -29,7 +29,7 @@ pub trait Source: Send + Sync {
     /// Everything counted, summed over all workers now.
     fn stats(&self) -> StatsSnapshot;
 
-    /// What flows have done and how their quotas stand now, with at most `groups_max` groups of each quota.
+    /// What flows have done and how their quotas and accounts stand now, with at most `groups_max` groups of each quota.
     fn flows(&self, groups_max: usize) -> FlowsSnapshot;
 
     /// The endpoints that diagnoses have found.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use egret_export::ExporterSnapshot;
+use egret_flow::accounts::{AccountSnapshot, Ending};
 use egret_flow::cache::{AGE_BOUNDS_S, CacheEvent, EntryStats};
 use egret_flow::diagnosis::{Family, Figure, Sample};
 use egret_flow::quota::GroupSnapshot;
@@ -37,6 +38,7 @@ pub fn render(
     remedies(&mut text, &flows.flows);
     caches(&mut text, &flows.flows);
     quotas(&mut text, flows);
+    accounts(&mut text, &flows.accounts);
     exported(&mut text, exporters);
     diagnoses(&mut text, stats, &flows.flows);
     figures(&mut text, &flows.flows);
@@ -203,6 +205,45 @@ fn quotas(text: &mut Text, flows: &FlowsSnapshot) {
         for quota in &flows.quotas {
             for group in &quota.groups {
                 text.sample(name, &[("quota", &quota.name), ("group", &group.name)], read(group));
+            }
+        }
+    }
+}
+
+/// How a figure is read from how an account stands, if it is known.
+type ReadAccount = fn(&AccountSnapshot) -> Option<u64>;
+
+/// What is told of each account besides its calls: name, help and where it stands.
+const ACCOUNT_FIGURES: [(&str, &str, ReadAccount); 3] = [
+    ("egret_account_in_flight", "Exchanges that use the account now.", |account| {
+        Some(u64::from(account.in_flight))
+    }),
+    (
+        "egret_account_cooling",
+        "1 while the account is left out, since the provider has refused it.",
+        |account| Some(u64::from(account.cooling.is_some())),
+    ),
+    ("egret_account_remaining", "Calls that the provider has said are left; only where it has.", |account| {
+        account.remaining
+    }),
+];
+
+fn accounts(text: &mut Text, accounts: &[AccountSnapshot]) {
+    if accounts.is_empty() {
+        return;
+    }
+    let name = "egret_account_calls_total";
+    text.family(name, "counter", "Calls made with the account, by how they ended.");
+    for account in accounts {
+        for (ending, count) in Ending::ALL.iter().zip(account.endings) {
+            text.sample(name, &[("account", &account.name), ("outcome", ending.word())], count);
+        }
+    }
+    for (name, help, read) in ACCOUNT_FIGURES {
+        text.family(name, "gauge", help);
+        for account in accounts {
+            if let Some(value) = read(account) {
+                text.sample(name, &[("account", &account.name)], value);
             }
         }
     }

@@ -15,7 +15,7 @@ use egret_flow::diagnoses::discovery::propose;
 use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
 use serde::{Deserialize, Serialize};
 
-use crate::flows::{FlowView, QuotaView};
+use crate::flows::{AccountsView, FlowView, QuotaView};
 use crate::guard::{Guard, guard};
 use crate::problem::Problem;
 use crate::{ControlConfig, Source, metrics, process};
@@ -47,6 +47,7 @@ pub fn router(config: &ControlConfig, address: SocketAddr, source: Shared) -> Ro
         .route("/api/v1/stats", get(stats))
         .route("/api/v1/flows", get(running_flows))
         .route("/api/v1/quotas", get(quotas))
+        .route("/api/v1/accounts", get(accounts))
         .route("/api/v1/exporters", get(exporters))
         .route("/api/v1/discovery", get(discovery))
         .route("/api/v1/discovery/flows", get(proposed_flows))
@@ -164,6 +165,10 @@ async fn quotas(State(source): State<Shared>) -> Response {
     let quotas = source.flows(GROUPS_MAX).quotas;
     let views: Vec<QuotaView<'_>> = quotas.iter().map(QuotaView::from).collect();
     Json(BTreeMap::from([("quotas", views)])).into_response()
+}
+
+async fn accounts(State(source): State<Shared>) -> Response {
+    Json(AccountsView::from(&source.flows(0))).into_response()
 }
 
 async fn exporters(State(source): State<Shared>) -> Response {

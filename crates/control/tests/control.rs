@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, ControlError, Source};
+use egret_flow::accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_flow::cache::{CacheSnapshot, EntryStats, Purge};
 use egret_flow::diagnoses::discovery::Discovered;
 use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
@@ -19,7 +20,8 @@ use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use serde_json::{Value, json};
 
 /// Every path that is answered with figures.
-const GUARDED: [&str; 5] = ["/metrics", "/api/v1/config", "/api/v1/stats", "/api/v1/flows", "/api/v1/quotas"];
+const GUARDED: [&str; 6] =
+    ["/metrics", "/api/v1/config", "/api/v1/stats", "/api/v1/flows", "/api/v1/quotas", "/api/v1/accounts"];
 
 /// Every path that is answered without a token.
 const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/", "/page.css", "/page.js"];
@@ -73,7 +75,17 @@ impl Source for Fixed {
             remedies: vec![remedy],
             diagnoses: Vec::new(),
         };
-        FlowsSnapshot { flows: vec![flow], quotas: vec![quota] }
+        let account = AccountSnapshot {
+            name: "live-1".into(),
+            kind: "bearer",
+            providers: vec!["stripe".into()],
+            cooling: Some(CoolingSnapshot { until: Timestamp::from_secs(9), status: 401 }),
+            in_flight: 1,
+            endings: [7, 1, 0, 2, 1],
+            remaining: Some(40),
+            reset: Some(Timestamp::from_secs(60)),
+        };
+        FlowsSnapshot { flows: vec![flow], quotas: vec![quota], accounts: vec![account], accounts_count: 1 }
     }
 
     fn discovered(&self) -> Vec<Discovered> {
@@ -264,6 +276,26 @@ fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
         "store_failed": false,
     });
     assert_eq!(quota["groups"][1], group);
+}
+
+#[test]
+fn accounts_say_how_they_stand_and_why_they_are_not_used() {
+    let account = json!({
+        "name": "live-1",
+        "kind": "bearer",
+        "providers": ["stripe"],
+        "state": "cooling",
+        "until_us": 9_000_000,
+        "reason": 401,
+        "in_flight": 1,
+        "calls": 11,
+        "refused": { "401": 1, "403": 0, "429": 2 },
+        "failed": 1,
+        "remaining": 40,
+        "reset_us": 60_000_000,
+    });
+    let accounts = get(&start(&loopback()), "/api/v1/accounts").json();
+    assert_eq!(accounts, json!({ "accounts": [account], "accounts_count": 1 }));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod config;
 mod credential;
+mod standing;
 
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use egret_store::Timestamp;
 
 pub use config::{AccountConfig, AccountConfigs, ApiKeyConfig, BasicConfig, BearerConfig, CertificateConfig};
 use credential::Credential;
+pub(crate) use standing::{CoolDown, asked};
+pub use standing::{CoolingSnapshot, Ending, Standing, Use};
 
 use crate::config::KnownProvider;
 use crate::message::{Changes, Fields};
@@ -31,7 +34,35 @@ pub struct Accounts(Vec<Account>);
 pub struct Account {
     name: Arc<str>,
     providers: Box<[String]>,
+    /// The same by their numbers in the config.
+    numbers: Box<[usize]>,
     credential: Credential,
+    /// What it was made from, to tell whether the next config has another.
+    config: AccountConfig,
+    standing: Arc<Standing>,
+    /// How often its credential has changed: what was held against one that is gone does not count any more.
+    version: u32,
+}
+
+/// How an account stands, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AccountSnapshot {
+    /// Its name.
+    pub name: String,
+    /// What kind of credential it is, as the config has it.
+    pub kind: &'static str,
+    /// The names of the providers that it is for.
+    pub providers: Vec<String>,
+    /// Why it is not used now, if that is so.
+    pub cooling: Option<CoolingSnapshot>,
+    /// Exchanges that use it now.
+    pub in_flight: u32,
+    /// Calls by how they ended, in the order of [`Ending::ALL`].
+    pub endings: [u64; Ending::ALL.len()],
+    /// Calls that the provider has said are left, if that still holds.
+    pub remaining: Option<u64>,
+    /// When it has said that they come back.
+    pub reset: Option<Timestamp>,
 }
 
 /// A request as it is about to be sent, before its credential is added.
@@ -69,10 +100,11 @@ pub struct Applied {
 }
 
 impl Accounts {
-    /// Compiles `configs`; what is wrong is noted in `problems`, and left out.
+    /// Compiles `configs`; what is wrong is noted in `problems`, and left out. How accounts stood `before` is kept.
     pub fn compile(
         configs: &AccountConfigs,
         providers: &[KnownProvider<'_>],
+        before: Option<&Self>,
         problems: &mut Vec<Problem>,
     ) -> Self {
         if configs.len() > ACCOUNTS_MAX {
@@ -81,15 +113,25 @@ impl Accounts {
         }
         let compiled = configs.iter().filter_map(|(name, config)| {
             let at = format!("accounts.{name}");
-            let before = problems.len();
+            let known = problems.len();
             check_name(name, &at, problems);
             check_providers(config, &at, providers, problems);
             let credential = Credential::compile(config, &at, problems);
-            let credential = credential.filter(|_| problems.len() == before)?;
+            let credential = credential.filter(|_| problems.len() == known)?;
+            let is_own =
+                |provider: &KnownProvider<'_>| config.provider.iter().any(|own| own == provider.name);
+            let numbers =
+                (0..).zip(providers).filter(|(_, provider)| is_own(provider)).map(|(number, _)| number);
+            let before = before.and_then(|before| before.get(before.find(name)?));
+            let (standing, version) = before.map(|before| before.kept(config)).unwrap_or_default();
             Some(Account {
                 name: name.as_str().into(),
                 providers: config.provider.to_vec().into(),
+                numbers: numbers.collect(),
                 credential,
+                config: config.clone(),
+                standing,
+                version,
             })
         });
         Self(compiled.collect())
@@ -102,7 +144,7 @@ impl Accounts {
 
     /// The number of the account of that name.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.0.iter().position(|account| &*account.name == name)
+        self.0.binary_search_by(|account| (*account.name).cmp(name)).ok()
     }
 
     /// All of them, in the order of their numbers.
@@ -130,6 +172,39 @@ impl Account {
     /// Whether it is for the provider of that name.
     pub fn is_for(&self, provider: &str) -> bool {
         self.providers.iter().any(|own| own == provider)
+    }
+
+    /// Whether it is for the provider with that number in the config.
+    pub(crate) fn is_for_numbered(&self, provider: usize) -> bool {
+        self.numbers.contains(&provider)
+    }
+
+    /// How it stands.
+    pub(crate) fn standing(&self) -> &Arc<Standing> {
+        &self.standing
+    }
+
+    /// How often its credential has changed.
+    pub(crate) fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// How it stands now, for people.
+    pub fn snapshot(&self, now: Timestamp) -> AccountSnapshot {
+        AccountSnapshot {
+            name: self.name.to_string(),
+            kind: self.kind(),
+            providers: self.providers.to_vec(),
+            ..self.standing.snapshot(now, self.version)
+        }
+    }
+
+    /// What of it goes for the account of the same name that is made from `config`.
+    fn kept(&self, config: &AccountConfig) -> (Arc<Standing>, u32) {
+        if self.config.provider != config.provider || self.config.kinds() != config.kinds() {
+            return Default::default();
+        }
+        (Arc::clone(&self.standing), self.version + u32::from(self.config != *config))
     }
 
     /// What is shown in the handshake of TLS, if that is its credential.
@@ -177,5 +252,65 @@ fn check_providers(
             let message = format!("a certificate is shown over TLS, and the URL of `{name}` is not `https`");
             problems.push(Problem::new(format!("{at}.certificate"), message));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use egret_config::Secret;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_000_000);
+    const RULE: CoolDown = CoolDown { first: Duration::from_secs(30), max: Duration::from_mins(10) };
+
+    fn compiled(token: &str, provider: &[&str], before: Option<&Accounts>) -> Accounts {
+        let bearer = BearerConfig { token: Secret::given("${env:TOKEN}", token.to_owned()) };
+        let provider = provider.iter().copied().collect();
+        let config = AccountConfig { provider, bearer: Some(bearer), ..AccountConfig::default() };
+        let known = ["one", "two"].map(|name| KnownProvider { name, host: None, tls: true });
+        let mut problems = Vec::new();
+        let accounts = Accounts::compile(&[("a".to_owned(), config)].into(), &known, before, &mut problems);
+        assert!(problems.is_empty(), "{problems:?}");
+        accounts
+    }
+
+    fn cools(accounts: &Accounts) -> bool {
+        accounts.0[0].snapshot(NOW).cooling.is_some()
+    }
+
+    fn cool(accounts: &Accounts, status: u16) {
+        let account = &accounts.0[0];
+        account.standing().cool((NOW, NOW), (status, account.version()), None, RULE);
+    }
+
+    #[test]
+    fn a_new_secret_is_not_blamed_for_the_one_before() {
+        for (status, is_kept) in [(401, false), (403, false), (429, true)] {
+            let before = compiled("one", &["one"], None);
+            cool(&before, status);
+            assert!(cools(&compiled("one", &["one"], Some(&before))));
+            let after = compiled("two", &["one"], Some(&before));
+            assert_eq!(cools(&after), is_kept, "{status}");
+            assert!(cools(&before), "exchanges under way have the old one");
+            assert!(Arc::ptr_eq(before.0[0].standing(), after.0[0].standing()));
+        }
+    }
+
+    #[test]
+    fn what_exchanges_of_before_a_reload_are_told_of_an_old_secret_is_not_held_against_the_new_one() {
+        let before = compiled("one", &["one"], None);
+        let after = compiled("two", &["one"], Some(&before));
+        cool(&before, 401);
+        assert!(!cools(&after));
+    }
+
+    #[test]
+    fn an_account_for_other_providers_is_another_one() {
+        let before = compiled("one", &["one"], None);
+        cool(&before, 429);
+        assert!(!cools(&compiled("one", &["one", "two"], Some(&before))));
     }
 }

@@ -60,6 +60,17 @@ pub struct Course {
     tells: Tells,
 }
 
+/// Where the request goes on from when a remedy has its call made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Resume {
+    /// The remedies further in, with what the remedy itself has drafted.
+    Inwards,
+    /// The same, without that.
+    Blank,
+    /// The remedy itself.
+    Itself,
+}
+
 /// Who is told what is decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tells {
@@ -176,6 +187,11 @@ impl Course {
                 Outcome::Response(_) => true,
                 Outcome::Failure(failure) => failure.sent,
             };
+        if self.answered.is_none()
+            && let Some(account) = exchange.called_account()
+        {
+            account.standing().heard(exchange);
+        }
         while let Some(outer) = self.depth.checked_sub(1) {
             self.depth = outer;
             let (number, found) = self.chain[outer];
@@ -188,12 +204,18 @@ impl Course {
                 exchange.draft.back_to(&mark);
             }
             let reaction = decided.unwrap_or_else(Reaction::Fail);
-            let is_afresh = matches!(reaction, Reaction::Afresh);
+            let from = match reaction {
+                Reaction::Afresh => Resume::Blank,
+                Reaction::Again => Resume::Itself,
+                _ => Resume::Inwards,
+            };
             let mut detour = None;
             let (decision, backward) = match reaction {
                 Reaction::Pass => continue,
                 Reaction::Repeat(at) => (Decision::Repeat, Some(Backward::Repeat(at))),
-                Reaction::Afresh => (Decision::Repeat, Some(Backward::Repeat(exchange.now))),
+                Reaction::Afresh | Reaction::Again => {
+                    (Decision::Repeat, Some(Backward::Repeat(exchange.now)))
+                }
                 Reaction::Instead(call) => {
                     detour = Some(call);
                     (Decision::Repeat, Some(Backward::Repeat(exchange.now)))
@@ -209,14 +231,7 @@ impl Course {
                         self.answered = Some(answer.kind());
                         exchange.draft.forget_response();
                     }
-                    Backward::Repeat(_) => {
-                        if is_afresh {
-                            self.forget(outer);
-                        }
-                        self.take_back(outer, exchange);
-                        // A repeated call does not pass this remedy's request side again.
-                        self.depth = outer + 1;
-                    }
+                    Backward::Repeat(_) => self.go_back(outer, from, exchange),
                     Backward::Pass => {}
                 }
                 if let Some(detour) = detour {
@@ -228,19 +243,24 @@ impl Course {
         Backward::Pass
     }
 
-    /// Takes back what the remedies further in than `depth` have drafted: they see the request again.
-    fn take_back(&mut self, depth: usize, exchange: &mut Exchange<'_>) {
-        self.marks.truncate(depth + 1);
+    /// Makes ready for another call that the remedy at `depth` wants: takes back what those further in have drafted, who see the request
+    /// again, and of what it has drafted itself as much as `from` says.
+    fn go_back(&mut self, depth: usize, from: Resume, exchange: &mut Exchange<'_>) {
+        if from == Resume::Inwards {
+            self.marks.truncate(depth + 1);
+        } else {
+            let before = depth.checked_sub(1).map(|outer| self.marks[outer].clone()).unwrap_or_default();
+            self.marks.truncate(depth);
+            self.marks.push(before);
+        }
         if let Some(mark) = self.marks.last() {
             exchange.draft.back_to(mark);
         }
-    }
-
-    /// Takes back what the remedy at `depth` itself has drafted.
-    fn forget(&mut self, depth: usize) {
-        let before = depth.checked_sub(1).map(|outer| self.marks[outer].clone()).unwrap_or_default();
-        self.marks.truncate(depth);
-        self.marks.push(before);
+        self.depth = depth + 1;
+        if from == Resume::Itself {
+            self.marks.truncate(depth);
+            self.depth = depth;
+        }
     }
 
     /// Leaves out the remedies before the one that `background` is made for. Says whether that one is on the course.
@@ -359,6 +379,35 @@ mod tests {
         let errors: &'static Errors = Box::leak(Box::default());
         let result = tracing::subscriber::with_default(errors, act);
         (result, *errors.0.lock().unwrap())
+    }
+
+    #[test]
+    fn a_call_made_again_passes_the_remedy_that_wants_it_and_takes_back_what_it_and_others_have_drafted() {
+        let account = json!({ "provider": "one", "bearer": { "token": "${env:CARGO_PKG_NAME}" } });
+        let remedies = json!([
+            { "transform": { "request": { "headers": { "add": { "x-outer": "1" } } } } },
+            { "accounts": { "use": ["a", "b"] } },
+            { "transform": { "request": { "headers": { "add": { "x-inner": "1" } } } } },
+        ]);
+        let stage = Stage::new(json!({
+            "accounts": { "a": account, "b": account },
+            "flows": [{ "name": "f", "remedies": remedies }],
+        }));
+        let mut visit = stage.send(&format!("{GET}\nX-Egret-Trace: 1"));
+        for (number, response) in [(0, "401"), (1, "200")] {
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            assert_eq!(visit.draft.call.account, Some(number));
+            let (_, fields, _) = visit.sent(&stage);
+            for name in ["x-outer: 1", "x-inner: 1"] {
+                assert_eq!(fields.iter().filter(|field| *field == name).count(), 1, "{fields:?}");
+            }
+            visit.response(&stage, response);
+        }
+        assert_eq!(
+            visit.trace(),
+            "f/transform=next, f/accounts=next, f/transform-2=next, f/accounts=repeat, f/accounts=next, f/transform-2=next"
+        );
+        visit.end(&stage);
     }
 
     /// A retry around a remedy that panics, and a timeout within it.

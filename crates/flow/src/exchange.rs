@@ -345,9 +345,22 @@ impl<'a> Exchange<'a> {
         self.account_numbered(mark.account())
     }
 
-    fn account_numbered(&self, number: Option<usize>) -> Option<&'a Account> {
+    pub(crate) fn account_numbered(&self, number: Option<usize>) -> Option<&'a Account> {
         let (flows, _) = self.params.all?;
         flows.accounts.get(number?)
+    }
+
+    /// The account that the last call was made with: the one that was chosen, if what was called is one of its providers.
+    pub(crate) fn called_account(&self) -> Option<&'a Account> {
+        self.account().filter(|account| self.is_for(account))
+    }
+
+    /// Whether what is called, as the remedies so far have it, is one of the providers of `account`.
+    pub(crate) fn is_for(&self, account: &Account) -> bool {
+        match self.draft.call.provider {
+            Some(number) => account.is_for_numbered(number),
+            None => account.is_for(self.destination.provider),
+        }
     }
 
     /// The request's method.

@@ -136,6 +136,11 @@ pub(crate) fn problems(remedies: &Value) -> Vec<String> {
     compile(config, None).err().unwrap_or_default()
 }
 
+/// The flows of a whole config; what is wrong with it, as `path: message`.
+pub(crate) fn compiled(config: Value) -> Result<Flows, Vec<String>> {
+    compile(config, None)
+}
+
 fn compile(mut config: Value, before: Option<&Flows>) -> Result<Flows, Vec<String>> {
     let quotas = config.get_mut("quotas").map_or(Value::Object(serde_json::Map::default()), Value::take);
     let quotas: QuotaConfigs = serde_json::from_value(quotas).unwrap();

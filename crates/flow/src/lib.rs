@@ -41,5 +41,6 @@ pub use course::{Backward, Course, Onward, Tells};
 pub use egret_store::{Clock, Moment, Timestamp};
 pub use exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
 pub use plan::{
-    Diagnoses, DiagnosisCounts, DiagnosisStats, Fate, FlowParts, FlowStats, Flows, FlowsSnapshot, RemedyStats,
+    ACCOUNTS_SHOWN_MAX, Diagnoses, DiagnosisCounts, DiagnosisStats, Fate, FlowParts, FlowStats, Flows,
+    FlowsSnapshot, RemedyStats,
 };

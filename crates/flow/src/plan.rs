@@ -13,7 +13,7 @@ use egret_config::Problem;
 use egret_store::entries::Purge;
 use egret_store::{Ledger, Timestamp};
 
-use crate::accounts::{AccountConfigs, Accounts};
+use crate::accounts::{AccountConfigs, AccountSnapshot, Accounts};
 use crate::cache::CacheSnapshot;
 use crate::config::{FlowConfig, KnownProvider};
 use crate::diagnosis::Exports;
@@ -87,14 +87,21 @@ pub(crate) struct Slot {
     pub panics: bool,
 }
 
-/// What flows have done so far, and how their quotas stand.
+/// What flows have done so far, and how their quotas and accounts stand.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FlowsSnapshot {
     /// In their order.
     pub flows: Vec<FlowStats>,
     /// By name.
     pub quotas: Vec<QuotaSnapshot>,
+    /// By name, at most [`ACCOUNTS_SHOWN_MAX`] of them.
+    pub accounts: Vec<AccountSnapshot>,
+    /// Of all accounts, those that are not shown included.
+    pub accounts_count: usize,
 }
+
+/// The most accounts of a [`FlowsSnapshot`].
+pub const ACCOUNTS_SHOWN_MAX: usize = 1_000;
 
 /// What a flow has done so far.
 #[derive(Debug, Clone, PartialEq)]
@@ -140,7 +147,8 @@ impl Flows {
         let every_parameter: BTreeSet<&str> = parameters.iter().flatten().map(String::as_str).collect();
         let every_parameter: Vec<&str> = every_parameter.into_iter().collect();
         let quotas = Quotas::compile(quotas, quotas_before, ledger, &every_parameter, &mut problems);
-        let accounts = Accounts::compile(accounts, providers, &mut problems);
+        let accounts_before = before.map(|before| &before.accounts);
+        let accounts = Accounts::compile(accounts, providers, accounts_before, &mut problems);
         let mut compiled = Self { router, quotas, accounts, ..Self::default() };
         for (number, flow) in config.iter().enumerate() {
             compiled.starts.push(compiled.slots.len());
@@ -162,6 +170,7 @@ impl Flows {
                     further_in: &remedies[place + 1..],
                     quotas: &compiled.quotas,
                     accounts: &compiled.accounts,
+                    mode: remedy.mode,
                     workers,
                     path: format!("{path}.{key}"),
                     problems: &mut problems,
@@ -191,7 +200,7 @@ impl Flows {
         remedies.chain(self.diagnoses.describe(flow))
     }
 
-    /// What each flow has done so far, and how quotas stand, with at most `groups_max` groups of each.
+    /// What each flow has done so far, and how quotas and accounts stand, with at most `groups_max` groups of each quota.
     pub fn snapshot(&self, now: Timestamp, groups_max: usize) -> FlowsSnapshot {
         let flows = self.counts.iter().enumerate().map(|(flow, count)| FlowStats {
             name: count.name.clone(),
@@ -200,7 +209,13 @@ impl Flows {
             diagnoses: self.diagnoses.stats(flow),
         });
         let quotas = self.quotas.iter().map(|quota| quota.snapshot(now, groups_max));
-        FlowsSnapshot { flows: flows.collect(), quotas: quotas.collect() }
+        let accounts = self.accounts.iter().take(ACCOUNTS_SHOWN_MAX).map(|account| account.snapshot(now));
+        FlowsSnapshot {
+            flows: flows.collect(),
+            quotas: quotas.collect(),
+            accounts: accounts.collect(),
+            accounts_count: self.accounts.iter().count(),
+        }
     }
 
     /// Takes what is meant out of all caches; of one flow's, where that is named. Says how many answers there were.

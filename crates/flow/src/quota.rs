@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 use calendar::Calendar;
 use group::{Group, State};
 use groups::Groups;
-use learn::Reader;
+pub(crate) use learn::Reader;
 use lease::{Backing, Place};
 use meter::{Refill, Rule, Schedule, Stage};
 

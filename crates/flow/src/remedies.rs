@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::exchange::Exchange;
 use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Remedy, Site, Step};
 
+pub mod accounts;
 pub mod authenticate;
 pub mod cache;
 pub mod circuit_breaker;
@@ -117,11 +118,14 @@ macro_rules! registry {
 impl RemedyConfig {
     /// The key of the remedy if it is one that chooses an account.
     pub(crate) fn chooses_account(&self) -> Option<&'static str> {
-        self.authenticate.is_some().then_some("authenticate")
+        let accounts = self.accounts.is_some().then_some("accounts");
+        accounts.or(self.authenticate.is_some().then_some("authenticate"))
     }
 }
 
 registry! {
+    /// Has calls made with one account of several, and leaves out for a while what the provider refuses.
+    "accounts" accounts: accounts::Accounts;
     /// Has calls made with an account's credential.
     "authenticate" authenticate: authenticate::Authenticate;
     /// Answers from what is stored of the provider's answers.

@@ -103,6 +103,8 @@ pub enum Reaction {
     Instead(Box<Detour>),
     /// Nowhere: another call is made at once, likewise, and without what this remedy itself has drafted for the one before.
     Afresh,
+    /// Nowhere: another call is made at once, and passes the request side of this remedy itself again, which finds what it has kept.
+    Again,
     /// Nowhere: this is the answer.
     Answer(Box<Answer>),
     /// Wherever the config has it for remedies that fail: this one cannot decide.
@@ -194,6 +196,8 @@ pub struct Site<'a> {
     pub quotas: &'a Quotas,
     /// The accounts that have nothing wrong with them.
     pub accounts: &'a Accounts,
+    /// Whether the remedy will act. What it then shares with others must not change.
+    pub mode: Mode,
     /// How many workers the gateway has.
     pub workers: usize,
     /// Where in the config: `flows[0].remedies[1].limit`.

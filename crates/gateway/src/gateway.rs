@@ -191,7 +191,7 @@ impl Gateway {
         }
     }
 
-    /// What flows have done so far, and how their quotas stand, with at most `groups_max` groups of each.
+    /// What flows have done so far, and how their quotas and accounts stand, with at most `groups_max` groups of each quota.
     pub fn flows(&self, groups_max: usize) -> FlowsSnapshot {
         let plan = Arc::clone(&self.lock().plan);
         plan.flows.snapshot(self.shared.clock.timestamp(Moment::now()), groups_max)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use egret_flow::Timestamp;
+use egret_flow::accounts::CoolingSnapshot;
 use egret_flow::quota::{QuotaKind, QuotaSnapshot};
 use egret_flow::remedy::Mode;
 use egret_flow::tally::TallySnapshot;
@@ -206,7 +207,7 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
         groups_count: 1,
     };
     let flow = FlowStats { name: "charges".to_owned(), match_failures: 4, remedies, diagnoses: Vec::new() };
-    let flows = FlowsSnapshot { flows: vec![flow], quotas: vec![quota] };
+    let flows = FlowsSnapshot { flows: vec![flow], quotas: vec![quota], ..FlowsSnapshot::default() };
     let families = parse(&render(&StatsSnapshot::default(), &flows, &[], true, "1", &Process::default()));
 
     let decisions = &families["egret_remedy_decisions_total"].samples;
@@ -228,6 +229,34 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
     assert_eq!(only(&families, "egret_quota_limit"), "5");
     assert_eq!(only(&families, "egret_quota_store_failed"), "1");
     assert_eq!(families["egret_quota_used"].samples[0].labels["group"], "gold");
+}
+
+#[test]
+fn how_accounts_stand_is_shown_and_nothing_where_there_are_none() {
+    let cooling = CoolingSnapshot { until: Timestamp::from_secs(9), status: 401 };
+    let account = |name: &str, cooling, remaining| AccountSnapshot {
+        name: name.to_owned(),
+        cooling,
+        in_flight: 2,
+        endings: [7, 1, 0, 3, 0],
+        remaining,
+        ..AccountSnapshot::default()
+    };
+    let accounts = vec![account("a", Some(cooling), None), account("b", None, Some(41))];
+    let flows = FlowsSnapshot { accounts, accounts_count: 2, ..FlowsSnapshot::default() };
+    let families = parse(&render(&StatsSnapshot::default(), &flows, &[], true, "1", &Process::default()));
+    let calls = &families["egret_account_calls_total"].samples;
+    let of_a: Vec<_> = calls[..5].iter().map(|call| (&*call.labels["outcome"], &*call.value)).collect();
+    assert_eq!(of_a, [("answered", "7"), ("401", "1"), ("403", "0"), ("429", "3"), ("failed", "0")]);
+    let values = |name: &str| -> Vec<(String, String)> {
+        let samples = families[name].samples.iter();
+        samples.map(|sample| (sample.labels["account"].clone(), sample.value.clone())).collect()
+    };
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(values("egret_account_in_flight"), [pair("a", "2"), pair("b", "2")]);
+    assert_eq!(values("egret_account_cooling"), [pair("a", "1"), pair("b", "0")]);
+    assert_eq!(values("egret_account_remaining"), [pair("b", "41")]);
+    assert!(render_providers(Vec::new()).keys().all(|name| !name.starts_with("egret_account")));
 }
 
 #[test]

@@ -12,7 +12,7 @@ const TOKEN_KEY = "egret-control-token";
 const SCALES = { latency: [1e3, 1e7], footprint: [1e1, 1e4] };
 
 const byId = (id) => document.getElementById(id);
-const moments = []; // { at, stats }, oldest first
+const moments = []; // { at, stats, accounts }, oldest first
 const rows = new Map(); // by provider
 
 // --- Figures as people read them ---
@@ -217,12 +217,57 @@ function drawCounts(id, counts) {
   }));
 }
 
+function cell(text, className = "") {
+  const element = document.createElement("td");
+  element.className = className;
+  element.append(text);
+  return element;
+}
+
+/** Whether an account is used, as a pill; of one that is left out, for how long and why. */
+function accountState({ state, until_us: until, reason }) {
+  const pill = document.createElement("span");
+  const isUsable = state === "usable";
+  pill.className = `pill ${isUsable ? "ready" : "waiting"}`;
+  const left = Math.max(0, Math.ceil(until / 1e6 - Date.now() / 1000));
+  pill.textContent = isUsable ? state : `${state} ${duration(left)} (${reason})`;
+  return pill;
+}
+
+function drawAccount(account) {
+  const row = document.createElement("tr");
+  const name = document.createElement("th");
+  name.scope = "row";
+  const kind = document.createElement("small");
+  kind.textContent = account.kind;
+  name.append(account.name, " ", kind);
+  const refused = Object.entries(account.refused).filter(([, count]) => count > 0);
+  row.append(
+    name,
+    cell(account.providers.join(", ")),
+    cell(accountState(account)),
+    cell(whole(account.in_flight), "number"),
+    cell(whole(account.calls), "number"),
+    cell(refused.map(([status, count]) => `${status}: ${whole(count)}`).join(" · ") || "–"),
+    cell(account.remaining === null ? "–" : whole(account.remaining), "number"),
+  );
+  return row;
+}
+
+function drawAccounts({ accounts, accounts_count: count }) {
+  const section = byId("accounts");
+  section.hidden = count === 0;
+  section.querySelector(".title p").textContent = count > accounts.length ? `the first ${whole(accounts.length)} of ${whole(count)}` : "";
+  section.querySelector("tbody").replaceChildren(...accounts.map(drawAccount));
+}
+
 function draw() {
-  const { stats } = moments.at(-1);
+  const { stats, accounts } = moments.at(-1);
   show(stats.ready ? "ready" : "waiting", stats.ready ? "ready" : "starting or draining");
   byId("about").textContent = `${stats.version} · up ${duration(stats.uptime_s)}`;
   drawTiles(stats);
   drawProviders(stats);
+  drawAccounts(accounts);
   drawCounts("generated", stats.generated);
   drawCounts("denials", stats.denials);
 }
@@ -247,26 +292,27 @@ function askForToken() {
   byId("ask").showModal();
 }
 
-async function fetchStats() {
+async function fetchFigures(path) {
   const token = sessionStorage.getItem(TOKEN_KEY);
   const headers = token === null ? {} : { authorization: `Bearer ${token}` };
-  return fetch("/api/v1/stats", { headers, cache: "no-store", signal: AbortSignal.timeout(4000) });
+  return fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(4000) });
 }
 
 /** Keeps the moment; starts over where the gateway did. */
-function keep(stats) {
+function keep(stats, accounts) {
   if (stats.uptime_s < moments.at(-1)?.stats.uptime_s) moments.length = 0;
   const at = performance.now();
-  moments.push({ at, stats });
+  moments.push({ at, stats, accounts });
   while (moments.length > 2 && moments[0].at < at - KEPT_MS) moments.shift();
 }
 
 async function poll() {
   try {
-    const response = await fetchStats();
-    if (response.status === 401) return askForToken();
-    if (!response.ok) throw new Error(`status ${response.status}`);
-    keep(await response.json());
+    const responses = await Promise.all(["/api/v1/stats", "/api/v1/accounts"].map(fetchFigures));
+    if (responses.some(({ status }) => status === 401)) return askForToken();
+    const failed = responses.find(({ ok }) => !ok);
+    if (failed) throw new Error(`status ${failed.status}`);
+    keep(...(await Promise.all(responses.map((response) => response.json()))));
     draw();
   } catch (error) {
     show("away", "not reachable");

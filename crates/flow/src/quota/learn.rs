@@ -21,7 +21,7 @@ pub struct Learned {
 
 /// Which fields are read.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     retry_after: bool,
     /// Names of the fields with what is left, and of those with when it comes back, in pairs.
     pairs: Vec<[Option<String>; 2]>,
@@ -32,7 +32,7 @@ pub(super) struct Reader {
 const POLICIES_MAX: usize = 16;
 
 impl Reader {
-    pub(super) fn new(config: &LearnConfig) -> Self {
+    pub(crate) fn new(config: &LearnConfig) -> Self {
         let mut reader = Self::default();
         for from in &config.from {
             match from {
@@ -57,7 +57,7 @@ impl Reader {
     }
 
     /// What the fields of a response say; `None` if that is nothing. Of a field that is there several times the first counts.
-    pub(super) fn read<'a>(
+    pub(crate) fn read<'a>(
         &self,
         status: u16,
         fields: &(impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone),

@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::accounts::Use;
 use crate::exchange::Exchange;
-use crate::remedy::{Remedy, Site, Step};
+use crate::remedy::{Mode, Reaction, Remedy, Site, Step};
 
 /// Which account calls are made with. What the client has sent under the same names is removed; a call that goes to a provider that the
 /// account is not for goes without it.
@@ -26,25 +27,43 @@ pub struct Authenticate {
     /// For people.
     name: String,
     kind: &'static str,
+    mode: Mode,
 }
 
 impl Remedy for Authenticate {
     type Config = AuthenticateConfig;
-    type Held = ();
+    /// The account, if what is called is one of its providers.
+    type Held = Option<Use>;
 
     fn compile(config: &AuthenticateConfig, site: &mut Site<'_>) -> Option<Self> {
         let account = site.account("account", &config.account)?;
         let kind = site.accounts.get(account)?.kind();
-        Some(Self { account, name: config.account.clone(), kind })
+        Some(Self { account, name: config.account.clone(), kind, mode: site.mode })
     }
 
     fn describe(&self) -> String {
         format!("calls with the account {} ({})", self.name, self.kind)
     }
 
-    fn request(&self, exchange: &mut Exchange<'_>, _held: &mut (), _cx: &mut Context<'_>) -> Poll<Step> {
+    fn request(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut Option<Use>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Step> {
         exchange.draft.call.account = Some(self.account);
+        if self.mode == Mode::Enforce {
+            let account = exchange.called_account();
+            *held = account.map(|account| Use::of(account, self.account, exchange.now));
+        }
         Poll::Ready(Step::Next)
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Option<Use>) -> Reaction {
+        if let Some(held) = held {
+            held.answered(exchange);
+        }
+        Reaction::Pass
     }
 }
 

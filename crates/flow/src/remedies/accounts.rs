@@ -1,0 +1,595 @@
+//! `accounts`: has calls made with one account of several, and leaves out for a while what the provider refuses.
+//!
+//! The remedy says which account; the gateway adds its credential when the request is sent. How an account stands belongs to the account
+//! (`accounts/standing.rs`): what one remedy learns of it, all know. A call that the provider has refused is made again on another
+//! account; the way inwards starts at this remedy then, so that those further in count for the new one.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use egret_config::{Duration, Size};
+use egret_store::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de};
+use smallvec::SmallVec;
+use tracing::{debug, warn};
+
+use crate::accounts::{Account, CoolDown, Ending, Use, asked};
+use crate::answer::{Reason, Refused};
+use crate::conditions::{Condition, any_meets};
+use crate::exchange::Exchange;
+use crate::expression::{BODY_BYTES_MAX as SEEN_BYTES_MAX, Expression};
+use crate::grouping::group;
+use crate::quota::GroupBy;
+use crate::random::mixed;
+use crate::remedies::retry::BODY_BYTES_MAX;
+use crate::remedy::{Fault, Mode, Needs, Reaction, Remedy, Site, Step};
+
+/// The most accounts of one remedy: each exchange looks at all of them.
+const POOL_MAX: usize = 256;
+/// The largest weight.
+const WEIGHT_MAX: u32 = 1_000;
+/// Further calls for one exchange where the config says nothing, if there are so many accounts.
+const REPEAT_DEFAULT_MAX: usize = 8;
+/// The most further calls for one exchange.
+const REPEAT_MAX: u32 = 20;
+/// The longest cool-down.
+const COOL_DOWN_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// Which accounts calls are made with, and when one is left out for a while. A call that goes to a provider that none of them is for goes
+/// without.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccountsConfig {
+    /// The accounts, each a name under `accounts`, or `{ account: NAME, weight: 2 }`.
+    #[serde(rename = "use")]
+    pub pool: Vec<PoolEntry>,
+    /// Which of them is next. `weighted` where weights are given, else `round-robin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
+    /// Gives all calls of a group the same account as long as that can be used: `header:NAME`, `consumer`, `param:NAME`, `provider` or
+    /// `cel:EXPRESSION`. Calls that lack it go by `by`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sticky: Option<GroupBy>,
+    /// When an account is left out, and for how long.
+    pub cool_down: CoolDownConfig,
+    /// Further calls on other accounts for one exchange that the provider refuses. As many as there are other accounts, at most 8, where
+    /// nothing is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 20))]
+    pub repeat: Option<u32>,
+    /// Methods whose calls may be made again besides the idempotent ones (RFC 9110 §9.2.2). After 401, 403 and 429 the method does not
+    /// matter: by these the provider says that it has not acted.
+    pub methods: BTreeSet<String>,
+    /// The longest body that is kept so that it can be sent again; requests with longer ones are not repeated.
+    pub body: Size,
+    /// How long an exchange waits for an account if all of them cool down. Whoever would have to wait longer is refused at once.
+    pub wait_max: Duration,
+}
+
+/// An account that calls may be made with.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "PoolSchema")]
+pub struct PoolEntry {
+    /// Its name.
+    pub account: String,
+    /// How many calls it gets for one of an account with the weight 1.
+    pub weight: Option<u32>,
+}
+
+/// How a [`PoolEntry`] may be written.
+#[derive(JsonSchema)]
+#[serde(untagged, deny_unknown_fields)]
+#[expect(dead_code, reason = "describes the two ways of writing for the schema; the parser below reads them")]
+enum PoolSchema {
+    /// The account's name.
+    Name(String),
+    /// An account with a weight.
+    Weighted {
+        /// The account's name.
+        account: String,
+        /// How many calls it gets for one of an account with the weight 1, which is that of all others.
+        #[schemars(range(min = 1, max = 1_000))]
+        weight: Option<u32>,
+    },
+}
+
+impl<'de> Deserialize<'de> for PoolEntry {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = PoolEntry;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an account's name, or `{ account: NAME, weight: 2 }`")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<PoolEntry, E> {
+                Ok(PoolEntry { account: name.to_owned(), weight: None })
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<PoolEntry, A::Error> {
+                #[derive(Deserialize)]
+                #[serde(deny_unknown_fields)]
+                struct Fields {
+                    account: String,
+                    weight: Option<u32>,
+                }
+                let Fields { account, weight } =
+                    Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(PoolEntry { account, weight })
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl Serialize for PoolEntry {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Fields<'a> {
+            account: &'a str,
+            weight: u32,
+        }
+        match self.weight {
+            None => serializer.serialize_str(&self.account),
+            Some(weight) => Fields { account: &self.account, weight }.serialize(serializer),
+        }
+    }
+}
+
+/// Which account is next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// Each in turn.
+    #[default]
+    RoundRobin,
+    /// Each in turn, as often as its weight says, evenly spread.
+    Weighted,
+    /// The one with the fewest exchanges under way, and of these the one with the fewest calls so far.
+    LeastUsed,
+    /// The one of which the provider has said that it has the most calls left (`RateLimit`, `X-RateLimit-Remaining`); those that it has
+    /// said nothing of come first.
+    MostRemaining,
+}
+
+/// When an account is left out, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CoolDownConfig {
+    /// The statuses for which it is: `429`, `5xx` or `502-504`.
+    pub on: Vec<Condition>,
+    /// How long, where the provider does not say itself when it takes calls again. After 401 and 403 twice as long each time that it is
+    /// refused again, until a call succeeds.
+    #[serde(rename = "for")]
+    pub first: Duration,
+    /// The longest, whatever the provider says.
+    pub max: Duration,
+}
+
+impl Default for CoolDownConfig {
+    fn default() -> Self {
+        let on = [401, 403, 429].map(|status| Condition::Status(status, status));
+        Self { on: on.into(), first: Duration::from_secs(30), max: Duration::from_secs(600) }
+    }
+}
+
+impl Default for AccountsConfig {
+    fn default() -> Self {
+        Self {
+            pool: Vec::new(),
+            by: None,
+            sticky: None,
+            cool_down: CoolDownConfig::default(),
+            repeat: None,
+            methods: BTreeSet::new(),
+            body: Size::from_kib(64),
+            wait_max: Duration::default(),
+        }
+    }
+}
+
+/// Has calls made with one account of several.
+#[derive(Debug)]
+pub struct Accounts {
+    pool: Box<[Member]>,
+    by: By,
+    sticky: Option<(GroupBy, Option<Expression<String>>)>,
+    cool_down: CoolDownConfig,
+    repeat: u32,
+    methods: BTreeSet<String>,
+    body: usize,
+    wait_max: std::time::Duration,
+    mode: Mode,
+    turns: Arc<Turns>,
+}
+
+/// One of the accounts.
+#[derive(Debug)]
+struct Member {
+    /// Its number in the config.
+    number: usize,
+    name: String,
+    weight: u32,
+    /// Stands for the name where groups are given their account.
+    seed: u64,
+}
+
+/// Whose turn it is.
+#[derive(Debug)]
+struct Turns {
+    /// The pool that it is about.
+    of: Vec<PoolEntry>,
+    /// By how much each is behind, by its place in the pool.
+    behind: Mutex<Vec<i64>>,
+}
+
+/// An account that can be used, as it stands at one moment.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    /// Its place in the pool.
+    place: usize,
+    number: usize,
+    weight: u32,
+    in_flight: u32,
+    calls: u64,
+    /// What the provider has said that it has left.
+    left: Option<u64>,
+}
+
+type Candidates = SmallVec<[Candidate; 8]>;
+
+/// What is kept of one exchange.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// The account that the call is made with.
+    used: Option<Use>,
+    /// The account, by its number, that it has just been refused with.
+    refused: Option<usize>,
+    /// Further calls so far.
+    repeats: u32,
+    /// Until when it waits, from when it first had to.
+    deadline: Option<Timestamp>,
+}
+
+impl Remedy for Accounts {
+    type Config = AccountsConfig;
+    type Held = Held;
+
+    fn compile(config: &AccountsConfig, site: &mut Site<'_>) -> Option<Self> {
+        let before = site.problems.len();
+        check(config, site);
+        let pool = pool(config, site);
+        let sticky = config.sticky.as_ref().map(|by| sticky(by, site));
+        if site.problems.len() > before {
+            return None;
+        }
+        let weighted = if config.pool.iter().any(|entry| entry.weight.is_some()) {
+            By::Weighted
+        } else {
+            By::RoundRobin
+        };
+        let others = u32::try_from(pool.len().saturating_sub(1).min(REPEAT_DEFAULT_MAX)).unwrap_or_default();
+        let turns = || Turns { of: config.pool.clone(), behind: Mutex::new(vec![0; config.pool.len()]) };
+        Some(Self {
+            pool: pool.into(),
+            by: config.by.unwrap_or(weighted),
+            sticky: sticky.flatten(),
+            cool_down: config.cool_down.clone(),
+            repeat: config.repeat.unwrap_or(others),
+            methods: config.methods.clone(),
+            body: usize::try_from(config.body.bytes()).unwrap_or(usize::MAX),
+            wait_max: config.wait_max.get(),
+            mode: site.mode,
+            turns: site.keep(|turns: &Turns| turns.of == config.pool, turns),
+        })
+    }
+
+    fn describe(&self) -> String {
+        let names: Vec<&str> = self.pool.iter().map(|member| member.name.as_str()).collect();
+        let on: Vec<String> = self.cool_down.on.iter().map(ToString::to_string).collect();
+        let how = match self.by {
+            By::RoundRobin => "in turn",
+            By::Weighted => "in turn by weight",
+            By::LeastUsed => "the least used first",
+            By::MostRemaining => "the one with the most calls left first",
+        };
+        format!(
+            "calls with the accounts {}, {how}; one that is answered {} is left out for a while",
+            names.join(", "),
+            on.join(", ")
+        )
+    }
+
+    fn needs(&self) -> Needs {
+        let sees_body = self
+            .sticky
+            .as_ref()
+            .and_then(|(_, expression)| expression.as_ref())
+            .is_some_and(Expression::needs_request_body);
+        Needs {
+            request_body: if sees_body { SEEN_BYTES_MAX } else { 0 },
+            replay: if self.repeat > 0 { self.body } else { 0 },
+            ..Needs::default()
+        }
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
+        held.used = None;
+        let group = match self.group(exchange) {
+            Ok(group) => group,
+            Err(fault) => return Poll::Ready(Step::Fail(fault)),
+        };
+        let (candidates, earliest) = self.candidates(exchange);
+        if let Some(number) = self.choose(exchange, candidates, group, held) {
+            exchange.draft.call.account = Some(number);
+            return Poll::Ready(Step::Next);
+        }
+        // None is for this provider.
+        let Some(earliest) = earliest else { return Poll::Ready(Step::Next) };
+        let deadline = *held.deadline.get_or_insert(exchange.now + self.wait_max);
+        if earliest <= deadline {
+            exchange.wake_at(earliest);
+            return Poll::Pending;
+        }
+        let detail = "the provider has refused every account that this call could be made with, and each is left alone for a \
+                      while: try again when `Retry-After` says";
+        let refused = Refused::new(Reason::AccountUnavailable, detail);
+        Poll::Ready(Refused { retry_at: Some(earliest), ..refused }.into())
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+        let Some(used) = &held.used else { return Reaction::Pass };
+        let called = exchange.called_account().filter(|_| exchange.draft.call.account == Some(used.account));
+        let (Some(account), None) = (called, exchange.answered) else { return Reaction::Pass };
+        if !any_meets(&self.cool_down.on, exchange) {
+            used.answered(exchange);
+            return Reaction::Pass;
+        }
+        let Some(status) = exchange.response().map(|response| response.status) else { return Reaction::Pass };
+        self.cool_down(account, status, used, exchange);
+        let is_again = held.repeats < self.repeat
+            && self.may_repeat(status, exchange)
+            && self.has_other(used.account, held.deadline, exchange);
+        if !is_again {
+            return Reaction::Pass;
+        }
+        *held = Held {
+            used: None,
+            refused: Some(used.account),
+            repeats: held.repeats + 1,
+            deadline: held.deadline,
+        };
+        Reaction::Again
+    }
+}
+
+impl Accounts {
+    /// What stands for the group that the exchange belongs to, if it belongs to any.
+    fn group(&self, exchange: &Exchange<'_>) -> Result<Option<u64>, Fault> {
+        let Some((by, expression)) = &self.sticky else { return Ok(None) };
+        let request = exchange.request();
+        let name: Cow<'_, [u8]> = group(by, expression.as_ref(), exchange, &request)?;
+        Ok((!name.is_empty()).then(|| hash(&name)))
+    }
+
+    /// The accounts that the call can be made with now; and when the first of the others can be used again.
+    fn candidates(&self, exchange: &Exchange<'_>) -> (Candidates, Option<Timestamp>) {
+        let mut candidates = Candidates::new();
+        let mut earliest = None;
+        for (place, member) in self.pool.iter().enumerate() {
+            let account = exchange.account_numbered(Some(member.number));
+            let Some(account) = account.filter(|account| exchange.is_for(account)) else { continue };
+            let standing = account.standing();
+            match standing.cools_until(exchange.now, account.version()) {
+                Some(until) => earliest = Some(earliest.map_or(until, |other: Timestamp| other.min(until))),
+                None => candidates.push(Candidate {
+                    place,
+                    number: member.number,
+                    weight: member.weight,
+                    in_flight: standing.in_flight(),
+                    calls: standing.calls(),
+                    left: standing.left(exchange.now),
+                }),
+            }
+        }
+        (candidates, earliest)
+    }
+
+    /// Chooses one of `candidates`, and holds it. Says its number.
+    fn choose(
+        &self,
+        exchange: &Exchange<'_>,
+        mut candidates: Candidates,
+        group: Option<u64>,
+        held: &mut Held,
+    ) -> Option<usize> {
+        prefer(&mut candidates, |candidate| Some(candidate.number) != held.refused);
+        // Until it is held, so that no other worker takes the least used for the same.
+        let mut behind = self.turns.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        let chosen = if let Some(group) = group {
+            sticky_one(&candidates, group, |place| self.pool[place].seed)?
+        } else {
+            prefer(&mut candidates, |candidate| candidate.left != Some(0));
+            self.by.one(&candidates, &mut behind)?
+        };
+        if self.mode == Mode::Enforce {
+            let account = exchange.account_numbered(Some(chosen.number))?;
+            held.used = Some(Use::of(account, chosen.number, exchange.now));
+        }
+        Some(chosen.number)
+    }
+
+    /// Has `account` cool down.
+    fn cool_down(&self, account: &Account, status: u16, used: &Use, exchange: &Exchange<'_>) {
+        let rule = CoolDown { first: self.cool_down.first.get(), max: self.cool_down.max.get() };
+        let standing = account.standing();
+        let times = (used.started, exchange.now);
+        let Some(until) = standing.cool(times, (status, account.version()), asked(exchange), rule) else {
+            return;
+        };
+        let seconds = until.since(exchange.now).as_secs();
+        if status == 429 {
+            debug!(account = account.name(), status, seconds, "an account is left alone for a while");
+        } else {
+            warn!(
+                account = account.name(),
+                status, seconds, "an account is left out for a while: the provider refuses it"
+            );
+        }
+    }
+
+    /// Whether the request can be sent again, and does no harm if it is.
+    fn may_repeat(&self, status: u16, exchange: &Exchange<'_>) -> bool {
+        exchange.repeatable && (Ending::of(status).is_refusal() || exchange.may_repeat(&self.methods))
+    }
+
+    /// Whether there is another account than `refused` for the call, now or before the exchange has waited for too long.
+    fn has_other(&self, refused: usize, deadline: Option<Timestamp>, exchange: &Exchange<'_>) -> bool {
+        let (candidates, earliest) = self.candidates(exchange);
+        let deadline = deadline.unwrap_or(exchange.now + self.wait_max);
+        candidates.iter().any(|candidate| candidate.number != refused)
+            || earliest.is_some_and(|earliest| earliest <= deadline)
+    }
+}
+
+impl By {
+    /// The one of `candidates` that is next.
+    fn one(self, candidates: &[Candidate], behind: &mut [i64]) -> Option<Candidate> {
+        match self {
+            Self::RoundRobin | Self::Weighted => turn(candidates, behind),
+            Self::LeastUsed => candidates.iter().min_by_key(|one| (one.in_flight, one.calls)).copied(),
+            Self::MostRemaining => {
+                let rank =
+                    |one: &&Candidate| (Reverse(one.left.unwrap_or(u64::MAX)), one.in_flight, one.calls);
+                candidates.iter().min_by_key(rank).copied()
+            }
+        }
+    }
+}
+
+/// The next in turn, by weight and evenly spread: smooth weighted round robin, as nginx has it. Each falls behind by its weight, and the one
+/// that is furthest behind catches up with all.
+fn turn(candidates: &[Candidate], behind: &mut [i64]) -> Option<Candidate> {
+    let mut chosen: Option<Candidate> = None;
+    let mut all = 0;
+    for candidate in candidates {
+        let weight = i64::from(candidate.weight);
+        all += weight;
+        behind[candidate.place] += weight;
+        if chosen.is_none_or(|chosen| behind[candidate.place] > behind[chosen.place]) {
+            chosen = Some(*candidate);
+        }
+    }
+    let chosen = chosen?;
+    behind[chosen.place] -= all;
+    Some(chosen)
+}
+
+/// The one of `candidates` that a group belongs to: weighted rendezvous hashing. Each of them draws a number for the group, always the same,
+/// and the highest has it; so only groups of an account that goes move, and they come back with it.
+fn sticky_one(candidates: &[Candidate], group: u64, seed: impl Fn(usize) -> u64) -> Option<Candidate> {
+    let score = |candidate: &Candidate| {
+        let drawn = mixed(group ^ seed(candidate.place)) >> 32;
+        let drawn = f64::from(u32::try_from(drawn).unwrap_or_default()) + 0.5;
+        f64::from(candidate.weight) / -(drawn / (f64::from(u32::MAX) + 1.0)).ln()
+    };
+    candidates.iter().max_by(|one, other| score(one).total_cmp(&score(other))).copied()
+}
+
+/// Leaves those out that are not `preferred`, if any is.
+fn prefer(candidates: &mut Candidates, preferred: impl Fn(&Candidate) -> bool) {
+    if candidates.iter().any(&preferred) {
+        candidates.retain(|candidate| preferred(candidate));
+    }
+}
+
+/// FNV-1a: the same in every process, so that all give a group the same account.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Notes what is wrong with `config` apart from its accounts.
+fn check(config: &AccountsConfig, site: &mut Site<'_>) {
+    let CoolDownConfig { on, first, max } = &config.cool_down;
+    let is_weighted = config.pool.iter().any(|entry| entry.weight.is_some());
+    let is_status = |on: &Condition| matches!(on, Condition::Status(..));
+    let checks = [
+        ("use", !config.pool.is_empty(), "names no account to call with"),
+        ("use", config.pool.len() <= POOL_MAX, "at most 256 accounts: each exchange looks at all of them"),
+        (
+            "by",
+            !is_weighted || matches!(config.by, None | Some(By::Weighted)),
+            "weights go with `weighted`, or with nothing here",
+        ),
+        (
+            "sticky",
+            config.sticky != Some(GroupBy::Account),
+            "the account is what is chosen here: name what the choice goes by",
+        ),
+        (
+            "cool_down.on",
+            !on.is_empty() && on.iter().all(is_status),
+            "one status or several: that no response comes says nothing of the account",
+        ),
+        ("cool_down.for", !first.is_zero(), "with no time, no account ever cools down"),
+        ("cool_down.max", max >= first && *max <= COOL_DOWN_MAX, "from `for` to a day (`24h`)"),
+        ("repeat", config.repeat.is_none_or(|repeat| repeat <= REPEAT_MAX), "up to 20"),
+        (
+            "body",
+            config.body.bytes() <= BODY_BYTES_MAX,
+            "at most `16MiB`: it is kept in memory for each exchange",
+        ),
+    ];
+    for (key, is_good, message) in checks {
+        if !is_good {
+            site.problem(key, message);
+        }
+    }
+    site.check_methods(&config.methods);
+}
+
+/// The accounts of `config`; what is wrong with them is noted.
+fn pool(config: &AccountsConfig, site: &mut Site<'_>) -> Vec<Member> {
+    let mut pool: Vec<Member> = Vec::new();
+    for (place, PoolEntry { account, weight }) in config.pool.iter().enumerate() {
+        let key = format!("use[{place}]");
+        if weight.is_some_and(|weight| !(1..=WEIGHT_MAX).contains(&weight)) {
+            site.problem(&format!("{key}.weight"), "from 1 to 1000");
+        }
+        let name = if weight.is_some() { format!("{key}.account") } else { key };
+        let Some(number) = site.account(&name, account) else { continue };
+        if pool.iter().any(|member| member.number == number) {
+            site.problem(&name, format!("`{account}` is named twice: give it a `weight` instead"));
+        }
+        let (seed, weight) = (mixed(hash(account.as_bytes())), weight.unwrap_or(1));
+        pool.push(Member { number, name: account.clone(), weight, seed });
+    }
+    pool
+}
+
+/// What gives groups their account; a problem where that is wrong.
+fn sticky(by: &GroupBy, site: &mut Site<'_>) -> Option<(GroupBy, Option<Expression<String>>)> {
+    let expression = match by {
+        GroupBy::Cel(source) => Some(site.expression("sticky", source, false)?),
+        GroupBy::Param(name) => {
+            let missing = site.scope(false).missing_parameter(name);
+            let at = site.path_of("sticky");
+            site.problems.extend(missing.map(|missing| missing.at(at)));
+            None
+        }
+        _ => None,
+    };
+    Some((by.clone(), expression))
+}
+
+#[cfg(test)]
+mod tests;
