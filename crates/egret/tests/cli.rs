@@ -18,7 +18,10 @@ fn egret(arguments: &[&str]) -> Command {
         .args(arguments)
         .current_dir(root())
         .env("EGRET_TOKEN", "a token for tests")
-        .envs(["MAPS_KEY", "STRIPE_KEY", "WEATHER_KEY_1", "WEATHER_KEY_2"].map(|name| (name, "a key for tests")))
+        .envs(
+            ["MAPS_KEY", "STRIPE_KEY", "WEATHER_KEY_1", "WEATHER_KEY_2"]
+                .map(|name| (name, "a key for tests")),
+        )
         .env_remove("NO_COLOR");
     command
 }
