@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use egret_tests::clock::Clock;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
 use egret_tests::process::Directory;
@@ -25,24 +25,6 @@ fn date(at_s: u64) -> String {
     moment.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// A clock that only the test moves, and that the gateway goes by.
-#[derive(Debug, Clone)]
-struct Time(PathBuf);
-
-impl Time {
-    fn set(&self, now_s: u64) {
-        // Never seen half written.
-        let new = self.0.with_extension("new");
-        std::fs::write(&new, now_s.to_string()).unwrap();
-        std::fs::rename(new, &self.0).unwrap();
-    }
-
-    fn pass(&self, seconds: u64) {
-        let now_s: u64 = std::fs::read_to_string(&self.0).unwrap().parse().unwrap();
-        self.set(now_s + seconds);
-    }
-}
-
 /// What the provider of a row is to do, and what it has done.
 #[derive(Debug, Default)]
 struct Script {
@@ -56,7 +38,7 @@ struct Script {
 
 impl Script {
     /// The bytes of the next answer; none where the provider is down.
-    fn answer(&mut self, request: &Request, time: &Time) -> Option<Vec<u8>> {
+    fn answer(&mut self, request: &Request, time: &Clock) -> Option<Vec<u8>> {
         self.seen.clone_from(&request.fields);
         time.pass(std::mem::take(&mut self.delay_s));
         let Some(next) = self.next.pop_front() else {
@@ -90,13 +72,13 @@ impl Script {
 struct Run<'a> {
     row: &'a Row,
     egret: &'a Egret,
-    time: &'a Time,
+    time: &'a Clock,
     script: &'a Watched<Script>,
     /// Exchanges that the gateway has to have ended.
     exchanges: u64,
 }
 
-fn provider(script: &Arc<Watched<Script>>, time: &Time) -> Provider {
+fn provider(script: &Arc<Watched<Script>>, time: &Clock) -> Provider {
     let (script, time) = (Arc::clone(script), time.clone());
     Provider::scripted(move |peer: &mut Peer| {
         let Some(request) = peer.request() else { return };
@@ -110,12 +92,8 @@ fn provider(script: &Arc<Watched<Script>>, time: &Time) -> Provider {
 
 #[test]
 fn every_requirement_is_kept_by_the_running_gateway() {
-    if std::env::var_os("EGRET_BIN").is_some() {
-        // Whatever it names may be a release build, which no test tells the time.
-        return;
-    }
     let directory = Directory::default();
-    let time = Time(directory.write("clock", NOW_S.to_string()));
+    let Some(time) = Clock::new(&directory, NOW_S) else { return };
     let scripts: Vec<_> = ROWS.iter().map(|_| Arc::new(Watched::<Script>::default())).collect();
     let providers: Vec<_> = scripts.iter().map(|script| provider(script, &time)).collect();
     let mut config = Config::default();
@@ -130,9 +108,8 @@ fn every_requirement_is_kept_by_the_running_gateway() {
         )
         .unwrap();
     }
-    let clock = time.0.clone();
     let egret = Egret::start_with(&config.flows(flows), |command| {
-        command.env("EGRET_TEST_CLOCK", clock);
+        time.govern(command);
     });
     let broken: Vec<String> = ROWS
         .iter()
