@@ -173,7 +173,7 @@ $(PEERS)/python: tests/peers/requirements.txt notebooks/requirements.txt
 	@mkdir -p $(PEERS) && touch $@
 
 $(PEERS)/node: tests/peers/node/package-lock.json
-	@$(say) "Installing the Node client and the validators of HAR and ALF"
+	@$(say) "Installing the Node client, an authorisation server, and the validators of HAR and ALF"
 	@npm ci --silent --no-audit --no-fund --prefix tests/peers/node
 	@mkdir -p $(PEERS) && touch $@
 

@@ -7,6 +7,8 @@ mod scenarios {
     mod accounts_bad_input;
     mod accounts_credentials;
     mod accounts_files;
+    mod accounts_oauth2;
+    mod accounts_oauth2_trouble;
     mod accounts_rotation;
     mod archiver_answers;
     mod archiver_recordings;

@@ -1,12 +1,13 @@
-//! Real peers: go-httpbin and nginx as providers; curl, ab, Python and Node as clients.
+//! Real peers: go-httpbin and nginx as providers, an authorisation server; curl, ab, Python and Node as clients.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use crate::http::Client;
 use crate::pki::Authority;
 use crate::process::{Directory, Process, run_well};
 use crate::wait;
@@ -201,7 +202,9 @@ pub fn node(script: &str, proxy: &str, arguments: &[&str]) -> String {
 fn node_script(script: &str) -> Command {
     let directory = root().join("tests/peers/node");
     assert!(
-        directory.join("node_modules/alf-validator").exists(),
+        ["alf-validator", "oauth2-mock-server"]
+            .iter()
+            .all(|name| directory.join("node_modules").join(name).exists()),
         "the Node peers are not installed: run `make check`, which installs them"
     );
     let mut command = client(located("node", ".peers/bin/node"));
@@ -300,6 +303,73 @@ impl Collector {
                 lines.iter().filter_map(|line| Some(line.strip_prefix(word)?.trim().to_owned())).collect();
             (told.len() >= count).then_some(told)
         })
+    }
+}
+
+/// A running authorisation server, which grants tokens to one client.
+#[derive(Debug)]
+pub struct AuthorizationServer {
+    _process: Process,
+    url: String,
+    orders: SocketAddr,
+}
+
+impl AuthorizationServer {
+    /// The client that it knows, and its secret.
+    pub const CLIENT: [&str; 2] = ["the client", "s3cr3t:of the client/0123456789"];
+
+    /// Starts it.
+    pub fn start() -> Self {
+        let process = Process::start(node_script("oauth2.mjs").args(Self::CLIENT));
+        let address = |word: &str| {
+            process.until_says("the authorisation server listens", |lines| {
+                lines.iter().find_map(|line| Some(line.strip_prefix(word)?.trim().to_owned()))
+            })
+        };
+        let url = address("listening ");
+        let orders = address("orders http://").parse().unwrap();
+        Self { _process: process, url, orders }
+    }
+
+    /// Where it grants tokens.
+    pub fn token_url(&self) -> String {
+        format!("{}/token", self.url)
+    }
+
+    /// Changes how it answers from now on: how long tokens live (`expires_in`), with which `status`, and whether at all (`hold`). Tells how
+    /// many answers it holds back (`held`), and what it has been asked for so far (`told`).
+    pub fn order(&self, orders: &Value) -> Value {
+        let body = orders.to_string();
+        let head =
+            format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n", self.orders, body.len());
+        Client::connect(self.orders).send(head + &body).response().json()
+    }
+
+    /// Waits until it holds an answer back.
+    pub fn until_held(&self) {
+        wait::until_true("an answer is held", || self.order(&Value::Object(Map::new()))["held"] == 1);
+    }
+
+    /// Every request for a token that it has answered so far: the `status`, what was `asked` and the `answer`.
+    pub fn told(&self) -> Vec<Value> {
+        let Value::Array(told) = self.order(&Value::Object(Map::new()))["told"].take() else {
+            return Vec::new();
+        };
+        told
+    }
+
+    /// The same, once there are `count`.
+    pub fn until_told(&self, count: usize) -> Vec<Value> {
+        wait::until(&format!("{count} requests for a token"), || {
+            Some(self.told()).filter(|told| told.len() >= count)
+        })
+    }
+
+    /// The tokens that it has granted so far.
+    pub fn tokens(&self) -> Vec<String> {
+        let told = self.told();
+        let tokens = told.iter().filter_map(|told| told["answer"]["access_token"].as_str());
+        tokens.map(str::to_owned).collect()
     }
 }
 

@@ -5,8 +5,10 @@
 mod config;
 mod credential;
 mod standing;
+pub mod token;
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use egret_config::Problem;
 use egret_store::Timestamp;
@@ -16,9 +18,13 @@ use credential::Credential;
 pub(crate) use standing::{CoolDown, asked};
 pub use standing::{CoolingSnapshot, Ending, Standing, Use};
 
+use token::{Token, TokenSnapshot, Turn, Waiting};
+
+use crate::answer::Refused;
 use crate::config::KnownProvider;
+use crate::exchange::Exchange;
 use crate::message::{Changes, Fields};
-use crate::remedy::Fault;
+use crate::remedy::{Fault, Reaction};
 
 /// Accounts of one config; more are refused.
 const ACCOUNTS_MAX: usize = 10_000;
@@ -100,7 +106,7 @@ pub struct Applied {
 }
 
 impl Accounts {
-    /// Compiles `configs`; what is wrong is noted in `problems`, and left out. How accounts stood `before` is kept.
+    /// Compiles `configs`; what is wrong is noted in `problems`, and left out. How accounts stood `before` is kept, and so are their tokens.
     pub fn compile(
         configs: &AccountConfigs,
         providers: &[KnownProvider<'_>],
@@ -116,16 +122,18 @@ impl Accounts {
             let known = problems.len();
             check_name(name, &at, problems);
             check_providers(config, &at, providers, problems);
-            let credential = Credential::compile(config, &at, problems);
+            let before = before.and_then(|before| before.get(before.find(name)?));
+            let name: Arc<str> = name.as_str().into();
+            let token = before.and_then(Account::token);
+            let credential = Credential::compile(config, (&name, token), &at, problems);
             let credential = credential.filter(|_| problems.len() == known)?;
             let is_own =
                 |provider: &KnownProvider<'_>| config.provider.iter().any(|own| own == provider.name);
             let numbers =
                 (0..).zip(providers).filter(|(_, provider)| is_own(provider)).map(|(number, _)| number);
-            let before = before.and_then(|before| before.get(before.find(name)?));
             let (standing, version) = before.map(|before| before.kept(config)).unwrap_or_default();
             Some(Account {
-                name: name.as_str().into(),
+                name,
                 providers: config.provider.to_vec().into(),
                 numbers: numbers.collect(),
                 credential,
@@ -213,6 +221,57 @@ impl Account {
             Credential::Certificate(certificate) => Some(certificate),
             _ => None,
         }
+    }
+
+    /// The token that is fetched for it, if that is its credential.
+    pub fn token(&self) -> Option<&Arc<Token>> {
+        match &self.credential {
+            Credential::OAuth2(token) => Some(token),
+            _ => None,
+        }
+    }
+
+    /// How that token stands.
+    pub fn token_snapshot(&self, now: Timestamp) -> Option<TokenSnapshot> {
+        self.token().map(|token| token.snapshot(now))
+    }
+
+    /// Lets an exchange go on once its call can be made with this account: for one with a token when there is a good one, and for all
+    /// others at once. The remedy keeps `waiting` from one call of this to the next.
+    pub fn poll_ready(
+        &self,
+        waiting: &mut Waiting,
+        exchange: &mut Exchange<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Refused>> {
+        let Some(token) = self.token().filter(|_| exchange.is_for(self)) else { return Poll::Ready(Ok(())) };
+        match token.poll(waiting, exchange.now, cx) {
+            Turn::Ready(fetch) => {
+                exchange.draft.fetch = fetch.or(exchange.draft.fetch.take());
+                Poll::Ready(Ok(()))
+            }
+            Turn::Wait(fetch, until) => {
+                exchange.draft.fetch = fetch.or(exchange.draft.fetch.take());
+                exchange.wake_at(until);
+                Poll::Pending
+            }
+            Turn::Refused(refused) => Poll::Ready(Err(refused)),
+        }
+    }
+
+    /// What a response means to a call that was made with this account: where its token was refused (RFC 6750 §3.1), another one is
+    /// fetched, and the call made again with it, once. A provider that answers 401 has not acted (RFC 9110 §15.5.2), so that any method
+    /// may be repeated.
+    pub fn react(&self, waiting: &mut Waiting, exchange: &Exchange<'_>) -> Reaction {
+        let is_refused = exchange.answered.is_none()
+            && exchange.response().is_some_and(|response| response.status == 401)
+            && exchange.is_for(self);
+        let Some(token) = self.token().filter(|_| is_refused) else { return Reaction::Pass };
+        if token.reject(waiting, exchange.now) && exchange.repeatable {
+            waiting.repeat();
+            return Reaction::Again;
+        }
+        Reaction::Pass
     }
 
     /// Says in `applied` what its credential makes of a request to one of its providers. A fault means that the request cannot be sent.

@@ -170,6 +170,7 @@ impl Course {
             if slot.mode == Mode::Report {
                 // What it would have had called is not called.
                 exchange.draft.background = None;
+                exchange.draft.fetch = None;
             }
             self.marks.push(exchange.draft.mark());
             self.depth += 1;
@@ -347,6 +348,7 @@ mod tests {
     use tracing::{Event, Level, Metadata, Subscriber, span};
 
     use super::*;
+    use crate::accounts::token::Answered;
     use crate::fixture::{Stage, Stand};
 
     const GET: &str = "GET https://one.example/";
@@ -456,5 +458,62 @@ mod tests {
         // What it held has been given back.
         stage.flows.slots[1].panics = false;
         assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+    }
+
+    #[test]
+    fn a_call_whose_token_was_refused_waits_for_another_one_and_is_made_again_once() {
+        let mut stage = Stage::new(json!({
+            "accounts": { "a": {
+                "provider": "one",
+                "oauth2": { "token_url": "https://id.example/", "client_id": "me" },
+            } },
+            "flows": [{ "name": "f", "remedies": [
+                { "transform": { "request": { "headers": { "add": { "x-outer": "1" } } } } },
+                { "authenticate": { "account": "a" } },
+                { "transform": { "request": { "headers": { "add": { "x-inner": "1" } } } } },
+            ] }],
+        }));
+        let mut visit = stage.send(GET);
+        for _ in 0..2 {
+            // The first time there is no token yet, the second time it has just been refused.
+            assert!(matches!(visit.poll(&stage), Stand::Wait(Some(_))));
+            assert_eq!(visit.draft.call.account, Some(0));
+            visit.draft.fetch.take().unwrap().end(
+                stage.now,
+                Ok(Answered {
+                    status: 200,
+                    retry_after: None,
+                    body: br#"{"access_token":"t","token_type":"bearer"}"#,
+                }),
+            );
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            let fields = visit.sent(&stage).1;
+            assert_eq!(fields, ["Host: one.example", "x-outer: 1", "x-inner: 1"]);
+            stage.pass_ms(1);
+            if visit.response(&stage, "401") == Stand::Response(401) {
+                break;
+            }
+            assert_eq!(visit.draft.call.account, None);
+        }
+        visit.end(&stage);
+        let waits = stage.decided(1, Decision::Wait);
+        assert_eq!((stage.decided(1, Decision::Repeat), stage.decided(1, Decision::Next), waits), (1, 2, 2));
+        assert_eq!((stage.decided(0, Decision::Next), stage.decided(2, Decision::Next)), (1, 2));
+    }
+
+    #[test]
+    fn what_is_only_reported_has_no_token_fetched_and_no_call_made_again() {
+        let stage = Stage::new(json!({
+            "accounts": { "a": {
+                "provider": "one",
+                "oauth2": { "token_url": "https://id.example/", "client_id": "me" },
+            } },
+            "flows": [{ "name": "f", "remedies": [{ "authenticate": { "account": "a" }, "mode": "report" }] }],
+        }));
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert!(visit.draft.fetch.is_none() && visit.draft.call.account.is_none());
+        assert_eq!(visit.response(&stage, "401"), Stand::Response(401));
+        visit.end(&stage);
     }
 }

@@ -10,6 +10,7 @@ use egret_store::Timestamp;
 use egret_store::entries::Filling;
 
 use crate::accounts::Account;
+use crate::accounts::token::Fetch;
 use crate::answer::Local;
 use crate::cache::{Background, Stored};
 use crate::expression::{self, Expression, Inputs};
@@ -106,6 +107,8 @@ pub struct Draft {
     pub filling: Option<Filling<Stored>>,
     /// A call that is to be made in the background; in such a call, what it is made for.
     pub background: Option<Background>,
+    /// A token that is to be fetched. Dropped, another exchange has it fetched.
+    pub fetch: Option<Fetch>,
     /// How the next call is made.
     pub call: Call,
     /// Calls made so far.
@@ -202,6 +205,7 @@ impl Draft {
         self.response_body = None;
         self.filling = None;
         self.background = None;
+        self.fetch = None;
         self.call = Call::default();
         self.calls = 0;
         self.seen = false;

@@ -18,6 +18,7 @@ pub(crate) mod pipe;
 pub(crate) mod recording;
 pub(crate) mod route;
 pub(crate) mod serving;
+pub(crate) mod token;
 pub(crate) mod tunnel;
 
 use std::future::poll_fn;
@@ -281,6 +282,19 @@ impl<'a> Exchange<'a> {
                 }
                 Err(stop) => return Err(stop),
             }
+        }
+    }
+
+    /// Makes a call of the gateway's own that must not be repeated, on a connection that nobody has used: a used one may turn out to be dead.
+    async fn run_afresh(&mut self, forward: &Forward) -> End {
+        let obtained = async {
+            let mut connection = self.connect(true).await?;
+            self.attempt(forward, &mut connection).await?;
+            Ok::<_, Stop>(connection)
+        };
+        match obtained.await {
+            Ok(connection) => self.pass_on(connection).await,
+            Err(stop) => self.stop(stop).await,
         }
     }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use egret_config::Problem;
+use egret_flow::accounts::token::Endpoint;
 use egret_flow::config::KnownProvider;
 use egret_flow::{Destination, FlowParts, Flows};
 use egret_http1::{HeadLimits, TrailerNames};
@@ -20,7 +21,7 @@ use crate::config::{
 };
 use crate::exchange::failure::ErrorAnswers;
 use crate::exchange::named_fields::NamedFields;
-use crate::upstream::authority::{Authority, Host};
+use crate::upstream::authority::{Authority, AuthorityError, Host};
 use crate::upstream::policy::EgressPolicy;
 use crate::upstream::tls::{ClientTls, ServerTls};
 use crate::worker::counters::ProviderStats;
@@ -167,6 +168,12 @@ impl OtherHosts {
             plan.timeouts = provider.timeouts;
         }
         plan
+    }
+
+    /// How to reach `origin`, which the config names as a token endpoint. Nothing is kept for the next time: that is far off.
+    pub fn endpoint(&self, origin: Origin) -> UpstreamPlan {
+        let pool = PoolConfig { idle: 0, ..PoolConfig::default() };
+        UpstreamPlan { configured: true, pool, ..self.upstream(origin) }
     }
 
     /// What requests that are answered before a route is found are counted under.
@@ -321,6 +328,7 @@ impl Plan {
                 }),
         };
         let certified = certified(&flows, &plans, &mut problems);
+        check_token_endpoints(&flows, &mut problems);
         let (Some(other_hosts), true) = (other_hosts, problems.is_empty()) else { return Err(problems) };
         Ok(Self {
             providers: plans,
@@ -494,6 +502,23 @@ fn provider_origins<'a>(providers: &'a Providers, problems: &mut Vec<Problem>) -
         }
     }
     origins
+}
+
+/// Where the token of an account is fetched.
+pub(crate) fn token_origin(endpoint: &Endpoint) -> Result<Origin, AuthorityError> {
+    let Endpoint { tls, authority, .. } = endpoint;
+    let authority = Authority::parse(authority.as_bytes(), Some(default_port(*tls)))?;
+    Ok(Origin { tls: *tls, authority })
+}
+
+/// Notes token endpoints on hosts that are none.
+fn check_token_endpoints(flows: &Flows, problems: &mut Vec<Problem>) {
+    for account in flows.accounts.iter() {
+        if let Some(Err(error)) = account.token().map(|token| token_origin(token.endpoint())) {
+            let at = format!("accounts.{}.oauth2.token_url", account.name());
+            problems.push(Problem::new(at, format!("the host cannot be called: {error}")));
+        }
+    }
 }
 
 /// The ways in which accounts with a certificate reach their providers.

@@ -7,6 +7,7 @@ use egret_config::Secret;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::token::OAuth2Config;
 use crate::matching::AnyOf;
 
 /// Accounts by name, as the config gives them.
@@ -27,6 +28,9 @@ pub struct AccountConfig {
     /// A token that does not change (RFC 6750).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bearer: Option<BearerConfig>,
+    /// A token that is fetched, and renewed before it expires (RFC 6749).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oauth2: Option<OAuth2Config>,
     /// A client certificate, shown in the handshake of TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateConfig>,
@@ -81,11 +85,12 @@ pub struct CertificateConfig {
 impl AccountConfig {
     /// The kinds that are given; a good account has one.
     pub(super) fn kinds(&self) -> Vec<&'static str> {
-        let Self { provider: _, basic, api_key, bearer, certificate } = self;
+        let Self { provider: _, basic, api_key, bearer, oauth2, certificate } = self;
         let kinds = [
             basic.is_some().then_some("basic"),
             api_key.is_some().then_some("api_key"),
             bearer.is_some().then_some("bearer"),
+            oauth2.is_some().then_some("oauth2"),
             certificate.is_some().then_some("certificate"),
         ];
         kinds.into_iter().flatten().collect()

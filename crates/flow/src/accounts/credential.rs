@@ -1,6 +1,7 @@
 //! What proves to a provider who calls, compiled, and how it is added to a request that is about to be sent.
 
 use std::fmt;
+use std::sync::Arc;
 
 use egret_config::Problem;
 use egret_har::base64;
@@ -8,6 +9,7 @@ use egret_http1::{is_field_value, is_token};
 use zeroize::Zeroizing;
 
 use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig};
+use super::token::Token;
 use super::{Applied, Outgoing};
 use crate::remedy::Fault;
 
@@ -17,6 +19,8 @@ pub(super) enum Credential {
     Field(Box<str>, Zeroizing<Vec<u8>>),
     /// A parameter of the query: its name, and `name=value` as it is sent.
     Query(Box<str>, Zeroizing<Vec<u8>>),
+    /// A token that is fetched.
+    OAuth2(Arc<Token>),
     /// What the gateway shows in the handshake of TLS.
     Certificate(CertificateConfig),
 }
@@ -28,8 +32,14 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// The one of `config`; none, and a problem noted, where that is wrong. `at` is the account's place in the config.
-    pub fn compile(config: &AccountConfig, at: &str, problems: &mut Vec<Problem>) -> Option<Self> {
+    /// The one of `config`, for the account `name`, which may have had a token before; none, and a problem noted, where that is wrong. `at`
+    /// is the account's place in the config.
+    pub fn compile(
+        config: &AccountConfig,
+        (name, before): (&Arc<str>, Option<&Arc<Token>>),
+        at: &str,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Self> {
         let compiled = match config.kinds()[..] {
             ["basic"] => config.basic.as_ref().map(basic),
             ["api_key"] => config.api_key.as_ref().map(api_key),
@@ -37,6 +47,11 @@ impl Credential {
                 .bearer
                 .as_ref()
                 .map(|bearer| field("authorization", "Bearer ", bearer.token.expose(), "token")),
+            ["oauth2"] => {
+                let at = format!("{at}.oauth2");
+                return Token::compile(name, config.oauth2.as_ref()?, before, &at, problems)
+                    .map(Self::OAuth2);
+            }
             ["certificate"] => {
                 config.certificate.clone().map(|certificate| Ok(Self::Certificate(certificate)))
             }
@@ -70,6 +85,7 @@ impl Credential {
                 "bearer"
             }
             Self::Field(..) | Self::Query(..) => "api_key",
+            Self::OAuth2(_) => "oauth2",
             Self::Certificate(_) => "certificate",
         }
     }
@@ -79,6 +95,10 @@ impl Credential {
         match self {
             Self::Field(name, value) => applied.fields.set(name.as_bytes(), value),
             Self::Query(name, pair) => applied.target = Some(with_parameter(outgoing, name, pair)),
+            Self::OAuth2(token) => {
+                let value = token.field().ok_or(Fault("it has no token yet".into()))?;
+                applied.fields.set(b"authorization", &value);
+            }
             Self::Certificate(_) => {}
         }
         Ok(())
@@ -86,7 +106,7 @@ impl Credential {
 }
 
 /// All of them, for whoever has given none.
-const KINDS: &str = "`basic`, `api_key`, `bearer`, `certificate`";
+const KINDS: &str = "`basic`, `api_key`, `bearer`, `oauth2`, `certificate`";
 
 /// A key of the config, and what is wrong with it.
 type Wrong = (&'static str, String);

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize, de};
 use smallvec::SmallVec;
 use tracing::{debug, warn};
 
+use crate::accounts::token::Waiting;
 use crate::accounts::{Account, CoolDown, Ending, Use, asked};
 use crate::answer::{Reason, Refused};
 use crate::conditions::{Condition, any_meets};
@@ -256,6 +257,8 @@ pub struct Held {
     repeats: u32,
     /// Until when it waits, from when it first had to.
     deadline: Option<Timestamp>,
+    /// The token of the account, if it has one that is fetched.
+    token: Waiting,
 }
 
 impl Remedy for Accounts {
@@ -320,7 +323,12 @@ impl Remedy for Accounts {
         }
     }
 
-    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+        // One that has been chosen and waits for its token is not chosen again.
+        let chosen = held.used.as_ref().map(|used| used.account).filter(|_| held.token.is_under_way());
+        if let Some(number) = chosen {
+            return self.go_on(number, exchange, held, cx);
+        }
         held.used = None;
         let group = match self.group(exchange) {
             Ok(group) => group,
@@ -328,8 +336,7 @@ impl Remedy for Accounts {
         };
         let (candidates, earliest) = self.candidates(exchange);
         if let Some(number) = self.choose(exchange, candidates, group, held) {
-            exchange.draft.call.account = Some(number);
-            return Poll::Ready(Step::Next);
+            return self.go_on(number, exchange, held, cx);
         }
         // None is for this provider.
         let Some(earliest) = earliest else { return Poll::Ready(Step::Next) };
@@ -348,6 +355,10 @@ impl Remedy for Accounts {
         let Some(used) = &held.used else { return Reaction::Pass };
         let called = exchange.called_account().filter(|_| exchange.draft.call.account == Some(used.account));
         let (Some(account), None) = (called, exchange.answered) else { return Reaction::Pass };
+        // With another token it may well be taken.
+        if account.react(&mut held.token, exchange) == Reaction::Again {
+            return Reaction::Again;
+        }
         if !any_meets(&self.cool_down.on, exchange) {
             used.answered(exchange);
             return Reaction::Pass;
@@ -365,12 +376,30 @@ impl Remedy for Accounts {
             refused: Some(used.account),
             repeats: held.repeats + 1,
             deadline: held.deadline,
+            token: std::mem::take(&mut held.token),
         };
         Reaction::Again
     }
 }
 
 impl Accounts {
+    /// Lets the exchange go on with the account of that number; where its token is fetched, once there is one.
+    fn go_on(
+        &self,
+        number: usize,
+        exchange: &mut Exchange<'_>,
+        held: &mut Held,
+        cx: &mut Context<'_>,
+    ) -> Poll<Step> {
+        exchange.draft.call.account = Some(number);
+        let account = exchange.called_account().filter(|_| self.mode == Mode::Enforce);
+        let Some(account) = account else { return Poll::Ready(Step::Next) };
+        account.poll_ready(&mut held.token, exchange, cx).map(|ready| match ready {
+            Ok(()) => Step::Next,
+            Err(refused) => refused.into(),
+        })
+    }
+
     /// What stands for the group that the exchange belongs to, if it belongs to any.
     fn group(&self, exchange: &Exchange<'_>) -> Result<Option<u64>, Fault> {
         let Some((by, expression)) = &self.sticky else { return Ok(None) };
@@ -387,7 +416,8 @@ impl Accounts {
             let account = exchange.account_numbered(Some(member.number));
             let Some(account) = account.filter(|account| exchange.is_for(account)) else { continue };
             let standing = account.standing();
-            match standing.cools_until(exchange.now, account.version()) {
+            let failing_until = || account.token()?.failing_until(exchange.now);
+            match standing.cools_until(exchange.now, account.version()).or_else(failing_until) {
                 Some(until) => earliest = Some(earliest.map_or(until, |other: Timestamp| other.min(until))),
                 None => candidates.push(Candidate {
                     place,

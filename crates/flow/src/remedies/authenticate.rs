@@ -8,8 +8,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Use;
+use crate::accounts::token::Waiting;
 use crate::exchange::Exchange;
-use crate::remedy::{Mode, Reaction, Remedy, Site, Step};
+use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
+
+/// Bytes of a request's body that are kept, so that the call can be made again where the provider has refused a token.
+const REPLAY_BYTES: usize = 64 << 10;
 
 /// Which account calls are made with. What the client has sent under the same names is removed; a call that goes to a provider that the
 /// account is not for goes without it.
@@ -30,10 +34,18 @@ pub struct Authenticate {
     mode: Mode,
 }
 
+/// What is kept of one exchange.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// The account, if what is called is one of its providers.
+    used: Option<Use>,
+    /// Its token.
+    token: Waiting,
+}
+
 impl Remedy for Authenticate {
     type Config = AuthenticateConfig;
-    /// The account, if what is called is one of its providers.
-    type Held = Option<Use>;
+    type Held = Held;
 
     fn compile(config: &AuthenticateConfig, site: &mut Site<'_>) -> Option<Self> {
         let account = site.account("account", &config.account)?;
@@ -45,25 +57,33 @@ impl Remedy for Authenticate {
         format!("calls with the account {} ({})", self.name, self.kind)
     }
 
-    fn request(
-        &self,
-        exchange: &mut Exchange<'_>,
-        held: &mut Option<Use>,
-        _cx: &mut Context<'_>,
-    ) -> Poll<Step> {
-        exchange.draft.call.account = Some(self.account);
-        if self.mode == Mode::Enforce {
-            let account = exchange.called_account();
-            *held = account.map(|account| Use::of(account, self.account, exchange.now));
-        }
-        Poll::Ready(Step::Next)
+    fn needs(&self) -> Needs {
+        let replay = if self.kind == "oauth2" { REPLAY_BYTES } else { 0 };
+        Needs { replay, ..Needs::default() }
     }
 
-    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Option<Use>) -> Reaction {
-        if let Some(held) = held {
-            held.answered(exchange);
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+        exchange.draft.call.account = Some(self.account);
+        let account = exchange.called_account().filter(|_| self.mode == Mode::Enforce);
+        let Some(account) = account else { return Poll::Ready(Step::Next) };
+        account.poll_ready(&mut held.token, exchange, cx).map(|ready| match ready {
+            Ok(()) => {
+                held.used = Some(Use::of(account, self.account, exchange.now));
+                Step::Next
+            }
+            Err(refused) => refused.into(),
+        })
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+        let Some(used) = &held.used else { return Reaction::Pass };
+        used.answered(exchange);
+        match exchange.called_account() {
+            Some(account) if exchange.draft.call.account == Some(self.account) => {
+                account.react(&mut held.token, exchange)
+            }
+            _ => Reaction::Pass,
         }
-        Reaction::Pass
     }
 }
 

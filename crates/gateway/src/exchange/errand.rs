@@ -1,8 +1,8 @@
 //! Calls that are made in the background, for those who come later: exchanges like any other, whose client is nobody.
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use egret_flow::cache::Background;
@@ -10,7 +10,7 @@ use egret_flow::router::Matches;
 use egret_http1::Progress;
 use egret_store::Moment;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
 use tracing::debug;
 
@@ -110,16 +110,21 @@ impl Errand {
 }
 
 /// A client that takes whatever it is sent, and says nothing.
-fn nobody() -> std::io::Result<Stream> {
-    let (near, far) = UnixStream::pair()?;
-    near.set_nonblocking(true)?;
-    far.set_nonblocking(true)?;
-    let mut far = tokio::net::UnixStream::from_std(far)?;
+fn nobody() -> io::Result<Stream> {
+    let (near, mut far) = ends()?;
     spawn_local(async move {
         let mut taken = vec![0; 64 << 10];
         while far.read(&mut taken).await.is_ok_and(|count| count > 0) {}
     });
+    Ok(near)
+}
+
+/// The two ends of a connection to a client that is in this process: the one that an exchange holds, and the client's own.
+pub(super) fn ends() -> io::Result<(Stream, UnixStream)> {
+    let (near, far) = std::os::unix::net::UnixStream::pair()?;
+    near.set_nonblocking(true)?;
+    far.set_nonblocking(true)?;
     // A socket is a socket; what differs is never asked for.
     let near = std::net::TcpStream::from(OwnedFd::from(near));
-    Ok(Stream::Plain(TcpStream::from_std(near)?))
+    Ok((Stream::Plain(TcpStream::from_std(near)?), UnixStream::from_std(far)?))
 }

@@ -407,7 +407,9 @@ impl Exchange<'_> {
                 now = Moment::now();
             }
             loop {
-                if let Poll::Ready(onward) = self.poll_remedies(cx, now) {
+                let polled = self.poll_remedies(cx, now);
+                self.send_for_token();
+                if let Poll::Ready(onward) = polled {
                     let since = waiting.as_ref().map_or(now, |waiting| waiting.since);
                     self.clock.waited_nanos += now.nanos_since(since);
                     return Poll::Ready(Ok(onward));

@@ -1,0 +1,299 @@
+//! What a token endpoint has answered (RFC 6749 §5): a token, or what is wrong. Nothing of an answer is believed that has not been
+//! looked at, and nothing of it is ever shown but the code of an error that RFC 6749 lists.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+/// The longest answer that is read, in bytes.
+pub const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// The longest token. It has to go into a head with everything else.
+const TOKEN_BYTES_MAX: usize = 16 << 10;
+/// The shortest and the longest life that a token is taken to have, whatever it says itself: one that ends at once would be fetched
+/// for every call, and one that never ends is asked for again once in a while.
+const LIFE_MIN: Duration = Duration::from_secs(1);
+const LIFE_MAX: Duration = Duration::from_hours(30 * 24);
+
+/// The codes of errors that RFC 6749 §5.2 lists, and RFC 8707 §2.
+const CODES: [&str; 7] = [
+    "invalid_request",
+    "invalid_client",
+    "invalid_grant",
+    "unauthorized_client",
+    "unsupported_grant_type",
+    "invalid_scope",
+    "invalid_target",
+];
+
+/// A token as it was granted.
+pub(super) struct Granted {
+    pub access_token: Zeroizing<String>,
+    /// How long it lives, if that is told.
+    pub life: Option<Duration>,
+    /// The refresh token to be used from now on, if it is another one.
+    pub refresh_token: Option<Zeroizing<String>>,
+}
+
+/// Why there is no token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// The endpoint has not been reached, or has not answered in time: the gateway's name for the error.
+    Unreachable(&'static str),
+    /// It fails, or is busy.
+    Status(u16),
+    /// It sends the client elsewhere, which is not followed.
+    Redirected(u16),
+    /// It refuses to grant a token, for this reason if it is a known one.
+    Refused(u16, Option<&'static str>),
+    /// The answer is longer than is read.
+    TooLong,
+    /// The answer ends before its end.
+    CutShort,
+    /// The answer is no JSON, or not of the shape it has to have.
+    Malformed,
+    /// There is no token in it, or one that could not stand in a header field.
+    NoToken,
+    /// The token is of a type that is not known.
+    TokenType,
+    /// Its life is no number.
+    ExpiresIn,
+}
+
+impl Trouble {
+    /// Whether trying again will hardly mend it.
+    pub(super) fn is_lasting(self) -> bool {
+        !matches!(self, Self::Unreachable(_) | Self::Status(_) | Self::TooLong | Self::CutShort)
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(slug) => write!(f, "the token endpoint has not answered ({slug})"),
+            Self::Status(status) => write!(f, "the token endpoint answered {status}"),
+            Self::Redirected(status) => {
+                write!(
+                    f,
+                    "the token endpoint answered {status}, and a secret follows no redirect: correct `token_url`"
+                )
+            }
+            Self::Refused(status, Some(code)) => write!(f, "the token endpoint refused: {status} {code}"),
+            Self::Refused(status, None) => write!(f, "the token endpoint refused: {status}"),
+            Self::TooLong => write!(f, "the token endpoint answered more than {ANSWER_BYTES_MAX} bytes"),
+            Self::CutShort => f.write_str("the token endpoint stopped amid its answer"),
+            Self::Malformed => f.write_str("the token endpoint answered what is no JSON as RFC 6749 has it"),
+            Self::NoToken => f.write_str("the token endpoint answered without a token that could be sent"),
+            Self::TokenType => f.write_str("the token endpoint granted a token that is no bearer token"),
+            Self::ExpiresIn => {
+                f.write_str("the token endpoint answered with an `expires_in` that is no number")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Trouble {}
+
+/// An answer's members that count; all others are left alone. A member that stands there twice makes the answer malformed.
+#[derive(Deserialize)]
+struct Members {
+    #[serde(default)]
+    access_token: Option<Text>,
+    #[serde(default)]
+    token_type: Option<String>,
+    #[serde(default)]
+    expires_in: Option<Value>,
+    #[serde(default)]
+    refresh_token: Option<Text>,
+}
+
+/// The one member that counts of an answer that refuses.
+#[derive(Deserialize)]
+struct Refusal {
+    #[serde(default)]
+    error: Option<String>,
+}
+
+/// A text that is wiped when it is no longer needed.
+struct Text(Zeroizing<String>);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Taker;
+
+        impl Visitor<'_> for Taker {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(Zeroizing::new(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Taker)
+    }
+}
+
+/// What an answer with this status and body grants.
+pub(super) fn read(status: u16, body: &[u8]) -> Result<Granted, Trouble> {
+    match status {
+        200..=299 => granted(body),
+        300..=399 => Err(Trouble::Redirected(status)),
+        408 | 425 | 429 => Err(Trouble::Status(status)),
+        400..=499 => {
+            let code = object::<Refusal>(body).and_then(|refusal| refusal.error);
+            let known = code.and_then(|code| CODES.into_iter().find(|known| *known == code));
+            Err(Trouble::Refused(status, known))
+        }
+        _ => Err(Trouble::Status(status)),
+    }
+}
+
+fn granted(body: &[u8]) -> Result<Granted, Trouble> {
+    let members = object(body).ok_or(Trouble::Malformed)?;
+    let Members { access_token, token_type, expires_in, refresh_token } = members;
+    let Text(access_token) = access_token.ok_or(Trouble::NoToken)?;
+    if !is_sendable(&access_token) {
+        return Err(Trouble::NoToken);
+    }
+    if !token_type.is_some_and(|token_type| token_type.eq_ignore_ascii_case("bearer")) {
+        return Err(Trouble::TokenType);
+    }
+    let life = expires_in.map(|value| life(&value)).transpose()?;
+    // RFC 6749 appendix A.17. One that is none leaves the old one in use.
+    let is_refresh_token = |text: &str| {
+        (1..=TOKEN_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| (0x20..=0x7e).contains(&byte))
+    };
+    let refresh_token = refresh_token.map(|Text(text)| text).filter(|text| is_refresh_token(text));
+    Ok(Granted { access_token, life, refresh_token })
+}
+
+/// The members of an object. A list would be taken for them in their order.
+fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    let is_object = body.trim_ascii_start().first() == Some(&b'{');
+    serde_json::from_slice(body).ok().filter(|_| is_object)
+}
+
+/// Whether a token can stand in a field. Providers use more characters than RFC 6750 §2.1 has, so that all visible ones will do.
+fn is_sendable(token: &str) -> bool {
+    (1..=TOKEN_BYTES_MAX).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// A number of seconds, which some write as a text.
+fn life(value: &Value) -> Result<Duration, Trouble> {
+    let seconds = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    let seconds = seconds.filter(|seconds: &f64| !seconds.is_nan()).ok_or(Trouble::ExpiresIn)?;
+    let seconds = seconds.clamp(LIFE_MIN.as_secs_f64(), LIFE_MAX.as_secs_f64());
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life_of(expires_in: &str) -> Result<Option<Duration>, Trouble> {
+        let body = format!(r#"{{"access_token":"t","token_type":"Bearer"{expires_in}}}"#);
+        read(200, body.as_bytes()).map(|granted| granted.life)
+    }
+
+    fn trouble(status: u16, body: &str) -> Trouble {
+        read(status, body.as_bytes()).err().unwrap_or_else(|| panic!("{body} is taken for a token"))
+    }
+
+    #[test]
+    fn a_token_is_taken_with_what_belongs_to_it() {
+        let body =
+            br#"{"access_token":"a.b-c_d~e+f/g|h==","token_type":"BEARER","expires_in":3600,"refresh_token":"r 2","scope":"x","more":[1]}"#;
+        let granted = read(200, body).ok().unwrap();
+        assert_eq!(*granted.access_token, "a.b-c_d~e+f/g|h==");
+        assert_eq!(granted.life, Some(Duration::from_hours(1)));
+        assert_eq!(granted.refresh_token.map(|token| token.to_string()), Some("r 2".to_owned()));
+    }
+
+    #[test]
+    fn a_life_is_bounded_whatever_it_says() {
+        let secs = |secs| Ok(Some(Duration::from_secs(secs)));
+        for (expires_in, expected) in [
+            ("", Ok(None)),
+            (r#","expires_in":null"#, Ok(None)),
+            (r#","expires_in":60"#, secs(60)),
+            (r#","expires_in":"60""#, secs(60)),
+            (r#","expires_in":60.0"#, secs(60)),
+            (r#","expires_in":0"#, Ok(Some(LIFE_MIN))),
+            (r#","expires_in":-5"#, Ok(Some(LIFE_MIN))),
+            (r#","expires_in":1e300"#, Ok(Some(LIFE_MAX))),
+            (r#","expires_in":"1e999""#, Ok(Some(LIFE_MAX))),
+            (r#","expires_in":99999999999999999999"#, Ok(Some(LIFE_MAX))),
+            (r#","expires_in":"nan""#, Err(Trouble::ExpiresIn)),
+            (r#","expires_in":"soon""#, Err(Trouble::ExpiresIn)),
+            (r#","expires_in":"""#, Err(Trouble::ExpiresIn)),
+            (r#","expires_in":true"#, Err(Trouble::ExpiresIn)),
+            (r#","expires_in":[60]"#, Err(Trouble::ExpiresIn)),
+        ] {
+            assert_eq!(life_of(expires_in), expected, "{expires_in}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_a_trouble_of_its_own() {
+        for body in [
+            "",
+            "<html>no</html>",
+            "[]",
+            r#"["t","bearer"]"#,
+            "null",
+            "\"t\"",
+            "{",
+            r#"{"access_token":5,"token_type":"bearer"}"#,
+        ] {
+            assert_eq!(trouble(200, body), Trouble::Malformed, "{body}");
+        }
+        let twice = r#"{"access_token":"a","access_token":"b","token_type":"bearer"}"#;
+        assert_eq!(trouble(200, twice), Trouble::Malformed, "two readers could see two tokens");
+        for token in ["", " ", "a b", "a\\r\\nX-Smuggled: 1", "\\u0000", "\u{e4}"] {
+            let body = format!(r#"{{"access_token":"{token}","token_type":"bearer"}}"#);
+            assert_eq!(trouble(200, &body), Trouble::NoToken, "{token}");
+        }
+        let long =
+            format!(r#"{{"access_token":"{}","token_type":"bearer"}}"#, "a".repeat(TOKEN_BYTES_MAX + 1));
+        assert_eq!(trouble(200, &long), Trouble::NoToken);
+        assert_eq!(trouble(200, r#"{"token_type":"bearer"}"#), Trouble::NoToken);
+        for token_type in ["", r#","token_type":"mac""#, r#","token_type":null"#] {
+            assert_eq!(trouble(200, &format!(r#"{{"access_token":"a"{token_type}}}"#)), Trouble::TokenType);
+        }
+    }
+
+    #[test]
+    fn a_refusal_shows_nothing_but_a_known_code() {
+        let code = |body: &str| trouble(401, body);
+        assert_eq!(
+            code(r#"{"error":"invalid_client","error_description":"hunter2"}"#),
+            Trouble::Refused(401, Some("invalid_client"))
+        );
+        for body in [r#"{"error":"hunter2"}"#, r#"{"error":5}"#, "hunter2", ""] {
+            assert_eq!(code(body), Trouble::Refused(401, None), "{body}");
+        }
+        assert_eq!(trouble(302, ""), Trouble::Redirected(302));
+        for status in [429, 500, 503, 101] {
+            assert_eq!(trouble(status, "hunter2"), Trouble::Status(status));
+        }
+    }
+
+    #[test]
+    fn a_refresh_token_that_cannot_be_one_is_left_alone() {
+        for refresh_token in ["", "a\\nb", "\u{e4}"] {
+            let body =
+                format!(r#"{{"access_token":"t","token_type":"bearer","refresh_token":"{refresh_token}"}}"#);
+            assert!(read(200, body.as_bytes()).ok().unwrap().refresh_token.is_none(), "{refresh_token}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The config keys of accounts whose token is fetched by OAuth 2.0 (RFC 6749), and where tokens are fetched.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use egret_config::{Duration, Problem, Secret};
+use egret_http1::is_target;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// An access token that is fetched, and renewed before it expires (RFC 6749), and sent as RFC 6750 §2.1 has it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OAuth2Config {
+    /// What a token is granted for.
+    #[serde(default)]
+    pub grant: Grant,
+    /// Where tokens are fetched (RFC 6749 §3.2): `https://id.example/oauth/token`. If a provider is configured at that place, the
+    /// way there is that provider's: its certificate authorities, timeouts and pool. Flows are not asked.
+    pub token_url: String,
+    /// The client's identifier.
+    pub client_id: String,
+    /// The client's secret; left out for a client that has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_secret: Option<Secret>,
+    /// The refresh token, for `grant: refresh_token`. If the token endpoint answers with another one, that one is used from then on, and
+    /// kept in memory alone: with an endpoint that wants each used once, a restart needs a new one here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh_token: Option<Secret>,
+    /// What the token is to allow (RFC 6749 §3.3).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scope: Vec<String>,
+    /// Whom the token is to be for, where the endpoint asks for it by this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    /// What the token is to be used at, as absolute URIs (RFC 8707).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resource: Vec<String>,
+    /// Further parameters of the request, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
+    /// How the client proves who it is (RFC 6749 §2.3.1). Without a secret it only says so, as `post` does.
+    #[serde(default)]
+    pub client_auth: ClientAuth,
+    /// How long before its end a token is renewed; at most a quarter of its life.
+    #[serde(default = "renew_before_default")]
+    pub renew_before: Duration,
+    /// The life of a token whose answer does not tell it.
+    #[serde(default = "default_life_default")]
+    pub default_life: Duration,
+    /// How long a call waits for a token where there is none; it is answered 503 `account-unavailable` then.
+    #[serde(default = "wait_max_default")]
+    pub wait_max: Duration,
+    /// How long the token endpoint may take in all.
+    #[serde(default = "timeout_default")]
+    pub timeout: Duration,
+    /// How long the endpoint is left alone after a failure. A token that is still good is used meanwhile; where there is none, calls are
+    /// answered 503 `account-unavailable`.
+    #[serde(default)]
+    pub retry: OAuth2RetryConfig,
+}
+
+/// What a token is granted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Grant {
+    /// That the client is who it says (RFC 6749 §4.4).
+    #[default]
+    ClientCredentials,
+    /// A refresh token (RFC 6749 §6).
+    RefreshToken,
+}
+
+/// How the client proves who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientAuth {
+    /// By `Authorization: Basic`.
+    #[default]
+    Basic,
+    /// By the parameters `client_id` and `client_secret`.
+    Post,
+}
+
+/// How long a token endpoint is left alone after a failure: a random time of about `base`, then of twice that, and so on. After one that
+/// trying again will hardly mend, such as a wrong secret, ten times as long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OAuth2RetryConfig {
+    /// After the first failure.
+    pub base: Duration,
+    /// At most.
+    pub max: Duration,
+}
+
+impl Default for OAuth2RetryConfig {
+    fn default() -> Self {
+        Self { base: Duration::from_secs(1), max: Duration::from_secs(60) }
+    }
+}
+
+fn renew_before_default() -> Duration {
+    Duration::from_secs(60)
+}
+
+fn default_life_default() -> Duration {
+    Duration::from_secs(300)
+}
+
+fn wait_max_default() -> Duration {
+    Duration::from_secs(10)
+}
+
+fn timeout_default() -> Duration {
+    Duration::from_secs(10)
+}
+
+/// Parameters that have keys of their own.
+const OWN_PARAMETERS: [&str; 7] =
+    ["grant_type", "client_id", "client_secret", "refresh_token", "scope", "audience", "resource"];
+/// Further parameters, scopes and resources of one account; more are refused.
+const LIST_MAX: usize = 100;
+
+impl OAuth2Config {
+    /// Notes what is wrong with it in `problems`; `at` is its place in the config.
+    pub(super) fn check(&self, at: &str, problems: &mut Vec<Problem>) {
+        let mut check = |key: &str, is_good: bool, message: &str| {
+            if !is_good {
+                problems.push(Problem::new(format!("{at}.{key}"), message));
+            }
+        };
+        let needs_refresh_token = self.grant == Grant::RefreshToken;
+        check("client_id", !self.client_id.is_empty(), "the client needs an identifier");
+        check(
+            "refresh_token",
+            self.refresh_token.is_some() || !needs_refresh_token,
+            "`grant: refresh_token` needs one",
+        );
+        check(
+            "refresh_token",
+            self.refresh_token.is_none() || needs_refresh_token,
+            "only for `grant: refresh_token`",
+        );
+        check(
+            "renew_before",
+            !self.renew_before.is_zero(),
+            "a token that is renewed only when it has expired holds up calls",
+        );
+        check("default_life", !self.default_life.is_zero(), "no token lives for no time");
+        check("wait_max", !self.wait_max.is_zero(), "nothing can be fetched in no time");
+        check("timeout", !self.timeout.is_zero(), "nothing can be fetched in no time");
+        check(
+            "retry.base",
+            !self.retry.base.is_zero(),
+            "an endpoint that fails must be left alone for a while",
+        );
+        check("retry.max", self.retry.max >= self.retry.base, "not below `base`");
+        // RFC 6749 §3.3: visible characters without `"` and `\`.
+        let is_scope = |scope: &String| {
+            !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte))
+        };
+        check(
+            "scope",
+            self.scope.iter().all(is_scope),
+            "each entry is one scope, of visible characters without `\"` and `\\`",
+        );
+        check("scope", self.scope.len() <= LIST_MAX, "more than 100");
+        check("resource", self.resource.len() <= LIST_MAX, "more than 100");
+        check("parameters", self.parameters.len() <= LIST_MAX, "more than 100");
+        for name in self.parameters.keys() {
+            let message = format!("`{name}` has a key of its own");
+            check(&format!("parameters.{name}"), !OWN_PARAMETERS.contains(&name.as_str()), &message);
+        }
+        if let Err(error) = Endpoint::parse(&self.token_url) {
+            check("token_url", false, &error.to_string());
+        }
+    }
+}
+
+/// Where tokens are fetched. Whether its authority is one is for whoever goes there to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Whether it is called over TLS.
+    pub tls: bool,
+    /// Host and perhaps port, as the config has them.
+    pub authority: Box<str>,
+    /// Path and query, in origin-form.
+    pub target: Box<str>,
+}
+
+/// Why a URL is none that tokens could be fetched at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndpointError {
+    /// Another scheme, or none.
+    Scheme,
+    /// No host.
+    Host,
+    /// A fragment (RFC 6749 §3.2).
+    Fragment,
+    /// What may not stand in a request target.
+    Target,
+}
+
+impl fmt::Display for EndpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scheme => {
+                "a token endpoint's URL starts with `https://`, or with `http://` where nobody listens in"
+            }
+            Self::Host => "a token endpoint's URL has a host",
+            Self::Fragment => "a token endpoint's URL has no fragment (RFC 6749 §3.2)",
+            Self::Target => "a token endpoint's URL has no space and nothing but ASCII: encode it",
+        })
+    }
+}
+
+impl std::error::Error for EndpointError {}
+
+impl Endpoint {
+    /// Reads a URL.
+    pub fn parse(url: &str) -> Result<Self, EndpointError> {
+        let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+            (Some(rest), _) => (true, rest),
+            (None, Some(rest)) => (false, rest),
+            (None, None) => return Err(EndpointError::Scheme),
+        };
+        if rest.contains('#') {
+            return Err(EndpointError::Fragment);
+        }
+        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        if authority.is_empty() {
+            return Err(EndpointError::Host);
+        }
+        let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+        if !is_target(target.as_bytes()) || !is_target(authority.as_bytes()) {
+            return Err(EndpointError::Target);
+        }
+        Ok(Self { tls, authority: authority.into(), target: target.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn problems(change: &Value) -> Vec<String> {
+        let mut config = json!({ "token_url": "https://id.example/token", "client_id": "me" });
+        config.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let config: OAuth2Config = serde_json::from_value(config).unwrap();
+        let mut problems = Vec::new();
+        config.check("at", &mut problems);
+        problems.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_told_at_its_place() {
+        assert_eq!(problems(&json!({})), [""; 0]);
+        for (change, start) in [
+            (json!({ "token_url": "ftp://id.example/" }), "at.token_url: a token endpoint's URL starts with"),
+            (json!({ "token_url": "https:///token" }), "at.token_url: a token endpoint's URL has a host"),
+            (
+                json!({ "token_url": "https://id.example/#a" }),
+                "at.token_url: a token endpoint's URL has no fragment",
+            ),
+            (
+                json!({ "token_url": "https://id.example/a b" }),
+                "at.token_url: a token endpoint's URL has no space",
+            ),
+            (
+                json!({ "token_url": "https://id.exam\r\nple/" }),
+                "at.token_url: a token endpoint's URL has no space",
+            ),
+            (json!({ "client_id": "" }), "at.client_id: "),
+            (json!({ "grant": "refresh_token" }), "at.refresh_token: `grant: refresh_token` needs one"),
+            (json!({ "refresh_token": "${env:PATH}" }), "at.refresh_token: only for"),
+            (json!({ "scope": ["a b"] }), "at.scope: each entry is one scope"),
+            (json!({ "scope": ["\u{e4}"] }), "at.scope: each entry is one scope"),
+            (json!({ "parameters": { "client_secret": "x" } }), "at.parameters.client_secret: "),
+            (json!({ "renew_before": "0s" }), "at.renew_before: "),
+            (json!({ "default_life": "0s" }), "at.default_life: "),
+            (json!({ "wait_max": "0s" }), "at.wait_max: "),
+            (json!({ "timeout": "0s" }), "at.timeout: "),
+            (json!({ "retry": { "base": "0s" } }), "at.retry.base: "),
+            (json!({ "retry": { "max": "500ms" } }), "at.retry.max: not below"),
+        ] {
+            let found = problems(&change);
+            assert!(found.len() == 1 && found[0].starts_with(start), "{change}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_an_authority_and_a_target() {
+        for (url, tls, authority, target) in [
+            ("https://id.example", true, "id.example", "/"),
+            ("http://127.0.0.1:8080/realms/a/token?x=1", false, "127.0.0.1:8080", "/realms/a/token?x=1"),
+            ("https://[::1]?x", true, "[::1]", "/?x"),
+        ] {
+            let expected = Endpoint { tls, authority: authority.into(), target: target.into() };
+            assert_eq!(Endpoint::parse(url), Ok(expected));
+        }
+    }
+}

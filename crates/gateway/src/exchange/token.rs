@@ -1,0 +1,210 @@
+//! Fetching the tokens of accounts: exchanges like any other, whose client is the gateway itself.
+//!
+//! A token endpoint is reached as a provider is, by name resolution, egress policy, TLS and timeouts of the gateway; no flow is asked.
+//! What it answers is read from the other end of the client's socket, as a client would.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use egret_flow::accounts::token::{ANSWER_BYTES_MAX, Answered, Fetch, Trouble};
+use egret_http1::{
+    BodyDecoder, Field, HeadLimits, MAX_FIELDS, Method, Progress, RequestFraming, ResponseHead,
+};
+use egret_store::Moment;
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::task::spawn_local;
+use zeroize::Zeroizing;
+
+use super::Exchange;
+use crate::client::{Client, Desk, Place};
+use crate::exchange::errand::ends;
+use crate::exchange::failure::ErrorKind;
+use crate::exchange::forward::survey;
+use crate::exchange::route::{Forward, HostField};
+use crate::plan::token_origin;
+use crate::upstream::Upstream;
+use crate::upstream::stream::Stream;
+use crate::worker::{View, Worker};
+
+/// The most that is read of an answer, head and framing included.
+const MESSAGE_BYTES_MAX: usize = ANSWER_BYTES_MAX + (64 << 10);
+/// Bytes read at once.
+const READ_BYTES: usize = 4096;
+
+impl Exchange<'_> {
+    /// Has a token fetched, if this exchange has been elected to. There is one such call at a time for each account, and no other bound:
+    /// one that was not made would be asked for again at once.
+    pub(super) fn send_for_token(&mut self) {
+        let Some(fetch) = self.guide.as_mut().and_then(|guide| guide.draft.fetch.take()) else { return };
+        let worker = Rc::clone(&self.client.worker);
+        let (view, listener) = (Rc::clone(&self.view), self.client.listener);
+        spawn_local(async move { bring(fetch, &worker, view, listener).await });
+    }
+}
+
+/// Fetches a token, or finds out why there is none.
+async fn bring(fetch: Fetch, worker: &Rc<Worker>, view: Rc<View>, listener: SocketAddr) {
+    let now = || worker.shared.clock.timestamp(Moment::now());
+    let Ok((near, far)) = ends() else {
+        return fetch.end(now(), Err(Trouble::Unreachable(ErrorKind::ConnectFailed.slug())));
+    };
+    let request = fetch.request();
+    let call = Call { view, request, timeout_at: Moment::now() + fetch.timeout() };
+    let caller = Rc::clone(worker);
+    let upstream = call.upstream(&fetch, worker);
+    spawn_local(async move {
+        if let Some(upstream) = upstream {
+            call.run(upstream, &caller, near, listener).await;
+        }
+    });
+    let mut received = Zeroizing::new(Vec::with_capacity(MESSAGE_BYTES_MAX));
+    let answer = receive(far, &mut received).await;
+    fetch.end(now(), answer.as_ref().map(Answer::answered).map_err(|trouble| *trouble));
+}
+
+/// A call to a token endpoint.
+struct Call {
+    view: Rc<View>,
+    request: Zeroizing<Vec<u8>>,
+    timeout_at: Moment,
+}
+
+impl Call {
+    /// The configured provider at the endpoint's place, or else what is there.
+    fn upstream(&self, fetch: &Fetch, worker: &Worker) -> Option<Rc<Upstream>> {
+        // It was looked at when the config was.
+        let origin = token_origin(fetch.endpoint()).ok()?;
+        let plan = &self.view.plan;
+        Some(match plan.provider_by_origin(&origin) {
+            Some(number) => Rc::clone(&self.view.upstreams[number]),
+            None => Rc::new(Upstream::new(plan.other_hosts.endpoint(origin).into(), worker.number)),
+        })
+    }
+
+    /// Makes it, for the client that is on the other side of `near`.
+    async fn run(self, upstream: Rc<Upstream>, worker: &Rc<Worker>, near: Stream, listener: SocketAddr) {
+        let mut desk = worker.desks.borrow_mut().pop().unwrap_or_default();
+        let mut client = Client::new(Place::of_nobody(Rc::clone(worker)), near, listener);
+        worker.buffers.lend(&mut desk.input);
+        worker.buffers.grow(&mut desk.input, self.request.len() + 1);
+        desk.input.clear();
+        desk.input.spare()[..self.request.len()].copy_from_slice(&self.request);
+        desk.input.advance(self.request.len());
+        desk.request.reset();
+        if self.is_understood(&mut desk, worker) {
+            desk.reset_up();
+            let forward = Forward {
+                upstream: Rc::clone(&upstream),
+                target: desk.request.target,
+                path_prefix: false,
+                new_target: false,
+                host: HostField::Upstream,
+            };
+            let mut exchange = Exchange::new(&mut client, &mut desk, self.view, upstream, Moment::now());
+            exchange.deadlines.total = exchange.deadlines.total.min(self.timeout_at);
+            exchange.run_afresh(&forward).await;
+            desk.give_tray_back(worker);
+        }
+        // The secret was in it.
+        desk.input.clear();
+        desk.input.spare().fill(0);
+        worker.give_desk_back(desk);
+    }
+
+    /// Reads the request as if a client had sent it. Whatever a client may send at most, this is let pass.
+    fn is_understood(&self, desk: &mut Desk, worker: &Worker) -> bool {
+        let Desk { input, request, .. } = desk;
+        let parsed = request.parse(input.filled(), &HeadLimits::default());
+        matches!(parsed, Ok(Progress::Complete))
+            && matches!(request.framing, RequestFraming::Length(_))
+            && survey(request, input.filled(), &worker.shared.via, &self.view.plan.named_fields).is_ok()
+    }
+}
+
+/// An answer, all of which is here.
+struct Answer<'a> {
+    head: ResponseHead,
+    bytes: &'a [u8],
+    body: Zeroizing<Vec<u8>>,
+}
+
+impl Answer<'_> {
+    fn answered(&self) -> Answered<'_> {
+        let retry_after = self.field(b"retry-after");
+        Answered { status: self.head.status, retry_after, body: &self.body }
+    }
+
+    fn field(&self, name: &[u8]) -> Option<&[u8]> {
+        let is_it = |field: &&Field| field.name.of(self.bytes).eq_ignore_ascii_case(name);
+        self.head.fields.iter().find(is_it).map(|field| field.value.of(self.bytes))
+    }
+
+    /// The name of the error that the gateway itself has answered with: nobody else can set this field.
+    fn error(&self) -> Option<&'static str> {
+        let slug = self.field(b"x-egret-error")?;
+        ErrorKind::ALL.iter().map(|kind| kind.slug()).find(|known| known.as_bytes() == slug)
+    }
+}
+
+/// Receives an answer into `received`, which has room for all that is read and is not moved for it.
+async fn receive(mut far: UnixStream, received: &mut Zeroizing<Vec<u8>>) -> Result<Answer<'_>, Trouble> {
+    let mut head = ResponseHead::new();
+    while !is_head_complete(&mut head, received)? {
+        if read_some(&mut far, received).await? == 0 {
+            return Err(Trouble::CutShort);
+        }
+    }
+    let mut decoder = BodyDecoder::from(head.framing);
+    let mut body = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES_MAX));
+    let (mut decoded, mut spans) = (head.len, Vec::new());
+    loop {
+        spans.clear();
+        let piece = &received[decoded..];
+        let used = decoder.decode(piece, &mut spans).map_err(|_| Trouble::CutShort)?;
+        for data in spans.iter().map(|span| span.of(piece)) {
+            if body.len() + data.len() > ANSWER_BYTES_MAX {
+                return Err(Trouble::TooLong);
+            }
+            body.extend_from_slice(data);
+        }
+        decoded += used;
+        if decoder.is_done() {
+            break;
+        }
+        if read_some(&mut far, received).await? == 0 {
+            decoder.end_of_input().map_err(|_| Trouble::CutShort)?;
+        }
+    }
+    let answer = Answer { head, bytes: received, body };
+    match answer.error() {
+        Some(slug) => Err(Trouble::Unreachable(slug)),
+        None => Ok(answer),
+    }
+}
+
+/// Whether the head of a final response is there. What comes before it is dropped.
+fn is_head_complete(head: &mut ResponseHead, received: &mut Vec<u8>) -> Result<bool, Trouble> {
+    let limits = HeadLimits { start_line: MESSAGE_BYTES_MAX, head: MESSAGE_BYTES_MAX, fields: MAX_FIELDS };
+    while !received.is_empty() {
+        match head.parse(received, &limits, Method::Post).map_err(|_| Trouble::CutShort)? {
+            Progress::Partial => return Ok(false),
+            Progress::Complete if head.status < 200 => drop(received.drain(..head.len)),
+            Progress::Complete => return Ok(true),
+        }
+    }
+    Ok(false)
+}
+
+/// Appends some bytes; says how many, 0 where no more come.
+async fn read_some(far: &mut UnixStream, received: &mut Vec<u8>) -> Result<usize, Trouble> {
+    let len = received.len();
+    let most = READ_BYTES.min(MESSAGE_BYTES_MAX - len);
+    if most == 0 {
+        return Err(Trouble::TooLong);
+    }
+    received.resize(len + most, 0);
+    let count = far.read(&mut received[len..]).await.unwrap_or(0);
+    received.truncate(len + count);
+    Ok(count)
+}

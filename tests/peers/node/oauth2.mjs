@@ -1,0 +1,59 @@
+// A real authorisation server for the tests of accounts. It tells on standard error where it listens. How it answers is changed by what is
+// sent to its second port, as JSON: `{"expires_in": 60, "status": 503, "hold": true}`; that one answers with what has happened so far.
+import { createServer } from "node:http";
+import { OAuth2Issuer, OAuth2Service } from "oauth2-mock-server";
+
+const [clientId, clientSecret] = process.argv.slice(2);
+const orders = { expires_in: 3600, status: 200, hold: false };
+const held = [];
+const told = [];
+
+const issuer = new OAuth2Issuer();
+await issuer.keys.generate("RS256");
+const service = new OAuth2Service(issuer);
+
+// Two tokens of one second would be the same otherwise.
+service.on("beforeTokenSigning", (token) => Object.assign(token.payload, { jti: String(told.length) }));
+
+service.on("beforeResponse", (response, request) => {
+  const basic = Buffer.from((request.headers.authorization ?? "").replace(/^Basic /, ""), "base64").toString();
+  const [id, secret] = basic.split(":").map((part) => decodeURIComponent(part.replaceAll("+", " ")));
+  if (id !== clientId || secret !== clientSecret) {
+    response.statusCode = 401;
+    response.body = { error: "invalid_client", error_description: `${secret} is wrong` };
+  } else if (orders.status !== 200) {
+    response.statusCode = orders.status;
+    response.body = { error: "temporarily_unavailable" };
+  } else {
+    response.body.expires_in = orders.expires_in;
+  }
+  told.push({ status: response.statusCode, asked: request.body, answer: response.body });
+});
+
+function listen(name, handler) {
+  const server = createServer(handler);
+  return new Promise((resolve) =>
+    server.listen(0, "127.0.0.1", () => {
+      const url = `http://127.0.0.1:${server.address().port}`;
+      console.error(`${name} ${url}`);
+      resolve(url);
+    }),
+  );
+}
+
+issuer.url = await listen("listening", (request, response) => {
+  const answer = () => service.requestHandler(request, response);
+  if (orders.hold) {
+    held.push(answer);
+  } else {
+    answer();
+  }
+});
+
+await listen("orders", async (request, response) => {
+  let body = "";
+  for await (const piece of request) body += piece;
+  Object.assign(orders, JSON.parse(body));
+  if (!orders.hold) held.splice(0).forEach((answer) => answer());
+  response.end(JSON.stringify({ held: held.length, told }));
+});

@@ -1,0 +1,330 @@
+//! Tokens by OAuth 2.0 from a real authorisation server: fetched once for all, renewed in time, replaced when revoked, kept by a reload.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use egret_tests::clock::Clock;
+use egret_tests::egret::{Config, Egret};
+use egret_tests::http::Client;
+use egret_tests::load::Load;
+use egret_tests::peers::{AuthorizationServer, curl};
+use egret_tests::process::{Directory, raise_open_files, run_well};
+use egret_tests::provider::{Provider, Request, ok};
+use egret_tests::wait::{self, Watched};
+use serde_json::json;
+
+/// When clocks start that a test sets.
+const NOW_S: u64 = 1_795_307_476;
+
+/// A config whose calls to the origin are made with a token that this server grants; `more` are further keys.
+fn with_token(origin: &Provider, server: &AuthorizationServer, more: &str) -> Config {
+    let [client, _] = AuthorizationServer::CLIENT;
+    Config::with_origin(origin.url()).flows(format!(
+        "accounts:\n  main:\n    provider: origin\n    oauth2: {{ token_url: '{}', client_id: '{client}', client_secret: '${{env:SECRET}}'{more} }}\n\
+         flows: [{{ name: f, remedies: [{{ authenticate: {{ account: main }} }}] }}]\n",
+        server.token_url()
+    ))
+}
+
+fn start(config: &Config, clock: Option<&Clock>) -> Egret {
+    let [_, secret] = AuthorizationServer::CLIENT;
+    Egret::start_with(config, |command| {
+        command.env("SECRET", secret).env("REFRESH", "the-first-refresh-token");
+        if let Some(clock) = clock {
+            clock.govern(command);
+        }
+    })
+}
+
+/// The token that a request has come with.
+fn token_of(request: &Request) -> String {
+    let [value] = request.values("authorization")[..] else { panic!("{request:?}") };
+    value.strip_prefix("Bearer ").unwrap().to_owned()
+}
+
+/// Nothing that Egret has logged, at its most talkative, holds the client's secret or a token.
+fn assert_discreet(egret: &Egret, server: &AuthorizationServer) {
+    egret.until_logged("a token has been fetched");
+    let log = egret.log();
+    let refresh_tokens = server.told();
+    let refresh_tokens = refresh_tokens.iter().filter_map(|told| told["answer"]["refresh_token"].as_str());
+    let secrets = AuthorizationServer::CLIENT[1..].iter().map(|secret| (*secret).to_owned());
+    for secret in server.tokens().into_iter().chain(refresh_tokens.map(str::to_owned)).chain(secrets) {
+        assert!(!log.contains(&secret), "{secret} is in the log: {log}");
+    }
+    assert!(!log.contains("Bearer ") && !log.contains("the-first-refresh-token"), "{log}");
+}
+
+/// How a provider refuses a token.
+const REFUSAL: &[u8] =
+    b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer error=\"invalid_token\"\r\nContent-Length: 0\r\n\r\n";
+
+/// A provider that refuses these tokens.
+fn refusing(revoked: &Arc<Mutex<HashSet<String>>>) -> Provider {
+    let revoked = Arc::clone(revoked);
+    Provider::with_answers(move |request| {
+        let is_revoked = revoked.lock().unwrap().contains(&token_of(request));
+        if is_revoked { REFUSAL.to_vec() } else { ok("done") }
+    })
+}
+
+#[test]
+fn a_thousand_first_calls_have_one_token_fetched() {
+    const CROWD: usize = 1_000;
+    let (origin, server) = (Provider::plain(), AuthorizationServer::start());
+    server.order(&json!({ "hold": true }));
+    raise_open_files();
+    let egret = start(&with_token(&origin, &server, "").gateway("workers: 2"), None);
+    let mut crowd: Vec<Client> = (0..CROWD).map(|_| egret.client()).collect();
+    for client in &mut crowd {
+        client.get(egret.address(), "/origin/a");
+    }
+    wait::until_true("all calls wait", || {
+        egret.stat("/clients/open") == CROWD as u64 && egret.stat("/clients/idle") == 0
+    });
+    server.until_held();
+    server.order(&json!({ "hold": false }));
+    for client in &mut crowd {
+        client.response().assert_forwarded(200);
+    }
+    let [token] = &server.tokens()[..] else { panic!("{:?}", server.told()) };
+    let requests = origin.requests();
+    assert_eq!(requests.len(), CROWD);
+    assert!(requests.iter().all(|request| token_of(request) == *token));
+    assert_discreet(&egret, &server);
+}
+
+#[test]
+fn one_that_leaves_while_its_token_is_fetched_takes_nothing_from_the_others() {
+    let (origin, server) = (Provider::plain(), AuthorizationServer::start());
+    server.order(&json!({ "hold": true }));
+    let egret = start(&with_token(&origin, &server, ""), None);
+    let mut first = egret.client();
+    first.get(egret.address(), "/origin/a");
+    server.until_held();
+    let mut second = egret.client();
+    second.get(egret.address(), "/origin/a");
+    wait::until_true("both wait", || egret.stat("/clients/open") == 2 && egret.stat("/clients/idle") == 0);
+    first.reset();
+    server.order(&json!({ "hold": false }));
+    second.response().assert_forwarded(200);
+    assert_eq!(server.told().len(), 1);
+}
+
+#[test]
+fn what_the_client_has_sent_is_replaced_and_the_request_for_the_token_is_as_configured() {
+    let (origin, server) = (Provider::plain(), AuthorizationServer::start());
+    let more =
+        ", scope: [read, 'write:all'], audience: 'https://api.example/', parameters: { tenant: 'a&b' }";
+    let egret = start(&with_token(&origin, &server, more), None);
+    let url = format!("{}/origin/a", egret.url());
+    run_well(curl().args(["--header", "Authorization: Basic bWluZTptaW5l", "--data", "body", &url]));
+    assert_eq!(vec![token_of(&origin.only_request())], server.tokens());
+    let asked = &server.told()[0]["asked"];
+    let expected = json!({
+        "grant_type": "client_credentials",
+        "scope": "read write:all",
+        "audience": "https://api.example/",
+        "tenant": "a&b",
+    });
+    assert_eq!(*asked, expected);
+    assert_discreet(&egret, &server);
+}
+
+#[test]
+fn a_token_is_renewed_before_its_end_while_traffic_flows() {
+    let directory = Directory::default();
+    let Some(clock) = Clock::new(&directory, NOW_S) else { return };
+    let (seen, over) = (Arc::new(Watched::<Vec<String>>::default()), Arc::new(Mutex::new(HashSet::new())));
+    let (seeing, refused) = (Arc::clone(&seen), Arc::clone(&over));
+    let origin = Provider::with_answers(move |request| {
+        let token = token_of(request);
+        let is_over = refused.lock().unwrap().contains(&token);
+        seeing.change(|seen| seen.push(token));
+        if is_over { REFUSAL.to_vec() } else { ok("done") }
+    });
+    let server = AuthorizationServer::start();
+    server.order(&json!({ "expires_in": 60 }));
+    let egret = start(&with_token(&origin, &server, ""), Some(&clock));
+    egret.get("/a").assert_forwarded(200);
+    let load = Load::start(egret.address(), "/origin/load", 4, true);
+    clock.pass(15);
+    for count in 2..=4 {
+        let old = server.tokens().pop().unwrap();
+        // It is 46 seconds old now, which is more than three quarters of its life.
+        clock.pass(31);
+        server.until_told(count);
+        let then = seen.read(Vec::len);
+        seen.until("the new one is used", |seen| {
+            (seen.len() > then + 100 && !seen[seen.len() - 50..].contains(&old)).then_some(())
+        });
+        over.lock().unwrap().insert(old);
+        clock.pass(15);
+    }
+    let tally = load.finish();
+    assert!(tally.failures.is_empty() && tally.answered == tally.sent, "{tally:?}");
+    assert_eq!(server.told().len(), 4);
+    assert!(!egret.log().contains("a provider has refused a token"), "{}", egret.log());
+    assert_discreet(&egret, &server);
+}
+
+#[test]
+fn a_server_that_is_down_harms_nobody_until_the_token_is_over_and_is_asked_again_later() {
+    let directory = Directory::default();
+    let Some(clock) = Clock::new(&directory, NOW_S) else { return };
+    let (origin, server) = (Provider::plain(), AuthorizationServer::start());
+    server.order(&json!({ "expires_in": 60 }));
+    let egret = start(&with_token(&origin, &server, ""), Some(&clock));
+    egret.get("/a").assert_forwarded(200);
+    server.order(&json!({ "status": 503 }));
+    for now_s in [46, 50, 55, 59] {
+        clock.set(NOW_S + now_s);
+        egret.get("/a").assert_forwarded(200);
+    }
+    egret.until_logged("a token could not be fetched");
+    clock.set(NOW_S + 60);
+    let is_refused = || {
+        let refusal = egret.get("/a");
+        refusal.assert_generated(503, "account-unavailable");
+        assert!(
+            (1..=60).contains(&refusal.field("retry-after").unwrap().parse::<u64>().unwrap()),
+            "{refusal:?}"
+        );
+        let detail = refusal.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.starts_with("there is no token for the account main: the token endpoint answered 503; it is asked again in"), "{detail}");
+    };
+    is_refused();
+    let asked = server.told().len();
+    is_refused();
+    // The second has left it alone, and no call has gone on without a token.
+    assert_eq!((server.told().len(), origin.requests().len()), (asked, 5));
+    server.order(&json!({ "status": 200 }));
+    clock.pass(60);
+    egret.get("/a").assert_forwarded(200);
+    assert_discreet(&egret, &server);
+}
+
+#[test]
+fn a_revoked_token_is_replaced_and_the_call_made_again() {
+    let revoked = Arc::default();
+    let (origin, server) = (refusing(&revoked), AuthorizationServer::start());
+    let egret = start(&with_token(&origin, &server, ""), None);
+    egret.get("/first").assert_forwarded(200);
+    revoked.lock().unwrap().extend(server.tokens());
+    let post =
+        format!("POST /origin/second HTTP/1.1\r\nHost: {}\r\nContent-Length: 4\r\n\r\nbody", egret.address());
+    assert_eq!(egret.client().send(post).response().assert_forwarded(200).text(), "done");
+    let (requests, tokens) = (origin.requests(), server.tokens());
+    let [first, second] = &tokens[..] else { panic!("{tokens:?}") };
+    let seen: Vec<_> =
+        requests.iter().map(|request| (request.target(), token_of(request), &*request.body)).collect();
+    let expected = [("/first", first, &b""[..]), ("/second", first, b"body"), ("/second", second, b"body")];
+    assert_eq!(seen, expected.map(|(target, token, body)| (target, token.clone(), body)));
+    assert_discreet(&egret, &server);
+}
+
+#[test]
+fn a_call_that_cannot_be_made_again_gets_its_refusal_and_the_next_one_a_new_token() {
+    let revoked = Arc::default();
+    let (origin, server) = (refusing(&revoked), AuthorizationServer::start());
+    let egret = start(&with_token(&origin, &server, ""), None);
+    egret.get("/first").assert_forwarded(200);
+    revoked.lock().unwrap().extend(server.tokens());
+    let body = "a".repeat(1 << 20);
+    let head = format!(
+        "POST /origin/large HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n",
+        egret.address(),
+        body.len()
+    );
+    let mut client = egret.client();
+    client.send(head + &body).response().assert_forwarded(401);
+    egret.get("/next").assert_forwarded(200);
+    assert_eq!((origin.requests().len(), server.told().len()), (3, 2));
+}
+
+#[test]
+fn a_provider_that_refuses_every_token_does_not_have_one_fetched_for_each_call() {
+    let directory = Directory::default();
+    let Some(clock) = Clock::new(&directory, NOW_S) else { return };
+    let origin = Provider::answering(REFUSAL);
+    let server = AuthorizationServer::start();
+    let egret = start(&with_token(&origin, &server, ""), Some(&clock));
+    for _ in 0..20 {
+        egret.get("/a").assert_forwarded(401);
+    }
+    // The first one is called twice, with two tokens.
+    assert_eq!((origin.requests().len(), server.told().len()), (21, 2));
+    clock.pass(6);
+    for _ in 0..20 {
+        egret.get("/a").assert_forwarded(401);
+    }
+    assert_eq!((origin.requests().len(), server.told().len()), (42, 3));
+}
+
+#[test]
+fn a_reload_keeps_the_token_unless_what_it_is_fetched_with_has_changed() {
+    let (origin, server) = (Provider::plain(), AuthorizationServer::start());
+    let config = with_token(&origin, &server, "");
+    let egret = start(&config, None);
+    egret.get("/a").assert_forwarded(200);
+    let reload = |config: &Config, count| {
+        egret.rewrite(config.yaml());
+        wait::until_true("the config is reloaded", || egret.stat("/reloads") >= count);
+    };
+    reload(&config.clone().provider("other", origin.url()), 1);
+    egret.get("/a").assert_forwarded(200);
+    assert_eq!(server.told().len(), 1);
+    reload(&with_token(&origin, &server, ", scope: [more]"), 2);
+    egret.get("/a").assert_forwarded(200);
+    assert_eq!(server.told().len(), 2);
+    assert_discreet(&egret, &server);
+}
+
+#[test]
+fn a_refresh_token_that_is_rotated_is_followed() {
+    let directory = Directory::default();
+    let Some(clock) = Clock::new(&directory, NOW_S) else { return };
+    let (origin, server) = (Provider::plain(), AuthorizationServer::start());
+    server.order(&json!({ "expires_in": 60 }));
+    let egret = start(
+        &with_token(&origin, &server, ", grant: refresh_token, refresh_token: '${env:REFRESH}'"),
+        Some(&clock),
+    );
+    for _ in 0..3 {
+        egret.get("/a").assert_forwarded(200);
+        clock.pass(61);
+    }
+    let told = server.told();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert_eq!(told[0]["asked"]["refresh_token"], "the-first-refresh-token");
+    for pair in told.windows(2) {
+        assert_eq!(pair[1]["asked"]["refresh_token"], pair[0]["answer"]["refresh_token"]);
+    }
+    assert_discreet(&egret, &server);
+}
+
+#[test]
+fn of_several_accounts_those_whose_endpoint_fails_are_left_out() {
+    let (origin, server) = (Provider::plain(), AuthorizationServer::start());
+    let [client, _] = AuthorizationServer::CLIENT;
+    let account = |name: &str, token_url: &str| {
+        format!(
+            "  {name}: {{ provider: origin, oauth2: {{ token_url: '{token_url}', client_id: '{client}', client_secret: '${{env:SECRET}}', \
+             retry: {{ base: 1m }} }} }}\n"
+        )
+    };
+    // Nobody listens at the first one's.
+    let accounts = account("a", "http://127.0.0.1:1/") + &account("b", &server.token_url());
+    let config = Config::with_origin(origin.url()).flows(format!(
+        "accounts:\n{accounts}flows: [{{ name: f, remedies: [{{ accounts: {{ use: [a, b] }} }}] }}]\n"
+    ));
+    let egret = start(&config, None);
+    egret.get("/first").assert_generated(503, "account-unavailable");
+    for _ in 0..4 {
+        egret.get("/a").assert_forwarded(200);
+    }
+    let [token] = &server.tokens()[..] else { panic!("{:?}", server.told()) };
+    let requests = origin.requests();
+    assert!(requests.len() == 4 && requests.iter().all(|request| token_of(request) == *token));
+    assert_discreet(&egret, &server);
+}

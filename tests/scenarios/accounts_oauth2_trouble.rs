@@ -1,0 +1,220 @@
+//! Token endpoints that fail, lie, hang or lead astray: a defined answer each, a back-off, and no secret anywhere but where it belongs.
+
+use std::time::Duration;
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::http::Response;
+use egret_tests::peers::{AuthorizationServer, Nginx};
+use egret_tests::pki::Authority;
+use egret_tests::process::Directory;
+use egret_tests::provider::{Provider, ok};
+use egret_tests::wait;
+
+const SECRET: &str = "s3cr3t-of-the-client-0123456789";
+const GRANTED: &str = r#"{"access_token":"the-granted-token","token_type":"bearer"}"#;
+
+fn with_endpoint(config: Config, token_url: &str, more: &str) -> Config {
+    let [client, _] = AuthorizationServer::CLIENT;
+    config.flows(format!(
+        "accounts:\n  main:\n    provider: origin\n    oauth2: {{ token_url: '{token_url}', client_id: '{client}', client_secret: '${{env:SECRET}}'{more} }}\n\
+         flows: [{{ name: f, match: {{ provider: origin }}, remedies: [{{ authenticate: {{ account: main }} }}] }}]\n"
+    ))
+}
+
+fn start(config: &Config) -> Egret {
+    Egret::start_with(config, |command| {
+        command.env("SECRET", SECRET);
+    })
+}
+
+fn answer(status: &str, fields: &str, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// What is told of why there is no token. It is worth trying again, and nothing is told that is nobody's business.
+fn why(response: &Response) -> String {
+    response.assert_generated(503, "account-unavailable");
+    let retry_after_s: u64 = response.field("retry-after").unwrap().parse().unwrap();
+    assert!((1..=600).contains(&retry_after_s), "{response:?}");
+    let detail = response.json()["detail"].as_str().unwrap().to_owned();
+    assert!(!detail.contains("hunter2") && !detail.contains(SECRET), "{detail}");
+    detail
+}
+
+fn assert_discreet(egret: &Egret) {
+    egret.until_logged("a token could not be fetched");
+    let log = egret.log();
+    for secret in [SECRET, "hunter2", "Basic ", "the-granted-token"] {
+        assert!(!log.contains(secret), "{secret} is in the log: {log}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_answers_something_else_is_named_and_left_alone() {
+    let page = answer("200 OK", "Content-Type: text/html\r\n", "<html>hunter2</html>");
+    let refusal = r#"{"error":"invalid_client","error_description":"hunter2"}"#;
+    let long = format!(r#"{{"access_token":"{}"}}"#, "a".repeat(70 << 10));
+    let split = r#"{"access_token":"a\r\nX-Smuggled: hunter2","token_type":"bearer"}"#;
+    for (answer, says) in [
+        (page, "answered what is no JSON"),
+        (answer("401 Unauthorized", "", refusal), "refused: 401 invalid_client"),
+        (answer("400 Bad", "", "hunter2"), "refused: 400"),
+        (answer("503 Busy", "", "hunter2"), "answered 503"),
+        (answer("200 OK", "", &long), "answered more than 65536 bytes"),
+        (answer("200 OK", "", split), "without a token that could be sent"),
+        (answer("200 OK", "", &GRANTED.replace("bearer", "mac")), "no bearer token"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhunter2".to_vec(), "stopped amid its answer"),
+        (b"hunter2\r\n\r\n".to_vec(), "has not answered (bad-response)"),
+        (Vec::new(), "has not answered (provider-closed)"),
+    ] {
+        let endpoint = Provider::scripted(move |peer| {
+            peer.request();
+            peer.send(&answer);
+        });
+        let origin = Provider::plain();
+        let long = ", retry: { base: 1m, max: 1m }";
+        let egret = start(&with_endpoint(Config::with_origin(origin.url()), &endpoint.url(), long));
+        for _ in 0..5 {
+            let detail = why(&egret.get("/a"));
+            assert!(
+                detail.starts_with("there is no token for the account main: the token endpoint")
+                    && detail.contains(says),
+                "{detail}"
+            );
+        }
+        // The first call has asked it, the others have left it alone, and none has gone on without a token.
+        assert_eq!((endpoint.requests().len(), origin.requests().len()), (1, 0));
+        assert_discreet(&egret);
+    }
+}
+
+#[test]
+fn a_secret_follows_no_redirect() {
+    let elsewhere = Provider::answering(answer("200 OK", "", GRANTED));
+    let location = format!("Location: {}/token\r\n", elsewhere.url());
+    for status in ["302 Found", "307 Temporary Redirect", "308 Permanent Redirect"] {
+        let endpoint = Provider::answering(answer(status, &location, ""));
+        let origin = Provider::plain();
+        let egret = start(&with_endpoint(Config::with_origin(origin.url()), &endpoint.url(), ""));
+        assert!(why(&egret.get("/a")).contains("a secret follows no redirect: correct `token_url`"));
+        assert_discreet(&egret);
+    }
+    assert_eq!(elsewhere.connections(), 0);
+}
+
+#[test]
+fn an_endpoint_that_hangs_holds_nobody_up_for_longer_than_is_allowed() {
+    let endpoint = Provider::scripted(|peer| {
+        peer.request();
+        peer.stall();
+    });
+    let origin = Provider::plain();
+    let config = || Config::with_origin(origin.url());
+    let egret = start(&with_endpoint(config(), &endpoint.url(), ", timeout: 300ms"));
+    assert!(why(&egret.get("/a")).contains("has not answered (total-timeout)"));
+    let egret = start(&with_endpoint(config(), &endpoint.url(), ", wait_max: 300ms, timeout: 1h"));
+    assert!(
+        why(&egret.get("/a"))
+            .contains("there is no token for the account main yet, after 300ms (`wait_max`)")
+    );
+    // It is still being asked, by the first.
+    why(&egret.get("/a"));
+    assert_eq!((endpoint.requests().len(), origin.requests().len()), (2, 0));
+
+    // One that sends a byte now and then is no better.
+    let dripping = Provider::scripted(|peer| {
+        peer.request();
+        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
+        while peer.send(" ") && !peer.stopped() {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    });
+    let egret = start(&with_endpoint(config(), &dripping.url(), ", timeout: 300ms"));
+    assert!(why(&egret.get("/a")).contains("stopped amid its answer"));
+    egret.assert_well();
+}
+
+#[test]
+fn a_wrong_secret_is_told_by_its_name_alone() {
+    let (origin, server) = (Provider::plain(), AuthorizationServer::start());
+    let egret = start(&with_endpoint(
+        Config::with_origin(origin.url()),
+        &server.token_url(),
+        ", retry: { base: 10s }",
+    ));
+    for _ in 0..3 {
+        assert!(why(&egret.get("/a")).contains("the token endpoint refused: 401 invalid_client"));
+    }
+    assert_eq!((server.told().len(), origin.requests().len()), (1, 0));
+    // It is not tried again as soon as after a failure that may pass.
+    assert!(egret.get("/a").field("retry-after").unwrap().parse::<u64>().unwrap() >= 45);
+    assert_discreet(&egret);
+}
+
+#[test]
+fn an_endpoint_that_is_changed_is_asked_at_once() {
+    let (origin, endpoint) = (Provider::plain(), Provider::answering(answer("200 OK", "", GRANTED)));
+    // Nobody listens there.
+    let before = with_endpoint(Config::with_origin(origin.url()), "http://127.0.0.1:1/token", "");
+    let egret = start(&before);
+    assert!(why(&egret.get("/a")).contains("has not answered (connect-failed)"));
+    egret.rewrite(with_endpoint(Config::with_origin(origin.url()), &endpoint.url(), "").yaml());
+    wait::until_true("the config is reloaded", || egret.stat("/reloads") == 1);
+    egret.get("/a").assert_forwarded(200);
+    assert_eq!(origin.only_request().values("authorization"), ["Bearer the-granted-token"]);
+    assert_discreet(&egret);
+}
+
+#[test]
+fn an_endpoint_is_reached_as_the_provider_at_its_place_is() {
+    let authority = Authority::default();
+    let location = format!("location = /token {{ default_type application/json; return 200 '{GRANTED}'; }}");
+    let nginx = Nginx::start(&authority, &location);
+    let directory = Directory::default();
+    let ca = directory.write("ca.pem", authority.certificate());
+    let origin = Provider::plain();
+    let token_url = format!("{}/token", nginx.tls_url());
+    let without = start(&with_endpoint(Config::with_origin(origin.url()), &token_url, ""));
+    assert!(why(&without.get("/a")).contains("has not answered (tls-failed)"));
+    let keys = format!("tls: {{ ca: '{}' }}", ca.display());
+    let config =
+        Config::with_origin(origin.url()).provider_with("id", format!("{}/below", nginx.tls_url()), &keys);
+    let with = start(&with_endpoint(config, &token_url, ""));
+    with.get("/a").assert_forwarded(200);
+    assert_eq!(origin.only_request().values("authorization"), ["Bearer the-granted-token"]);
+    // It counts for that provider, and what the config says of flows is not asked.
+    assert_eq!(with.provider_stat("id", "connects"), 1);
+}
+
+#[test]
+fn an_endpoint_that_the_config_names_may_be_called_where_other_hosts_may_not() {
+    let (origin, endpoint) = (Provider::plain(), Provider::answering(answer("200 OK", "", GRANTED)));
+    let config =
+        |egress: &str| with_endpoint(Config::with_origin(origin.url()).gateway(egress), &endpoint.url(), "");
+    let egret = start(&config("egress: { default: deny }"));
+    egret.get("/a").assert_forwarded(200);
+    let elsewhere = format!("GET {}/ HTTP/1.1\r\nHost: h\r\n\r\n", endpoint.url());
+    egret.client().send(elsewhere).response().assert_generated(403, "egress-denied");
+    // A rule that denies it holds for it too.
+    let port = endpoint.address().port();
+    let egret = start(&config(&format!("egress: {{ deny: [{{ net: 127.0.0.1/32, ports: [{port}] }}] }}")));
+    assert!(why(&egret.get("/a")).contains("has not answered (egress-denied)"));
+    assert_eq!(endpoint.requests().len(), 1);
+}
+
+#[test]
+fn an_answer_in_chunks_after_informational_ones_is_read() {
+    let endpoint = Provider::scripted(|peer| {
+        while peer.request().is_some() {
+            peer.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+            for byte in GRANTED.chars() {
+                peer.send(format!("1\r\n{byte}\r\n"));
+            }
+            peer.send("0\r\n\r\n");
+        }
+    });
+    let origin = Provider::answering(ok("done"));
+    let egret = start(&with_endpoint(Config::with_origin(origin.url()), &endpoint.url(), ""));
+    egret.get("/a").assert_forwarded(200);
+    assert_eq!(origin.only_request().values("authorization"), ["Bearer the-granted-token"]);
+}
