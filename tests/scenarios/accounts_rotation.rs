@@ -114,7 +114,7 @@ fn traffic_moves_away_from_an_account_that_is_revoked_and_no_exchange_is_lost() 
     });
     assert!(tally.failures.is_empty() && tally.sent == tally.answered && tally.refused == 0, "{tally:?}");
     let b = standing(&egret, "b");
-    assert_eq!(b["reason"], 401);
+    assert_eq!(b["reason"], "401");
     // Those that were under way when it happened, and none after.
     let refused = b["refused"]["401"].as_u64().unwrap();
     assert!((1..=8).contains(&refused), "{b}");
@@ -184,7 +184,7 @@ fn how_accounts_stand_is_shown_and_their_keys_are_not() {
     assert!(a["until_us"].as_u64().is_some_and(|until| until > 0), "{a}");
     let shown = json!({
         "name": "a", "kind": "api_key", "providers": ["origin"], "state": "cooling", "until_us": a["until_us"],
-        "reason": 401, "in_flight": 0, "calls": 1, "refused": { "401": 1, "403": 0, "429": 0 }, "failed": 0,
+        "reason": "401", "in_flight": 0, "calls": 1, "refused": { "401": 1, "403": 0, "429": 0 }, "failed": 0,
         "remaining": null, "reset_us": null,
     });
     assert_eq!(a, shown);

@@ -126,11 +126,11 @@ impl Source for MadeUp {
             name: name.to_owned(),
             kind: "bearer",
             providers: vec!["openai".to_owned()],
-            cooling: refused.map(|status| CoolingSnapshot { until: soon(), status }),
+            cooling: refused.map(|status| CoolingSnapshot { until: soon(), status: Some(status) }),
             in_flight: 11,
             endings: [calls, 0, 0, calls / 97, 1],
             remaining: Some(400 - calls % 400),
-            reset: None,
+            ..AccountSnapshot::default()
         };
         let accounts: Vec<_> = accounts.into_iter().map(account).collect();
         FlowsSnapshot { accounts_count: accounts.len(), accounts, ..FlowsSnapshot::default() }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use egret_flow::accounts::token::TokenSnapshot;
 use egret_flow::accounts::{AccountSnapshot, Ending};
 use egret_flow::cache::{CacheEvent, CacheSnapshot, EntryStats};
 use egret_flow::diagnosis::OnPressure;
@@ -93,8 +94,8 @@ struct AccountView<'a> {
     state: &'static str,
     /// Until when it is left out, in microseconds since the epoch.
     until_us: Option<u64>,
-    /// The status for which it is.
-    reason: Option<u16>,
+    /// The status for which it is, or `token` where none can be had.
+    reason: Option<String>,
     in_flight: u32,
     calls: u64,
     /// Calls that the provider has refused, by status.
@@ -105,6 +106,34 @@ struct AccountView<'a> {
     remaining: Option<u64>,
     /// When that comes back, in microseconds since the epoch.
     reset_us: Option<u64>,
+    /// The token that is fetched for it, if that is its credential. Never the token itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<TokenView>,
+}
+
+#[derive(Debug, Serialize)]
+struct TokenView {
+    state: &'static str,
+    expires_us: Option<u64>,
+    /// Why the last fetch has failed.
+    trouble: Option<String>,
+    /// Until when the endpoint is left alone for that.
+    retry_us: Option<u64>,
+    fetched: u64,
+    failed: u64,
+}
+
+impl From<&TokenSnapshot> for TokenView {
+    fn from(token: &TokenSnapshot) -> Self {
+        Self {
+            state: token.state.word(),
+            expires_us: token.expires_at.map(Timestamp::as_micros),
+            trouble: token.trouble.map(|trouble| trouble.to_string()),
+            retry_us: token.retry_at.map(Timestamp::as_micros),
+            fetched: token.fetched,
+            failed: token.failed,
+        }
+    }
 }
 
 impl<'a> From<&'a FlowsSnapshot> for AccountsView<'a> {
@@ -116,7 +145,7 @@ impl<'a> From<&'a FlowsSnapshot> for AccountsView<'a> {
 
 impl<'a> From<&'a AccountSnapshot> for AccountView<'a> {
     fn from(account: &'a AccountSnapshot) -> Self {
-        let AccountSnapshot { name, kind, providers, cooling, in_flight, endings, remaining, reset } =
+        let AccountSnapshot { name, kind, providers, cooling, in_flight, endings, remaining, reset, token } =
             account;
         let by_ending = Ending::ALL.into_iter().zip(*endings);
         let refused = by_ending.clone().filter(|(ending, _)| ending.is_refusal());
@@ -126,13 +155,14 @@ impl<'a> From<&'a AccountSnapshot> for AccountView<'a> {
             providers,
             state: if cooling.is_some() { "cooling" } else { "usable" },
             until_us: cooling.map(|cooling| cooling.until.as_micros()),
-            reason: cooling.map(|cooling| cooling.status),
+            reason: cooling.map(|cooling| cooling.reason()),
             in_flight: *in_flight,
             calls: endings.iter().sum(),
             refused: refused.map(|(ending, count)| (ending.word(), count)).collect(),
             failed: by_ending.filter(|(ending, _)| *ending == Ending::Failed).map(|(_, count)| count).sum(),
             remaining: *remaining,
             reset_us: reset.map(Timestamp::as_micros),
+            token: token.as_ref().map(TokenView::from),
         }
     }
 }

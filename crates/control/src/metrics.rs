@@ -220,7 +220,7 @@ const ACCOUNT_FIGURES: [(&str, &str, ReadAccount); 3] = [
     }),
     (
         "egret_account_cooling",
-        "1 while the account is left out, since the provider has refused it.",
+        "1 while the account is left out, since the provider has refused it or no token can be had.",
         |account| Some(u64::from(account.cooling.is_some())),
     ),
     ("egret_account_remaining", "Calls that the provider has said are left; only where it has.", |account| {

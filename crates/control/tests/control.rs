@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, ControlError, Source};
+use egret_flow::accounts::token::{TokenSnapshot, TokenState, Trouble};
 use egret_flow::accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_flow::cache::{CacheSnapshot, EntryStats, Purge};
 use egret_flow::diagnoses::discovery::Discovered;
@@ -79,11 +80,19 @@ impl Source for Fixed {
             name: "live-1".into(),
             kind: "bearer",
             providers: vec!["stripe".into()],
-            cooling: Some(CoolingSnapshot { until: Timestamp::from_secs(9), status: 401 }),
+            cooling: Some(CoolingSnapshot { until: Timestamp::from_secs(9), status: Some(401) }),
             in_flight: 1,
             endings: [7, 1, 0, 2, 1],
             remaining: Some(40),
             reset: Some(Timestamp::from_secs(60)),
+            token: Some(TokenSnapshot {
+                state: TokenState::Good,
+                expires_at: Some(Timestamp::from_secs(90)),
+                trouble: Some(Trouble::Status(500)),
+                retry_at: Some(Timestamp::from_secs(10)),
+                fetched: 2,
+                failed: 1,
+            }),
         };
         FlowsSnapshot { flows: vec![flow], quotas: vec![quota], accounts: vec![account], accounts_count: 1 }
     }
@@ -286,13 +295,21 @@ fn accounts_say_how_they_stand_and_why_they_are_not_used() {
         "providers": ["stripe"],
         "state": "cooling",
         "until_us": 9_000_000,
-        "reason": 401,
+        "reason": "401",
         "in_flight": 1,
         "calls": 11,
         "refused": { "401": 1, "403": 0, "429": 2 },
         "failed": 1,
         "remaining": 40,
         "reset_us": 60_000_000,
+        "token": {
+            "state": "good",
+            "expires_us": 90_000_000,
+            "trouble": "the token endpoint answered 500",
+            "retry_us": 10_000_000,
+            "fetched": 2,
+            "failed": 1,
+        },
     });
     let accounts = get(&start(&loopback()), "/api/v1/accounts").json();
     assert_eq!(accounts, json!({ "accounts": [account], "accounts_count": 1 }));

@@ -69,6 +69,8 @@ pub struct AccountSnapshot {
     pub remaining: Option<u64>,
     /// When it has said that they come back.
     pub reset: Option<Timestamp>,
+    /// The token that is fetched for it, if that is its credential.
+    pub token: Option<TokenSnapshot>,
 }
 
 /// A request as it is about to be sent, before its credential is added.
@@ -199,11 +201,18 @@ impl Account {
 
     /// How it stands now, for people.
     pub fn snapshot(&self, now: Timestamp) -> AccountSnapshot {
+        let standing = self.standing.snapshot(now, self.version);
+        let failing = || {
+            let until = self.token()?.failing_until(now)?;
+            Some(CoolingSnapshot { until, status: None })
+        };
         AccountSnapshot {
             name: self.name.to_string(),
             kind: self.kind(),
             providers: self.providers.to_vec(),
-            ..self.standing.snapshot(now, self.version)
+            cooling: standing.cooling.or_else(failing),
+            token: self.token_snapshot(now),
+            ..standing
         }
     }
 

@@ -233,7 +233,7 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
 
 #[test]
 fn how_accounts_stand_is_shown_and_nothing_where_there_are_none() {
-    let cooling = CoolingSnapshot { until: Timestamp::from_secs(9), status: 401 };
+    let cooling = CoolingSnapshot { until: Timestamp::from_secs(9), status: Some(401) };
     let account = |name: &str, cooling, remaining| AccountSnapshot {
         name: name.to_owned(),
         cooling,

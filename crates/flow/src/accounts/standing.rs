@@ -95,8 +95,15 @@ struct Cooling {
 pub struct CoolingSnapshot {
     /// Until when.
     pub until: Timestamp,
-    /// What the provider had answered.
-    pub status: u16,
+    /// What the provider had answered; nothing where no token can be had.
+    pub status: Option<u16>,
+}
+
+impl CoolingSnapshot {
+    /// Why, as the API has it: the status, or `token`.
+    pub fn reason(&self) -> String {
+        self.status.map_or_else(|| "token".to_owned(), |status| status.to_string())
+    }
 }
 
 /// How long accounts cool down.
@@ -224,7 +231,7 @@ impl Standing {
     pub(super) fn snapshot(&self, now: Timestamp, version: u32) -> AccountSnapshot {
         let cooling = self.cooling(|cooling| {
             let cooling = cooling.of(now, version)?;
-            Some(CoolingSnapshot { until: cooling.until, status: cooling.status })
+            Some(CoolingSnapshot { until: cooling.until, status: Some(cooling.status) })
         });
         let remaining = self.remaining(now);
         AccountSnapshot {

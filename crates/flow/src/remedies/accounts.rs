@@ -205,7 +205,8 @@ pub struct Accounts {
     cool_down: CoolDownConfig,
     repeat: u32,
     methods: BTreeSet<String>,
-    body: usize,
+    /// Bytes of a request's body that are kept.
+    replay: usize,
     wait_max: std::time::Duration,
     mode: Mode,
     turns: Arc<Turns>,
@@ -279,15 +280,20 @@ impl Remedy for Accounts {
             By::RoundRobin
         };
         let others = u32::try_from(pool.len().saturating_sub(1).min(REPEAT_DEFAULT_MAX)).unwrap_or_default();
+        let repeat = config.repeat.unwrap_or(others);
+        let token = |member: &Member| site.accounts.get(member.number)?.token();
+        // Where a token is refused the call is made again with another one, whatever `repeat` says.
+        let is_kept = repeat > 0 || pool.iter().any(|member| token(member).is_some());
+        let body = usize::try_from(config.body.bytes()).unwrap_or(usize::MAX);
         let turns = || Turns { of: config.pool.clone(), behind: Mutex::new(vec![0; config.pool.len()]) };
         Some(Self {
             pool: pool.into(),
             by: config.by.unwrap_or(weighted),
             sticky: sticky.flatten(),
             cool_down: config.cool_down.clone(),
-            repeat: config.repeat.unwrap_or(others),
+            repeat,
             methods: config.methods.clone(),
-            body: usize::try_from(config.body.bytes()).unwrap_or(usize::MAX),
+            replay: if is_kept { body } else { 0 },
             wait_max: config.wait_max.get(),
             mode: site.mode,
             turns: site.keep(|turns: &Turns| turns.of == config.pool, turns),
@@ -318,37 +324,33 @@ impl Remedy for Accounts {
             .is_some_and(Expression::needs_request_body);
         Needs {
             request_body: if sees_body { SEEN_BYTES_MAX } else { 0 },
-            replay: if self.repeat > 0 { self.body } else { 0 },
+            replay: self.replay,
             ..Needs::default()
         }
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
-        // One that has been chosen and waits for its token is not chosen again.
-        let chosen = held.used.as_ref().map(|used| used.account).filter(|_| held.token.is_under_way());
-        if let Some(number) = chosen {
-            return self.go_on(number, exchange, held, cx);
-        }
-        held.used = None;
         let group = match self.group(exchange) {
             Ok(group) => group,
             Err(fault) => return Poll::Ready(Step::Fail(fault)),
         };
-        let (candidates, earliest) = self.candidates(exchange);
-        if let Some(number) = self.choose(exchange, candidates, group, held) {
-            return self.go_on(number, exchange, held, cx);
+        if !held.token.is_under_way() {
+            held.used = None;
         }
-        // None is for this provider.
-        let Some(earliest) = earliest else { return Poll::Ready(Step::Next) };
-        let deadline = *held.deadline.get_or_insert(exchange.now + self.wait_max);
-        if earliest <= deadline {
-            exchange.wake_at(earliest);
-            return Poll::Pending;
+        let mut refused = None;
+        // One that no token can be had for is passed over, so that each has one turn at most.
+        for _ in &self.pool {
+            // One that has been chosen and waits for its token is not chosen again.
+            let chosen = held.used.as_ref().map(|used| used.account);
+            let Some(number) = chosen.or_else(|| self.choose(exchange, group, held)) else { break };
+            match self.go_on(number, exchange, held, cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) => return Poll::Ready(Step::Next),
+                Poll::Ready(Err(why)) => refused = Some(why),
+            }
+            *held = held.after(number);
         }
-        let detail = "the provider has refused every account that this call could be made with, and each is left alone for a \
-                      while: try again when `Retry-After` says";
-        let refused = Refused::new(Reason::AccountUnavailable, detail);
-        Poll::Ready(Refused { retry_at: Some(earliest), ..refused }.into())
+        self.wait_or_refuse(refused, exchange, held)
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
@@ -371,33 +373,52 @@ impl Remedy for Accounts {
         if !is_again {
             return Reaction::Pass;
         }
-        *held = Held {
-            used: None,
-            refused: Some(used.account),
-            repeats: held.repeats + 1,
-            deadline: held.deadline,
-            token: std::mem::take(&mut held.token),
-        };
+        *held = Held { repeats: held.repeats + 1, ..held.after(used.account) };
         Reaction::Again
     }
 }
 
+impl Held {
+    /// What is kept once the account of that number could not be used.
+    fn after(&self, number: usize) -> Self {
+        Self { refused: Some(number), repeats: self.repeats, deadline: self.deadline, ..Self::default() }
+    }
+}
+
 impl Accounts {
-    /// Lets the exchange go on with the account of that number; where its token is fetched, once there is one.
+    /// Lets the exchange go on with the account of that number; where its token is fetched, once there is one. Refused if none can be had.
     fn go_on(
         &self,
         number: usize,
         exchange: &mut Exchange<'_>,
         held: &mut Held,
         cx: &mut Context<'_>,
-    ) -> Poll<Step> {
+    ) -> Poll<Result<(), Refused>> {
         exchange.draft.call.account = Some(number);
         let account = exchange.called_account().filter(|_| self.mode == Mode::Enforce);
-        let Some(account) = account else { return Poll::Ready(Step::Next) };
-        account.poll_ready(&mut held.token, exchange, cx).map(|ready| match ready {
-            Ok(()) => Step::Next,
-            Err(refused) => refused.into(),
-        })
+        account.map_or(Poll::Ready(Ok(())), |account| account.poll_ready(&mut held.token, exchange, cx))
+    }
+
+    /// What becomes of an exchange for which there is no account now; of some it is known why they were `refused` a token.
+    fn wait_or_refuse(
+        &self,
+        refused: Option<Refused>,
+        exchange: &mut Exchange<'_>,
+        held: &mut Held,
+    ) -> Poll<Step> {
+        let (_, Some(earliest)) = self.candidates(exchange) else {
+            // None is for this provider; or a token was waited for in vain.
+            return Poll::Ready(refused.map_or(Step::Next, Step::from));
+        };
+        let deadline = *held.deadline.get_or_insert(exchange.now + self.wait_max);
+        if earliest <= deadline {
+            exchange.wake_at(earliest);
+            return Poll::Pending;
+        }
+        let detail = "every account that this call could be made with is left alone for a while, since the provider has refused it \
+                      or no token can be had for it: try again when `Retry-After` says";
+        let refused = refused.unwrap_or_else(|| Refused::new(Reason::AccountUnavailable, detail));
+        Poll::Ready(Refused { retry_at: Some(earliest), ..refused }.into())
     }
 
     /// What stands for the group that the exchange belongs to, if it belongs to any.
@@ -432,14 +453,9 @@ impl Accounts {
         (candidates, earliest)
     }
 
-    /// Chooses one of `candidates`, and holds it. Says its number.
-    fn choose(
-        &self,
-        exchange: &Exchange<'_>,
-        mut candidates: Candidates,
-        group: Option<u64>,
-        held: &mut Held,
-    ) -> Option<usize> {
+    /// Chooses an account for the call, and holds it. Says its number.
+    fn choose(&self, exchange: &Exchange<'_>, group: Option<u64>, held: &mut Held) -> Option<usize> {
+        let (mut candidates, _) = self.candidates(exchange);
         prefer(&mut candidates, |candidate| Some(candidate.number) != held.refused);
         // Until it is held, so that no other worker takes the least used for the same.
         let mut behind = self.turns.behind.lock().unwrap_or_else(PoisonError::into_inner);

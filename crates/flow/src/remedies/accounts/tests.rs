@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::accounts::token::Answered;
 use crate::fixture::{Stage, Stand, Visit};
 
 const GET: &str = "GET https://one.example/";
@@ -91,7 +92,7 @@ fn a_refused_call_is_made_again_on_another_account_whatever_its_method() {
         assert_eq!(visit.response(&stage, status), Stand::Repeat(stage.now));
         assert_eq!(again(&stage, &mut visit), "b");
         assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
-        assert_eq!(standing(&stage, "a").cooling.unwrap().status, status.parse::<u16>().unwrap());
+        assert_eq!(standing(&stage, "a").cooling.unwrap().reason(), status);
         // The others go on without it.
         let turns: String = (0..4).map(|_| answered(&stage, GET, "200")).collect();
         assert_eq!(turns, "cbcb");
@@ -425,6 +426,23 @@ fn a_reload_keeps_how_accounts_stand() {
     assert_eq!(standing(&stage, "b").in_flight, 0);
     // Whose turn it is, too.
     assert_eq!(sent(&stage, GET).1, "c");
+}
+
+#[test]
+fn an_account_that_no_token_can_be_had_for_is_passed_over() {
+    let mut accounts = accounts();
+    let oauth2 = json!({ "token_url": "https://id.example/", "client_id": "me" });
+    accounts["a"] = json!({ "provider": "one", "oauth2": oauth2 });
+    let remedies = json!([{ "accounts": { "use": ["a", "b"] } }]);
+    let stage = Stage::new(json!({ "accounts": accounts, "flows": [{ "name": "f", "remedies": remedies }] }));
+    let mut visit = stage.send(GET);
+    assert!(matches!(visit.poll(&stage), Stand::Wait(Some(_))));
+    let body = br#"{"error":"invalid_client"}"#;
+    visit.draft.fetch.take().unwrap().end(stage.now, Ok(Answered { status: 400, retry_after: None, body }));
+    assert_eq!(again(&stage, &mut visit), "b");
+    let a = standing(&stage, "a");
+    assert_eq!((a.cooling.unwrap().reason().as_str(), a.in_flight), ("token", 0));
+    assert_eq!(sent(&stage, GET).1, "b", "it is not even asked");
 }
 
 #[test]
