@@ -5,7 +5,7 @@ use egret_tests::http::Response;
 use egret_tests::peers::{Httpbin, Nginx};
 use egret_tests::pki::Authority;
 use egret_tests::process::Directory;
-use egret_tests::provider::{Provider, ok};
+use egret_tests::provider::{Provider, Request, ok};
 use egret_tests::wait;
 
 const SECRET: &str = "s3cr3t-0123456789-abcdefgh";
@@ -93,7 +93,7 @@ fn a_credential_goes_to_its_own_provider_alone() {
     get(&egret, "/origin/c", "").assert_forwarded(200);
     assert_eq!(origin.only_request().values("authorization"), [format!("Bearer {SECRET}")]);
     let seen = other.requests();
-    assert_eq!(seen.iter().map(|request| request.target()).collect::<Vec<_>>(), ["/a", "/b", "/c"]);
+    assert_eq!(seen.iter().map(Request::target).collect::<Vec<_>>(), ["/a", "/b", "/c"]);
     assert!(!String::from_utf8_lossy(&other.received()).contains(SECRET), "{seen:?}");
 }
 
@@ -135,19 +135,21 @@ fn an_account_with_a_certificate_has_connections_of_its_own() {
     });
     let directory = Directory::default();
     let ca = directory.write("ca.pem", authority.certificate()).display().to_string();
-    let mut accounts = String::new();
-    let mut flows = String::new();
-    for name in ["one", "two"] {
+    let account = |name: &str| {
         let leaf = authority.leaf(&[&format!("{name}.test")]);
         let certificate = directory.write(&format!("{name}.pem"), &leaf.certificate).display().to_string();
         let key = secret(&directory, &format!("{name}.key"), &leaf.key);
-        accounts += &format!(
+        format!(
             "  {name}: {{ provider: origin, certificate: {{ certificate: {certificate}, key: {key} }} }}\n"
-        );
-        flows += &format!(
+        )
+    };
+    let flow = |name: &str| {
+        format!(
             "  - {{ name: {name}, match: {{ header: {{ x-tenant: {name} }} }}, remedies: [{{ authenticate: {{ account: {name} }} }}] }}\n"
-        );
-    }
+        )
+    };
+    let accounts = ["one", "two"].map(account).concat();
+    let flows = ["one", "two"].map(flow).concat();
     let egret = Config::default()
         .provider_with("origin", nginx.tls_url(), &format!("tls: {{ ca: \"{ca}\" }}"))
         .gateway("workers: 1")

@@ -12,7 +12,7 @@ use egret_flow::cache::{
 };
 use egret_flow::message::{Fields, Request, Response};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
-use http_cache_semantics::CachePolicy;
+use http_cache_semantics::{CacheOptions, CachePolicy};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestRunner;
@@ -100,8 +100,11 @@ fn cases() -> impl Strategy<Value = Case> {
 }
 
 fn head(first: &str, fields: &[(&'static str, String)]) -> Vec<u8> {
-    let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    format!("{first}\r\n{lines}\r\n").into_bytes()
+    let mut lines = format!("{first}\r\n");
+    for (name, value) in fields {
+        lines.extend([name, ": ", value, "\r\n"]);
+    }
+    (lines + "\r\n").into_bytes()
 }
 
 /// Asks the cache for `fields` of a request.
@@ -171,7 +174,7 @@ fn other_serves(case: &Case) -> bool {
     }
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW_S);
     let policy =
-        CachePolicy::new_options(&request(&[]), &response.body(()).unwrap(), now, Default::default());
+        CachePolicy::new_options(&request(&[]), &response.body(()).unwrap(), now, CacheOptions::default());
     let later = now + Duration::from_secs(case.later_s);
     policy.is_storable()
         && policy.before_request(&request(&case.request), later).satisfies_without_revalidation()
