@@ -6,10 +6,13 @@
 mod scenarios {
     mod accounts_bad_input;
     mod accounts_credentials;
+    mod accounts_echoes;
     mod accounts_files;
     mod accounts_oauth2;
     mod accounts_oauth2_trouble;
+    mod accounts_placeholders;
     mod accounts_rotation;
+    mod accounts_signed;
     mod archiver_answers;
     mod archiver_recordings;
     mod archiver_routes;

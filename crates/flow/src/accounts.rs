@@ -4,17 +4,25 @@
 
 mod config;
 mod credential;
+mod echo;
+mod find;
+mod placeholder;
+mod sigv4;
 mod standing;
 pub mod token;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-use egret_config::Problem;
+use egret_config::{Problem, Secret};
 use egret_store::Timestamp;
 
 pub use config::{AccountConfig, AccountConfigs, ApiKeyConfig, BasicConfig, BearerConfig, CertificateConfig};
 use credential::Credential;
+pub use echo::{EchoMask, Echoes};
+use placeholder::{Placeholder, secret_problem};
+pub use placeholder::{PlaceholderConfig, RequestPart};
+pub use sigv4::Sigv4Config;
 pub(crate) use standing::{CoolDown, asked};
 pub use standing::{CoolingSnapshot, Ending, Standing, Use};
 
@@ -48,6 +56,10 @@ pub struct Account {
     standing: Arc<Standing>,
     /// How often its credential has changed: what was held against one that is gone does not count any more.
     version: u32,
+    /// What the client sends in the place of the secret, and that.
+    placeholder: Option<(Placeholder, Secret)>,
+    /// Its secrets as they are looked for in responses, once somebody has asked for that.
+    echoes: OnceLock<Result<Arc<Echoes>, String>>,
 }
 
 /// How an account stands, for people.
@@ -128,6 +140,7 @@ impl Accounts {
             let name: Arc<str> = name.as_str().into();
             let token = before.and_then(Account::token);
             let credential = Credential::compile(config, (&name, token), &at, problems);
+            let placeholder = compile_placeholder(config, &at, problems);
             let credential = credential.filter(|_| problems.len() == known)?;
             let is_own =
                 |provider: &KnownProvider<'_>| config.provider.iter().any(|own| own == provider.name);
@@ -142,6 +155,8 @@ impl Accounts {
                 config: config.clone(),
                 standing,
                 version,
+                placeholder,
+                echoes: OnceLock::new(),
             })
         });
         Self(compiled.collect())
@@ -285,8 +300,60 @@ impl Account {
 
     /// Says in `applied` what its credential makes of a request to one of its providers. A fault means that the request cannot be sent.
     pub fn apply(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Fault> {
-        self.credential.apply(outgoing, applied)
+        match &self.placeholder {
+            Some((placeholder, secret)) => placeholder.swap(secret.expose(), outgoing, applied).map(|_| ()),
+            None => self.credential.apply(outgoing, applied),
+        }
     }
+
+    /// The longest body of a request that it has to see before that is sent, in bytes; 0 where it looks at none.
+    pub fn request_body_max(&self) -> usize {
+        let sought = self.placeholder.as_ref().map(|(placeholder, _)| placeholder.body_bytes_max());
+        sought.unwrap_or_else(|| self.credential.body_bytes_max())
+    }
+
+    /// What is masked in responses, where they must not show its secrets; nothing where none of its secrets is sent. An error says why
+    /// they cannot be told from other text.
+    pub fn echoes(&self) -> Result<Option<Arc<Echoes>>, String> {
+        match &self.credential {
+            Credential::Field(..) | Credential::Query(..) | Credential::Signature(_) => {}
+            Credential::OAuth2(_) => {
+                return Err("its tokens change, and what is masked is what stays".to_owned());
+            }
+            Credential::Certificate(_) => return Ok(None),
+        }
+        let secrets = self.config.secrets();
+        if secrets.is_empty() {
+            return Ok(None);
+        }
+        let secrets = secrets.iter().map(|secret| secret.expose().as_bytes());
+        self.echoes.get_or_init(|| Echoes::new(secrets).map(Arc::new)).clone().map(Some)
+    }
+}
+
+/// The placeholder of `config` with what it stands for, if there is one and nothing is wrong with it.
+fn compile_placeholder(
+    config: &AccountConfig,
+    at: &str,
+    problems: &mut Vec<Problem>,
+) -> Option<(Placeholder, Secret)> {
+    let placeholder = config.placeholder.as_ref()?;
+    let compiled = match Placeholder::compile(placeholder) {
+        Ok(compiled) => Some(compiled),
+        Err((key, message)) => {
+            problems.push(Problem::new(format!("{at}.placeholder.{key}"), message));
+            None
+        }
+    };
+    let Some(secret) = config.secret() else {
+        let message = "only for `basic` with a password, `api_key` and `bearer`: nothing else stands in a request as it is";
+        problems.push(Problem::new(format!("{at}.placeholder"), message));
+        return None;
+    };
+    if let Some(message) = secret_problem(secret.expose()) {
+        problems.push(Problem::new(format!("{at}.placeholder"), format!("of the secret: {message}")));
+    }
+    Some((compiled?, secret.clone()))
 }
 
 /// A name is a metrics label, so it is kept plain.

@@ -132,6 +132,8 @@ pub struct Call {
     pub provider: Option<usize>,
     /// The account that the call is made with, by its number in the config.
     pub account: Option<usize>,
+    /// Whether that account's secrets are masked in the response.
+    pub masks_echoes: bool,
     /// Whether this call is made instead of another one that has failed.
     pub is_detour: bool,
     /// How long to wait for the head of the response.

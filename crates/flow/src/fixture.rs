@@ -204,6 +204,11 @@ pub(crate) struct Visit {
 }
 
 impl Visit {
+    /// The most of the request's body that its remedies want to see.
+    pub fn body_seen_max(&self) -> usize {
+        self.course.needs().request_body
+    }
+
     /// With `seed` for its random numbers.
     pub fn new(stage: &Stage, lines: &str, seed: u64) -> Self {
         let sent = Sent::new(lines);

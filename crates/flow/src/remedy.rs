@@ -298,6 +298,17 @@ impl Site<'_> {
         Some(number)
     }
 
+    /// Whether the secrets of that account could be masked in responses; a problem at the key `mask_echoes` where not.
+    pub fn can_mask_echoes(&mut self, account: &Account) -> bool {
+        let message = match account.echoes() {
+            Ok(Some(_)) => return true,
+            Ok(None) => format!("the account `{}` sends no secret that could come back", account.name()),
+            Err(message) => format!("of the account `{}`: {message}", account.name()),
+        };
+        self.problem("mask_echoes", message);
+        false
+    }
+
     /// Notes a problem if `status` is none that a refusal can have.
     pub fn check_refusal_status(&mut self, status: Option<u16>) {
         if status.is_some_and(|status| !(400..=599).contains(&status)) {

@@ -73,7 +73,7 @@ fn unhex(text: &[u8], out: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-fn hex(bytes: &[u8], out: &mut [u8]) {
+pub(crate) fn hex(bytes: &[u8], out: &mut [u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (byte, pair) in bytes.iter().zip(out.chunks_exact_mut(2)) {
         pair[0] = DIGITS[usize::from(byte >> 4)];

@@ -7,6 +7,7 @@ pub(crate) mod access_log;
 mod authenticate;
 pub(crate) mod clock;
 pub(crate) mod date;
+mod echo;
 pub(crate) mod errand;
 pub(crate) mod failure;
 pub(crate) mod forward;
@@ -39,7 +40,7 @@ use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::{Drafted, Reply, edit_request, edit_response, survey};
 use crate::exchange::guide::Guide;
 use crate::exchange::hedge::Hedge;
-use crate::exchange::pipe::{Kept, PipeError};
+use crate::exchange::pipe::{Kept, PipeError, Shield};
 use crate::exchange::recording::Recording;
 use crate::exchange::route::{Forward, Question, Route};
 use crate::plan::UpstreamTimeouts;
@@ -345,7 +346,8 @@ impl<'a> Exchange<'a> {
         connection: &mut Connection,
     ) -> Result<(), Stop> {
         self.tap_request();
-        let applied = self.authenticate(forward)?;
+        let mut applied = self.authenticate(forward)?;
+        self.prepare_echoes(applied.as_mut())?;
         let Desk { input, request, up, .. } = &mut *self.desk;
         let worker = &self.client.worker;
         let mut edits = worker.edits.borrow_mut();
@@ -609,6 +611,7 @@ impl<'a> Exchange<'a> {
             let detail = "the provider sends informational responses without end (`limits.informational`)";
             return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
         }
+        self.mask_fields();
         let Desk { request, tray, .. } = &mut *self.desk;
         let Tray { output, response, down } = &mut **tray;
         if request.version == Version::Http11 {
@@ -750,6 +753,7 @@ impl<'a> Exchange<'a> {
         down.start(framing, reply.chunked);
         let mut changed = None;
         if let Some(guide) = &mut self.guide {
+            down.shield = guide.echoes.as_ref().map(|echoes| Box::new(Shield::new(echoes)));
             guide.tap(&output.filled()[..response.len], down);
             changed = guide.draft.response_body.clone().map(|body| (body, guide.response_body.framed_len));
         }

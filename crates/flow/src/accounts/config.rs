@@ -7,6 +7,8 @@ use egret_config::Secret;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::placeholder::PlaceholderConfig;
+use super::sigv4::Sigv4Config;
 use super::token::OAuth2Config;
 use crate::matching::AnyOf;
 
@@ -31,9 +33,15 @@ pub struct AccountConfig {
     /// A token that is fetched, and renewed before it expires (RFC 6749).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oauth2: Option<OAuth2Config>,
+    /// A key of AWS, or of what speaks its protocol, that requests are signed with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sigv4: Option<Sigv4Config>,
     /// A client certificate, shown in the handshake of TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<CertificateConfig>,
+    /// With `basic`, `api_key` and `bearer`: has the secret stand where the client sends this word, and nowhere else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placeholder: Option<PlaceholderConfig>,
 }
 
 /// A user and a password (RFC 7617).
@@ -85,14 +93,31 @@ pub struct CertificateConfig {
 impl AccountConfig {
     /// The kinds that are given; a good account has one.
     pub(super) fn kinds(&self) -> Vec<&'static str> {
-        let Self { provider: _, basic, api_key, bearer, oauth2, certificate } = self;
+        let Self { provider: _, basic, api_key, bearer, oauth2, sigv4, certificate, placeholder: _ } = self;
         let kinds = [
             basic.is_some().then_some("basic"),
             api_key.is_some().then_some("api_key"),
             bearer.is_some().then_some("bearer"),
             oauth2.is_some().then_some("oauth2"),
+            sigv4.is_some().then_some("sigv4"),
             certificate.is_some().then_some("certificate"),
         ];
         kinds.into_iter().flatten().collect()
+    }
+
+    /// What stands in requests and must not be shown, if it is the same in all of them.
+    pub(super) fn secret(&self) -> Option<&Secret> {
+        let password = self.basic.as_ref().and_then(|basic| basic.password.as_ref());
+        let value = self.api_key.as_ref().map(|api_key| &api_key.value);
+        password.or(value).or(self.bearer.as_ref().map(|bearer| &bearer.token))
+    }
+
+    /// Everything that a provider could send back and that must not be shown.
+    pub(super) fn secrets(&self) -> Vec<&Secret> {
+        let signing = self
+            .sigv4
+            .iter()
+            .flat_map(|sigv4| [Some(&sigv4.secret_access_key), sigv4.session_token.as_ref()]);
+        self.secret().into_iter().chain(signing.flatten()).collect()
     }
 }

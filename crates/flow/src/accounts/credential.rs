@@ -9,6 +9,7 @@ use egret_http1::{is_field_value, is_token};
 use zeroize::Zeroizing;
 
 use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig};
+use super::sigv4::Signer;
 use super::token::Token;
 use super::{Applied, Outgoing};
 use crate::remedy::Fault;
@@ -21,6 +22,8 @@ pub(super) enum Credential {
     Query(Box<str>, Zeroizing<Vec<u8>>),
     /// A token that is fetched.
     OAuth2(Arc<Token>),
+    /// A signature over the request.
+    Signature(Box<Signer>),
     /// What the gateway shows in the handshake of TLS.
     Certificate(CertificateConfig),
 }
@@ -51,6 +54,9 @@ impl Credential {
                 let at = format!("{at}.oauth2");
                 return Token::compile(name, config.oauth2.as_ref()?, before, &at, problems)
                     .map(Self::OAuth2);
+            }
+            ["sigv4"] => {
+                config.sigv4.as_ref().map(|sigv4| Ok(Self::Signature(Box::new(Signer::compile(sigv4)?))))
             }
             ["certificate"] => {
                 config.certificate.clone().map(|certificate| Ok(Self::Certificate(certificate)))
@@ -86,7 +92,16 @@ impl Credential {
             }
             Self::Field(..) | Self::Query(..) => "api_key",
             Self::OAuth2(_) => "oauth2",
+            Self::Signature(_) => "sigv4",
             Self::Certificate(_) => "certificate",
+        }
+    }
+
+    /// The longest body that it has to see, in bytes.
+    pub fn body_bytes_max(&self) -> usize {
+        match self {
+            Self::Signature(signer) => signer.body_bytes_max(),
+            Self::Field(..) | Self::Query(..) | Self::OAuth2(_) | Self::Certificate(_) => 0,
         }
     }
 
@@ -99,6 +114,7 @@ impl Credential {
                 let value = token.field().ok_or(Fault("it has no token yet".into()))?;
                 applied.fields.set(b"authorization", &value);
             }
+            Self::Signature(signer) => signer.sign(outgoing, applied)?,
             Self::Certificate(_) => {}
         }
         Ok(())
@@ -106,7 +122,7 @@ impl Credential {
 }
 
 /// All of them, for whoever has given none.
-const KINDS: &str = "`basic`, `api_key`, `bearer`, `oauth2`, `certificate`";
+const KINDS: &str = "`basic`, `api_key`, `bearer`, `oauth2`, `sigv4`, `certificate`";
 
 /// A key of the config, and what is wrong with it.
 type Wrong = (&'static str, String);

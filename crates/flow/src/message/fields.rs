@@ -141,20 +141,23 @@ impl<'a> Fields<'a> {
 
     /// Whether the body is JSON, as they tell it.
     pub fn json(self) -> Json {
+        if !self.all(b"content-type").any(is_json) {
+            Json::No
+        } else if self.is_encoded() {
+            Json::Encoded
+        } else {
+            Json::Plain
+        }
+    }
+
+    /// Whether the body is under a content coding, as they tell it (RFC 9110 §8.4).
+    pub fn is_encoded(self) -> bool {
         let is_identity = |coding: &[u8]| {
             let coding = coding.trim_ascii();
             coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
         };
-        if !self.all(b"content-type").any(is_json) {
-            Json::No
-        } else if self
-            .all(b"content-encoding")
-            .all(|codings| codings.split(|byte| *byte == b',').all(is_identity))
-        {
-            Json::Plain
-        } else {
-            Json::Encoded
-        }
+        let mut codings = self.all(b"content-encoding");
+        !codings.all(|codings| codings.split(|byte| *byte == b',').all(is_identity))
     }
 
     /// The values of all fields `name`, in order: those received, then those added.
@@ -173,6 +176,14 @@ impl<'a> Fields<'a> {
         let received = received.iter().map(|field| (field.name.of(bytes), field.value.of(bytes)));
         let kept = received.filter(|(name, _)| changes.is_empty() || !changes.removes(name));
         kept.chain(changes.added())
+    }
+
+    /// The same without those that were received for one connection alone, or for the gateway itself, and so do not go on.
+    pub(crate) fn forwarded(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
+        let Self { received, bytes, changes } = self;
+        let received = received.iter().filter(|field| !field.hop_by_hop);
+        let received = received.map(|field| (field.name.of(bytes), field.value.of(bytes)));
+        received.filter(|(name, _)| !changes.removes(name)).chain(changes.added())
     }
 }
 

@@ -68,6 +68,8 @@ pub struct AccountsConfig {
     pub methods: BTreeSet<String>,
     /// The longest body that is kept so that it can be sent again; requests with longer ones are not repeated.
     pub body: Size,
+    /// Whether the secrets of the account that is used are masked in responses, as `authenticate` does it.
+    pub mask_echoes: bool,
     /// How long an exchange waits for an account if all of them cool down. Whoever would have to wait longer is refused at once.
     pub wait_max: Duration,
 }
@@ -191,6 +193,7 @@ impl Default for AccountsConfig {
             repeat: None,
             methods: BTreeSet::new(),
             body: Size::from_kib(64),
+            mask_echoes: false,
             wait_max: Duration::default(),
         }
     }
@@ -207,6 +210,9 @@ pub struct Accounts {
     methods: BTreeSet<String>,
     /// Bytes of a request's body that are kept.
     replay: usize,
+    /// The longest body that any of the accounts has to see.
+    request_body_max: usize,
+    masks_echoes: bool,
     wait_max: std::time::Duration,
     mode: Mode,
     turns: Arc<Turns>,
@@ -274,6 +280,12 @@ impl Remedy for Accounts {
         if site.problems.len() > before {
             return None;
         }
+        let accounts = site.accounts;
+        let accounts = || pool.iter().filter_map(|member| accounts.get(member.number));
+        if config.mask_echoes && !accounts().all(|account| site.can_mask_echoes(account)) {
+            return None;
+        }
+        let request_body_max = accounts().map(Account::request_body_max).max().unwrap_or_default();
         let weighted = if config.pool.iter().any(|entry| entry.weight.is_some()) {
             By::Weighted
         } else {
@@ -294,6 +306,8 @@ impl Remedy for Accounts {
             repeat,
             methods: config.methods.clone(),
             replay: if is_kept { body } else { 0 },
+            request_body_max,
+            masks_echoes: config.mask_echoes,
             wait_max: config.wait_max.get(),
             mode: site.mode,
             turns: site.keep(|turns: &Turns| turns.of == config.pool, turns),
@@ -323,7 +337,7 @@ impl Remedy for Accounts {
             .and_then(|(_, expression)| expression.as_ref())
             .is_some_and(Expression::needs_request_body);
         Needs {
-            request_body: if sees_body { SEEN_BYTES_MAX } else { 0 },
+            request_body: self.request_body_max.max(if sees_body { SEEN_BYTES_MAX } else { 0 }),
             replay: self.replay,
             ..Needs::default()
         }
@@ -395,6 +409,7 @@ impl Accounts {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Refused>> {
         exchange.draft.call.account = Some(number);
+        exchange.draft.call.masks_echoes = self.masks_echoes;
         let account = exchange.called_account().filter(|_| self.mode == Mode::Enforce);
         account.map_or(Poll::Ready(Ok(())), |account| account.poll_ready(&mut held.token, exchange, cx))
     }

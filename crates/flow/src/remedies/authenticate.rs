@@ -22,12 +22,19 @@ const REPLAY_BYTES: usize = 64 << 10;
 pub struct AuthenticateConfig {
     /// The account's name.
     pub account: String,
+    /// Whether the account's secrets are masked in responses, by as many asterisks: as they stand, percent-encoded, escaped as in JSON, and
+    /// in Base64. The provider is asked for the response in the clear and as a whole; one that has a content coding all the same, is a
+    /// part, or changes the protocol is refused (`echo-unreadable`). The secrets have to have 8 bytes at least.
+    #[serde(default)]
+    pub mask_echoes: bool,
 }
 
 /// Has calls made with an account's credential.
 #[derive(Debug)]
 pub struct Authenticate {
     account: usize,
+    masks_echoes: bool,
+    request_body_max: usize,
     /// For people.
     name: String,
     kind: &'static str,
@@ -49,21 +56,29 @@ impl Remedy for Authenticate {
 
     fn compile(config: &AuthenticateConfig, site: &mut Site<'_>) -> Option<Self> {
         let account = site.account("account", &config.account)?;
-        let kind = site.accounts.get(account)?.kind();
-        Some(Self { account, name: config.account.clone(), kind, mode: site.mode })
+        let found = site.accounts.get(account)?;
+        let (kind, request_body_max) = (found.kind(), found.request_body_max());
+        if config.mask_echoes && !site.can_mask_echoes(found) {
+            return None;
+        }
+        let masks_echoes = config.mask_echoes;
+        let (name, mode) = (config.account.clone(), site.mode);
+        Some(Self { account, masks_echoes, request_body_max, name, kind, mode })
     }
 
     fn describe(&self) -> String {
-        format!("calls with the account {} ({})", self.name, self.kind)
+        let masks = if self.masks_echoes { ", and masks its secrets in responses" } else { "" };
+        format!("calls with the account {} ({}){masks}", self.name, self.kind)
     }
 
     fn needs(&self) -> Needs {
         let replay = if self.kind == "oauth2" { REPLAY_BYTES } else { 0 };
-        Needs { replay, ..Needs::default() }
+        Needs { request_body: self.request_body_max, replay, ..Needs::default() }
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
         exchange.draft.call.account = Some(self.account);
+        exchange.draft.call.masks_echoes = self.masks_echoes;
         let account = exchange.called_account().filter(|_| self.mode == Mode::Enforce);
         let Some(account) = account else { return Poll::Ready(Step::Next) };
         account.poll_ready(&mut held.token, exchange, cx).map(|ready| match ready {
@@ -118,6 +133,17 @@ mod tests {
         let mut visit = stage.send(GET);
         assert_eq!(visit.poll(&stage), Stand::Call);
         assert_eq!(visit.draft.call.account, stage.flows.accounts.find("b"));
+    }
+
+    #[test]
+    fn echoes_are_masked_where_the_remedy_that_chooses_says_so() {
+        for (outer, inner) in [(true, false), (false, true)] {
+            let remedy = |masks| json!({ "authenticate": { "account": "a", "mask_echoes": masks } });
+            let stage = Stage::new(config(&json!([remedy(outer), remedy(inner)])));
+            let mut visit = stage.send(GET);
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            assert_eq!(visit.draft.call.masks_echoes, inner);
+        }
     }
 
     #[test]

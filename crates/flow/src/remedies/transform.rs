@@ -322,7 +322,8 @@ impl Transform {
     }
 }
 
-fn remove_digests(changes: &mut Changes) {
+/// Removes what speaks of the very bytes of a body that is another now.
+pub(crate) fn remove_digests(changes: &mut Changes) {
     for name in DIGESTS {
         changes.remove(name);
     }

@@ -29,6 +29,8 @@ impl Exchange<'_> {
             host.map_or(&*forward.upstream.plan.host_field, |field| field.value.of(bytes))
         };
         let relative = forward.relative(bytes);
+        // A client that names the provider by its host may leave the path of its URL out.
+        let has_base = forward.path_prefix || relative != forward.target;
         let (path, query) = split_target(guide.draft.target.as_deref().unwrap_or_else(|| relative.of(bytes)));
         let received_body = match request.framing {
             RequestFraming::None => Some(&b""[..]),
@@ -40,7 +42,7 @@ impl Exchange<'_> {
             tls: plan.origin.tls,
             method: request.method_text.of(bytes),
             host: forward.host_field(bytes).unwrap_or_else(received_host),
-            base: &plan.path_prefix,
+            base: if has_base { &plan.path_prefix } else { b"" },
             path,
             query,
             fields: Fields::new(&request.fields, bytes, &guide.draft.request),

@@ -45,6 +45,7 @@ pub(crate) enum ErrorKind {
     RemedyFailed,
     NotCached,
     AccountUnavailable,
+    EchoUnreadable,
 }
 
 /// One line of the table of answers.
@@ -57,7 +58,7 @@ struct Row {
 
 impl ErrorKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::BadRequest,
         Self::UriTooLong,
         Self::HeadTooLarge,
@@ -91,6 +92,7 @@ impl ErrorKind {
         Self::RemedyFailed,
         Self::NotCached,
         Self::AccountUnavailable,
+        Self::EchoUnreadable,
     ];
 
     const fn row(self) -> Row {
@@ -131,6 +133,7 @@ impl ErrorKind {
             Self::RemedyFailed => row("remedy-failed", 503, "proxy_internal_error"),
             Self::NotCached => row("not-cached", 504, "http_request_denied"),
             Self::AccountUnavailable => row("account-unavailable", 503, "http_request_denied"),
+            Self::EchoUnreadable => row("echo-unreadable", 502, "http_response_content_coding"),
         }
     }
 
@@ -223,7 +226,7 @@ impl Failure {
             | ErrorKind::FirstByteTimeout
             | ErrorKind::IdleTimeout => FailureKind::Timeout,
             ErrorKind::ProviderClosed => FailureKind::Reset,
-            ErrorKind::BadResponse => FailureKind::BadResponse,
+            ErrorKind::BadResponse | ErrorKind::EchoUnreadable => FailureKind::BadResponse,
             _ => FailureKind::Refused,
         };
         CallFailure { kind, slug: self.kind.slug(), sent }

@@ -169,6 +169,9 @@ impl Exchange<'_> {
             guide.gathers_response = false;
             guide.response_body.framed_len = gathering.used;
             guide.response_body.is_whole = gathered.as_ref().is_ok_and(|gathered| *gathered == Gathered::All);
+            if let Some(echoes) = &guide.echoes {
+                echoes.mask(&mut guide.response_body.content);
+            }
         }
         // Until now the provider was waited for.
         self.clock.first_byte = Moment::now();

@@ -7,9 +7,11 @@ use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use egret_flow::accounts::Echoes;
 use egret_flow::cache::{Background, Served};
 use egret_flow::expression::BODY_BYTES_MAX;
 use egret_flow::matching::Question;
@@ -68,6 +70,8 @@ pub(crate) struct Guide {
     pub gathers_response: bool,
     /// Whether the head of a stored answer is in the tray, for remedies to see.
     pub has_taken_up: bool,
+    /// What of the response to the last call is masked, if something is.
+    pub echoes: Option<Arc<Echoes>>,
     /// A second call beside a slow one.
     pub hedge: Option<Hedge>,
     /// The head of the response, kept for those who look at it once the body is through.
@@ -146,6 +150,7 @@ impl Guide {
         self.told_to_continue = false;
         self.response_body.clear();
         self.gathers_response = false;
+        self.echoes = None;
         self.hedge = None;
     }
 
@@ -177,6 +182,8 @@ impl Guide {
         // Others may be waiting for these.
         self.draft.filling = None;
         self.draft.background = None;
+        // Nor any secret longer than its config is there.
+        self.echoes = None;
     }
 
     /// Finds the flows for the request. Nothing if that depends on its body, which is not here.
@@ -361,6 +368,7 @@ impl Exchange<'_> {
     /// Calls the provider, and has as much of the response here as remedies want to see before it goes on.
     async fn call_and_gather(&mut self, forward: &Forward) -> Result<Box<Connection>, Stop> {
         let mut connection = self.call(forward).await?;
+        self.mask_response_head().map_err(Stop::Failure)?;
         let most = self.guide.as_ref().map_or(0, |guide| guide.response_body_max(&self.desk.tray));
         self.gather_response(&mut connection, most).await?;
         Ok(connection)

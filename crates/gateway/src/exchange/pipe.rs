@@ -2,8 +2,10 @@
 //! buffer in between.
 
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use egret_flow::accounts::{EchoMask, Echoes};
 use egret_flow::cache::Stored;
 use egret_http1::{
     BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Rendering, ResponseFraming, Span, TrailerNames, chunk_head,
@@ -79,6 +81,8 @@ pub(crate) struct Pipe {
     backlog_sent: usize,
     /// Whether the other side's TLS still holds some of what it took.
     held: bool,
+    /// What masks the body, if something in it must not be shown.
+    pub shield: Option<Box<Shield>>,
     /// Where a copy of the body goes, if somebody wants one.
     pub tap: Option<Tap>,
     /// Framed bytes that the other side took, head included: moves whenever there is progress.
@@ -97,6 +101,7 @@ impl Default for Pipe {
             backlog: Vec::new(),
             backlog_sent: 0,
             held: false,
+            shield: None,
             tap: None,
             moved_bytes: 0,
             read_bytes: 0,
@@ -110,6 +115,7 @@ impl Pipe {
         self.decoder.restart(framing);
         self.chunked = chunked;
         self.trailers.clear();
+        self.shield = None;
     }
 
     /// Makes ready for a body that is delimited by `framing` and that goes out in chunks or as it is.
@@ -177,16 +183,24 @@ impl Pipe {
         sink: &mut Stream,
         (buffers, names): Shared<'_>,
     ) -> Result<(), PipeError> {
+        let is_done = self.decoder.is_done();
+        let ends = self.chunked && is_done;
+        if ends {
+            names.filter(self.decoder.trailers(), &mut self.trailers);
+        }
+        let input = match &mut self.shield {
+            Some(shield) => {
+                shield.mask_trailers(&mut self.trailers);
+                shield.pass(input, &mut self.spans, is_done)
+            }
+            None => input,
+        };
         let data_len: usize = self.spans.iter().map(|span| span.len()).sum();
         if let Some(tap) = &mut self.tap {
             self.spans.iter().for_each(|span| tap.take(span.of(input)));
-            if self.decoder.is_done() {
+            if is_done {
                 tap.finish();
             }
-        }
-        let ends = self.chunked && self.decoder.is_done();
-        if ends {
-            names.filter(self.decoder.trailers(), &mut self.trailers);
         }
         let message = Message {
             head,
@@ -277,6 +291,42 @@ impl Pipe {
         ready!(sink.poll_flush(cx)).map_err(|_| PipeError::SinkGone)?;
         self.held = false;
         Poll::Ready(Ok(()))
+    }
+}
+
+/// What in a body must not be shown is masked here, before anybody sees any of it.
+#[derive(Debug)]
+pub(crate) struct Shield {
+    echoes: Arc<Echoes>,
+    mask: EchoMask,
+    /// What of the body goes on.
+    masked: Vec<u8>,
+}
+
+impl Shield {
+    /// One for a body in which `echoes` are masked.
+    pub fn new(echoes: &Arc<Echoes>) -> Self {
+        Self { echoes: Arc::clone(echoes), mask: EchoMask::new(Arc::clone(echoes)), masked: Vec::new() }
+    }
+
+    /// Takes what `spans` of `input` hold of the body, the end of which has come if `is_done`. Returns what can go on, to which `spans`
+    /// leads then.
+    fn pass(&mut self, input: &[u8], spans: &mut Vec<Span>, is_done: bool) -> &[u8] {
+        self.masked.clear();
+        for span in spans.drain(..) {
+            self.mask.push(span.of(input), &mut self.masked);
+        }
+        if is_done {
+            self.mask.finish(&mut self.masked);
+        }
+        if !self.masked.is_empty() {
+            spans.push(Span::new(0, self.masked.len()));
+        }
+        &self.masked
+    }
+
+    fn mask_trailers(&self, lines: &mut [u8]) {
+        self.echoes.mask(lines);
     }
 }
 
@@ -447,6 +497,16 @@ mod tests {
         chunked: bool,
         pieces: Vec<Vec<u8>>,
     ) -> (Vec<u8>, Result<(), PipeError>) {
+        shielded(None, framing, chunked, pieces)
+    }
+
+    /// The same with a shield.
+    fn shielded(
+        shield: Option<Shield>,
+        framing: ResponseFraming,
+        chunked: bool,
+        pieces: Vec<Vec<u8>>,
+    ) -> (Vec<u8>, Result<(), PipeError>) {
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
         runtime.block_on(async {
@@ -472,6 +532,7 @@ mod tests {
             buffers.lend(&mut buffer);
             let mut pipe = Pipe::default();
             pipe.reset(framing, chunked);
+            pipe.shield = shield.map(Box::new);
             let shared = (&buffers, &names);
             let ended = poll_fn(|cx| {
                 pipe.poll(cx, &mut source, (&mut buffer, &mut Kept::first(0)), &mut sink, shared)
@@ -535,5 +596,45 @@ mod tests {
         let (arrived, ended) = piped(ResponseFraming::Chunked, true, vec![b"3\r\nabc\r\nzz\r\n".to_vec()]);
         assert!(matches!(ended, Err(PipeError::Malformed(BodyError::ChunkSize))), "{ended:?}");
         assert_eq!(arrived, b"");
+    }
+
+    #[test]
+    fn secrets_are_masked_however_they_are_cut_and_the_framing_stays() {
+        let shield = || {
+            let echoes = Echoes::new([&b"sk_live_0123456789"[..]]).unwrap();
+            Some(Shield::new(&Arc::new(echoes)))
+        };
+        let text = b"key=sk_live_0123456789&end=sk_live_01".to_vec();
+        let masked = b"key=******************&end=sk_live_01";
+        for cut in 0..text.len() {
+            let length = ResponseFraming::Length(text.len() as u64);
+            let pieces = || vec![text[..cut].to_vec(), text[cut..].to_vec()];
+            let (arrived, ended) = shielded(shield(), length, false, pieces());
+            assert!(ended.is_ok());
+            assert_eq!(arrived, masked, "cut at {cut}");
+            let (arrived, ended) = shielded(shield(), ResponseFraming::UntilClose, false, pieces());
+            assert!(ended.is_ok());
+            assert_eq!(arrived, masked, "cut at {cut}");
+            let chunk = |piece: &[u8]| [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+            let chunks: Vec<_> =
+                pieces().iter().filter(|piece| !piece.is_empty()).map(|piece| chunk(piece)).collect();
+            let end = b"0\r\nX-Key: sk_live_0123456789\r\n\r\n".to_vec();
+            let (arrived, ended) =
+                shielded(shield(), ResponseFraming::Chunked, false, [chunks.concat(), end.clone()].to_vec());
+            assert!(ended.is_ok());
+            assert_eq!(arrived, masked, "cut at {cut}");
+            let (arrived, _) =
+                shielded(shield(), ResponseFraming::Chunked, true, [chunks, vec![end]].concat());
+            assert!(arrived.ends_with(b"0\r\nX-Key: ******************\r\n\r\n"));
+        }
+    }
+
+    #[test]
+    fn what_is_held_back_of_a_body_that_breaks_off_goes_nowhere() {
+        let echoes = Echoes::new([&b"sk_live_0123456789"[..]]).unwrap();
+        let shield = Some(Shield::new(&Arc::new(echoes)));
+        let (arrived, ended) = shielded(shield, ResponseFraming::Length(9), false, vec![b"a sk_li".to_vec()]);
+        assert!(matches!(ended, Err(PipeError::Malformed(BodyError::Incomplete))), "{ended:?}");
+        assert_eq!(arrived, b"a ");
     }
 }

@@ -24,6 +24,11 @@ impl Buffer {
         &self.bytes[..self.filled]
     }
 
+    /// The same, to be changed.
+    pub fn filled_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.filled]
+    }
+
     /// Where the next bytes go.
     pub fn spare(&mut self) -> &mut [u8] {
         &mut self.bytes[self.filled..]

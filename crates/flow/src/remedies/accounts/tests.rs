@@ -73,6 +73,18 @@ fn cools_ms(stage: &Stage, name: &str) -> Option<u128> {
 }
 
 #[test]
+fn what_its_accounts_need_to_see_is_held_back_and_echoes_are_masked_where_it_says_so() {
+    for masks in [false, true] {
+        let signing = json!({ "access_key_id": "${env:CARGO_PKG_NAME}", "secret_access_key": "${env:CARGO_PKG_NAME}", "region": "r", "service": "s3", "body": "3MiB" });
+        let mut config = config(&json!([{ "accounts": { "use": ["a", "signs"], "mask_echoes": masks } }]));
+        config["accounts"]["signs"] = json!({ "provider": "one", "sigv4": signing });
+        let (visit, _) = sent(&Stage::new(config), GET);
+        assert_eq!(visit.draft.call.masks_echoes, masks);
+        assert_eq!(visit.body_seen_max(), 3 << 20);
+    }
+}
+
+#[test]
 fn accounts_take_turns_and_by_weight_evenly_spread() {
     let stage = stage(&json!({}));
     let turns: String = (0..6).map(|_| answered(&stage, GET, "200")).collect();

@@ -1,0 +1,78 @@
+//! Secrets that a provider sends back: masked as a response comes in, before remedies, caches, diagnoses or the client see any of it.
+
+use std::sync::Arc;
+
+use egret_flow::accounts::{Applied, Echoes};
+use egret_flow::message::Fields;
+use egret_http1::{KnownField, ResponseFraming, Span};
+
+use super::{Exchange, Stop};
+use crate::client::Tray;
+use crate::exchange::failure::{ErrorKind, Failure};
+
+/// What has to go from a request so that its response can be read: a part of a body may begin or end within a secret.
+const PART_FIELDS: [&[u8]; 2] = [b"range", b"if-range"];
+
+impl Exchange<'_> {
+    /// Has the response to the request that is about to be sent masked, if that is wanted, and asked for so that it can be.
+    pub(super) fn prepare_echoes(&mut self, applied: Option<&mut Applied>) -> Result<(), Stop> {
+        let echoes = self.echoes()?;
+        let Some(guide) = &mut self.guide else { return Ok(()) };
+        if let (Some(applied), true) = (applied, echoes.is_some()) {
+            applied.fields.set(b"accept-encoding", b"identity");
+            for name in PART_FIELDS {
+                applied.fields.remove(name);
+            }
+        }
+        guide.echoes = echoes;
+        Ok(())
+    }
+
+    /// What is masked in the response to what is about to be sent.
+    fn echoes(&self) -> Result<Option<Arc<Echoes>>, Stop> {
+        let is_wanted = self.guide.as_ref().is_some_and(|guide| guide.draft.call.masks_echoes);
+        let Some(account) = self.account().filter(|_| is_wanted) else { return Ok(None) };
+        account.echoes().map_err(|why| {
+            let detail = format!("the secrets of the account {} cannot be masked: {why}", account.name());
+            Stop::Failure(Failure::new(ErrorKind::AccountUnavailable, detail))
+        })
+    }
+
+    /// Masks the head of the response that has come. Fails where its body could not be masked.
+    pub(super) fn mask_response_head(&mut self) -> Result<(), Failure> {
+        if self.guide.as_ref().is_none_or(|guide| guide.echoes.is_none()) {
+            return Ok(());
+        }
+        let Tray { output, response, .. } = &*self.desk.tray;
+        let has_body = !matches!(response.framing, ResponseFraming::None | ResponseFraming::Length(0));
+        let what = match response.status {
+            101 => "changes the protocol",
+            206 if has_body => "is a part of another one",
+            _ if has_body && Fields::received(&response.fields, output.filled()).is_encoded() => {
+                "has a content coding that nobody has asked for"
+            }
+            _ => {
+                self.mask_fields();
+                return Ok(());
+            }
+        };
+        let detail = format!(
+            "the provider's answer {what}, so that the secrets of the account could not be masked in it (`mask_echoes`)"
+        );
+        Err(Failure::new(ErrorKind::EchoUnreadable, detail))
+    }
+
+    /// Masks the values of the fields in the tray, and the reason phrase. What frames the message stays.
+    pub(super) fn mask_fields(&mut self) {
+        let Some(echoes) = self.guide.as_ref().and_then(|guide| guide.echoes.clone()) else { return };
+        let Tray { output, response, .. } = &mut *self.desk.tray;
+        let bytes = output.filled_mut();
+        let mut mask = |span: Span| echoes.mask(&mut bytes[span.range()]);
+        mask(response.reason);
+        for field in &response.fields {
+            if !matches!(field.known, KnownField::ContentLength | KnownField::TransferEncoding) {
+                mask(field.value);
+            }
+        }
+    }
+}
