@@ -152,6 +152,10 @@ impl Translation<'_> {
         self.gateway(&mut text);
         let ArchiverArgs { control, reverse, .. } = self.arguments;
         let _ = writeln!(text, "control: {{ listen: {} }}", quoted(&control.to_string()));
+        if self.arguments.https.is_some() {
+            // HARchiver took `key.pem` as it was.
+            text += "secrets: { world_readable: allow }\n";
+        }
         let _ = writeln!(text, "data_dir: {}", quoted(&self.data_dir().display().to_string()));
         if let Some((_, target)) = reverse.as_deref().map(target_of) {
             let _ = writeln!(
