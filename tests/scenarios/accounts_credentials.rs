@@ -193,6 +193,33 @@ fn a_cache_keeps_the_answers_of_accounts_apart() {
 }
 
 #[test]
+fn what_a_cache_asks_for_in_the_background_is_asked_for_with_the_account() {
+    // Too old when it comes, and to be served all the same while it is asked for anew.
+    let origin = Provider::answering(
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=1, stale-while-revalidate=600\r\nAge: 9\r\nETag: \"a\"\r\nContent-Length: 2\r\n\r\nhi",
+    );
+    let directory = Directory::default();
+    let secret = secret(&directory, "secret", SECRET);
+    let egret = Config::with_origin(origin.url())
+        .flows(format!(
+            "accounts:\n  main: {{ provider: origin, bearer: {{ token: {secret} }} }}\n\
+             flows: [{{ name: f, remedies: [{{ transform: {{ request: {{ query: {{ set: {{ of: egret }} }} }} }} }}, \
+             {{ authenticate: {{ account: main }} }}, {{ cache: {{}} }}] }}]\n"
+        ))
+        .start();
+    for _ in 0..2 {
+        assert_eq!(get(&egret, "/origin/a", "").assert_forwarded(200).text(), "hi");
+    }
+    origin.until_requested(2);
+    for request in origin.requests() {
+        assert_eq!(request.target(), "/a?of=egret");
+        assert_eq!(request.values("authorization"), [format!("Bearer {SECRET}")], "{request:?}");
+    }
+    // It is about the answer that is stored.
+    assert_eq!(origin.requests()[1].values("if-none-match"), ["\"a\""]);
+}
+
+#[test]
 fn no_secret_shows_in_logs_figures_config_or_recordings() {
     let origin = Provider::plain();
     let directory = Directory::default();

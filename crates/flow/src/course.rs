@@ -8,7 +8,7 @@ use tracing::{debug, error};
 
 use crate::answer::{Answer, Local, Reason, Refused};
 use crate::cache::Background;
-use crate::exchange::{Exchange, Mark, Outcome};
+use crate::exchange::{Draft, Exchange, Mark, Outcome};
 use crate::plan::{Flows, Slot};
 use crate::remedies::AnyHeld;
 use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Step};
@@ -47,6 +47,8 @@ pub struct Course {
     held: Vec<AnyHeld>,
     /// How the draft stood when the request went on from each of them.
     marks: Vec<Mark>,
+    /// How it stood before the first of them.
+    base: Mark,
     /// How far in the exchange is: on its way in the next remedy to see the request, on its way out one beyond the next to see the
     /// response.
     depth: usize,
@@ -86,6 +88,7 @@ impl Course {
         self.chain.clear();
         self.held.clear();
         self.marks.clear();
+        self.base = Mark::default();
         self.depth = 0;
         self.waiting_since = None;
         self.answered = None;
@@ -250,7 +253,7 @@ impl Course {
         if from == Resume::Inwards {
             self.marks.truncate(depth + 1);
         } else {
-            let before = depth.checked_sub(1).map(|outer| self.marks[outer].clone()).unwrap_or_default();
+            let before = depth.checked_sub(1).map_or(&self.base, |outer| &self.marks[outer]).clone();
             self.marks.truncate(depth);
             self.marks.push(before);
         }
@@ -264,8 +267,10 @@ impl Course {
         }
     }
 
-    /// Leaves out the remedies before the one that `background` is made for. Says whether that one is on the course.
-    pub fn begin_at(&mut self, background: &Background) -> bool {
+    /// Leaves out the remedies before the one that `background` is made for; what they have made of the request is in `draft`. Says
+    /// whether that one is on the course.
+    pub fn begin_at(&mut self, background: &Background, draft: &Draft) -> bool {
+        self.base = draft.mark();
         let at = self.chain.iter().position(|(slot, _)| *slot == background.slot);
         self.chain.drain(..at.unwrap_or_default());
         at.is_some()
@@ -282,6 +287,7 @@ impl Course {
         self.chain.clear();
         // They hold bodies.
         self.marks.clear();
+        self.base = Mark::default();
     }
 
     /// Ends the exchange for the remedies from that depth on inwards.

@@ -191,6 +191,14 @@ impl Draft {
         self.response_body.clone_from(&mark.response_body);
     }
 
+    /// Has a call in the background begin as `outer` stands: with what the remedies that it does not pass again have made of the request.
+    pub fn inherit(&mut self, outer: &Self) {
+        self.request.clone_from(&outer.request);
+        self.target.clone_from(&outer.target);
+        self.request_body.clone_from(&outer.request_body);
+        self.call = outer.call;
+    }
+
     /// Forgets what was drafted for a response that does not go on.
     pub(crate) fn forget_response(&mut self) {
         self.response.clear();

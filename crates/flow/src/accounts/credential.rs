@@ -12,6 +12,7 @@ use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig}
 use super::sigv4::Signer;
 use super::token::Token;
 use super::{Applied, Outgoing};
+use crate::matching::decode;
 use crate::remedy::Fault;
 
 /// What proves to a provider who calls. Never shown.
@@ -217,29 +218,10 @@ fn with_parameter(outgoing: &Outgoing<'_>, name: &str, pair: &[u8]) -> Vec<u8> {
 
 /// Whether an encoded name of a parameter stands for `name`.
 fn is_named(encoded: &[u8], name: &[u8]) -> bool {
-    let mut left = name.iter();
-    let mut at = 0;
-    while let Some(&byte) = encoded.get(at) {
-        let digits = encoded.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let decoded = match (byte, digits.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
-            (b'%', Some(decoded)) => {
-                at += 3;
-                decoded
-            }
-            (b'+', _) => {
-                at += 1;
-                b' '
-            }
-            _ => {
-                at += 1;
-                byte
-            }
-        };
-        if left.next() != Some(&decoded) {
-            return false;
-        }
-    }
-    left.next().is_none()
+    let spaced: Vec<u8> = encoded.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+    let mut decoded = Vec::with_capacity(spaced.len());
+    decode(&spaced, |bytes| decoded.extend_from_slice(bytes));
+    decoded == name
 }
 
 /// Appends `bytes` as they may stand in a query: all but unreserved characters encoded (RFC 3986 §2.3).

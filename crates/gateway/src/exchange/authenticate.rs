@@ -5,11 +5,11 @@ use egret_flow::accounts::{Account, Applied, Outgoing};
 use egret_flow::exchange::split_target;
 use egret_flow::message::Fields;
 use egret_http1::{KnownField, RequestFraming};
-use egret_store::Moment;
 
 use super::{Exchange, Stop};
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::route::Forward;
+use crate::worker::now;
 
 impl Exchange<'_> {
     /// The account that what is about to be sent is made with, if it goes to one of that account's providers.
@@ -38,7 +38,7 @@ impl Exchange<'_> {
         };
         let plan = &forward.upstream.plan;
         let outgoing = Outgoing {
-            now: self.client.worker.shared.clock.timestamp(Moment::now()),
+            now: self.client.worker.shared.clock.timestamp(now::turned()),
             tls: plan.origin.tls,
             method: request.method_text.of(bytes),
             host: forward.host_field(bytes).unwrap_or_else(received_host),

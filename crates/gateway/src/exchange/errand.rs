@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use egret_flow::Draft;
 use egret_flow::cache::Background;
 use egret_flow::router::Matches;
 use egret_http1::Progress;
@@ -33,6 +34,8 @@ struct Errand {
     listener: SocketAddr,
     matches: Matches,
     background: Background,
+    /// What the remedies further out have made of the request.
+    outer: Draft,
 }
 
 /// Fields by which a client asks for a part, or has something already.
@@ -62,6 +65,8 @@ impl Exchange<'_> {
         head.render(bytes, &edits).for_each_piece(|piece| request.extend_from_slice(piece));
         drop(edits);
         request.extend_from_slice(&bytes[head.len..body_end]);
+        let mut outer = Draft::default();
+        outer.inherit(&guide.draft);
         let errand = Errand {
             view: Rc::clone(&self.view),
             forward: forward.clone(),
@@ -69,6 +74,7 @@ impl Exchange<'_> {
             listener: self.client.listener,
             matches: guide.matches.clone(),
             background,
+            outer,
         };
         worker.errands.set(worker.errands.get() + 1);
         spawn_local(async move {
@@ -103,7 +109,7 @@ impl Errand {
         desk.reset_up();
         let upstream = Rc::clone(&self.forward.upstream);
         let mut exchange = Exchange::new(&mut client, &mut desk, self.view, upstream, Moment::now());
-        let has_run = exchange.run_errand(&self.forward, self.matches, self.background).await;
+        let has_run = exchange.run_errand(&self.forward, self.matches, self.background, &self.outer).await;
         desk.give_tray_back(worker);
         (desk, has_run)
     }

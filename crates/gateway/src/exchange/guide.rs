@@ -128,14 +128,15 @@ impl Guide {
     pub fn start_errand(
         &mut self,
         flows: &Flows,
-        (matches, background): (Matches, Background),
+        (matches, background, outer): (Matches, Background, &Draft),
         (destination, target): (Rc<Upstream>, Span),
         desk: &Desk,
     ) -> bool {
         self.start(Some(destination), target, desk);
         self.matches = matches;
+        self.draft.inherit(outer);
         let has_remedies = self.course.start(flows, &self.matches, Tells::default());
-        let is_there = has_remedies && self.course.begin_at(&background);
+        let is_there = has_remedies && self.course.begin_at(&background, &self.draft);
         self.draft.background = Some(background);
         is_there
     }
@@ -579,13 +580,14 @@ impl Exchange<'_> {
         forward: &Forward,
         matches: Matches,
         background: Background,
+        outer: &Draft,
     ) -> bool {
         let worker = Rc::clone(&self.client.worker);
         let target = forward.relative(self.desk.input.filled());
         let guide = self.guide.insert(worker.guides.borrow_mut().pop().unwrap_or_default());
         let flows = &self.view.plan.flows;
         let destination = (Rc::clone(&forward.upstream), target);
-        let is_there = guide.start_errand(flows, (matches, background), destination, self.desk);
+        let is_there = guide.start_errand(flows, (matches, background, outer), destination, self.desk);
         let most = guide.request_body_max(self.desk);
         if !is_there || (!guide.body.is_whole && self.gather_body(most).await.is_err()) {
             self.give_guide_back();
