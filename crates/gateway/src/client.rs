@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
@@ -12,18 +12,18 @@ use std::time::Duration;
 
 use egret_http1::{Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use egret_store::Moment;
-use tokio::net::TcpStream;
-use tracing::debug;
+use tracing::{debug, warn};
 
+use crate::event_loop::{self, Socket, step_back};
 use crate::exchange;
 use crate::exchange::access_log::Record;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::pipe::Pipe;
 use crate::upstream::stream::Stream;
 use crate::upstream::tls::{ServerTls, accept};
-use crate::worker::Worker;
 use crate::worker::buffer::Buffer;
 use crate::worker::timer::Timer;
+use crate::worker::{Worker, now};
 
 /// How long a client may go on sending after an answer that closes the connection: closing at once would make its system throw
 /// the answer away.
@@ -39,6 +39,8 @@ pub(crate) struct Desk {
     pub request: RequestHead,
     /// The request's body.
     pub up: Pipe,
+    /// Received from the provider, and not looked at yet.
+    pub arrived: Buffer,
     /// What the response is worked on with, as new until [`take_tray`](Self::take_tray).
     pub tray: Box<Tray>,
     has_tray: bool,
@@ -61,6 +63,7 @@ impl Desk {
         if !self.has_tray {
             self.has_tray = true;
             mem::swap(&mut self.tray, &mut worker.tray.borrow_mut());
+            mem::swap(&mut self.tray.output, &mut self.arrived);
             worker.buffers.lend(&mut self.tray.output);
         }
     }
@@ -84,6 +87,8 @@ impl Desk {
             self.tray.response.reset();
             self.tray.down.reset(ResponseFraming::None, false);
             mem::swap(&mut self.tray, &mut worker.tray.borrow_mut());
+        } else if self.arrived.is_lent() {
+            worker.buffers.take_back(&mut self.arrived);
         }
     }
 
@@ -96,8 +101,8 @@ impl Desk {
 
 /// What came where a request was to come.
 enum Received {
-    /// The head of one.
-    Head,
+    /// The head of one, to which the worker turned then.
+    Head(Moment),
     /// Nothing, though the system seemed to have something.
     Nothing,
     /// The end of the connection.
@@ -140,6 +145,10 @@ pub(crate) struct Client {
 /// Serves a client's connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: SocketAddr) {
     let place = Place::new(Rc::clone(&worker));
+    let socket = match Socket::new(socket) {
+        Ok(socket) => socket,
+        Err(error) => return warn!(%error, "a client connection could not be taken on"),
+    };
     let tls = worker.view().plan.listener(listener).and_then(|listener| listener.tls.clone());
     let stream = match tls {
         None => Stream::Plain(socket),
@@ -158,9 +167,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
 }
 
 /// Does the handshake that a client has to begin; none if it fails or takes longer than a request's head may.
-async fn shake_hands(worker: &Worker, socket: TcpStream, tls: ServerTls) -> Option<Stream> {
+async fn shake_hands(worker: &Worker, socket: Socket, tls: ServerTls) -> Option<Stream> {
     let patience = worker.view().plan.timeouts.head.unwrap_or(Duration::MAX);
-    let shaken = tokio::time::timeout(patience, accept(socket, &tls)).await;
+    let shaken = event_loop::timeout(patience, accept(socket, &tls)).await;
     match shaken {
         Ok(Ok(stream)) => return Some(Stream::Tls(stream)),
         Ok(Err(error)) => debug!(%error, "a client's TLS handshake failed"),
@@ -225,12 +234,12 @@ impl Client {
 
     /// The address that the client connected to.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.stream.tcp().local_addr().ok()
+        self.stream.socket().local_addr().ok()
     }
 
     /// The client's address.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        *self.peer.get_or_init(|| self.stream.tcp().peer_addr().ok())
+        *self.peer.get_or_init(|| self.stream.socket().peer_addr().ok())
     }
 
     /// When the first byte of the request was here whose head had been parsed at `begun`.
@@ -246,8 +255,8 @@ impl Client {
         self.worker.counters().idle.add(1);
         let mut told_to_stop = false;
         let readable = poll_fn(|cx| {
-            if let Poll::Ready(ready) = self.stream.poll_readable(cx) {
-                return Poll::Ready(ready.is_ok());
+            if self.stream.poll_readable(cx).is_ready() {
+                return Poll::Ready(true);
             }
             if self.worker.draining.get() && !told_to_stop {
                 told_to_stop = true;
@@ -276,7 +285,7 @@ impl Client {
         desk.request.reset();
         loop {
             let end = match self.receive_head(desk).await {
-                Ok(Received::Head) => exchange::run(self, desk).await,
+                Ok(Received::Head(begun)) => exchange::run(self, desk, begun).await,
                 Ok(Received::Nothing) => End::Persist,
                 Ok(Received::End) => End::Close,
                 Err(failure) => self.refuse(desk, &failure).await,
@@ -292,6 +301,7 @@ impl Client {
         let view = self.worker.view();
         let plan = &view.plan;
         let mut timed = false;
+        let mut turned = now::turned();
         loop {
             if !desk.input.filled().is_empty() {
                 match desk
@@ -299,7 +309,7 @@ impl Client {
                     .parse(desk.input.filled(), &plan.head_limits)
                     .map_err(Failure::bad_request)?
                 {
-                    Progress::Complete => return Ok(Received::Head),
+                    Progress::Complete => return Ok(Received::Head(turned)),
                     // Old clients end a body with an empty line that is not part of it (RFC 9112 §2.2).
                     Progress::Partial if desk.input.filled() == b"\r\n" => {
                         desk.request.reset();
@@ -330,6 +340,8 @@ impl Client {
                 Some(Ok(count)) => {
                     self.worker.counters().received_bytes.add(count as u64);
                     desk.input.advance(count);
+                    turned = now::turned();
+                    step_back().await;
                 }
                 None if desk.input.filled().is_empty() => return Ok(Received::Nothing),
                 None => {
@@ -366,7 +378,7 @@ impl Client {
     /// Closes the connection so that the client sees that something is missing: with a reset.
     pub fn abort(&self) {
         // If the system refuses, an orderly close is all there is.
-        let _ = socket2::SockRef::from(self.stream.tcp()).set_linger(Some(Duration::ZERO));
+        let _ = socket2::SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO));
     }
 
     /// Sends all of `bytes`, unless the client takes too long or is gone.

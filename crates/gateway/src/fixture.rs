@@ -1,7 +1,7 @@
 //! A worker with one client and no traffic: what route tests and the instruction bench stand on.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,11 +9,10 @@ use egret_flow::accounts::AccountConfigs;
 use egret_flow::diagnosis::Exports;
 use egret_flow::quota::QuotaConfigs;
 use egret_http1::{Edits, HeadLimits, RequestHead};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::client::{Client, Place};
 use crate::config::{GatewayConfig, Parts, Providers};
+use crate::event_loop::{EventLoop, Socket};
 use crate::exchange::access_log::AccessLog;
 use crate::exchange::failure::Failure;
 use crate::exchange::forward::{Via, edit_request, survey};
@@ -32,7 +31,7 @@ pub struct Fixture {
     edits: Edits,
     via: Via,
     /// Last, since the client's socket belongs to it.
-    _runtime: LocalRuntime,
+    _event_loop: EventLoop,
 }
 
 /// Where a request went.
@@ -72,8 +71,7 @@ impl Fixture {
     /// sockets or the config is wrong: it is for tests alone.
     #[expect(clippy::expect_used, reason = "for tests and benches alone")]
     pub fn new(config: &GatewayConfig, providers: &Providers, listener: SocketAddr) -> Self {
-        let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-        let runtime = runtime.expect("an event loop");
+        let event_loop = EventLoop::new().expect("an event loop");
         let parts = Parts {
             gateway: config,
             providers,
@@ -84,19 +82,20 @@ impl Fixture {
             exports: &Exports::default(),
         };
         let plan = Plan::compile(parts, &[], 1, None).expect("a good config");
-        let client = runtime.block_on(async {
+        let client = event_loop.block_on(async {
             let resolver = Resolver::start(&config.dns).expect("a resolver");
             let access_log = AccessLog::start(&config.access_log).expect("an access log");
             let (shared, boxes) = Shared::new(1, resolver, access_log);
             let (_inbox, outbox) = boxes.into_iter().next().expect("one of each");
             shared.connections[0].fetch_add(1, Relaxed);
             let worker = Worker::new(0, Arc::new(shared), Arc::new(plan), outbox);
-            let accepting = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
-            let socket = TcpStream::connect(accepting.local_addr().expect("an address")).await;
+            let accepting = TcpListener::bind("127.0.0.1:0").expect("a socket");
+            let socket =
+                TcpStream::connect(accepting.local_addr().expect("an address")).and_then(Socket::new);
             Client::new(Place::new(worker), Stream::Plain(socket.expect("a socket")), listener)
         });
         let (request, edits, via) = (RequestHead::new(), Edits::new(), Via::new("egret-0"));
-        Self { client, request, edits, via, _runtime: runtime }
+        Self { client, request, edits, via, _event_loop: event_loop }
     }
 
     /// Parses `request`, a whole head, routes and edits it, and hands what would be sent on to `send` piece by piece. An error is

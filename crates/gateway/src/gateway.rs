@@ -14,18 +14,18 @@ use egret_flow::cache::Purge;
 use egret_flow::diagnoses::discovery::Discovered;
 use egret_store::Moment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::config::{GatewayConfig, Parts};
+use crate::event_loop::EventLoop;
 use crate::exchange::access_log::AccessLog;
 use crate::plan::Plan;
 use crate::stats::StatsSnapshot;
 use crate::upstream::dns::Resolver;
 use crate::worker::acceptor;
 use crate::worker::counters;
-use crate::worker::{Message, Shared, Worker, now};
+use crate::worker::{Message, Shared, Worker};
 
 /// A running gateway. Dropping it does not stop it; [`drain`](Self::drain) does.
 #[derive(Debug)]
@@ -108,11 +108,11 @@ impl Gateway {
         let (end, ended) = mpsc::channel();
         for (number, (inbox, outbox)) in boxes.into_iter().enumerate() {
             let (shared, plan, end) = (Arc::clone(&shared), Arc::clone(&plan), end.clone());
-            drop(event_loop().map_err(|error| StartError::System("make an event loop", error))?);
+            drop(EventLoop::new().map_err(|error| StartError::System("make an event loop", error))?);
             let run = move || {
-                // Just tried above; a runtime cannot move between threads.
-                if let Ok(runtime) = event_loop() {
-                    runtime.block_on(Worker::new(number, shared, plan, outbox).run(inbox));
+                // Just tried above; an event loop cannot move between threads.
+                if let Ok(event_loop) = EventLoop::new() {
+                    event_loop.block_on(Worker::new(number, shared, plan, outbox).run(inbox));
                 }
                 // Nobody may be waiting.
                 let _ = end.send(());
@@ -270,18 +270,6 @@ impl Gateway {
         // Nothing that can panic happens while it is held; if it did, the state would still be whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// How many tasks a worker runs before it asks for new events, if it does not run out of tasks before.
-const EVENT_INTERVAL: u32 = 256;
-
-/// A worker's event loop.
-fn event_loop() -> io::Result<LocalRuntime> {
-    let mut builder = Builder::new_current_thread();
-    builder.enable_all().event_interval(EVENT_INTERVAL).on_thread_unpark(|| {
-        now::exact();
-    });
-    builder.build_local(LocalOptions::default())
 }
 
 /// Raises the soft limit of open files to the hard one. Many systems start a process with 1,024, and an exchange takes two.

@@ -10,6 +10,7 @@ pub mod stats;
 pub mod fixture;
 
 mod client;
+mod event_loop;
 mod exchange;
 mod gateway;
 mod plan;

@@ -18,6 +18,7 @@ use egret_store::Moment;
 use tokio::sync::oneshot;
 use tracing::debug;
 
+use crate::event_loop;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::plan::{OpenPlace, UpstreamPlan};
 use crate::upstream::dial::{DialOptions, dial};
@@ -227,11 +228,11 @@ impl Upstream {
         }
         let peer = dialed.peer;
         let mut times = DialTimes { dns: dialed.dns, connect: dialed.connect, tls: Duration::ZERO };
-        let Some(client_tls) = &plan.tls else { return Ok((Stream::Plain(dialed.stream), peer, times)) };
+        let Some(client_tls) = &plan.tls else { return Ok((Stream::Plain(dialed.socket), peer, times)) };
         let started = Moment::now();
-        let handshake = tls::handshake(dialed.stream, client_tls, &plan.origin.authority.host);
+        let handshake = tls::handshake(dialed.socket, client_tls, &plan.origin.authority.host);
         let stream = match plan.timeouts.tls {
-            Some(timeout) => tokio::time::timeout(timeout, handshake).await.ok(),
+            Some(timeout) => event_loop::timeout(timeout, handshake).await.ok(),
             None => Some(handshake.await),
         };
         times.tls = Moment::now().since(started);

@@ -12,7 +12,7 @@ pub(crate) mod timer;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -21,12 +21,11 @@ use std::time::Duration;
 use egret_flow::Clock;
 use egret_http1::Edits;
 use egret_store::Moment;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::spawn_local;
 use tracing::{debug, warn};
 
 use crate::client;
+use crate::event_loop::{Listener, sleep, spawn};
 use crate::exchange::access_log::AccessLog;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::Via;
@@ -72,7 +71,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A new client connection, with the address of its listener.
-    Client(std::net::TcpStream, SocketAddr),
+    Client(TcpStream, SocketAddr),
     /// Accept clients on this socket until told to stop. Only the first worker is told this.
     Listen(std::net::TcpListener, oneshot::Receiver<oneshot::Sender<()>>),
     /// A new plan, to be obeyed from the next exchange on.
@@ -209,21 +208,15 @@ impl Worker {
     /// Works through the inbox until it is drained and its last connection has ended.
     pub async fn run(self: Rc<Self>, mut inbox: mpsc::UnboundedReceiver<Message>) {
         let timers = Rc::clone(&self.timers);
-        spawn_local(async move { timers.run().await });
-        spawn_local(Rc::clone(&self).sweep());
+        spawn(async move { timers.run().await });
+        spawn(Rc::clone(&self).sweep());
         while let Some(message) = self.next(&mut inbox).await {
             match message {
-                Message::Listen(socket, stop) => match TcpListener::from_std(socket) {
-                    Ok(listener) => drop(spawn_local(acceptor::accept(Rc::clone(&self), listener, stop))),
+                Message::Listen(socket, stop) => match Listener::new(socket) {
+                    Ok(listener) => spawn(acceptor::accept(Rc::clone(&self), listener, stop)),
                     Err(error) => warn!(%error, "a listener could not be taken on"),
                 },
-                Message::Client(socket, listener) => match TcpStream::from_std(socket) {
-                    Ok(socket) => self.take_on(socket, listener),
-                    Err(error) => {
-                        self.shared.connections[self.number].fetch_sub(1, Relaxed);
-                        warn!(%error, "a client connection could not be taken on");
-                    }
-                },
+                Message::Client(socket, listener) => self.take_on(socket, listener),
                 Message::Plan(plan) => self.obey(plan),
                 Message::Lend { plan, reply } => {
                     // The asker may have gone; then the connection just closes.
@@ -268,7 +261,7 @@ impl Worker {
 
     /// Serves a client connection in a task of its own.
     pub fn take_on(self: &Rc<Self>, socket: TcpStream, listener: SocketAddr) {
-        spawn_local(client::serve(Rc::clone(self), socket, listener));
+        spawn(client::serve(Rc::clone(self), socket, listener));
     }
 
     /// What this worker counts besides its providers.
@@ -384,7 +377,7 @@ impl Worker {
     async fn sweep(self: Rc<Self>) {
         loop {
             self.kept.notified().await;
-            tokio::time::sleep(SWEEP_INTERVAL).await;
+            sleep(SWEEP_INTERVAL).await;
             let now = Moment::now();
             let view = self.view();
             let others = self.others.borrow();

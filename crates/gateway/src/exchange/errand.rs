@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use egret_flow::Draft;
@@ -10,13 +11,11 @@ use egret_flow::cache::Background;
 use egret_flow::router::Matches;
 use egret_http1::Progress;
 use egret_store::Moment;
-use tokio::io::AsyncReadExt;
-use tokio::net::{TcpStream, UnixStream};
-use tokio::task::spawn_local;
 use tracing::debug;
 
 use super::Exchange;
 use crate::client::{Client, Desk, Place};
+use crate::event_loop::{Socket, spawn};
 use crate::exchange::forward::survey;
 use crate::exchange::route::Forward;
 use crate::upstream::stream::Stream;
@@ -77,7 +76,7 @@ impl Exchange<'_> {
             outer,
         };
         worker.errands.set(worker.errands.get() + 1);
-        spawn_local(async move {
+        spawn(async move {
             let (desk, has_run) = errand.run(&worker).await;
             debug!(has_run, "an answer was asked for in the background");
             worker.errands.set(worker.errands.get() - 1);
@@ -117,20 +116,21 @@ impl Errand {
 
 /// A client that takes whatever it is sent, and says nothing.
 fn nobody() -> io::Result<Stream> {
-    let (near, mut far) = ends()?;
-    spawn_local(async move {
+    let (near, far) = ends()?;
+    spawn(async move {
         let mut taken = vec![0; 64 << 10];
-        while far.read(&mut taken).await.is_ok_and(|count| count > 0) {}
+        while far.receive(&mut taken).await.is_ok_and(|count| count > 0) {}
     });
     Ok(near)
 }
 
 /// The two ends of a connection to a client that is in this process: the one that an exchange holds, and the client's own.
-pub(super) fn ends() -> io::Result<(Stream, UnixStream)> {
-    let (near, far) = std::os::unix::net::UnixStream::pair()?;
-    near.set_nonblocking(true)?;
-    far.set_nonblocking(true)?;
-    // A socket is a socket; what differs is never asked for.
-    let near = std::net::TcpStream::from(OwnedFd::from(near));
-    Ok((Stream::Plain(TcpStream::from_std(near)?), UnixStream::from_std(far)?))
+pub(super) fn ends() -> io::Result<(Stream, Socket)> {
+    let (near, far) = UnixStream::pair()?;
+    let socket = |end: UnixStream| {
+        end.set_nonblocking(true)?;
+        // A socket is a socket; what differs is never asked for.
+        Socket::new(OwnedFd::from(end).into())
+    };
+    Ok((Stream::Plain(socket(near)?), socket(far)?))
 }

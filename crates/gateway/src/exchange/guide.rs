@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 use std::mem;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -25,10 +25,10 @@ use egret_http1::{
     Field, HeadLimits, Method, Progress, RequestFraming, ResponseFraming, ResponseHead, Span, TargetForm,
 };
 use egret_store::Moment;
-use tokio::time::{Sleep, sleep_until};
 
 use super::{Exchange, Stop};
 use crate::client::{Desk, End, Tray};
+use crate::event_loop::{Alarm, sleep_until};
 use crate::exchange::clock::RateWindow;
 use crate::exchange::failure::{self, ErrorKind, Failure};
 use crate::exchange::forward::{Reply, edit_generated};
@@ -95,7 +95,7 @@ enum Brought {
 /// What waits for a remedy.
 struct Waiting {
     since: Moment,
-    alarm: Option<Pin<Box<Sleep>>>,
+    alarm: Option<Alarm>,
 }
 
 /// The exchange as it stands, apart from what the guide knows of it.
@@ -432,8 +432,8 @@ impl Exchange<'_> {
                 let waiting = waiting.get_or_insert(Waiting { since: now, alarm: None });
                 // A remedy that wants to be asked again at once is asked after others have had their turn.
                 let alarm = self.wake_at().map(|at| at.max(now + WAKE_INTERVAL_MIN));
-                waiting.alarm = alarm.map(|at| Box::pin(sleep_until(at.to_instant().into())));
-                match waiting.alarm.as_mut().map(|alarm| alarm.as_mut().poll(cx)) {
+                waiting.alarm = alarm.map(sleep_until);
+                match waiting.alarm.as_mut().map(|alarm| Pin::new(alarm).poll(cx)) {
                     // The time has come while it was being asked for.
                     Some(Poll::Ready(())) => now = Moment::now(),
                     Some(Poll::Pending) | None => return Poll::Pending,
@@ -662,7 +662,7 @@ impl Exchange<'_> {
 
     /// Waits until a call is to be made again.
     pub(super) async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
-        let mut alarm = Box::pin(sleep_until(self.client.worker.shared.clock.moment(at).to_instant().into()));
+        let mut alarm = pin!(sleep_until(self.client.worker.shared.clock.moment(at)));
         self.wait_on_nobody();
         poll_fn(|cx| match alarm.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Ok(())),

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use egret_http1::{Method, Progress};
 use egret_store::Moment;
-use tokio::time::{Sleep, sleep};
 use tracing::debug;
 
 use super::{Exchange, Stop};
 use crate::client::Tray;
+use crate::event_loop::{Alarm, sleep};
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::upstream::{Connection, Upstream};
 use crate::worker::{View, Worker};
@@ -26,7 +26,7 @@ type Second = Result<(Box<Connection>, Box<Tray>), Failure>;
 pub(crate) struct Hedge {
     /// The request, head and body.
     message: Vec<u8>,
-    alarm: Pin<Box<Sleep>>,
+    alarm: Alarm,
     call: Option<Pin<Box<dyn Future<Output = Second>>>>,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Debug for Hedge {
 impl Hedge {
     /// Sends `message` again when that long has passed without a response.
     pub fn new(message: Vec<u8>, after: Duration) -> Self {
-        Self { message, alarm: Box::pin(sleep(after)), call: None }
+        Self { message, alarm: sleep(after), call: None }
     }
 }
 
@@ -51,7 +51,7 @@ impl Exchange<'_> {
         };
         let mut hedged = false;
         if hedge.call.is_none() {
-            if hedge.alarm.as_mut().poll(cx).is_pending() {
+            if Pin::new(&mut hedge.alarm).poll(cx).is_pending() {
                 return Poll::Pending;
             }
             self.upstream.counters().repeats.add(1);

@@ -478,17 +478,21 @@ fn send_now(
 mod tests {
     use std::future::poll_fn;
 
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio::runtime::{Builder, LocalOptions};
-    use tokio::task::spawn_local;
+    use std::net::{TcpListener, TcpStream};
+
+    use tokio::sync::oneshot;
 
     use super::*;
+    use crate::event_loop::{Socket, run, spawn, turn};
 
-    async fn sockets() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        (near.unwrap(), far.unwrap().0)
+    fn sockets() -> (Socket, Socket) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = |stream: TcpStream| {
+            stream.set_nonblocking(true).unwrap();
+            Socket::new(stream).unwrap()
+        };
+        (socket(near), socket(listener.accept().unwrap().0))
     }
 
     /// What arrives on the other side when `pieces` are received one after the other, and how it ended.
@@ -507,24 +511,25 @@ mod tests {
         chunked: bool,
         pieces: Vec<Vec<u8>>,
     ) -> (Vec<u8>, Result<(), PipeError>) {
-        let runtime =
-            Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
-        runtime.block_on(async {
-            let (mut sender, source) = sockets().await;
-            let (sink, mut receiver) = sockets().await;
-            spawn_local(async move {
+        run(async {
+            let (sender, source) = sockets();
+            let (sink, receiver) = sockets();
+            spawn(async move {
                 for piece in pieces {
                     // The pipe may have refused what came before.
-                    if sender.write_all(&piece).await.is_err() {
+                    if sender.send_all(&piece).await.is_err() {
                         return;
                     }
-                    tokio::task::yield_now().await;
+                    turn().await;
                 }
             });
-            let received = spawn_local(async move {
-                let mut bytes = Vec::new();
-                receiver.read_to_end(&mut bytes).await.unwrap();
-                bytes
+            let (tell, received) = oneshot::channel();
+            spawn(async move {
+                let (mut bytes, mut piece) = (Vec::new(), vec![0; 4096]);
+                while let count @ 1.. = receiver.receive(&mut piece).await.unwrap() {
+                    bytes.extend_from_slice(&piece[..count]);
+                }
+                tell.send(bytes).unwrap();
             });
             let (mut source, mut sink) = (Stream::Plain(source), Stream::Plain(sink));
             let (buffers, names) = (BufferPool::default(), TrailerNames::new(["x-*"]));

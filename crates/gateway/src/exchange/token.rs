@@ -11,13 +11,11 @@ use egret_http1::{
     BodyDecoder, Field, HeadLimits, MAX_FIELDS, Method, Progress, RequestFraming, ResponseHead,
 };
 use egret_store::Moment;
-use tokio::io::AsyncReadExt;
-use tokio::net::UnixStream;
-use tokio::task::spawn_local;
 use zeroize::Zeroizing;
 
 use super::Exchange;
 use crate::client::{Client, Desk, Place};
+use crate::event_loop::{Socket, spawn};
 use crate::exchange::errand::ends;
 use crate::exchange::failure::ErrorKind;
 use crate::exchange::forward::survey;
@@ -39,7 +37,7 @@ impl Exchange<'_> {
         let Some(fetch) = self.guide.as_mut().and_then(|guide| guide.draft.fetch.take()) else { return };
         let worker = Rc::clone(&self.client.worker);
         let (view, listener) = (Rc::clone(&self.view), self.client.listener);
-        spawn_local(async move { bring(fetch, &worker, view, listener).await });
+        spawn(async move { bring(fetch, &worker, view, listener).await });
     }
 }
 
@@ -53,7 +51,7 @@ async fn bring(fetch: Fetch, worker: &Rc<Worker>, view: Rc<View>, listener: Sock
     let call = Call { view, request, timeout_at: Moment::now() + fetch.timeout() };
     let caller = Rc::clone(worker);
     let upstream = call.upstream(&fetch, worker);
-    spawn_local(async move {
+    spawn(async move {
         if let Some(upstream) = upstream {
             call.run(upstream, &caller, near, listener).await;
         }
@@ -148,10 +146,10 @@ impl Answer<'_> {
 }
 
 /// Receives an answer into `received`, which has room for all that is read and is not moved for it.
-async fn receive(mut far: UnixStream, received: &mut Zeroizing<Vec<u8>>) -> Result<Answer<'_>, Trouble> {
+async fn receive(far: Socket, received: &mut Zeroizing<Vec<u8>>) -> Result<Answer<'_>, Trouble> {
     let mut head = ResponseHead::new();
     while !is_head_complete(&mut head, received)? {
-        if read_some(&mut far, received).await? == 0 {
+        if read_some(&far, received).await? == 0 {
             return Err(Trouble::CutShort);
         }
     }
@@ -172,7 +170,7 @@ async fn receive(mut far: UnixStream, received: &mut Zeroizing<Vec<u8>>) -> Resu
         if decoder.is_done() {
             break;
         }
-        if read_some(&mut far, received).await? == 0 {
+        if read_some(&far, received).await? == 0 {
             decoder.end_of_input().map_err(|_| Trouble::CutShort)?;
         }
     }
@@ -197,14 +195,14 @@ fn is_head_complete(head: &mut ResponseHead, received: &mut Vec<u8>) -> Result<b
 }
 
 /// Appends some bytes; says how many, 0 where no more come.
-async fn read_some(far: &mut UnixStream, received: &mut Vec<u8>) -> Result<usize, Trouble> {
+async fn read_some(far: &Socket, received: &mut Vec<u8>) -> Result<usize, Trouble> {
     let len = received.len();
     let most = READ_BYTES.min(MESSAGE_BYTES_MAX - len);
     if most == 0 {
         return Err(Trouble::TooLong);
     }
     received.resize(len + most, 0);
-    let count = far.read(&mut received[len..]).await.unwrap_or(0);
+    let count = far.receive(&mut received[len..]).await.unwrap_or(0);
     received.truncate(len + count);
     Ok(count)
 }

@@ -13,12 +13,13 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::{Instant, Sleep};
+use egret_store::Moment;
+use socket2::{Domain, Protocol, TcpKeepalive, Type};
 
+use crate::event_loop::{self, Alarm, Socket};
 use crate::upstream::dns::{DnsError, Resolver};
 use crate::upstream::policy::{EgressPolicy, Reason, Target, Verdict};
+use crate::worker::now;
 
 /// Addresses of one host that are tried; name servers may send any number.
 const ADDRESSES_MAX: usize = 16;
@@ -48,7 +49,7 @@ impl Default for DialOptions {
 #[derive(Debug)]
 pub struct Dialed {
     /// The connection; no byte has been sent.
-    pub stream: TcpStream,
+    pub socket: Socket,
     /// The address it goes to.
     pub peer: SocketAddr,
     /// Time that the look-up took; zero for an address.
@@ -128,9 +129,9 @@ pub async fn dial(
 ) -> Result<Dialed, DialError> {
     let mut reported = None;
     admit(policy.check_host(target), &mut reported)?;
-    let start = Instant::now();
+    let start = now::exact();
     let (addresses, dns) = match target.authority.host.name() {
-        Some(name) => (resolver.resolve(name).await.map_err(DialError::Dns)?, start.elapsed()),
+        Some(name) => (resolver.resolve(name).await.map_err(DialError::Dns)?, elapsed(start)),
         None => (target.authority.host.ip().into_iter().collect(), Duration::ZERO),
     };
     let dialed = connect(target, &addresses, policy, options).await?;
@@ -157,11 +158,15 @@ pub async fn connect(
     if candidates.is_empty() {
         return Err(denied.unwrap_or(DialError::Dns(DnsError::NotFound)));
     }
-    let start = Instant::now();
+    let start = now::exact();
     let race =
         Race::new(candidates, options, |(address, reported)| attempt(target, address, policy, reported));
-    let (stream, peer, reported) = in_time(options.connect_timeout, race.run()).await?;
-    Ok(Dialed { stream, peer, dns: Duration::ZERO, connect: start.elapsed(), reported })
+    let (socket, peer, reported) = in_time(options.connect_timeout, race.run()).await?;
+    Ok(Dialed { socket, peer, dns: Duration::ZERO, connect: elapsed(start), reported })
+}
+
+fn elapsed(start: Moment) -> Duration {
+    now::exact().since(start)
 }
 
 async fn in_time<T>(
@@ -171,7 +176,7 @@ async fn in_time<T>(
     if timeout.is_zero() {
         return race.await;
     }
-    tokio::time::timeout(timeout, race).await.unwrap_or(Err(DialError::Timeout))
+    event_loop::timeout(timeout, race).await.unwrap_or(Err(DialError::Timeout))
 }
 
 /// Lets pass what the policy allows and remembers the first thing that it only reports.
@@ -204,22 +209,22 @@ async fn attempt(
     address: SocketAddr,
     policy: &EgressPolicy,
     mut reported: Option<Reason>,
-) -> Result<(TcpStream, SocketAddr, Option<Reason>), DialError> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_nodelay(true)?;
+) -> Result<(Socket, SocketAddr, Option<Reason>), DialError> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_TIME)
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_PROBES);
-    SockRef::from(&socket).set_tcp_keepalive(&keepalive)?;
-    let stream = socket.connect(address).await?;
-    let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
+    socket.set_tcp_keepalive(&keepalive)?;
+    let socket = Socket::connect(socket, address).await?;
+    let (local, peer) = (socket.local_addr()?, socket.peer_addr()?);
     // A socket can connect to itself where its own port was chosen to be the one dialled; nobody listens there.
     if local == peer {
         return Err(DialError::Refused);
     }
     admit(policy.check_connected(target, local, peer), &mut reported)?;
-    Ok((stream, peer, reported))
+    Ok((socket, peer, reported))
 }
 
 /// Candidates to come and the attempts under way at those before them.
@@ -240,11 +245,11 @@ impl<C, T, S: Fn(C) -> F, F: Future<Output = Result<T, DialError>>> Race<C, S, F
     /// The first attempt that succeeds, or why there is none. Losing attempts are dropped, which closes their sockets.
     async fn run(mut self) -> Result<T, DialError> {
         self.start_next();
-        let mut alone = pin!(tokio::time::sleep(self.attempt_delay));
+        let mut alone = pin!(event_loop::sleep(self.attempt_delay));
         poll_fn(|cx| self.poll(cx, alone.as_mut())).await
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, mut alone: Pin<&mut Sleep>) -> Poll<Result<T, DialError>> {
+    fn poll(&mut self, cx: &mut Context<'_>, mut alone: Pin<&mut Alarm>) -> Poll<Result<T, DialError>> {
         loop {
             let before = self.attempts.len();
             if let Some(won) = self.poll_attempts(cx) {
@@ -261,7 +266,7 @@ impl<C, T, S: Fn(C) -> F, F: Future<Output = Result<T, DialError>>> Race<C, S, F
                 return Poll::Pending;
             }
             self.start_next();
-            alone.as_mut().reset(Instant::now() + self.attempt_delay);
+            alone.reset(now::exact() + self.attempt_delay);
         }
     }
 

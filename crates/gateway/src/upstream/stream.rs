@@ -1,48 +1,40 @@
 //! A connection, plain or over TLS, read and written the same way.
 
 use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::net::TcpStream;
+use std::task::{Context, Poll};
 
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use tokio::io::{AsyncWrite, Interest};
-use tokio::net::TcpStream;
-use tokio::task::coop::consume_budget;
-
+use crate::event_loop::Socket;
 use crate::upstream::tls::{DetachedTlsStream, TlsStream};
 
 /// A connection to a provider, or from a client.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    Plain(TcpStream),
+    Plain(Socket),
     Tls(TlsStream),
 }
 
 impl Stream {
     /// The socket, for its addresses and options.
-    pub fn tcp(&self) -> &TcpStream {
+    pub fn socket(&self) -> &Socket {
         match self {
-            Self::Plain(tcp) => tcp,
-            Self::Tls(tls) => tls.tcp(),
+            Self::Plain(socket) => socket,
+            Self::Tls(tls) => tls.socket(),
         }
     }
 
     /// Receives into `buffer`; 0 is the peer's orderly end.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(tcp) => poll_read(tcp, cx, buffer),
+            Self::Plain(socket) => socket.poll_receive(cx, buffer),
             Self::Tls(tls) => tls.poll_read(cx, buffer),
         }
     }
 
     /// Ready when there may be something to receive, an end or an error included.
-    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
-            // What the reactor has told already costs next to nothing to ask for; only to be woken does.
-            Self::Plain(tcp) => match tcp.try_io(Interest::READABLE, || Ok(())) {
-                Ok(()) => Poll::Ready(Ok(())),
-                Err(_) => tcp.poll_read_ready(cx),
-            },
+            Self::Plain(socket) => socket.poll_readable(cx),
             Self::Tls(tls) => tls.poll_readable(cx),
         }
     }
@@ -50,7 +42,7 @@ impl Stream {
     /// Sends what it can of `slices` in one go.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self {
-            Self::Plain(tcp) => poll_write(tcp, cx, slices),
+            Self::Plain(socket) => socket.poll_send(cx, slices),
             Self::Tls(tls) => tls.poll_write_vectored(cx, slices),
         }
     }
@@ -74,7 +66,7 @@ impl Stream {
     /// Tells the peer that nothing more is coming.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Self::Plain(socket) => Poll::Ready(socket.shut()),
             Self::Tls(tls) => tls.poll_shutdown(cx),
         }
     }
@@ -83,17 +75,15 @@ impl Stream {
     /// has happened on it: a provider that closed, or that sends what nobody asked for, makes it useless.
     pub fn is_usable_idle(&mut self) -> bool {
         match self {
-            Self::Plain(tcp) => {
-                matches!(tcp.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-            }
+            Self::Plain(socket) => socket.try_receive(&mut [0; 1]).is_none(),
             Self::Tls(tls) => tls.check_idle(),
         }
     }
 
-    /// Lets go of this worker's reactor.
+    /// Takes it off this worker's event loop.
     pub fn into_detached(self) -> io::Result<Detached> {
         Ok(match self {
-            Self::Plain(tcp) => Detached::Plain(tcp.into_std()?),
+            Self::Plain(socket) => Detached::Plain(socket.into_std()?),
             Self::Tls(tls) => Detached::Tls(tls.into_std()?),
         })
     }
@@ -102,7 +92,7 @@ impl Stream {
 /// A connection on its way from one worker to another.
 #[derive(Debug)]
 pub(crate) enum Detached {
-    Plain(std::net::TcpStream),
+    Plain(TcpStream),
     Tls(DetachedTlsStream),
 }
 
@@ -110,55 +100,8 @@ impl Detached {
     /// Takes it on in the worker that calls.
     pub fn attach(self) -> io::Result<Stream> {
         Ok(match self {
-            Self::Plain(tcp) => Stream::Plain(TcpStream::from_std(tcp)?),
+            Self::Plain(tcp) => Stream::Plain(Socket::new(tcp)?),
             Self::Tls(tls) => Stream::Tls(TlsStream::from_std(tls)?),
         })
-    }
-}
-
-/// Receives into `buffer`; 0 is the peer's orderly end.
-///
-/// Straight to the system call: this spares the readiness poll before it, and the two atomic operations with which the C library
-/// makes a call a cancellation point.
-pub(crate) fn poll_read(
-    tcp: &mut TcpStream,
-    cx: &mut Context<'_>,
-    buffer: &mut [u8],
-) -> Poll<io::Result<usize>> {
-    // A socket that always has more must not keep the others of this worker waiting.
-    ready!(pin!(consume_budget()).poll(cx));
-    loop {
-        let mut received = None;
-        let attempt = tcp.try_io(Interest::READABLE, || {
-            let (_, count) = recv(&*tcp, &mut *buffer, RecvFlags::empty())?;
-            received = Some(count);
-            // A short read tells that there is no more for now, which spares the call that would only say so.
-            if 0 < count && count < buffer.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
-        });
-        match (received, attempt) {
-            (Some(count), _) => return Poll::Ready(Ok(count)),
-            (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                ready!(tcp.poll_read_ready(cx))?;
-            }
-            (None, Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-            (None, Err(error)) => return Poll::Ready(Err(error)),
-            (None, Ok(())) => return Poll::Ready(Ok(0)),
-        }
-    }
-}
-
-/// Sends what it can of `slices` in one go.
-pub(crate) fn poll_write(
-    tcp: &mut TcpStream,
-    cx: &mut Context<'_>,
-    slices: &[IoSlice<'_>],
-) -> Poll<io::Result<usize>> {
-    let [slice] = slices else { return Pin::new(tcp).poll_write_vectored(cx, slices) };
-    loop {
-        match tcp.try_io(Interest::WRITABLE, || Ok(send(&*tcp, slice, SendFlags::NOSIGNAL)?)) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(tcp.poll_write_ready(cx))?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            sent => return Poll::Ready(sent),
-        }
     }
 }

@@ -5,18 +5,16 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use socket2::{Domain, Protocol, Type};
 use tokio::sync::oneshot;
-use tokio::task::spawn_local;
 use tracing::warn;
 
+use crate::event_loop::{Listener, Socket, sleep, spawn, timeout};
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::worker::{Message, Worker};
 
@@ -32,8 +30,8 @@ const TURNED_AWAY_MAX: u32 = 256;
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 
 /// Binds a listening socket.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
@@ -52,7 +50,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 /// Accepts until `stop` says so, or is dropped; then takes on what the system has already accepted.
 pub(crate) async fn accept(
     worker: Rc<Worker>,
-    listener: TcpListener,
+    listener: Listener,
     mut stop: oneshot::Receiver<oneshot::Sender<()>>,
 ) {
     let Ok(address) = listener.local_addr() else { return };
@@ -62,10 +60,10 @@ pub(crate) async fn accept(
             biased;
             stopped = &mut stop => break stopped,
             accepted = listener.accept() => match accepted {
-                Ok((socket, _)) => hand_over(&worker, socket, address, &turned_away),
+                Ok(socket) => hand_over(&worker, socket, address, &turned_away),
                 Err(error) if is_exhausted(&error) => {
                     warn!(%error, "no client can be accepted for the moment");
-                    tokio::time::sleep(EXHAUSTED_PAUSE).await;
+                    sleep(EXHAUSTED_PAUSE).await;
                 }
                 // The client has given up meanwhile.
                 Err(_) => {}
@@ -83,11 +81,11 @@ pub(crate) async fn accept(
 /// What the system accepted before the listener closes would otherwise be reset.
 async fn take_the_rest(
     worker: &Rc<Worker>,
-    listener: &TcpListener,
+    listener: &Listener,
     address: SocketAddr,
     turned_away: &Rc<Cell<u32>>,
 ) {
-    while let Ok(Ok((socket, _))) = tokio::time::timeout(Duration::from_millis(1), listener.accept()).await {
+    while let Ok(Ok(socket)) = timeout(Duration::from_millis(1), listener.accept()).await {
         hand_over(worker, socket, address, turned_away);
     }
 }
@@ -109,7 +107,7 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
                 "too many connections are open (`gateway.limits.connections`)",
             );
             let answer = failure.answer(&worker.view().plan.errors, true, false);
-            spawn_local(turn_away(socket, answer, Rc::clone(turned_away)));
+            spawn(turn_away(socket, answer, Rc::clone(turned_away)));
         }
         return;
     }
@@ -119,25 +117,20 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
         worker.take_on(socket, listener);
         return;
     }
-    match socket.into_std() {
-        Ok(socket) => shared.tell(chosen, Message::Client(socket, listener)),
-        Err(error) => {
-            shared.connections[chosen].fetch_sub(1, Relaxed);
-            warn!(%error, "a client connection could not be handed over");
-        }
-    }
+    shared.tell(chosen, Message::Client(socket, listener));
 }
 
 /// Says why, and waits a little for the client to read it: closed with the request unread, the answer would be thrown away.
-async fn turn_away(mut socket: TcpStream, answer: Vec<u8>, turned_away: Rc<Cell<u32>>) {
+async fn turn_away(socket: TcpStream, answer: Vec<u8>, turned_away: Rc<Cell<u32>>) {
     turned_away.set(turned_away.get() + 1);
     let said = async {
-        socket.write_all(&answer).await?;
-        socket.shutdown().await?;
-        while socket.read(&mut [0; 4096]).await? > 0 {}
+        let socket = Socket::new(socket)?;
+        socket.send_all(&answer).await?;
+        socket.shut()?;
+        while socket.receive(&mut [0; 4096]).await? > 0 {}
         io::Result::Ok(())
     };
     // However it ends, the socket is closed.
-    let _ = tokio::time::timeout(TURN_AWAY_LINGER, said).await;
+    let _ = timeout(TURN_AWAY_LINGER, said).await;
     turned_away.set(turned_away.get() - 1);
 }

@@ -10,10 +10,15 @@ use egret_store::Moment;
 
 thread_local! {
     static LAST_READ: Cell<Moment> = const { Cell::new(Moment::NEVER) };
+    #[cfg(test)]
+    static PAUSED: Cell<Option<Moment>> = const { Cell::new(None) };
 }
 
 /// Reads the clock.
 pub(crate) fn exact() -> Moment {
+    #[cfg(test)]
+    let now = PAUSED.get().unwrap_or_else(Moment::now);
+    #[cfg(not(test))]
     let now = Moment::now();
     LAST_READ.set(now);
     now
@@ -24,4 +29,20 @@ pub(crate) fn exact() -> Moment {
 pub(crate) fn turned() -> Moment {
     let last = LAST_READ.get();
     if last == Moment::NEVER { exact() } else { last }
+}
+
+/// Stops this thread's clock: it goes on only where the event loop has nothing to do but wait.
+#[cfg(test)]
+pub(crate) fn pause() {
+    PAUSED.set(Some(exact()));
+}
+
+/// Puts the clock forward to `at`, if it is stopped.
+#[cfg(test)]
+pub(crate) fn skip_to(at: Moment) -> Moment {
+    if PAUSED.get().is_some() {
+        PAUSED.set(Some(at));
+        exact();
+    }
+    at
 }

@@ -13,6 +13,8 @@ use std::time::Duration;
 use egret_store::Moment;
 use tokio::sync::Notify;
 
+use crate::event_loop::sleep_until;
+
 /// Deadlines are met this much late at most.
 const SLOT_NANOS: u64 = 50_000_000;
 
@@ -83,7 +85,7 @@ impl Timers {
                 None => self.earlier.notified().await,
                 Some(slot) => {
                     tokio::select! {
-                        () = tokio::time::sleep_until(slot.to_instant().into()) => self.expire(Moment::now()),
+                        () = sleep_until(slot) => self.expire(Moment::now()),
                         () = self.earlier.notified() => {}
                     }
                 }
@@ -207,18 +209,17 @@ mod tests {
     use std::task::Poll;
 
     use super::*;
+    use crate::event_loop::{run, spawn};
 
     async fn expired(timer: &Timer) {
         poll_fn(|cx| if timer.poll_expired(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
     fn on_a_worker<F: Future>(test: impl FnOnce(Rc<Timers>) -> F) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let local = tokio::task::LocalSet::new();
-        local.block_on(&runtime, async {
+        run(async {
             let timers = Rc::new(Timers::default());
             let running = Rc::clone(&timers);
-            tokio::task::spawn_local(async move { running.run().await });
+            spawn(async move { running.run().await });
             test(timers).await;
         });
     }

@@ -1,19 +1,18 @@
 //! A TLS connection, to a provider or from a client: rustls over a non-blocking socket.
 //!
-//! Not `tokio-rustls`, for three things that the pools need: a connection can be taken off its runtime and given to
+//! Not `tokio-rustls`, for three things that the pools need: a connection can be taken off its event loop and given to
 //! another worker's; a check whether an idle one is still good; and a stream cut short is told from one that ended.
 
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::pin::Pin;
+use std::net::TcpStream;
 use std::task::{Context, Poll, ready};
 
 use rustls::{ClientConnection, Connection, ServerConnection};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::{ClientTls, ServerTls, TlsError};
+use crate::event_loop::Socket;
 use crate::upstream::authority::Host;
 
 /// Encrypted bytes that may wait for the socket; when it is full, writing waits.
@@ -21,30 +20,30 @@ const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
 /// A TLS connection whose handshake is done.
 pub struct TlsStream {
-    tcp: TcpStream,
+    socket: Socket,
     pub(super) tls: Box<Connection>,
 }
 
 impl fmt::Debug for TlsStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsStream").field("tcp", &self.tcp).finish_non_exhaustive()
+        f.debug_struct("TlsStream").field("socket", &self.socket).finish_non_exhaustive()
     }
 }
 
 /// Does the handshake over a fresh connection to `host`. Set a time limit around it: it waits for the provider.
-pub async fn handshake(tcp: TcpStream, tls: &ClientTls, host: &Host) -> Result<TlsStream, TlsError> {
+pub async fn handshake(socket: Socket, tls: &ClientTls, host: &Host) -> Result<TlsStream, TlsError> {
     let connection = ClientConnection::new(tls.config.clone(), tls.server_name(host)?)?;
-    shake_hands(tcp, connection.into()).await
+    shake_hands(socket, connection.into()).await
 }
 
 /// Does the handshake that a client has begun. Set a time limit around it: it waits for the client.
-pub async fn accept(tcp: TcpStream, tls: &ServerTls) -> Result<TlsStream, TlsError> {
-    shake_hands(tcp, ServerConnection::new(tls.config.clone())?.into()).await
+pub async fn accept(socket: Socket, tls: &ServerTls) -> Result<TlsStream, TlsError> {
+    shake_hands(socket, ServerConnection::new(tls.config.clone())?.into()).await
 }
 
-async fn shake_hands(tcp: TcpStream, mut connection: Connection) -> Result<TlsStream, TlsError> {
+async fn shake_hands(socket: Socket, mut connection: Connection) -> Result<TlsStream, TlsError> {
     connection.set_buffer_limit(Some(OUTPUT_BYTES_MAX));
-    let mut stream = TlsStream { tcp, tls: Box::new(connection) };
+    let mut stream = TlsStream { socket, tls: Box::new(connection) };
     poll_fn(|cx| stream.poll_handshake(cx)).await?;
     Ok(stream)
 }
@@ -76,13 +75,13 @@ impl TlsStream {
     }
 
     /// Ready when there may be something to receive, an end or an error included.
-    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.tls.process_new_packets() {
             Ok(state) if state.plaintext_bytes_to_read() == 0 && !state.peer_has_closed() => {
-                self.tcp.poll_read_ready(cx)
+                self.socket.poll_readable(cx)
             }
             // Decrypted bytes wait inside, where the socket does not tell of them, or the news of the end.
-            _ => Poll::Ready(Ok(())),
+            _ => Poll::Ready(()),
         }
     }
 
@@ -115,13 +114,13 @@ impl TlsStream {
         // Only the first call has an effect.
         self.tls.send_close_notify();
         ready!(self.poll_write_tls(cx))?;
-        Pin::new(&mut self.tcp).poll_shutdown(cx)
+        Poll::Ready(self.socket.shut())
     }
 
     /// Whether an idle connection can still be used: it is open and nothing unasked-for has come. What TLS itself has to
     /// say while idle, such as session tickets, is taken in.
     ///
-    /// Where the reactor has seen nothing come in this costs no system call; so an end that arrived since its last turn
+    /// Where the event loop has seen nothing come in this costs no system call; so an end that arrived since its last turn
     /// is not seen.
     pub fn check_idle(&mut self) -> bool {
         loop {
@@ -129,7 +128,7 @@ impl TlsStream {
                 Ok(state) if state.plaintext_bytes_to_read() == 0 && !state.peer_has_closed() => {}
                 _ => return false,
             }
-            match self.tls.read_tls(&mut Unwaited(&self.tcp)) {
+            match self.tls.read_tls(&mut Unwaited(&self.socket)) {
                 Ok(0) => return false,
                 Ok(_) => {}
                 Err(error) => return error.kind() == ErrorKind::WouldBlock,
@@ -138,8 +137,8 @@ impl TlsStream {
     }
 
     /// The socket, for its addresses and options. Do not read or write on it.
-    pub fn tcp(&self) -> &TcpStream {
-        &self.tcp
+    pub fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     /// Whether the handshake resumed an earlier session and was spared the certificates.
@@ -148,20 +147,20 @@ impl TlsStream {
         self.tls.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
-    /// Takes the connection off this thread's runtime, so that it can go to another thread.
+    /// Takes the connection off this thread's event loop, so that it can go to another thread.
     pub fn into_std(self) -> io::Result<DetachedTlsStream> {
-        Ok(DetachedTlsStream { tcp: self.tcp.into_std()?, tls: self.tls })
+        Ok(DetachedTlsStream { tcp: self.socket.into_std()?, tls: self.tls })
     }
 
-    /// Puts a connection onto this thread's runtime.
+    /// Puts a connection onto this thread's event loop.
     pub fn from_std(detached: DetachedTlsStream) -> io::Result<Self> {
-        Ok(Self { tcp: TcpStream::from_std(detached.tcp)?, tls: detached.tls })
+        Ok(Self { socket: Socket::new(detached.tcp)?, tls: detached.tls })
     }
 
     /// Sends what rustls has to send.
     fn poll_write_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
-            match self.tls.write_tls(&mut Polled { tcp: &mut self.tcp, cx }) {
+            match self.tls.write_tls(&mut Polled { socket: &self.socket, cx }) {
                 Ok(0) => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
@@ -173,7 +172,7 @@ impl TlsStream {
 
     /// Gives rustls what has come in, once: the number of encrypted bytes, 0 at their end.
     fn poll_read_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let length = match self.tls.read_tls(&mut Polled { tcp: &mut self.tcp, cx }) {
+        let length = match self.tls.read_tls(&mut Polled { socket: &self.socket, cx }) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
             outcome => outcome?,
         };
@@ -187,7 +186,7 @@ impl TlsStream {
 
 /// A TLS connection on its way from one worker to another.
 pub struct DetachedTlsStream {
-    tcp: std::net::TcpStream,
+    tcp: TcpStream,
     tls: Box<Connection>,
 }
 
@@ -199,7 +198,7 @@ impl fmt::Debug for DetachedTlsStream {
 
 /// The socket as rustls wants it: where it would have to wait, the task is woken later and the error is `WouldBlock`.
 struct Polled<'a, 'b> {
-    tcp: &'a mut TcpStream,
+    socket: &'a Socket,
     cx: &'a mut Context<'b>,
 }
 
@@ -212,19 +211,17 @@ fn or_would_block<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
 
 impl Read for Polled<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut buffer = ReadBuf::new(buffer);
-        or_would_block(Pin::new(&mut *self.tcp).poll_read(self.cx, &mut buffer))?;
-        Ok(buffer.filled().len())
+        or_would_block(self.socket.poll_receive(self.cx, buffer))
     }
 }
 
 impl Write for Polled<'_, '_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        or_would_block(Pin::new(&mut *self.tcp).poll_write(self.cx, buffer))
+        or_would_block(self.socket.poll_send(self.cx, &[IoSlice::new(buffer)]))
     }
 
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        or_would_block(Pin::new(&mut *self.tcp).poll_write_vectored(self.cx, buffers))
+        or_would_block(self.socket.poll_send(self.cx, buffers))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -233,10 +230,10 @@ impl Write for Polled<'_, '_> {
 }
 
 /// The socket for a look at what has come in; nobody is woken.
-struct Unwaited<'a>(&'a TcpStream);
+struct Unwaited<'a>(&'a Socket);
 
 impl Read for Unwaited<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.try_read(buffer)
+        self.0.try_receive(buffer).unwrap_or_else(|| Err(ErrorKind::WouldBlock.into()))
     }
 }

@@ -19,6 +19,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersi
 
 use super::error::CertificateProblem;
 use super::*;
+use crate::event_loop::{Socket, run, turn};
 use crate::exchange::pipe::Pipe;
 use crate::upstream::stream::Stream;
 use crate::worker::buffer::BufferPool;
@@ -111,8 +112,9 @@ fn trusting(authority: &Authority, edit: impl FnOnce(&mut ProviderTlsConfig)) ->
 }
 
 async fn open(address: SocketAddr, tls: &ClientTls, host: &str) -> Result<TlsStream, TlsError> {
-    let tcp = tokio::net::TcpStream::connect(address).await.unwrap();
-    handshake(tcp, tls, &Host::parse(host.as_bytes()).unwrap()).await
+    let tcp = TcpStream::connect(address).unwrap();
+    tcp.set_nonblocking(true).unwrap();
+    handshake(Socket::new(tcp).unwrap(), tls, &Host::parse(host.as_bytes()).unwrap()).await
 }
 
 async fn write_all(stream: &mut TlsStream, mut bytes: &[u8]) {
@@ -141,331 +143,351 @@ async fn assert_echo(stream: &mut TlsStream) {
     assert_eq!(read(stream, 5).await.unwrap(), b"hello");
 }
 
-#[tokio::test(flavor = "local")]
-async fn an_extra_authority_is_trusted_in_both_versions_and_sessions_are_resumed() {
-    let authority = new_authority();
-    let leaf = Leaf::new(&authority, "localhost", |_| ());
-    for version in [&TLS12, &TLS13] {
-        let address = serve(server(&leaf, &[version]), echo);
-        let tls = trusting(&authority, |_| ());
-        let mut first = open(address, &tls, "localhost").await.unwrap();
-        assert_echo(&mut first).await;
-        assert_eq!(first.tls.protocol_version(), Some(version.version));
-        assert_eq!(first.tls.alpn_protocol(), Some(&b"http/1.1"[..]));
-        assert!(!first.is_resumed());
-        drop(first);
-        assert!(open(address, &tls, "localhost").await.unwrap().is_resumed());
-        // Of another value, made from the same config, nothing is resumed.
-        assert!(!open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap().is_resumed());
-    }
-}
-
-#[tokio::test(flavor = "local")]
-async fn what_is_wrong_with_a_certificate_is_told_apart() {
-    use CertificateProblem::*;
-    type Edit = fn(&mut CertificateParams);
-    let authority = new_authority();
-    let cases: [(&str, Edit, CertificateProblem); 5] = [
-        ("localhost", |params| params.not_after = date_time_ymd(2020, 1, 1), Expired),
-        ("localhost", |params| params.not_before = date_time_ymd(3000, 1, 1), NotYetValid),
-        ("other.example", |_| (), WrongName),
-        ("*.example", |_| (), WrongName),
-        (
-            "localhost",
-            |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
-            Purpose,
-        ),
-    ];
-    for (name, edit, problem) in cases {
-        let address = serve(server(&Leaf::new(&authority, name, edit), &[&TLS13, &TLS12]), echo);
-        let error = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap_err();
-        assert_eq!(error, TlsError::Certificate(problem));
-        assert!(!error.to_string().contains("other.example"), "{error}");
-    }
-    let address = serve(server(&Leaf::new(&authority, "localhost", |_| ()), &[&TLS13]), echo);
-    let system_only = ClientTls::compile(&ProviderTlsConfig::default(), "").unwrap();
-    assert_eq!(
-        open(address, &system_only, "localhost").await.unwrap_err(),
-        TlsError::Certificate(UnknownIssuer)
-    );
-    let error = open(address, &trusting(&new_authority(), |_| ()), "localhost").await.unwrap_err();
-    // Both authorities carry the same name, so it is the signature that tells them apart.
-    assert!(matches!(error, TlsError::Certificate(UnknownIssuer | Signature)), "{error:?}");
-}
-
-#[tokio::test(flavor = "local")]
-async fn the_name_asked_for_is_the_hosts_or_the_configured_one() {
-    let authority = new_authority();
-    let by_name = serve(server(&Leaf::new(&authority, "api.example", |_| ()), &[&TLS13]), echo);
-    let tls = trusting(&authority, |config| config.server_name = Some("API.example.".to_owned()));
-    assert_echo(&mut open(by_name, &tls, "localhost").await.unwrap()).await;
-    let by_address = serve(server(&Leaf::new(&authority, "127.0.0.1", |_| ()), &[&TLS13]), echo);
-    assert_echo(&mut open(by_address, &trusting(&authority, |_| ()), "127.0.0.1").await.unwrap()).await;
-    let error = open(by_address, &trusting(&authority, |_| ()), "127.0.0.2").await.unwrap_err();
-    assert_eq!(error, TlsError::Certificate(CertificateProblem::WrongName));
-}
-
-#[tokio::test(flavor = "local")]
-async fn with_verification_off_anybody_is_believed() {
-    let leaf =
-        Leaf::new(&new_authority(), "other.example", |params| params.not_after = date_time_ymd(2020, 1, 1));
-    let config = ProviderTlsConfig { verify: TlsVerify::DangerouslyOff, ..ProviderTlsConfig::default() };
-    let tls = ClientTls::compile(&config, "providers.x.tls").unwrap();
-    for version in [&TLS12, &TLS13] {
-        let address = serve(server(&leaf, &[version]), echo);
-        assert_echo(&mut open(address, &tls, "localhost").await.unwrap()).await;
-    }
-}
-
-#[tokio::test(flavor = "local")]
-async fn a_client_certificate_is_shown_where_one_is_wanted() {
-    let authority = new_authority();
-    let leaf = Leaf::new(&authority, "localhost", |_| ());
-    let mut accepted = RootCertStore::empty();
-    accepted.add(authority.der().clone()).unwrap();
-    let client = Leaf::new(&authority, "client.example", |_| ());
-    let (certificate, key) =
-        (TempFile::new(&client.certificate.pem()), TempFile::new(&client.key.serialize_pem()));
-    let with_identity = trusting(&authority, |config| {
-        config.certificate = Some(certificate.0.clone());
-        config.key = Some(Secret::resolve(&format!("${{file:{}}}", key.0.display())).unwrap());
-    });
-    for version in [&TLS12, &TLS13] {
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(accepted.clone()), provider())
-            .build()
-            .unwrap();
-        let (chain, key) = leaf.der();
-        let builder =
-            ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[version]).unwrap();
-        let config = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key).unwrap();
-        let address = serve(config, echo);
-        assert_echo(&mut open(address, &with_identity, "localhost").await.unwrap()).await;
-
-        // In TLS 1.3 the provider's refusal comes after the handshake.
-        let error = match open(address, &trusting(&authority, |_| ()), "localhost").await {
-            Ok(mut stream) => TlsError::from(read(&mut stream, 1).await.unwrap_err()),
-            Err(error) => error,
-        };
-        assert!(matches!(error, TlsError::Alert(40 | 116)), "{error:?}");
-        assert!(error.to_string().contains("client certificate"), "{error}");
-    }
-}
-
-#[tokio::test(flavor = "local")]
-async fn a_peer_without_tls_is_told_from_one_that_leaves() {
-    let authority = new_authority();
-    let tls = trusting(&authority, |_| ());
-    let plain = serve_tcp(|mut tcp| {
-        let _ = tcp.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-        let _ = tcp.read_to_end(&mut Vec::new());
-    });
-    assert_eq!(open(plain, &tls, "localhost").await.unwrap_err(), TlsError::NotTls);
-    let leaving = serve_tcp(|mut tcp| {
-        let _ = tcp.read(&mut [0; 4096]);
-    });
-    assert_eq!(open(leaving, &tls, "localhost").await.unwrap_err(), TlsError::Closed);
-}
-
-#[tokio::test(flavor = "local")]
-async fn an_end_is_told_from_a_cut() {
-    let authority = new_authority();
-    let leaf = Leaf::new(&authority, "localhost", |_| ());
-    let tls = trusting(&authority, |_| ());
-    for (is_clean, version) in [(true, &TLS12), (true, &TLS13), (false, &TLS12), (false, &TLS13)] {
-        let address = serve(server(&leaf, &[version]), move |mut stream| {
-            stream.write_all(b"hello").unwrap();
-            if is_clean {
-                stream.conn.send_close_notify();
-            }
-            stream.flush().unwrap();
-        });
-        let mut stream = open(address, &tls, "localhost").await.unwrap();
-        assert_eq!(read(&mut stream, 5).await.unwrap(), b"hello");
-        for _ in 0..2 {
-            match read(&mut stream, 1).await {
-                Ok(end) => assert!(is_clean && end.is_empty()),
-                Err(error) => assert!(!is_clean && error.kind() == ErrorKind::UnexpectedEof, "{error}"),
-            }
+#[test]
+fn an_extra_authority_is_trusted_in_both_versions_and_sessions_are_resumed() {
+    run(async {
+        let authority = new_authority();
+        let leaf = Leaf::new(&authority, "localhost", |_| ());
+        for version in [&TLS12, &TLS13] {
+            let address = serve(server(&leaf, &[version]), echo);
+            let tls = trusting(&authority, |_| ());
+            let mut first = open(address, &tls, "localhost").await.unwrap();
+            assert_echo(&mut first).await;
+            assert_eq!(first.tls.protocol_version(), Some(version.version));
+            assert_eq!(first.tls.alpn_protocol(), Some(&b"http/1.1"[..]));
+            assert!(!first.is_resumed());
+            drop(first);
+            assert!(open(address, &tls, "localhost").await.unwrap().is_resumed());
+            // Of another value, made from the same config, nothing is resumed.
+            assert!(!open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap().is_resumed());
         }
-    }
-}
-
-#[tokio::test(flavor = "local")]
-async fn closing_says_so_to_the_provider() {
-    let authority = new_authority();
-    let (sender, ended) = mpsc::channel();
-    let config = server(&Leaf::new(&authority, "localhost", |_| ()), &[&TLS13]);
-    let address = serve(config, move |mut stream| {
-        let mut read = Vec::new();
-        sender.send(stream.read_to_end(&mut read).map(|_| read)).unwrap();
     });
-    let mut stream = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap();
-    write_all(&mut stream, b"bye").await;
-    poll_fn(|cx| stream.poll_shutdown(cx)).await.unwrap();
-    assert_eq!(ended.recv().unwrap().unwrap(), b"bye");
-}
-
-#[tokio::test(flavor = "local")]
-async fn a_megabyte_goes_each_way_at_once_through_tiny_socket_buffers() {
-    let authority = new_authority();
-    let config = server(&Leaf::new(&authority, "localhost", |_| ()), &[&TLS13]);
-    let address = serve(config, |stream| {
-        stream.sock.set_nodelay(true).unwrap();
-        socket2::SockRef::from(&stream.sock).set_send_buffer_size(24 << 10).unwrap();
-        socket2::SockRef::from(&stream.sock).set_recv_buffer_size(24 << 10).unwrap();
-        echo(stream);
-    });
-    let mut stream = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap();
-    stream.tcp().set_nodelay(true).unwrap();
-    socket2::SockRef::from(stream.tcp()).set_send_buffer_size(24 << 10).unwrap();
-    socket2::SockRef::from(stream.tcp()).set_recv_buffer_size(24 << 10).unwrap();
-
-    let sent: Vec<u8> =
-        (0..1_048_576_u32).map(|index| index.to_le_bytes()[0] ^ index.to_le_bytes()[1]).collect();
-    let (mut taken, mut received) = (0, Vec::new());
-    poll_fn(|cx| {
-        while taken < sent.len() {
-            let (head, tail) = sent[taken..].split_at((sent.len() - taken).min(100));
-            match stream.poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(tail)]) {
-                Poll::Ready(outcome) => taken += outcome.unwrap(),
-                Poll::Pending => break,
-            }
-        }
-        if taken == sent.len() {
-            let _ = stream.poll_flush(cx).map(Result::unwrap);
-        }
-        let mut buffer = [0; 5_000];
-        while received.len() < sent.len() {
-            match stream.poll_read(cx, &mut buffer) {
-                Poll::Ready(outcome) => received.extend_from_slice(&buffer[..outcome.unwrap()]),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        Poll::Ready(())
-    })
-    .await;
-    assert!(received == sent);
-}
-
-#[tokio::test(flavor = "local")]
-async fn a_provider_that_does_not_read_stops_the_writer() {
-    let authority = new_authority();
-    let (go_on, wait) = mpsc::channel::<()>();
-    let config = server(&Leaf::new(&authority, "localhost", |_| ()), &[&TLS13]);
-    let address = serve(config, move |mut stream| {
-        stream.conn.complete_io(&mut stream.sock).unwrap();
-        let _ = wait.recv();
-    });
-    let mut stream = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap();
-    let chunk = vec![0; 1 << 20];
-    let mut taken = 0;
-    poll_fn(|cx| {
-        while taken < 1 << 30 {
-            match stream.poll_write_vectored(cx, &[IoSlice::new(&chunk)]) {
-                Poll::Ready(outcome) => {
-                    let count = outcome.unwrap();
-                    assert!(count <= 64 << 10, "{count}");
-                    taken += count;
-                }
-                Poll::Pending => break,
-            }
-        }
-        Poll::Ready(())
-    })
-    .await;
-    assert!(taken < 1 << 30, "the socket's buffers end somewhere");
-    drop(go_on);
-}
-
-#[tokio::test(flavor = "local")]
-async fn a_body_is_not_through_while_tls_still_holds_its_end() {
-    let authority = new_authority();
-    let leaf = Leaf::new(&authority, "localhost", |_| ());
-    let (read_on, told) = mpsc::channel::<usize>();
-    let address = serve(server(&leaf, &[&TLS13]), move |mut stream| {
-        stream.write_all(b"x").unwrap();
-        let mut received = vec![0; told.recv().unwrap()];
-        stream.read_exact(&mut received).unwrap();
-        stream.write_all(b"all").unwrap();
-    });
-    let mut stream = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap();
-    assert_eq!(read(&mut stream, 1).await.unwrap(), b"x");
-    socket2::SockRef::from(stream.tcp()).set_send_buffer_size(16 << 10).unwrap();
-    let (mut sink, mut pipe) = (Stream::Tls(stream), Pipe::default());
-    let (buffers, names, piece) = (BufferPool::default(), TrailerNames::default(), [0; 1024]);
-    pipe.reset(ResponseFraming::UntilClose, false);
-    let mut sent = 0;
-    while !sink.is_holding() {
-        assert!(!pipe.is_blocked_on_sink(), "all of it is with the socket");
-        let shared = (&buffers, &names);
-        sent += poll_fn(|cx| Poll::Ready(pipe.send(cx, None, &piece, &mut sink, shared))).await.unwrap();
-        tokio::task::yield_now().await;
-    }
-    assert!(pipe.is_blocked_on_sink(), "TLS took it, the socket did not");
-    read_on.send(sent).unwrap();
-    poll_fn(|cx| pipe.poll_backlog(cx, &mut sink)).await.unwrap();
-    assert!(!pipe.is_blocked_on_sink() && !sink.is_holding());
-    let Stream::Tls(mut stream) = sink else { unreachable!() };
-    assert_eq!(read(&mut stream, 3).await.unwrap(), b"all");
-}
-
-#[tokio::test(flavor = "local")]
-async fn an_idle_connection_is_good_until_something_unasked_for_comes() {
-    let authority = new_authority();
-    let leaf = Leaf::new(&authority, "localhost", |_| ());
-    let tls = trusting(&authority, |_| ());
-    let scripts: [fn(&mut Served); 4] = [
-        |stream| stream.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap(),
-        |stream| {
-            stream.conn.send_close_notify();
-            stream.flush().unwrap();
-        },
-        |stream| stream.sock.shutdown(std::net::Shutdown::Both).unwrap(),
-        |stream| stream.sock.write_all(b"this is not a record").unwrap(),
-    ];
-    for (index, script) in scripts.into_iter().enumerate() {
-        let (go_on, wait) = mpsc::channel::<()>();
-        let wait = std::sync::Mutex::new(wait);
-        let address = serve(server(&leaf, &[&TLS13]), move |mut stream| {
-            // Sends the session tickets, which the client finds while it idles.
-            stream.conn.complete_io(&mut stream.sock).unwrap();
-            stream.flush().unwrap();
-            let wait = wait.lock().unwrap();
-            let _ = wait.recv();
-            script(&mut stream);
-            let _ = wait.recv();
-        });
-        let mut stream = open(address, &tls, "localhost").await.unwrap();
-        stream.tcp().readable().await.unwrap();
-        assert!(stream.check_idle(), "tickets are no harm");
-        assert!(stream.check_idle());
-        go_on.send(()).unwrap();
-        while stream.check_idle() {
-            stream.tcp().readable().await.unwrap();
-        }
-        assert!(!stream.check_idle(), "script {index}");
-        drop(go_on);
-    }
 }
 
 #[test]
-fn a_connection_moves_from_one_runtime_to_another() {
+fn what_is_wrong_with_a_certificate_is_told_apart() {
+    run(async {
+        use CertificateProblem::*;
+        type Edit = fn(&mut CertificateParams);
+        let authority = new_authority();
+        let cases: [(&str, Edit, CertificateProblem); 5] = [
+            ("localhost", |params| params.not_after = date_time_ymd(2020, 1, 1), Expired),
+            ("localhost", |params| params.not_before = date_time_ymd(3000, 1, 1), NotYetValid),
+            ("other.example", |_| (), WrongName),
+            ("*.example", |_| (), WrongName),
+            (
+                "localhost",
+                |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+                Purpose,
+            ),
+        ];
+        for (name, edit, problem) in cases {
+            let address = serve(server(&Leaf::new(&authority, name, edit), &[&TLS13, &TLS12]), echo);
+            let error = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap_err();
+            assert_eq!(error, TlsError::Certificate(problem));
+            assert!(!error.to_string().contains("other.example"), "{error}");
+        }
+        let address = serve(server(&Leaf::new(&authority, "localhost", |_| ()), &[&TLS13]), echo);
+        let system_only = ClientTls::compile(&ProviderTlsConfig::default(), "").unwrap();
+        assert_eq!(
+            open(address, &system_only, "localhost").await.unwrap_err(),
+            TlsError::Certificate(UnknownIssuer)
+        );
+        let error = open(address, &trusting(&new_authority(), |_| ()), "localhost").await.unwrap_err();
+        // Both authorities carry the same name, so it is the signature that tells them apart.
+        assert!(matches!(error, TlsError::Certificate(UnknownIssuer | Signature)), "{error:?}");
+    });
+}
+
+#[test]
+fn the_name_asked_for_is_the_hosts_or_the_configured_one() {
+    run(async {
+        let authority = new_authority();
+        let by_name = serve(server(&Leaf::new(&authority, "api.example", |_| ()), &[&TLS13]), echo);
+        let tls = trusting(&authority, |config| config.server_name = Some("API.example.".to_owned()));
+        assert_echo(&mut open(by_name, &tls, "localhost").await.unwrap()).await;
+        let by_address = serve(server(&Leaf::new(&authority, "127.0.0.1", |_| ()), &[&TLS13]), echo);
+        assert_echo(&mut open(by_address, &trusting(&authority, |_| ()), "127.0.0.1").await.unwrap()).await;
+        let error = open(by_address, &trusting(&authority, |_| ()), "127.0.0.2").await.unwrap_err();
+        assert_eq!(error, TlsError::Certificate(CertificateProblem::WrongName));
+    });
+}
+
+#[test]
+fn with_verification_off_anybody_is_believed() {
+    run(async {
+        let leaf = Leaf::new(&new_authority(), "other.example", |params| {
+            params.not_after = date_time_ymd(2020, 1, 1);
+        });
+        let config = ProviderTlsConfig { verify: TlsVerify::DangerouslyOff, ..ProviderTlsConfig::default() };
+        let tls = ClientTls::compile(&config, "providers.x.tls").unwrap();
+        for version in [&TLS12, &TLS13] {
+            let address = serve(server(&leaf, &[version]), echo);
+            assert_echo(&mut open(address, &tls, "localhost").await.unwrap()).await;
+        }
+    });
+}
+
+#[test]
+fn a_client_certificate_is_shown_where_one_is_wanted() {
+    run(async {
+        let authority = new_authority();
+        let leaf = Leaf::new(&authority, "localhost", |_| ());
+        let mut accepted = RootCertStore::empty();
+        accepted.add(authority.der().clone()).unwrap();
+        let client = Leaf::new(&authority, "client.example", |_| ());
+        let (certificate, key) =
+            (TempFile::new(&client.certificate.pem()), TempFile::new(&client.key.serialize_pem()));
+        let with_identity = trusting(&authority, |config| {
+            config.certificate = Some(certificate.0.clone());
+            config.key = Some(Secret::resolve(&format!("${{file:{}}}", key.0.display())).unwrap());
+        });
+        for version in [&TLS12, &TLS13] {
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(accepted.clone()), provider())
+                    .build()
+                    .unwrap();
+            let (chain, key) = leaf.der();
+            let builder =
+                ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[version]).unwrap();
+            let config = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key).unwrap();
+            let address = serve(config, echo);
+            assert_echo(&mut open(address, &with_identity, "localhost").await.unwrap()).await;
+
+            // In TLS 1.3 the provider's refusal comes after the handshake.
+            let error = match open(address, &trusting(&authority, |_| ()), "localhost").await {
+                Ok(mut stream) => TlsError::from(read(&mut stream, 1).await.unwrap_err()),
+                Err(error) => error,
+            };
+            assert!(matches!(error, TlsError::Alert(40 | 116)), "{error:?}");
+            assert!(error.to_string().contains("client certificate"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_peer_without_tls_is_told_from_one_that_leaves() {
+    run(async {
+        let authority = new_authority();
+        let tls = trusting(&authority, |_| ());
+        let plain = serve_tcp(|mut tcp| {
+            let _ = tcp.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            let _ = tcp.read_to_end(&mut Vec::new());
+        });
+        assert_eq!(open(plain, &tls, "localhost").await.unwrap_err(), TlsError::NotTls);
+        let leaving = serve_tcp(|mut tcp| {
+            let _ = tcp.read(&mut [0; 4096]);
+        });
+        assert_eq!(open(leaving, &tls, "localhost").await.unwrap_err(), TlsError::Closed);
+    });
+}
+
+#[test]
+fn an_end_is_told_from_a_cut() {
+    run(async {
+        let authority = new_authority();
+        let leaf = Leaf::new(&authority, "localhost", |_| ());
+        let tls = trusting(&authority, |_| ());
+        for (is_clean, version) in [(true, &TLS12), (true, &TLS13), (false, &TLS12), (false, &TLS13)] {
+            let address = serve(server(&leaf, &[version]), move |mut stream| {
+                stream.write_all(b"hello").unwrap();
+                if is_clean {
+                    stream.conn.send_close_notify();
+                }
+                stream.flush().unwrap();
+            });
+            let mut stream = open(address, &tls, "localhost").await.unwrap();
+            assert_eq!(read(&mut stream, 5).await.unwrap(), b"hello");
+            for _ in 0..2 {
+                match read(&mut stream, 1).await {
+                    Ok(end) => assert!(is_clean && end.is_empty()),
+                    Err(error) => assert!(!is_clean && error.kind() == ErrorKind::UnexpectedEof, "{error}"),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn closing_says_so_to_the_provider() {
+    run(async {
+        let authority = new_authority();
+        let (sender, ended) = mpsc::channel();
+        let config = server(&Leaf::new(&authority, "localhost", |_| ()), &[&TLS13]);
+        let address = serve(config, move |mut stream| {
+            let mut read = Vec::new();
+            sender.send(stream.read_to_end(&mut read).map(|_| read)).unwrap();
+        });
+        let mut stream = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap();
+        write_all(&mut stream, b"bye").await;
+        poll_fn(|cx| stream.poll_shutdown(cx)).await.unwrap();
+        assert_eq!(ended.recv().unwrap().unwrap(), b"bye");
+    });
+}
+
+#[test]
+fn a_megabyte_goes_each_way_at_once_through_tiny_socket_buffers() {
+    run(async {
+        let authority = new_authority();
+        let config = server(&Leaf::new(&authority, "localhost", |_| ()), &[&TLS13]);
+        let address = serve(config, |stream| {
+            stream.sock.set_nodelay(true).unwrap();
+            socket2::SockRef::from(&stream.sock).set_send_buffer_size(24 << 10).unwrap();
+            socket2::SockRef::from(&stream.sock).set_recv_buffer_size(24 << 10).unwrap();
+            echo(stream);
+        });
+        let mut stream = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap();
+        socket2::SockRef::from(stream.socket()).set_tcp_nodelay(true).unwrap();
+        socket2::SockRef::from(stream.socket()).set_send_buffer_size(24 << 10).unwrap();
+        socket2::SockRef::from(stream.socket()).set_recv_buffer_size(24 << 10).unwrap();
+
+        let sent: Vec<u8> =
+            (0..1_048_576_u32).map(|index| index.to_le_bytes()[0] ^ index.to_le_bytes()[1]).collect();
+        let (mut taken, mut received) = (0, Vec::new());
+        poll_fn(|cx| {
+            while taken < sent.len() {
+                let (head, tail) = sent[taken..].split_at((sent.len() - taken).min(100));
+                match stream.poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(tail)]) {
+                    Poll::Ready(outcome) => taken += outcome.unwrap(),
+                    Poll::Pending => break,
+                }
+            }
+            if taken == sent.len() {
+                let _ = stream.poll_flush(cx).map(Result::unwrap);
+            }
+            let mut buffer = [0; 5_000];
+            while received.len() < sent.len() {
+                match stream.poll_read(cx, &mut buffer) {
+                    Poll::Ready(outcome) => received.extend_from_slice(&buffer[..outcome.unwrap()]),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+        assert!(received == sent);
+    });
+}
+
+#[test]
+fn a_provider_that_does_not_read_stops_the_writer() {
+    run(async {
+        let authority = new_authority();
+        let (go_on, wait) = mpsc::channel::<()>();
+        let config = server(&Leaf::new(&authority, "localhost", |_| ()), &[&TLS13]);
+        let address = serve(config, move |mut stream| {
+            stream.conn.complete_io(&mut stream.sock).unwrap();
+            let _ = wait.recv();
+        });
+        let mut stream = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap();
+        let chunk = vec![0; 1 << 20];
+        let mut taken = 0;
+        poll_fn(|cx| {
+            while taken < 1 << 30 {
+                match stream.poll_write_vectored(cx, &[IoSlice::new(&chunk)]) {
+                    Poll::Ready(outcome) => {
+                        let count = outcome.unwrap();
+                        assert!(count <= 64 << 10, "{count}");
+                        taken += count;
+                    }
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+        assert!(taken < 1 << 30, "the socket's buffers end somewhere");
+        drop(go_on);
+    });
+}
+
+#[test]
+fn a_body_is_not_through_while_tls_still_holds_its_end() {
+    run(async {
+        let authority = new_authority();
+        let leaf = Leaf::new(&authority, "localhost", |_| ());
+        let (read_on, told) = mpsc::channel::<usize>();
+        let address = serve(server(&leaf, &[&TLS13]), move |mut stream| {
+            stream.write_all(b"x").unwrap();
+            let mut received = vec![0; told.recv().unwrap()];
+            stream.read_exact(&mut received).unwrap();
+            stream.write_all(b"all").unwrap();
+        });
+        let mut stream = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap();
+        assert_eq!(read(&mut stream, 1).await.unwrap(), b"x");
+        socket2::SockRef::from(stream.socket()).set_send_buffer_size(16 << 10).unwrap();
+        let (mut sink, mut pipe) = (Stream::Tls(stream), Pipe::default());
+        let (buffers, names, piece) = (BufferPool::default(), TrailerNames::default(), [0; 1024]);
+        pipe.reset(ResponseFraming::UntilClose, false);
+        let mut sent = 0;
+        while !sink.is_holding() {
+            assert!(!pipe.is_blocked_on_sink(), "all of it is with the socket");
+            let shared = (&buffers, &names);
+            sent += poll_fn(|cx| Poll::Ready(pipe.send(cx, None, &piece, &mut sink, shared))).await.unwrap();
+            turn().await;
+        }
+        assert!(pipe.is_blocked_on_sink(), "TLS took it, the socket did not");
+        read_on.send(sent).unwrap();
+        poll_fn(|cx| pipe.poll_backlog(cx, &mut sink)).await.unwrap();
+        assert!(!pipe.is_blocked_on_sink() && !sink.is_holding());
+        let Stream::Tls(mut stream) = sink else { unreachable!() };
+        assert_eq!(read(&mut stream, 3).await.unwrap(), b"all");
+    });
+}
+
+#[test]
+fn an_idle_connection_is_good_until_something_unasked_for_comes() {
+    run(async {
+        let authority = new_authority();
+        let leaf = Leaf::new(&authority, "localhost", |_| ());
+        let tls = trusting(&authority, |_| ());
+        let scripts: [fn(&mut Served); 4] = [
+            |stream| stream.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap(),
+            |stream| {
+                stream.conn.send_close_notify();
+                stream.flush().unwrap();
+            },
+            |stream| stream.sock.shutdown(std::net::Shutdown::Both).unwrap(),
+            |stream| stream.sock.write_all(b"this is not a record").unwrap(),
+        ];
+        for (index, script) in scripts.into_iter().enumerate() {
+            let (go_on, wait) = mpsc::channel::<()>();
+            let wait = std::sync::Mutex::new(wait);
+            let address = serve(server(&leaf, &[&TLS13]), move |mut stream| {
+                // Sends the session tickets, which the client finds while it idles.
+                stream.conn.complete_io(&mut stream.sock).unwrap();
+                stream.flush().unwrap();
+                let wait = wait.lock().unwrap();
+                let _ = wait.recv();
+                script(&mut stream);
+                let _ = wait.recv();
+            });
+            let mut stream = open(address, &tls, "localhost").await.unwrap();
+            poll_fn(|cx| stream.socket().poll_readable(cx)).await;
+            assert!(stream.check_idle(), "tickets are no harm");
+            assert!(stream.check_idle());
+            go_on.send(()).unwrap();
+            while stream.check_idle() {
+                poll_fn(|cx| stream.socket().poll_readable(cx)).await;
+            }
+            assert!(!stream.check_idle(), "script {index}");
+            drop(go_on);
+        }
+    });
+}
+
+#[test]
+fn a_connection_moves_from_one_event_loop_to_another() {
     let authority = new_authority();
     let address = serve(server(&Leaf::new(&authority, "localhost", |_| ()), &[&TLS13]), echo);
     let tls = trusting(&authority, |_| ());
-    let runtime = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build_local(tokio::runtime::LocalOptions::default())
-            .unwrap()
-    };
-    let detached = runtime().block_on(async {
+    let detached = run(async {
         let mut stream = open(address, &tls, "localhost").await.unwrap();
         assert_echo(&mut stream).await;
         stream.into_std().unwrap()
     });
     std::thread::spawn(move || {
-        runtime().block_on(async {
+        run(async {
             let mut stream = TlsStream::from_std(detached).unwrap();
             assert!(stream.check_idle());
             assert_echo(&mut stream).await;

@@ -1,0 +1,111 @@
+//! Alarms: points in time that tasks wait for, met within a millisecond. The deadlines of connections, which are moved with every
+//! exchange, are not among them: see `worker::timer`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use egret_store::Moment;
+
+use super::tasks::{Tasks, Waiter};
+use super::with_current;
+use crate::worker::now;
+
+/// The alarms of a loop that somebody waits for.
+#[derive(Default)]
+pub(super) struct Alarms {
+    set: RefCell<BTreeMap<(Moment, u64), Waiter>>,
+    count: Cell<u64>,
+}
+
+impl Alarms {
+    /// When the next one goes off.
+    pub fn first(&self) -> Option<Moment> {
+        self.set.borrow().keys().next().map(|(at, _)| *at)
+    }
+
+    /// Wakes those who wait for a time up to `now`.
+    pub fn expire(&self, now: Moment, tasks: &Tasks) {
+        while self.first().is_some_and(|at| at <= now) {
+            let first = self.set.borrow_mut().pop_first();
+            if let Some((_, waiter)) = first {
+                tasks.wake_waiter(waiter);
+            }
+        }
+    }
+}
+
+/// Waits until a point in time. Only inside of an event loop: elsewhere it is never met.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    at: Moment,
+    /// Under which number it is set, and for when.
+    set: Option<(Moment, u64)>,
+}
+
+/// Waits until `at`.
+pub(crate) fn sleep_until(at: Moment) -> Alarm {
+    Alarm { at, set: None }
+}
+
+/// Waits that long.
+pub(crate) fn sleep(duration: Duration) -> Alarm {
+    sleep_until(now::exact() + duration)
+}
+
+impl Alarm {
+    /// Waits until `at` instead.
+    pub fn reset(&mut self, at: Moment) {
+        self.clear();
+        self.at = at;
+    }
+
+    fn clear(&mut self) {
+        if let Some(key) = self.set.take() {
+            with_current(|current| current.alarms.set.borrow_mut().remove(&key));
+        }
+    }
+}
+
+impl Future for Alarm {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.at <= now::exact() {
+            self.clear();
+            return Poll::Ready(());
+        }
+        let at = self.at;
+        with_current(|current| {
+            let key = *self
+                .set
+                .get_or_insert_with(|| (at, current.alarms.count.replace(current.alarms.count.get() + 1)));
+            current.alarms.set.borrow_mut().insert(key, current.tasks.waiter(cx));
+        });
+        Poll::Pending
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// It took too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Elapsed;
+
+/// What `future` yields, unless that takes longer than `limit`.
+pub(crate) async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+    let (mut future, mut alarm) = (pin!(future), pin!(sleep(limit)));
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        alarm.as_mut().poll(cx).map(|()| Err(Elapsed))
+    })
+    .await
+}

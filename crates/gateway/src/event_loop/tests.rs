@@ -1,0 +1,358 @@
+//! Tasks, wakers from here and elsewhere, alarms with a stopped clock, and sockets over real ones.
+
+use std::cell::{Cell, RefCell};
+use std::future::pending;
+use std::net::{TcpListener, TcpStream};
+use std::panic;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use super::*;
+
+/// Two ends of a connection on this thread's loop.
+fn ends() -> (Socket, Socket) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let socket = |stream: TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        Socket::new(stream).unwrap()
+    };
+    (socket(near), socket(listener.accept().unwrap().0))
+}
+
+/// Where tasks write down in which order they have run.
+type Log = Rc<RefCell<Vec<&'static str>>>;
+
+#[test]
+fn tasks_run_in_the_order_in_which_they_become_due() {
+    run(async {
+        let (log, done) = (Log::default(), Rc::new(Notify::new()));
+        for name in ["first", "second", "third"] {
+            let (log, done) = (Rc::clone(&log), Rc::clone(&done));
+            spawn(async move {
+                log.borrow_mut().push(name);
+                turn().await;
+                log.borrow_mut().push(name);
+                if name == "third" {
+                    done.notify_one();
+                }
+            });
+        }
+        done.notified().await;
+        assert_eq!(*log.borrow(), ["first", "second", "third", "first", "second", "third"]);
+    });
+}
+
+#[test]
+fn those_who_step_back_come_after_all_that_are_due() {
+    run(async {
+        let (log, done) = (Log::default(), Rc::new(Notify::new()));
+        for (received, sent) in
+            [("a receives", "a sends"), ("b receives", "b sends"), ("c receives", "c sends")]
+        {
+            let (log, done) = (Rc::clone(&log), Rc::clone(&done));
+            spawn(async move {
+                log.borrow_mut().push(received);
+                step_back().await;
+                log.borrow_mut().push(sent);
+                if sent == "b sends" {
+                    done.notify_one();
+                }
+            });
+        }
+        done.notified().await;
+        // Nobody was due when the last one would have stepped back.
+        assert_eq!(
+            *log.borrow(),
+            ["a receives", "b receives", "c receives", "c sends", "a sends", "b sends"]
+        );
+    });
+}
+
+#[test]
+fn a_task_that_panics_ends_alone() {
+    struct Gone(Rc<Cell<bool>>);
+    impl Drop for Gone {
+        fn drop(&mut self) {
+            self.0.set(true);
+            panic!("and so does what it held");
+        }
+    }
+    // What the two say would look like a failure of this test.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| ()));
+    let gone = Rc::new(Cell::new(false));
+    let held = Gone(Rc::clone(&gone));
+    let outcome = run(async {
+        // Dropped after the panic, not by it.
+        spawn(poll_fn(move |_| {
+            let _held = &held;
+            panic!("it goes wrong");
+        }));
+        let (tell, told) = oneshot::channel();
+        spawn(async move {
+            for _ in 0..5 {
+                turn().await;
+            }
+            tell.send("the others run on").unwrap();
+        });
+        told.await.unwrap()
+    });
+    panic::set_hook(hook);
+    assert_eq!(outcome, "the others run on");
+    assert!(gone.get());
+}
+
+#[test]
+fn a_task_is_woken_from_another_thread_while_the_loop_waits() {
+    run(async {
+        for _ in 0..100 {
+            let (tell, told) = oneshot::channel();
+            let (answer, answered) = oneshot::channel();
+            spawn(async move { answer.send(told.await.unwrap()).unwrap() });
+            let other = thread::spawn(move || tell.send(7).unwrap());
+            assert_eq!(answered.await, Ok(7));
+            other.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_is_woken_twice_runs_once_and_who_has_ended_not_at_all() {
+    run(async {
+        let (runs, kept) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(None::<Waker>)));
+        let (counted, keeping) = (Rc::clone(&runs), Rc::clone(&kept));
+        spawn(poll_fn(move |cx| {
+            counted.set(counted.get() + 1);
+            keeping.replace(Some(cx.waker().clone()));
+            if counted.get() == 3 { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        turn().await;
+        let waker = kept.take().unwrap();
+        for expected in [2, 3, 3, 3] {
+            waker.wake_by_ref();
+            waker.wake_by_ref();
+            turn().await;
+            turn().await;
+            assert_eq!(runs.get(), expected);
+        }
+        // Another task has its place now, and is not meant.
+        let other = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&other);
+        spawn(poll_fn(move |_| {
+            counted.set(counted.get() + 1);
+            Poll::Pending
+        }));
+        turn().await;
+        waker.wake();
+        turn().await;
+        assert_eq!(other.get(), 1);
+    });
+}
+
+/// A waker that counts how often it is woken.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn what_runs_inside_of_a_task_is_woken_by_its_own_waker() {
+    run(async {
+        let (near, far) = ends();
+        // A `FuturesUnordered`, a `JoinSet` and their like give each of theirs a waker of its own.
+        let inner = Arc::new(Counting::default());
+        let waker = Arc::clone(&inner).into();
+        let mut buffer = [0; 8];
+        assert!(near.poll_receive(&Context::from_waker(&waker), &mut buffer).is_pending());
+        far.send_all(b"x").await.unwrap();
+        while inner.0.load(Relaxed) == 0 {
+            turn().await;
+        }
+        assert_eq!(near.receive(&mut buffer).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn alarms_go_off_in_the_order_of_their_times() {
+    paused(async {
+        let (log, begun) = (Log::default(), now::exact());
+        let (tell, told) = oneshot::channel();
+        let mut tell = Some(tell);
+        for (name, millis) in [("late", 300), ("early", 100), ("middle", 200)] {
+            let (log, tell) = (Rc::clone(&log), if millis == 300 { tell.take() } else { None });
+            spawn(async move {
+                sleep(Duration::from_millis(millis)).await;
+                log.borrow_mut().push(name);
+                if let Some(tell) = tell {
+                    tell.send(()).unwrap();
+                }
+            });
+        }
+        told.await.unwrap();
+        assert_eq!(*log.borrow(), ["early", "middle", "late"]);
+        assert_eq!(now::exact().since(begun), Duration::from_millis(300));
+    });
+}
+
+#[test]
+fn an_alarm_that_is_reset_or_dropped_leaves_nothing_behind() {
+    paused(async {
+        let begun = now::exact();
+        let mut alarm = sleep(Duration::from_millis(10));
+        assert!(poll_fn(|cx| Poll::Ready(pin!(&mut alarm).poll(cx))).await.is_pending());
+        alarm.reset(begun + Duration::from_millis(50));
+        let gone = timeout(Duration::from_millis(20), pending::<()>()).await;
+        assert!(gone.is_err());
+        assert_eq!(now::exact().since(begun), Duration::from_millis(20));
+        alarm.await;
+        assert_eq!(now::exact().since(begun), Duration::from_millis(50));
+        assert_eq!(timeout(Duration::ZERO, async { 1 }).await.ok(), Some(1), "what is ready is not late");
+        assert_eq!(with_current(|current| current.alarms.first()), Some(None));
+    });
+}
+
+#[test]
+fn all_of_a_long_message_arrives_through_full_sockets_and_its_end_is_seen() {
+    run(async {
+        let (near, far) = ends();
+        let (tell, told) = oneshot::channel();
+        spawn(async move {
+            let (mut received, mut buffer) = (0, vec![0; 1000]);
+            while let count @ 1.. = far.receive(&mut buffer).await.unwrap() {
+                received += count;
+            }
+            tell.send(received).unwrap();
+        });
+        near.send_all(&vec![b'x'; 10 << 20]).await.unwrap();
+        near.shut().unwrap();
+        assert_eq!(told.await, Ok(10 << 20));
+    });
+}
+
+#[test]
+fn an_end_that_comes_with_the_last_bytes_is_not_missed() {
+    run(async {
+        for _ in 0..20 {
+            let (near, far) = ends();
+            far.send_all(b"all").await.unwrap();
+            far.shut().unwrap();
+            // Both are told of in one event, or in two.
+            let mut buffer = [0; 64];
+            assert_eq!(near.receive(&mut buffer).await.unwrap(), 3);
+            assert_eq!(near.receive(&mut buffer).await.unwrap(), 0);
+        }
+    });
+}
+
+#[test]
+fn who_always_has_more_to_receive_lets_others_run() {
+    run(async {
+        let (near, far) = ends();
+        let others = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&others);
+        spawn(async move {
+            loop {
+                counted.set(counted.get() + 1);
+                turn().await;
+            }
+        });
+        far.send_all(&[b'x'; 10_000]).await.unwrap();
+        let mut received = 0;
+        // A byte at a time, all of which are there.
+        while received < 10_000 {
+            received += near.receive(&mut [0; 1]).await.unwrap();
+        }
+        assert!(others.get() > 100, "{}", others.get());
+    });
+}
+
+#[test]
+fn a_socket_moves_from_one_loop_to_another() {
+    let (far, detached) = run(async {
+        let (near, far) = ends();
+        (far.into_std().unwrap(), near.into_std().unwrap())
+    });
+    run(async move {
+        let (near, far) = (Socket::new(detached).unwrap(), Socket::new(far).unwrap());
+        far.send_all(b"hello").await.unwrap();
+        let mut buffer = [0; 16];
+        assert_eq!(near.receive(&mut buffer).await.unwrap(), 5);
+    });
+}
+
+#[test]
+fn a_listener_accepts_what_connects_and_refusals_are_told() {
+    run(async {
+        let socket = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = Listener::new(listener).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (near, far) = tokio::join!(Socket::connect(socket(), address), listener.accept());
+        assert_eq!(near.unwrap().local_addr().unwrap(), far.unwrap().peer_addr().unwrap());
+        drop(listener);
+        let refused = Socket::connect(socket(), address).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn places_of_closed_sockets_and_ended_tasks_are_used_again() {
+    run(async {
+        let places = || with_current(|current| (current.tasks.places(), current.poller.places())).unwrap();
+        for round in 0..50 {
+            let (near, far) = ends();
+            spawn(async move { far.send_all(b"x").await.unwrap() });
+            assert_eq!(near.receive(&mut [0; 8]).await.unwrap(), 1);
+            assert_eq!(places(), (2, 2), "round {round}");
+        }
+    });
+}
+
+#[test]
+fn what_is_left_when_a_loop_ends_is_dropped_with_it() {
+    struct Gone(Rc<Cell<u32>>);
+    impl Drop for Gone {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+            // One that is begun at the very end is dropped as well.
+            if self.0.get() == 1 {
+                let held = Self(Rc::clone(&self.0));
+                spawn(async move {
+                    let _held = held;
+                    pending::<()>().await;
+                });
+            }
+        }
+    }
+    let gone = Rc::new(Cell::new(0));
+    let held = Gone(Rc::clone(&gone));
+    let event_loop = EventLoop::new().unwrap();
+    event_loop.block_on(async {
+        let (near, far) = ends();
+        spawn(async move {
+            let _held = held;
+            let _ = near.receive(&mut [0; 8]).await;
+        });
+        turn().await;
+        drop(far.into_std());
+    });
+    drop(event_loop);
+    assert_eq!(gone.get(), 2);
+}
+
+#[test]
+fn without_a_loop_there_are_no_sockets_and_no_tasks() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    assert!(Socket::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap()).is_err());
+    spawn(async { unreachable!("nobody runs it") });
+}
