@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use egret_flow::accounts::token::TokenSnapshot;
 use egret_flow::accounts::{AccountSnapshot, Ending};
-use egret_flow::cache::{CacheEvent, CacheSnapshot, EntryStats};
+use egret_flow::cache::{CacheEvent, CacheSnapshot, DiskStats, EntryStats};
 use egret_flow::diagnosis::OnPressure;
 use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
 use egret_flow::remedy::Mode;
@@ -54,6 +54,22 @@ struct CacheView {
     entries: usize,
     bytes: u64,
     evicted: u64,
+    /// What is on its disk, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<DiskView>,
+}
+
+#[derive(Debug, Serialize)]
+struct DiskView {
+    /// Whether it is known what is there, and it works.
+    is_open: bool,
+    entries: usize,
+    bytes: u64,
+    loads: u64,
+    writes: u64,
+    evicted: u64,
+    skipped: u64,
+    dropped: u64,
 }
 
 /// A quota: an entry of `/api/v1/quotas`.
@@ -207,7 +223,15 @@ impl From<&CacheSnapshot> for CacheView {
     fn from(snapshot: &CacheSnapshot) -> Self {
         let EntryStats { entries, bytes, evicted, .. } = snapshot.entries;
         let counts = CacheEvent::ALL.iter().map(|count| count.word()).zip(snapshot.counts);
-        Self { counts: counts.collect(), entries, bytes, evicted }
+        let disk = snapshot.disk.map(DiskView::from);
+        Self { counts: counts.collect(), entries, bytes, evicted, disk }
+    }
+}
+
+impl From<DiskStats> for DiskView {
+    fn from(stats: DiskStats) -> Self {
+        let DiskStats { is_open, entries, bytes, loads, writes, evicted, skipped, dropped } = stats;
+        Self { is_open, entries, bytes, loads, writes, evicted, skipped, dropped }
     }
 }
 

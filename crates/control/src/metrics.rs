@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 
 use egret_export::ExporterSnapshot;
 use egret_flow::accounts::{AccountSnapshot, Ending};
-use egret_flow::cache::{AGE_BOUNDS_S, CacheEvent, EntryStats};
+use egret_flow::cache::{AGE_BOUNDS_S, CacheEvent, DiskStats, EntryStats};
 use egret_flow::diagnosis::{Family, Figure, Sample};
 use egret_flow::quota::GroupSnapshot;
 use egret_flow::tally::{Decision, WAIT_BOUNDS_US};
@@ -159,6 +159,36 @@ const CACHE_FIGURES: [(&str, &str, &str, ReadEntries); 3] = [
     ("egret_cache_evictions_total", "counter", "Answers that had to go for others.", |stored| stored.evicted),
 ];
 
+/// How a figure is read from what the disk of a cache holds.
+type ReadDisk = fn(&DiskStats) -> u64;
+
+/// What is told of the disk of each cache that has one.
+const DISK_FIGURES: [(&str, &str, &str, ReadDisk); 8] = [
+    ("egret_cache_disk_up", "gauge", "1 where the disk of a cache works, and is known.", |disk| {
+        u64::from(disk.is_open)
+    }),
+    ("egret_cache_disk_entries", "gauge", "Answers on the disk now, or on their way there.", |disk| {
+        disk.entries as u64
+    }),
+    ("egret_cache_disk_bytes", "gauge", "What their files take.", |disk| disk.bytes),
+    ("egret_cache_disk_loads_total", "counter", "How often answers were read back into memory.", |disk| {
+        disk.loads
+    }),
+    ("egret_cache_disk_writes_total", "counter", "Answers written.", |disk| disk.writes),
+    ("egret_cache_disk_evictions_total", "counter", "Answers that had to go for others.", |disk| {
+        disk.evicted
+    }),
+    (
+        "egret_cache_disk_skipped_total",
+        "counter",
+        "Answers not written, since too many waited for it or they were too large.",
+        |disk| disk.skipped,
+    ),
+    ("egret_cache_disk_dropped_total", "counter", "Files deleted that could not be read back.", |disk| {
+        disk.dropped
+    }),
+];
+
 fn caches(text: &mut Text, flows: &[FlowStats]) {
     let caches: Vec<_> = each_remedy(flows)
         .filter_map(|(flow, remedy)| Some(([("flow", flow), ("remedy", &*remedy.remedy)], remedy.cache?)))
@@ -177,6 +207,14 @@ fn caches(text: &mut Text, flows: &[FlowStats]) {
         text.family(name, kind, help);
         for (labels, cache) in &caches {
             text.sample(name, labels, read(&cache.entries));
+        }
+    }
+    let disks: Vec<_> =
+        caches.iter().filter_map(|(labels, cache)| Some((labels, cache.disk.as_ref()?))).collect();
+    for (name, kind, help, read) in DISK_FIGURES.iter().filter(|_| !disks.is_empty()) {
+        text.family(name, kind, help);
+        for (labels, disk) in &disks {
+            text.sample(name, *labels, read(disk));
         }
     }
     let name = "egret_cache_age_seconds";

@@ -11,7 +11,7 @@ use egret_config::Secret;
 use egret_control::{Control, ControlConfig, ControlError, Source};
 use egret_flow::accounts::token::{TokenSnapshot, TokenState, Trouble};
 use egret_flow::accounts::{AccountSnapshot, CoolingSnapshot};
-use egret_flow::cache::{CacheSnapshot, EntryStats, Purge};
+use egret_flow::cache::{CacheSnapshot, DiskStats, EntryStats, Purge};
 use egret_flow::diagnoses::discovery::Discovered;
 use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
 use egret_flow::remedy::Mode;
@@ -54,6 +54,7 @@ impl Source for Fixed {
                 ages: [6, 0, 0, 0, 0, 0, 0, 0, 0, 0],
                 ages_s: 3,
                 entries: EntryStats { entries: 2, bytes: 900, evicted: 1, ..EntryStats::default() },
+                disk: Some(DiskStats { is_open: true, entries: 7, bytes: 8_192, ..DiskStats::default() }),
             }),
         };
         let group = |number: u64| GroupSnapshot {
@@ -266,6 +267,10 @@ fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
             "entries": 2,
             "bytes": 900,
             "evicted": 1,
+            "disk": {
+                "is_open": true, "entries": 7, "bytes": 8192,
+                "loads": 0, "writes": 0, "evicted": 0, "skipped": 0, "dropped": 0,
+            },
         },
     });
     let flow = json!({ "name": "charges", "match_failures": 2, "remedies": [remedy], "diagnoses": [] });

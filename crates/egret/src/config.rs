@@ -128,7 +128,7 @@ impl Config {
     /// What the gateway obeys of it, with what diagnoses need besides.
     pub fn gateway_parts<'a>(&'a self, exports: &'a Exports) -> Parts<'a> {
         let Self { gateway, providers, quotas, accounts, flows, .. } = self;
-        Parts { gateway, providers, quotas, accounts, flows, ledger: None, exports }
+        Parts { gateway, providers, quotas, accounts, flows, ledger: None, data_dir: None, exports }
     }
 
     /// Whether a quota of it is kept in a file.

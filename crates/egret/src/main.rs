@@ -7,6 +7,7 @@ mod bench;
 mod cli;
 mod config;
 mod demo;
+mod disks;
 mod durable;
 mod events;
 mod explain;

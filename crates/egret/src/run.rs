@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::config::{self, Config};
 use crate::demo;
+use crate::disks::Disks;
 use crate::durable::DurableQuotas;
 use crate::events::{Event, Events, runtime};
 use crate::exports::Keyring;
@@ -70,6 +71,7 @@ impl Run {
         if result.is_ok() {
             served.close_quotas();
         }
+        std::mem::take(&mut served.disks).close(result.is_err());
         served.exporters.close();
         // A drain that was given up still waits on its thread.
         runtime.shutdown_background();
@@ -165,6 +167,8 @@ struct Served {
     config: Config,
     /// Open from the first config on that needs it.
     quotas: Option<DurableQuotas>,
+    /// The threads of the caches' disks.
+    disks: Disks,
     exporters: Exporters,
     keyring: Keyring,
     gateway: Arc<Gateway>,
@@ -198,6 +202,8 @@ impl Served {
         let gateway = Gateway::start(parts(&config, quotas.as_ref(), &exports), &[control.address()])
             .map_err(|error| gateway_failure(&error))?;
         let _ = shown.gateway.set(Arc::clone(&gateway));
+        let mut disks = Disks::default();
+        disks.settle(gateway.cache_disks());
         tell_listeners(&[], &gateway.addresses());
         let served = Self {
             run,
@@ -205,6 +211,7 @@ impl Served {
             refused: None,
             config,
             quotas,
+            disks,
             exporters,
             keyring,
             gateway,
@@ -342,6 +349,7 @@ impl Served {
             exporters.close_others(&self.exporters);
             return Err(vec![error.to_string()]);
         }
+        self.disks.settle(self.gateway.cache_disks());
         self.change_exporters(exporters);
         tell_listeners(&listened, &self.gateway.addresses());
         warn_unverified(&new.providers);
@@ -406,7 +414,8 @@ fn site(config: &Config) -> Site<'_> {
 }
 
 fn parts<'a>(config: &'a Config, quotas: Option<&'a DurableQuotas>, exports: &'a Exports) -> Parts<'a> {
-    Parts { ledger: quotas.map(DurableQuotas::ledger), ..config.gateway_parts(exports) }
+    let (ledger, data_dir) = (quotas.map(DurableQuotas::ledger), Some(&*config.data_dir));
+    Parts { ledger, data_dir, ..config.gateway_parts(exports) }
 }
 
 /// Tells which addresses are new.

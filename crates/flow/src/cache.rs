@@ -12,6 +12,7 @@ mod config;
 mod counts;
 mod date;
 mod directives;
+mod disk;
 mod flights;
 mod freshness;
 mod invalidate;
@@ -39,12 +40,16 @@ use crate::message::{Request, Response};
 
 pub use conditional::Validators;
 pub(crate) use counts::Counts;
-pub use egret_store::entries::{EntryStats, Purge};
+pub use egret_store::entries::{DiskError, DiskEvent, DiskStats, EntryStats, Kept, Purge, Stop};
 pub use key::label_of;
 
-pub use config::{CacheConfig, CollapseConfig, KeyConfig, QueryKey, SetCookie, Statuses, problems};
+pub use config::{
+    CacheConfig, CollapseConfig, DiskConfig, KeyConfig, QueryKey, SetCookie, Statuses, problems,
+};
 pub use counts::{AGE_BOUNDS_S, CacheEvent, CacheSnapshot};
 pub use directives::{Extent, RequestDirectives, ResponseDirectives};
+pub use disk::CacheDisk;
+pub(crate) use disk::{DiskPlace, SECRET_BYTES, fingerprint};
 pub use flights::{Background, Ending, Flights, Lead, Turn, Waiting};
 pub use freshness::Standing;
 pub use key::{Key, KeySecret, Partition, Place};
@@ -135,6 +140,18 @@ pub struct Verdict {
     pub gone: Vec<usize>,
 }
 
+impl Verdict {
+    /// Whether the answer takes the place of what may be stored and could not be looked at.
+    pub fn is_newer(&self, status: u16) -> bool {
+        matches!(self.action, Action::Store(..)) || says_what_is_there(status)
+    }
+}
+
+/// Whether an answer of that status says what is there now, be it nothing.
+const fn says_what_is_there(status: u16) -> bool {
+    matches!(status, 200..=205 | 207..=399 | 404 | 410)
+}
+
 /// What becomes of a provider's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
@@ -150,6 +167,13 @@ pub enum Action {
     ServeStale(Reply),
     /// It does not go on: the provider is asked again, without conditions of the cache's.
     Again,
+}
+
+impl Decision {
+    /// Whether something stored is served.
+    pub fn is_served(&self) -> bool {
+        matches!(self, Self::Serve(_) | Self::ServeStale(..))
+    }
 }
 
 impl Policy {
@@ -282,8 +306,7 @@ impl Policy {
             }
             Err(why) => {
                 // What is not stored takes the place of what was, where it says what is there now.
-                let says_more =
-                    matches!(response.status, 200..=205 | 207..=399 | 404 | 410) && !is_conditional(request);
+                let says_more = says_what_is_there(response.status) && !is_conditional(request);
                 Verdict { action: Action::Pass(why), gone: if says_more { matching() } else { Vec::new() } }
             }
         }

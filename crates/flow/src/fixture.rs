@@ -1,6 +1,7 @@
 //! Requests for unit tests, made from what would be sent, and exchanges that are taken through flows in simulated time.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -85,7 +86,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// With `quotas` and `flows` as a config has them.
+    /// With `quotas`, `flows` and `data_dir` as a config has them.
     pub fn new(config: Value) -> Self {
         Self { flows: compile(config, None).unwrap(), now: Timestamp::from_secs(1_000_000) }
     }
@@ -147,17 +148,18 @@ fn compile(mut config: Value, before: Option<&Flows>) -> Result<Flows, Vec<Strin
     let accounts = config.get_mut("accounts").map_or(Value::Object(serde_json::Map::default()), Value::take);
     let accounts: AccountConfigs = serde_json::from_value(accounts).unwrap();
     let flows: Vec<FlowConfig> = serde_json::from_value(config["flows"].take()).unwrap();
-    let config = (flows.as_slice(), &quotas, &accounts);
+    let data_dir = config.get("data_dir").and_then(Value::as_str).map(Path::new);
+    let config = (flows.as_slice(), &quotas, &accounts, data_dir);
     compile_with(config, &Exports::default(), before)
 }
 
 fn compile_with(
-    (flows, quotas, accounts): (&[FlowConfig], &QuotaConfigs, &AccountConfigs),
+    (flows, quotas, accounts, data_dir): (&[FlowConfig], &QuotaConfigs, &AccountConfigs, Option<&Path>),
     exports: &Exports,
     before: Option<&Flows>,
 ) -> Result<Flows, Vec<String>> {
     let providers = PROVIDERS.map(|name| KnownProvider { name, host: None, tls: true });
-    let parts = FlowParts { flows, quotas, accounts, providers: &providers, ledger: None, exports };
+    let parts = FlowParts { flows, quotas, accounts, providers: &providers, ledger: None, data_dir, exports };
     Flows::compile(parts, 1, before).map_err(|problems| {
         problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
     })
@@ -424,7 +426,7 @@ impl Archive {
         let flows = serde_json::json!([{ "name": "f", "match": { "path": ["/users/{id}", "/*"] }, "diagnoses": diagnoses }]);
         let flows: Vec<FlowConfig> = serde_json::from_value(flows).unwrap();
         let before = before.map(|before| &before.flows);
-        let parts = (flows.as_slice(), &QuotaConfigs::default(), &AccountConfigs::default());
+        let parts = (flows.as_slice(), &QuotaConfigs::default(), &AccountConfigs::default(), None);
         let flows = compile_with(parts, &exports, before)?;
         Ok(Self { flows, kept })
     }

@@ -6,6 +6,7 @@
 mod diagnoses;
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,12 +15,12 @@ use egret_store::entries::Purge;
 use egret_store::{Ledger, Timestamp};
 
 use crate::accounts::{AccountConfigs, AccountSnapshot, Accounts};
-use crate::cache::CacheSnapshot;
+use crate::cache::{CacheDisk, CacheSnapshot};
 use crate::config::{FlowConfig, KnownProvider};
 use crate::diagnosis::Exports;
 use crate::matching::Question;
 use crate::quota::{QuotaConfigs, QuotaSnapshot, Quotas};
-use crate::remedies::cache::State;
+use crate::remedies::cache::Cache;
 use crate::remedies::{AnyRemedy, RemedyConfig};
 use crate::remedy::{Identity, KeptStates, Mode, Needs, OnError, Site};
 use crate::router::{Matches, Router};
@@ -67,6 +68,8 @@ pub struct FlowParts<'a> {
     pub providers: &'a [KnownProvider<'a>],
     /// Where quotas that outlive the process ask for units; none while a config is only checked.
     pub ledger: Option<&'a Ledger>,
+    /// Where what outlives the process is kept; none while a config is only checked.
+    pub data_dir: Option<&'a Path>,
     /// Where diagnoses send what they make, and what they need for it.
     pub exports: &'a Exports,
 }
@@ -138,7 +141,7 @@ impl Flows {
         workers: usize,
         before: Option<&Self>,
     ) -> Result<Self, Vec<Problem>> {
-        let FlowParts { flows: config, quotas, accounts, providers, ledger, exports } = parts;
+        let FlowParts { flows: config, quotas, accounts, providers, ledger, data_dir, exports } = parts;
         let mut problems = crate::config::problems(config, providers);
         let router = Router::compile(config).unwrap_or_default();
         let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();
@@ -172,6 +175,7 @@ impl Flows {
                     accounts: &compiled.accounts,
                     mode: remedy.mode,
                     workers,
+                    data_dir,
                     path: format!("{path}.{key}"),
                     problems: &mut problems,
                     identity,
@@ -221,7 +225,12 @@ impl Flows {
     /// Takes what is meant out of all caches; of one flow's, where that is named. Says how many answers there were.
     pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
         let slots = self.slots.iter().filter(|slot| flow.is_none_or(|flow| slot.identity.flow == flow));
-        slots.filter_map(|slot| slot.remedy.cache()).map(|state| state.purge(purge)).sum()
+        slots.filter_map(|slot| slot.remedy.cache()).map(|cache| cache.purge(purge)).sum()
+    }
+
+    /// The disks of all caches that have one.
+    pub fn cache_disks(&self) -> Vec<CacheDisk> {
+        self.slots.iter().filter_map(|slot| slot.remedy.cache()?.disk()).collect()
     }
 
     /// Counts the flows of `matches` whose `when` had no value.
@@ -288,7 +297,7 @@ impl Slot {
             does: self.remedy.describe(),
             mode: self.mode,
             tally: self.tally.snapshot(),
-            cache: self.remedy.cache().map(State::snapshot),
+            cache: self.remedy.cache().map(Cache::snapshot),
         }
     }
 

@@ -78,7 +78,7 @@ macro_rules! registry {
                 match self { $(Self::$Remedy(remedy) => remedy.describe(),)* }
             }
 
-            pub fn cache(&self) -> Option<&cache::State> {
+            pub fn cache(&self) -> Option<&cache::Cache> {
                 match self { $(Self::$Remedy(remedy) => remedy.cache(),)* }
             }
 

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -39,8 +40,8 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
     /// What it does, for people: `at most 100 requests per second (quota stripe-live)`.
     fn describe(&self) -> String;
 
-    /// What it has stored, if it stores answers.
-    fn cache(&self) -> Option<&crate::remedies::cache::State> {
+    /// Itself, if it stores answers.
+    fn cache(&self) -> Option<&crate::remedies::cache::Cache> {
         None
     }
 
@@ -200,6 +201,8 @@ pub struct Site<'a> {
     pub mode: Mode,
     /// How many workers the gateway has.
     pub workers: usize,
+    /// Where what outlives the process is kept; none while a config is only checked.
+    pub data_dir: Option<&'a Path>,
     /// Where in the config: `flows[0].remedies[1].limit`.
     pub path: String,
     /// What is wrong so far.

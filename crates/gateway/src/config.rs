@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use egret_config::{Duration, Secret, Size};
 use egret_flow::accounts::AccountConfigs;
@@ -34,6 +34,8 @@ pub struct Parts<'a> {
     pub flows: &'a [FlowConfig],
     /// Where quotas that outlive the process ask for units; none while a config is only checked.
     pub ledger: Option<&'a Ledger>,
+    /// Where what outlives the process is kept; none while a config is only checked.
+    pub data_dir: Option<&'a Path>,
     /// Where diagnoses send what they make, and what they need for it.
     pub exports: &'a Exports,
 }

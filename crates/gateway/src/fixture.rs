@@ -79,6 +79,7 @@ impl Fixture {
             accounts: &AccountConfigs::default(),
             flows: &[],
             ledger: None,
+            data_dir: None,
             exports: &Exports::default(),
         };
         let plan = Plan::compile(parts, &[], 1, None).expect("a good config");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use egret_config::Problem;
 use egret_flow::FlowsSnapshot;
-use egret_flow::cache::Purge;
+use egret_flow::cache::{CacheDisk, Purge};
 use egret_flow::diagnoses::discovery::Discovered;
 use egret_store::Moment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -207,6 +207,11 @@ impl Gateway {
     pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
         let plan = Arc::clone(&self.lock().plan);
         plan.flows.purge(flow, purge)
+    }
+
+    /// The disks of all caches that have one, which are of use once each has a thread.
+    pub fn cache_disks(&self) -> Vec<CacheDisk> {
+        self.lock().plan.flows.cache_disks()
     }
 
     /// Gives back to the store what it lent to quotas and was not used. After [`drain`](Self::drain), when nothing draws from them

@@ -560,8 +560,8 @@ fn compile_flows(
             tls: provider.url.starts_with("https://"),
         })
         .collect();
-    let Parts { flows, quotas, accounts, ledger, exports, .. } = parts;
-    let parts = FlowParts { flows, quotas, accounts, providers: &known, ledger, exports };
+    let Parts { flows, quotas, accounts, ledger, data_dir, exports, .. } = parts;
+    let parts = FlowParts { flows, quotas, accounts, providers: &known, ledger, data_dir, exports };
     Flows::compile(parts, workers, previous.map(|previous| &previous.flows))
 }
 

@@ -171,6 +171,7 @@ mod tests {
             accounts: &AccountConfigs::default(),
             flows: &[],
             ledger: None,
+            data_dir: None,
             exports: &Exports::default(),
         };
         Routes::of(parts).unwrap().resolve(&head, &bytes)

@@ -1,10 +1,12 @@
 //! Stored entries in memory: within a number of bytes that counts everything they take, evicted by use, and never one for another's key.
+//! Behind the memory there may be a [`Disk`].
 //!
 //! An entry is what somebody keeps (`K`) and a [`Body`], both shared: who has found one goes on reading it whatever becomes of it, and no
 //! lock is held meanwhile. A body is put in as it comes, by a [`Filling`], and can be read at once. The store is in parts with a lock
 //! each, held for one look or one change. All of a group are in one part, so that they can be taken out together.
 
 mod body;
+mod disk;
 mod shard;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,17 +14,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Timestamp;
 use body::BLOCK_OVERHEAD;
+use disk::Purging;
 use shard::Shard;
 
 pub use body::{Block, Body, Next};
+pub use disk::{Disk, DiskError, DiskEvent, DiskLimits, DiskStats, Loading, Lookup, Seal, Stop};
 
 /// What is kept with a body.
-pub trait Kept: Send + Sync + 'static {
+pub trait Kept: Send + Sync + Sized + 'static {
+    /// What is needed to read it back.
+    type Context: Send + Sync + 'static;
+
     /// Bytes that it takes, its own size among them.
     fn bytes(&self) -> usize;
 
     /// What entries are purged by the beginning of.
     fn label(&self) -> &[u8];
+
+    /// Its parts, to be kept outside of the process.
+    fn save(&self) -> Vec<u8>;
+
+    /// What [`save`](Self::save) has made; `None` where it was not that.
+    fn load(saved: &[u8], context: &Self::Context) -> Option<Self>;
 }
 
 /// Where an entry is stored.
@@ -45,6 +58,8 @@ pub struct Entry<K> {
     pub body: Arc<Body>,
     /// When it was put in.
     pub stored_at: Timestamp,
+    /// Tells it from all others that are or were in the store, also those of former processes.
+    number: u64,
     tags: Arc<[Box<str>]>,
     used: AtomicBool,
 }
@@ -54,7 +69,7 @@ impl<K> Entry<K> {
     pub fn with(&self, kept: K) -> Arc<Self> {
         let Self { place, body, stored_at, tags, .. } = self;
         let (body, tags, used) = (Arc::clone(body), Arc::clone(tags), AtomicBool::new(false));
-        Arc::new(Self { place: *place, kept, body, stored_at: *stored_at, tags, used })
+        Arc::new(Self { place: *place, kept, body, stored_at: *stored_at, number: 0, tags, used })
     }
 
     /// Notes that it was of use, so that it stays longer than those that were not. Takes no lock.
@@ -92,10 +107,14 @@ const PURGE_BATCH: usize = 256;
 
 /// Entries, shared by all who serve from them.
 #[derive(Debug)]
-pub struct Entries<K> {
+pub struct Entries<K: Kept> {
     shards: Box<[Mutex<Shard<K>>]>,
     limits: EntryLimits,
     alive: Arc<AtomicU64>,
+    /// The number of the next entry.
+    next: AtomicU64,
+    /// Changed under the lock of a part, as that is, so that both agree on every group.
+    disk: Option<Arc<Disk<K>>>,
 }
 
 /// Figures of a store.
@@ -136,11 +155,26 @@ pub enum Full {
 impl<K: Kept> Entries<K> {
     /// An empty store.
     pub fn new(limits: EntryLimits) -> Arc<Self> {
+        Self::with_disk(limits, None)
+    }
+
+    /// One with that disk, whose [`serve`](Disk::serve) has to be called for it to be of use.
+    pub fn with_disk(limits: EntryLimits, disk: Option<Arc<Disk<K>>>) -> Arc<Self> {
         let most = limits.bytes / (limits.body_bytes.max(1) * BODIES_IN_SHARD);
         let count =
             (1..=SHARDS_MAX).rev().find(|count| count.is_power_of_two() && *count <= most).unwrap_or(1);
         let shards = (0..count).map(|_| Mutex::new(Shard::new(limits.bytes / count))).collect();
-        Arc::new(Self { shards, limits, alive: Arc::default() })
+        let next = AtomicU64::new(disk.as_ref().map_or(1, |disk| disk.first_number()));
+        Arc::new(Self { shards, limits, alive: Arc::default(), next, disk })
+    }
+
+    /// The disk, if there is one.
+    pub fn disk(&self) -> Option<&Arc<Disk<K>>> {
+        self.disk.as_ref()
+    }
+
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
     }
 
     /// What is stored under an identity, newest first.
@@ -164,11 +198,13 @@ impl<K: Kept> Entries<K> {
         let body = Arc::new(Body::new(Arc::clone(&self.alive)));
         let (used, tags) = (AtomicBool::new(false), Arc::clone(tags));
         let base = bytes_of(&kept);
-        let entry = Arc::new(Entry { place, kept, body, stored_at: now, tags, used });
+        let number = self.number();
+        let entry = Arc::new(Entry { place, kept, body, stored_at: now, number, tags, used });
         let mut shard = self.shard(place.group);
         let surplus: Vec<_> = shard.find(place.id).skip(self.limits.variants.max(1) - 1).cloned().collect();
         for other in surplus {
             shard.remove(&other);
+            self.remove_from_disk(&[other.number]);
         }
         let charge = base + if expected > 0 { expected + BLOCK_OVERHEAD as u64 } else { 0 };
         if !shard.insert(Arc::clone(&entry), charge) {
@@ -185,25 +221,73 @@ impl<K: Kept> Entries<K> {
         let charged = shard.charged(entry)?;
         let charge = (charged + bytes_of(&kept)).saturating_sub(bytes_of(&entry.kept));
         let (place, tags, used) = (entry.place, Arc::clone(&entry.tags), AtomicBool::new(true));
-        let updated =
-            Arc::new(Entry { place, kept, body: Arc::clone(&entry.body), stored_at: now, tags, used });
+        let (body, number) = (Arc::clone(&entry.body), self.number());
+        let updated = Arc::new(Entry { place, kept, body, stored_at: now, number, tags, used });
         shard.remove(entry);
-        shard.insert(Arc::clone(&updated), charge).then_some(updated)
+        let is_in = shard.insert(Arc::clone(&updated), charge);
+        match &self.disk {
+            Some(disk) if is_in => disk.put(&updated, Some(entry.number)),
+            _ => self.remove_from_disk(&[entry.number]),
+        }
+        is_in.then_some(updated)
     }
 
     /// Takes an entry out.
     pub fn remove(&self, entry: &Arc<Entry<K>>) -> bool {
-        self.shard(entry.place.group).remove(entry)
-    }
-
-    /// Takes out all under an identity. Says how many there were.
-    pub fn remove_id(&self, place: Place) -> usize {
-        self.shard(place.group).remove_id(place.id)
+        let mut shard = self.shard(entry.place.group);
+        self.remove_from_disk(&[entry.number]);
+        shard.remove(entry)
     }
 
     /// Takes out all of a group. Says how many there were.
     pub fn remove_group(&self, group: u128) -> usize {
-        self.shard(group).remove_group(group)
+        let mut shard = self.shard(group);
+        let removed = shard.remove_group(group);
+        self.disk.as_ref().map_or(removed.len(), |disk| disk.remove_group(group, &removed))
+    }
+
+    fn remove_from_disk(&self, numbers: &[u64]) {
+        if let Some(disk) = &self.disk {
+            disk.remove(numbers);
+        }
+    }
+
+    /// Has what is on the disk under an identity put into memory, if that is not there yet. After it has been waited for, or could be,
+    /// what is not in memory is of no more use.
+    pub fn look_up(&self, place: Place) -> Lookup {
+        let Some(disk) = &self.disk else { return Lookup::Nothing };
+        let shard = self.shard(place.group);
+        let seen: Vec<_> = shard.find(place.id).map(|entry| entry.number).collect();
+        disk.look_up(place, &seen)
+    }
+
+    /// Takes out of the disk what is under an identity and not in memory: whoever has something newer could not look at it.
+    pub fn remove_unseen(&self, place: Place) {
+        let Some(disk) = &self.disk else { return };
+        let shard = self.shard(place.group);
+        let seen: Vec<_> = shard.find(place.id).map(|entry| entry.number).collect();
+        disk.remove_others(place.id, &seen);
+    }
+
+    /// Whether the entry with that number is in memory.
+    fn has(&self, place: Place, number: u64) -> bool {
+        self.shard(place.group).find(place.id).any(|entry| entry.number == number)
+    }
+
+    /// Whether it is, and was of use lately.
+    fn is_used(&self, place: Place, number: u64) -> bool {
+        self.shard(place.group).find(place.id).any(|entry| entry.number == number && entry.used.load(Relaxed))
+    }
+
+    /// Puts back an entry that has been read from `disk`, unless it has been removed there meanwhile. Says whether it is in.
+    fn restore(&self, disk: &Disk<K>, entry: Arc<Entry<K>>) -> bool {
+        let Some(length) = entry.body.len().filter(|length| *length <= self.limits.body_bytes) else {
+            return false;
+        };
+        let blocks = entry.body.blocks().map_or(0, <[Block]>::len);
+        let charge = charge_of(&entry, length, blocks);
+        let mut shard = self.shard(entry.place.group);
+        disk.still_has(entry.number) && shard.insert(entry, charge)
     }
 
     /// Takes out what is meant. Says how many there were. Others get in between.
@@ -214,12 +298,19 @@ impl<K: Kept> Entries<K> {
             Purge::Prefix(prefix) => entry.kept.label().starts_with(prefix),
             Purge::Tag(tag) => entry.tags.iter().any(|other| &**other == tag),
         };
-        let mut removed = 0;
+        // The disk goes first: what is being read from it is in memory by now, or will not be.
+        let on_disk = self.disk.as_ref().map(|disk| disk.purge(purge, self.next.load(Relaxed)));
+        let is_counted = |number: u64| on_disk.as_ref().is_some_and(|on_disk| on_disk.has(number));
+        let mut removed = on_disk.as_ref().map_or(0, Purging::len);
         for shard in &self.shards {
             let (mut start, mut is_more) = (0, true);
             while is_more {
-                let (gone, more) = lock(shard).remove_among(start, PURGE_BATCH, &is_meant);
-                removed += gone;
+                let mut shard = lock(shard);
+                let (gone, more) = shard.remove_among(start, PURGE_BATCH, &is_meant);
+                // Others may have come meanwhile.
+                self.remove_from_disk(&gone);
+                drop(shard);
+                removed += gone.iter().filter(|number| !is_counted(**number)).count();
                 (start, is_more) = (start + PURGE_BATCH, more);
             }
         }
@@ -290,7 +381,14 @@ impl<K: Kept> Filling<K> {
         let blocks = self.entry.body.finish();
         // What was kept free for it and is not needed is given back.
         let charge = charge_of(&self.entry, length, blocks);
-        self.entries.shard(self.entry.place.group).charge(&self.entry, charge.min(self.charge));
+        let mut shard = self.entries.shard(self.entry.place.group);
+        shard.charge(&self.entry, charge.min(self.charge));
+        if let Some(disk) = &self.entries.disk
+            && shard.charged(&self.entry).is_some()
+        {
+            disk.put(&self.entry, None);
+        }
+        drop(shard);
         Arc::clone(&self.entry)
     }
 

@@ -1,5 +1,5 @@
 //! What has to be remembered longer than an exchange: counts of windows that outlive the process, and [`entries`] that are stored in
-//! memory. It knows nothing of HTTP.
+//! memory and on a disk. It knows nothing of HTTP.
 //!
 //! A count is never read and written for a single call. Units are *lent*: a block of them is durably counted as used before the
 //! first of them is, and those that turn out not to be used are given back. When the process dies in between, the count is too high by

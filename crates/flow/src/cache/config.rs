@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use egret_config::{Duration, Size};
@@ -42,6 +43,9 @@ pub struct CacheConfig {
     pub max_entry: Size,
     /// What all stored answers may take together, with everything around them. What is not used goes first.
     pub memory: Size,
+    /// Keeps stored answers on a disk as well: there they outlive a restart, and what is no longer in memory. Off by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Box<DiskConfig>>,
     /// How requests that ask for the same at once are made one; `null` for not at all.
     pub collapse: Option<CollapseConfig>,
     /// The longest time for which an answer that says nothing is taken as fresh by its age (`Last-Modified`); `0s` for never.
@@ -72,6 +76,7 @@ impl Default for CacheConfig {
             methods: ["GET", "HEAD"].map(str::to_owned).into(),
             max_entry: Size::from_kib(1024),
             memory: Size::from_kib(64 * 1024),
+            disk: None,
             collapse: Some(CollapseConfig::default()),
             heuristic_max: Duration::from_secs(86_400),
             stale_while_revalidate: None,
@@ -80,6 +85,24 @@ impl Default for CacheConfig {
             targets: vec!["egret-cache-control".to_owned()],
             tags: Vec::new(),
         }
+    }
+}
+
+/// Where stored answers are kept besides memory.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiskConfig {
+    /// What their files may take together; up to a sixteenth of it is taken in memory as well, to know what is there. What is not used
+    /// goes first.
+    pub size: Size,
+    /// Where each cache has a directory of its own, which only Egret's user may read. `cache` in `data_dir` if none is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+}
+
+impl Default for DiskConfig {
+    fn default() -> Self {
+        Self { size: Size::from_kib(1024 * 1024), directory: None }
     }
 }
 
@@ -142,6 +165,10 @@ impl Default for CollapseConfig {
 const ENTRY_BYTES_MAX: u64 = 1 << 30;
 /// The largest `memory`.
 const MEMORY_BYTES_MAX: u64 = 1 << 40;
+/// The disk has room for so many of the largest answers at least, so that one of them does not empty it.
+const ENTRIES_ON_DISK: u64 = 8;
+/// The largest `disk.size`.
+const DISK_BYTES_MAX: u64 = 1 << 40;
 /// More names in one list are refused.
 const NAMES_MAX: usize = 64;
 /// The longest tag.
@@ -185,6 +212,18 @@ pub fn problems(config: &CacheConfig) -> Vec<(&'static str, String)> {
         (config.max_entry.bytes()..=MEMORY_BYTES_MAX).contains(&config.memory.bytes()),
         "from `max_entry` to `1TiB`",
     );
+    if let Some(disk) = &config.disk {
+        let bytes = disk.size.bytes();
+        note("disk.size", bytes >= config.memory.bytes(), "less than `memory` has would be of no use");
+        note(
+            "disk.size",
+            bytes / ENTRIES_ON_DISK >= config.max_entry.bytes(),
+            "at least eight times `max_entry`, so that one answer does not take the place of all others",
+        );
+        note("disk.size", bytes <= DISK_BYTES_MAX, "up to `1TiB`");
+        let is_named = disk.directory.as_ref().is_none_or(|path| !path.as_os_str().is_empty());
+        note("disk.directory", is_named, "names no directory; leave it out for `cache` in `data_dir`");
+    }
     let wait = config.collapse.as_ref().map(|collapse| collapse.max_wait);
     let is_wait = |wait: Duration| !wait.is_zero() && wait <= WAIT_MAX;
     note(
@@ -329,6 +368,7 @@ mod tests {
             "override": true,
             "key": { "query": "sorted", "parameters": ["q"], "headers": ["accept"], "body": ["/model"], "consumer": true },
             "methods": ["GET", "POST"],
+            "disk": { "size": "2GiB", "directory": "/var/cache/egret" },
             "collapse": { "max_wait": "2s" },
             "stale_if_error": "1h",
             "set_cookie": "strip",
@@ -339,6 +379,7 @@ mod tests {
         assert_eq!(read(serde_json::to_value(&config).unwrap()).unwrap(), config);
         assert_eq!(problems(&CacheConfig::default()), []);
         assert_eq!(read(json!({ "collapse": null })).unwrap().collapse, None);
+        assert_eq!(read(json!({ "disk": {} })).unwrap().disk, Some(Box::default()));
         assert!(serde_json::to_string(&schemars::schema_for!(CacheConfig)).unwrap().contains("[2-5]xx"));
     }
 
@@ -356,6 +397,10 @@ mod tests {
             (json!({ "shared": true, "private": true }), "private"),
             (json!({ "max_entry": "0B" }), "max_entry"),
             (json!({ "memory": "512KiB" }), "memory"),
+            (json!({ "disk": { "size": "63MiB" } }), "disk.size"),
+            (json!({ "memory": "1MiB", "disk": { "size": "7MiB" } }), "disk.size"),
+            (json!({ "disk": { "size": "1025GiB" } }), "disk.size"),
+            (json!({ "disk": { "directory": "" } }), "disk.directory"),
             (json!({ "collapse": { "max_wait": "0s" } }), "collapse.max_wait"),
             (json!({ "collapse": { "max_wait": "11m" } }), "collapse.max_wait"),
             (json!({ "heuristic_max": "366d" }), "heuristic_max"),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use egret_store::entries::EntryStats;
+use egret_store::entries::{DiskStats, EntryStats};
 
 /// What has become of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +83,8 @@ pub struct CacheSnapshot {
     pub ages_s: u64,
     /// What is stored.
     pub entries: EntryStats,
+    /// What is on its disk, if it has one.
+    pub disk: Option<DiskStats>,
 }
 
 impl Counts {

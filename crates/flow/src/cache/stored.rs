@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use egret_http1::KnownField;
-use egret_http1::{list, trim};
+use egret_http1::{is_token, list, trim};
 use egret_store::Timestamp;
 use egret_store::entries::Kept;
 
@@ -52,6 +52,22 @@ impl Lines {
         for part in [name, b": ", value, b"\r\n"] {
             self.0.extend_from_slice(part);
         }
+    }
+
+    /// What [`as_bytes`](Self::as_bytes) has given; `None` where it was not that.
+    fn load(bytes: &[u8]) -> Option<Self> {
+        let mut lines = Self::default();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (line, after) = rest.split_at_checked(memchr::memmem::find(rest, b"\r\n")?)?;
+            let (name, value) = line.split_at_checked(memchr::memchr(b':', line)?)?;
+            let value = value.strip_prefix(b": ")?;
+            let is_text = |byte: &u8| *byte == b'\t' || !byte.is_ascii_control();
+            (is_token(name) && value.iter().all(is_text)).then_some(())?;
+            lines.push(name, value);
+            rest = after.get(2..)?;
+        }
+        Some(lines)
     }
 
     /// The same with this date.
@@ -203,14 +219,27 @@ impl Stored {
         let directives = names(&self.directives.no_cache) + names(&self.directives.private);
         size_of::<Self>() + self.lines.0.capacity() + self.url.len() + self.vary.bytes() + directives
     }
+}
 
-    /// Its parts, to be kept outside of the process; read back by [`load`](Self::load).
-    pub fn save(&self) -> Vec<u8> {
+impl Kept for Stored {
+    /// The fields that come before `Cache-Control`, in lower case: the directives are read from the fields again.
+    type Context = Box<[Box<str>]>;
+
+    fn bytes(&self) -> usize {
+        self.bytes()
+    }
+
+    fn label(&self) -> &[u8] {
+        &self.url
+    }
+
+    fn save(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.lines.0.len() + self.url.len() + 128);
         for number in [
             self.times.sent.as_micros(),
             self.times.received.as_micros(),
             u64::try_from(self.initial_age.as_micros()).unwrap_or(u64::MAX),
+            self.declared_len.unwrap_or(NO_LEN),
         ] {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -224,16 +253,14 @@ impl Stored {
         out
     }
 
-    /// What [`save`](Self::save) has made; `None` where it was not that. The directives are read from the fields again, of which
-    /// `targets` come before `Cache-Control`.
-    pub fn load(saved: &[u8], targets: &[Box<str>]) -> Option<Self> {
+    fn load(saved: &[u8], targets: &Self::Context) -> Option<Self> {
         let mut rest = saved;
         let mut number = || {
             let (bytes, after) = rest.split_first_chunk::<8>()?;
             rest = after;
             Some(u64::from_le_bytes(*bytes))
         };
-        let (sent, received, age) = (number()?, number()?, number()?);
+        let (sent, received, age, len) = (number()?, number()?, number()?, number()?);
         let (status, rest) = rest.split_first_chunk::<2>()?;
         let (boundary, mut rest) = rest.split_first_chunk::<16>()?;
         let mut part = || {
@@ -242,29 +269,24 @@ impl Stored {
             rest = after;
             Some(part)
         };
-        let (url, lines) = (part()?, Lines(part()?.to_vec()));
-        (lines.iter().map(|(name, value)| name.len() + value.len() + 4).sum::<usize>() == lines.0.len())
-            .then_some(())?;
+        let (url, lines) = (part()?, Lines::load(part()?)?);
+        let status = Some(u16::from_le_bytes(*status)).filter(|status| (200..=599).contains(status))?;
         let vary = Vary::load(rest)?;
         let times = Times { sent: Timestamp::from_micros(sent), received: Timestamp::from_micros(received) };
+        // Every answer that is stored has one.
+        date::read(lines.get(b"date")?, times.received)?;
         let directives = ResponseDirectives::read(targets, |name| lines.all(name));
-        let mut stored = Self::new(u16::from_le_bytes(*status), lines.clone(), times, 0, directives, vary);
+        let mut stored = Self::new(status, lines.clone(), times, 0, directives, vary);
         stored.initial_age = Duration::from_micros(age);
+        stored.declared_len = Some(len).filter(|len| *len != NO_LEN);
         stored.url = url.into();
         stored.boundary = u128::from_le_bytes(*boundary);
         Some(stored)
     }
 }
 
-impl Kept for Stored {
-    fn bytes(&self) -> usize {
-        self.bytes()
-    }
-
-    fn label(&self) -> &[u8] {
-        &self.url
-    }
-}
+/// Stands for a length that is not declared.
+const NO_LEN: u64 = u64::MAX;
 
 /// When it is no longer fresh by `Expires`; long ago where that is no date (RFC 9111 §5.3), or says two things.
 fn expires(lines: &Lines, directives: &ResponseDirectives, now: Timestamp) -> Option<Timestamp> {

@@ -47,19 +47,24 @@ fn stored(policy: &Policy, lines: &str) -> Stored {
     }
 }
 
+fn load(saved: &[u8]) -> Option<Stored> {
+    Stored::load(saved, &policy(serde_json::json!({})).targets().into())
+}
+
 #[test]
-fn what_is_stored_is_the_same_after_it_was_kept_outside() {
+fn what_was_kept_outside_is_the_same_or_nothing() {
     let policy = policy(serde_json::json!({}));
-    let stored = stored(
-        &policy,
-        "200\ncache-control: max-age=60, no-cache=\"x-b\"\nvary: accept\netag: \"1\"\nage: 7\nx-b: 1",
-    );
-    let saved = stored.save();
-    let mut loaded = Stored::load(&saved, policy.targets()).unwrap();
-    loaded.declared_len = stored.declared_len;
-    assert_eq!(loaded, stored);
-    for cut in 0..saved.len() {
-        let _ = Stored::load(&saved[..cut], policy.targets());
+    for said in [
+        "200\ncache-control: max-age=60, no-cache=\"x-b\"\nvary: accept, x-a\netag: \"1\"\nage: 7\nx-b: 1",
+        "404\negret-cache-control: max-age=9\ncache-control: no-store\ncontent-length: 3\nx-a: \u{e9}\nx-a:",
+        "200\nexpires: Thu, 01 Dec 2033 16:00:00 GMT\nlast-modified: Thu, 01 Dec 1994 16:00:00 GMT\nvary:",
+    ] {
+        let stored = stored(&policy, said);
+        let saved = stored.save();
+        assert_eq!(load(&saved).as_ref(), Some(&stored), "{said}");
+        for cut in 0..saved.len() {
+            assert!(load(&saved[..cut]).is_none_or(|other| other.vary != stored.vary), "{said}: {cut}");
+        }
     }
 }
 
@@ -103,6 +108,25 @@ fn a_request_is_not_looked_for_where_its_body_is_part_of_the_key_and_is_not_here
 }
 
 proptest! {
+    /// Whatever is in a file: it is read as what would be written so, or not at all.
+    #[test]
+    fn what_was_not_saved_is_not_loaded(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        junk in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let stored = stored(&policy(serde_json::json!({})), "200\ncache-control: max-age=60\nvary: a\netag: \"1\"");
+        let mut saved = stored.save();
+        for (at, byte) in changes {
+            let at = at.index(saved.len());
+            saved[at] = byte;
+        }
+        for saved in [&saved, &junk] {
+            if let Some(loaded) = load(saved) {
+                prop_assert_eq!(load(&loaded.save()), Some(loaded));
+            }
+        }
+    }
+
     /// Whatever a provider says: what is served later was allowed, is no older than its age says, and never `no-store`.
     #[test]
     fn no_answer_is_served_that_says_it_must_not_be(

@@ -53,13 +53,15 @@ impl Vary {
         }
     }
 
-    /// What [`save`](Self::save) has appended, which is all that is left.
+    /// What [`save`](Self::save) has appended, which is all that is left; `None` where it is something else.
     pub(super) fn load(mut saved: &[u8]) -> Option<Self> {
         let mut known = Vec::new();
         while !saved.is_empty() {
             let (value, rest) = saved.split_first_chunk::<16>()?;
             let (len, rest) = rest.split_first_chunk::<8>()?;
             let (name, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
+            let is_name = is_token(name) && !name.iter().any(u8::is_ascii_uppercase);
+            (is_name && known.len() < NAMES_MAX).then_some(())?;
             known.push((name.into(), u128::from_le_bytes(*value)));
             saved = rest;
         }

@@ -1,5 +1,5 @@
 //! `cache`: answers from what is stored of a provider's answers, and stores them. What may be stored and served, [`Policy`] decides; what
-//! is stored, for one credential each, lies in memory and outlives a reload.
+//! is stored, for one credential each, lies in memory and outlives a reload; on a disk as well, if there is one.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,21 +8,24 @@ use std::time::Duration;
 use aws_lc_rs::rand;
 use egret_http1::{Method, ResponseFraming};
 use egret_store::Timestamp;
-use egret_store::entries::{Entries, Entry, EntryLimits, Filling, Full, Purge};
+use egret_store::entries::{Entries, Entry, EntryLimits, Filling, Full, Loading, Lookup, Purge, Seal};
 use smallvec::SmallVec;
 
 use crate::accounts::Account;
 use crate::answer::{Answer, Local, Reason, Refused};
 use crate::cache::{
-    Action, Ask, Background, CacheConfig, CacheEvent, CacheSnapshot, CacheStatus, Candidate, Decision,
-    Ending, Flights, Forward, KeySecret, Lead, Place, Policy, Question, Reply, Served, Stored, Times, Turn,
-    Validation, Verdict, Waiting, problems,
+    Action, Ask, Background, CacheConfig, CacheDisk, CacheEvent, CacheSnapshot, CacheStatus, Candidate,
+    Decision, DiskConfig, DiskPlace, Ending, Flights, Forward, KeySecret, Lead, Place, Policy, Question,
+    Reply, Served, Stored, Times, Turn, Validation, Verdict, Waiting, problems,
 };
-use crate::cache::{Counts, NotStored};
+use crate::cache::{Counts, NotStored, SECRET_BYTES, fingerprint};
 use crate::exchange::{Exchange, Mark, Outcome};
 use crate::expression::BODY_BYTES_MAX;
 use crate::message::Request;
-use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
+use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
+
+/// How long a request waits for what is on the disk before it goes on as if that were not there: no disk that works takes so long.
+const DISK_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// What is stored under a key.
 type Found = SmallVec<[Arc<Entry<Stored>>; 2]>;
@@ -44,6 +47,7 @@ pub struct State {
     counts: Counts,
     /// What the config said of keys, and of what may be stored under them: under another one, none of it would be found, or too much.
     config: CacheConfig,
+    disk: Option<DiskPlace>,
 }
 
 /// What a cache keeps of an exchange.
@@ -55,6 +59,21 @@ pub struct Held {
     waited: Option<(Timestamp, Forward)>,
     /// Whether what it waited for has come, so that it waits no more.
     has_waited: bool,
+    fetch: Fetch,
+}
+
+/// How far a request is with what is on the disk.
+#[derive(Debug, Default)]
+enum Fetch {
+    /// It has not asked for it, or there was nothing.
+    #[default]
+    None,
+    /// It waits for it, until then.
+    UnderWay(Loading, Timestamp),
+    /// What can be had is in memory.
+    Done,
+    /// It could not wait: something may be there that it knows nothing of.
+    InVain,
 }
 
 /// A request that has gone on to the provider.
@@ -71,6 +90,8 @@ struct Asked {
     lead: Option<Lead>,
     /// How it stood when the cache saw it.
     mark: Mark,
+    /// Whether the disk may have something for it that is not among `found`.
+    is_blind: bool,
 }
 
 impl Remedy for Cache {
@@ -93,22 +114,30 @@ impl Remedy for Cache {
             site.problem("", message);
             return None;
         }
-        let mut secret = [0; 32];
+        let mut secret = [0; SECRET_BYTES];
         if rand::fill(&mut secret).is_err() {
             site.problem("", "the system has no random numbers for the keys of the cache");
             return None;
         }
-        let workers = site.workers;
-        let state = site.keep(|state: &State| state.fits(config), || State::new(config, &secret, workers));
+        let lasting = State::lasting(config, site.mode);
+        let seal = Seal { fingerprint: fingerprint(&lasting, site.flow()), secret };
+        let (workers, place) = (site.workers, disk_place(&lasting, site));
+        // Whoever is still under way by the config before may know of changes that the state after it does not learn of.
+        let has = site.kept().is_some_and(|before: Arc<State>| before.disk.is_some() && before.disk == place);
+        let state = site.keep(
+            |state: &State| state.config == lasting,
+            || State::new(config, lasting.clone(), (seal, place, has), workers),
+        );
         let policy = Policy::new(config, site.flow(), Arc::clone(&state.secret));
         let tags = config.tags.iter().map(|tag| tag.as_str().into()).collect();
         Some(Self { policy, state, tags })
     }
 
     fn describe(&self) -> String {
-        let CacheConfig { shared, memory, max_entry, .. } = self.policy.config();
+        let CacheConfig { shared, memory, max_entry, disk, .. } = self.policy.config();
         let whose = if *shared { "for everybody" } else { "for each credential" };
-        format!("answers from what is stored, {whose}: up to {max_entry} each and {memory} in all")
+        let on_disk = disk.as_ref().map_or_else(String::new, |disk| format!(", {} on a disk", disk.size));
+        format!("answers from what is stored, {whose}: up to {max_entry} each and {memory} in all{on_disk}")
     }
 
     fn needs(&self) -> Needs {
@@ -146,12 +175,34 @@ impl Remedy for Cache {
         }
     }
 
-    fn cache(&self) -> Option<&State> {
-        Some(&self.state)
+    fn cache(&self) -> Option<&Self> {
+        Some(self)
     }
 }
 
+/// Where the disk is that `config` wants. None while it is only checked.
+fn disk_place(config: &CacheConfig, site: &Site<'_>) -> Option<DiskPlace> {
+    Some(DiskPlace::new(config.disk.as_ref()?, site.data_dir?, site.flow(), site.identity.ordinal))
+}
+
 impl Cache {
+    /// What it has done so far, and what it holds.
+    pub fn snapshot(&self) -> CacheSnapshot {
+        let State { entries, counts, .. } = &*self.state;
+        let disk = entries.disk().map(|disk| disk.stats());
+        CacheSnapshot { disk, ..counts.snapshot(entries.stats()) }
+    }
+
+    /// Takes out what is meant. Says how many there were.
+    pub fn purge(&self, purge: Purge<'_>) -> usize {
+        self.state.entries.purge(purge)
+    }
+
+    /// Its disk, if it has one.
+    pub fn disk(&self) -> Option<CacheDisk> {
+        CacheDisk::of(&self.state.entries, self.policy.config())
+    }
+
     /// Looks for what is stored, and has the request wait, go on, or be answered.
     fn look(
         &self,
@@ -162,7 +213,7 @@ impl Cache {
     ) -> Poll<Step> {
         let State { entries, flights, .. } = &*self.state;
         let (id, now) = (question.key.id, exchange.now);
-        if self.still_waits(exchange, held, cx) {
+        if self.still_waits(exchange, held, cx) || still_loads(exchange, held, cx) {
             return Poll::Pending;
         }
         let background = exchange.draft.background.take();
@@ -172,6 +223,13 @@ impl Cache {
             let mut found = Found::new();
             entries.find(question.key.into(), &mut found);
             let decision = self.policy.decide(question, &exchange.request(), &candidates(&found), now);
+            // Who goes to the provider for others does not keep them waiting.
+            if !decision.is_served() && lead.is_none() && self.fetch(held, question, now) {
+                if still_loads(exchange, held, cx) {
+                    return Poll::Pending;
+                }
+                continue;
+            }
             let (validation, why) = match decision {
                 Decision::Serve(reply) => {
                     lead.into_iter().for_each(Lead::answered);
@@ -213,6 +271,19 @@ impl Cache {
             self.go_on(exchange, held, (*question, why), (found, validation), lead);
             return Poll::Ready(Step::Next);
         }
+    }
+
+    /// Has what is on the disk put into memory; once for a request. Says whether it is on its way.
+    fn fetch(&self, held: &mut Held, question: &Question, now: Timestamp) -> bool {
+        if !matches!(held.fetch, Fetch::None) {
+            return false;
+        }
+        held.fetch = match self.state.entries.look_up(question.key.into()) {
+            Lookup::Nothing => Fetch::None,
+            Lookup::Loading(loading) => Fetch::UnderWay(loading, now + DISK_WAIT_MAX),
+            Lookup::Unknown => Fetch::InVain,
+        };
+        matches!(held.fetch, Fetch::UnderWay(..))
     }
 
     /// Whether the request waits for the answer to another.
@@ -275,7 +346,9 @@ impl Cache {
         let status = CacheStatus::forwarded(why);
         let sent = exchange.now;
         let question = Some(question);
-        held.asked = Some(Box::new(Asked { question, status, validation, found, sent, lead, mark }));
+        let is_blind = matches!(held.fetch, Fetch::InVain);
+        held.asked =
+            Some(Box::new(Asked { question, status, validation, found, sent, lead, mark, is_blind }));
     }
 
     /// The cache is not for a request: it may only make void what is stored.
@@ -289,6 +362,7 @@ impl Cache {
             sent: exchange.now,
             lead: None,
             mark: exchange.draft.mark(),
+            is_blind: false,
         }));
     }
 
@@ -314,6 +388,7 @@ impl Cache {
             counts.count(exchange.worker, CacheEvent::Collapsed);
             (status.forward, status.collapsed) = (Some(why), true);
         }
+        status.detail = matches!(held.fetch, Fetch::Done).then_some("disk");
         Step::Answer(Box::new(self.served(exchange, &found[reply.candidate], reply, status)))
     }
 
@@ -373,6 +448,9 @@ impl Cache {
         let Some((verdict, mut status)) = self.judge(exchange, &question, &asked) else {
             return Reaction::Pass;
         };
+        if asked.is_blind && exchange.response().is_some_and(|response| verdict.is_newer(response.status)) {
+            entries.remove_unseen(question.key.into());
+        }
         let Verdict { action, gone } = verdict;
         let found = std::mem::take(&mut asked.found);
         let remove_gone = || {
@@ -518,24 +596,34 @@ impl Cache {
 }
 
 impl State {
-    fn new(config: &CacheConfig, secret: &[u8; 32], workers: usize) -> Self {
+    fn new(
+        config: &CacheConfig,
+        lasting: CacheConfig,
+        (seal, disk, has): (Seal, Option<DiskPlace>, bool),
+        workers: usize,
+    ) -> Self {
         let limits = EntryLimits {
             bytes: config.memory.bytes(),
             body_bytes: config.max_entry.bytes(),
             ..EntryLimits::default()
         };
+        let targets = || config.targets.iter().map(|name| name.to_ascii_lowercase().into()).collect();
+        let opened = disk.as_ref().map(|place| place.disk(config, seal, has, targets(), limits.variants));
+        let secret = opened.as_ref().map_or(&seal.secret, |disk| disk.secret());
         Self {
             secret: Arc::new(KeySecret::new(secret)),
-            entries: Entries::new(limits),
+            entries: Entries::with_disk(limits, opened),
             flights: Flights::new(),
             counts: Counts::new(workers),
-            config: Self::lasting(config),
+            config: lasting,
+            disk,
         }
     }
 
-    /// What of a config has to stay the same for what is stored to be of use.
-    fn lasting(config: &CacheConfig) -> CacheConfig {
+    /// What of a config has to stay the same for what is stored to be of use. What only reports stores nothing, and needs no disk.
+    fn lasting(config: &CacheConfig, mode: Mode) -> CacheConfig {
         let one = config.clone();
+        let disk = one.disk.filter(|_| mode == Mode::Enforce);
         CacheConfig {
             key: one.key,
             shared: one.shared,
@@ -544,25 +632,27 @@ impl State {
             methods: one.methods,
             max_entry: one.max_entry,
             memory: one.memory,
+            disk: disk
+                .map(|disk| Box::new(DiskConfig { directory: disk.directory, ..DiskConfig::default() })),
             set_cookie: one.set_cookie,
             targets: one.targets,
             ..CacheConfig::default()
         }
     }
+}
 
-    fn fits(&self, config: &CacheConfig) -> bool {
-        self.config == Self::lasting(config)
-    }
-
-    /// What it has done so far, and what it holds.
-    pub fn snapshot(&self) -> CacheSnapshot {
-        self.counts.snapshot(self.entries.stats())
-    }
-
-    /// Takes out what is meant. Says how many there were.
-    pub fn purge(&self, purge: Purge<'_>) -> usize {
-        self.entries.purge(purge)
-    }
+/// Whether the request waits for what is on the disk.
+fn still_loads(exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -> bool {
+    let Fetch::UnderWay(loading, until) = &mut held.fetch else { return false };
+    held.fetch = match loading.poll(cx) {
+        Poll::Ready(()) => Fetch::Done,
+        Poll::Pending if exchange.now < *until => {
+            exchange.wake_at(*until);
+            return true;
+        }
+        Poll::Pending => Fetch::InVain,
+    };
+    false
 }
 
 /// Where the request goes, and with which account as the remedies so far have it.
@@ -587,8 +677,15 @@ fn mark(exchange: &mut Exchange<'_>, status: CacheStatus) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::mpsc::{SyncSender, sync_channel};
+    use std::thread::JoinHandle;
+
+    use egret_store::Moment;
     use serde_json::{Value, json};
 
+    use super::DISK_WAIT_MAX;
+    use crate::cache::Stop;
     use crate::exchange::FailureKind;
     use crate::fixture::{Stage, Stand, Visit, problems};
 
@@ -687,6 +784,137 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(stage.exchange(GET, "200"), Stand::Fixed(_)));
         }
+    }
+
+    /// A stage whose disk is in `directory`.
+    fn stage_with_disk(directory: &Path) -> Stage {
+        Stage::new(json!({
+            "data_dir": directory,
+            "flows": [{ "name": "f", "remedies": [{ "cache": { "disk": {} } }] }],
+        }))
+    }
+
+    /// The thread of a disk, which does nothing more once it knows what is there until it is let go.
+    struct Serving {
+        thread: JoinHandle<()>,
+        go: SyncSender<()>,
+    }
+
+    impl Serving {
+        fn start(stage: &Stage) -> Self {
+            let disk = stage.flows.cache_disks().remove(0);
+            let ((open, is_open), (go, may_go)) = (sync_channel(1), sync_channel(1));
+            let thread = std::thread::spawn(move || {
+                let tell = |_| {
+                    open.send(()).unwrap();
+                    may_go.recv().unwrap();
+                };
+                disk.serve(&tell).unwrap();
+            });
+            is_open.recv().unwrap();
+            Self { thread, go }
+        }
+
+        /// Lets it go, and has it end.
+        fn end(self, stage: &Stage) {
+            self.go.send(()).unwrap();
+            stage.flows.cache_disks()[0].stop(Stop::Keep(Moment::NEVER));
+            self.thread.join().unwrap();
+        }
+    }
+
+    /// A directory in which `GET` is stored.
+    fn directory() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let stage = stage_with_disk(directory.path());
+        let serving = Serving::start(&stage);
+        store(&stage, GET, "200\ncache-control: max-age=60");
+        serving.end(&stage);
+        directory
+    }
+
+    #[test]
+    fn a_request_waits_for_the_disk_and_is_answered_from_it() {
+        let directory = directory();
+        for request in [GET.to_owned(), format!("{GET}\ncache-control: only-if-cached")] {
+            let mut stage = stage_with_disk(directory.path());
+            let mut serving = Some(Serving::start(&stage));
+            let mut visit = stage.send(&request);
+            let until = stage.now + DISK_WAIT_MAX;
+            assert_eq!(visit.poll(&stage), Stand::Wait(Some(until)));
+            stage.pass_ms(999);
+            assert_eq!(visit.poll(&stage), Stand::Wait(Some(until)));
+            serving.as_ref().unwrap().go.send(()).unwrap();
+            let stand =
+                std::iter::repeat_with(|| visit.poll(&stage)).find(|stand| !matches!(stand, Stand::Wait(_)));
+            let Some(Stand::Stored(served)) = stand else { panic!("{stand:?}") };
+            let mut fields = Vec::new();
+            served.write_fields(&mut fields);
+            assert!(
+                String::from_utf8(fields).unwrap().contains("cache-status: egret; hit; ttl=60; detail=disk")
+            );
+            visit.end(&stage);
+            assert!(is_hit(&stage, GET));
+            let Serving { thread, .. } = serving.take().unwrap();
+            stage.flows.cache_disks()[0].stop(Stop::Keep(Moment::NEVER));
+            thread.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_request_that_waits_too_long_goes_on_and_what_it_brings_holds() {
+        for (said, is_there) in
+            [("200\ncache-control: no-store", false), ("404", false), ("503", true), ("403", true)]
+        {
+            let directory = directory();
+            let mut stage = stage_with_disk(directory.path());
+            let serving = Serving::start(&stage);
+            let mut visit = stage.send(GET);
+            assert!(matches!(visit.poll(&stage), Stand::Wait(Some(_))));
+            stage.pass_ms(1_000);
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            assert!(matches!(visit.response(&stage, said), Stand::Response(_)));
+            visit.end(&stage);
+            serving.end(&stage);
+            let stage = stage_with_disk(directory.path());
+            let serving = Serving::start(&stage);
+            let mut visit = stage.send(GET);
+            assert_eq!(matches!(visit.poll(&stage), Stand::Wait(_)), is_there, "{said}");
+            drop(visit);
+            serving.end(&stage);
+        }
+    }
+
+    #[test]
+    fn a_request_goes_on_at_once_where_nothing_is_on_the_disk_or_that_is_not_known() {
+        let directory = directory();
+        let stage = stage_with_disk(directory.path());
+        assert_eq!(stage.send(GET).poll(&stage), Stand::Call, "it is not open");
+        let serving = Serving::start(&stage);
+        assert_eq!(stage.send("GET https://one.example/b").poll(&stage), Stand::Call);
+        assert_eq!(stage.send(&format!("{GET}\nauthorization: Bearer a")).poll(&stage), Stand::Call);
+        serving.end(&stage);
+        assert_eq!(stage.send(GET).poll(&stage), Stand::Call, "it is closed");
+    }
+
+    #[test]
+    fn only_what_acts_has_a_disk_and_a_reload_that_keeps_the_keys_keeps_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = |cache: Value, mode: &str| {
+            let remedy = json!({ "cache": cache, "mode": mode });
+            json!({ "data_dir": directory.path(), "flows": [{ "name": "f", "remedies": [remedy] }] })
+        };
+        let mut stage = Stage::new(config(json!({ "disk": {} }), "report"));
+        assert!(stage.flows.cache_disks().is_empty());
+        let mut reload = |cache: Value| {
+            stage.reload(config(cache, "enforce"));
+            stage.flows.cache_disks().pop()
+        };
+        let first = reload(json!({ "disk": {} })).unwrap();
+        assert!(reload(json!({ "disk": { "size": "2GiB" }, "stale_if_error": "1h" })).unwrap().is(&first));
+        let other = reload(json!({ "disk": {}, "memory": "8MiB" })).unwrap();
+        assert!(!other.is(&first) && other.directory() == first.directory());
+        assert!(reload(json!({})).is_none());
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_flow::Timestamp;
-use egret_flow::cache::{self, Ask, CacheConfig, Candidate, Decision, KeySecret, Policy, Stored, Times};
+use egret_flow::cache::{
+    self, Ask, CacheConfig, Candidate, Decision, Kept as _, KeySecret, Policy, Stored, Times,
+};
 use egret_flow::expression::{Expression, Inputs, Outcome, Scope};
 use egret_flow::json::{Action, JsonEdits, JsonError};
 use egret_flow::message::{Changes, Fields, Request, Response};
@@ -144,7 +146,7 @@ pub fn cache(bytes: &[u8]) -> bool {
         |word: &str| fields.all(b"cache-control").any(|line| line.to_ascii_lowercase() == word.as_bytes());
     let is_targeted = fields.get(b"egret-cache-control").is_some();
     assert!(is_targeted || (!says("no-store") && !says("private")));
-    let loaded = Stored::load(&stored.save(), policy.targets());
+    let loaded = Stored::load(&stored.save(), &policy.targets().into());
     assert_eq!(loaded.map(|loaded| loaded.save()), Some(stored.save()));
     for later in [0, 1, 60, 86_400, 1 << 40] {
         let now = NOW + Duration::from_secs(later);

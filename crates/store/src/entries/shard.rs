@@ -148,36 +148,30 @@ impl<K: Kept> Shard<K> {
         place.is_some_and(|at| self.take(at))
     }
 
-    /// Takes out all of an identity.
-    pub fn remove_id(&mut self, id: u128) -> usize {
-        let mut removed = 0;
-        while let Some(at) = self.ids.get(&id).copied() {
-            removed += usize::from(self.take(at));
-        }
-        removed
-    }
-
-    /// Takes out all of a group.
-    pub fn remove_group(&mut self, group: u128) -> usize {
-        let mut removed = 0;
+    /// Takes out all of a group. Says which.
+    pub fn remove_group(&mut self, group: u128) -> Vec<u64> {
+        let mut removed = Vec::new();
         while let Some(at) = self.groups.get(&group).copied() {
-            removed += usize::from(self.take(at));
+            removed.extend(self.slot(at).map(|slot| slot.entry.number));
+            self.take(at);
         }
         removed
     }
 
-    /// Takes out those that `is_meant` among `count` slots from `start` on. Says how many, and whether there are slots after them.
+    /// Takes out those that `is_meant` among `count` slots from `start` on. Says which, and whether there are slots after them.
     pub fn remove_among(
         &mut self,
         start: usize,
         count: usize,
         is_meant: &dyn Fn(&Entry<K>) -> bool,
-    ) -> (usize, bool) {
+    ) -> (Vec<u64>, bool) {
         let end = (start + count).min(self.slots.len());
-        let mut removed = 0;
+        let mut removed = Vec::new();
         for at in start..end {
-            if self.slots[at].as_ref().is_some_and(|slot| is_meant(&slot.entry)) {
-                removed += usize::from(u32::try_from(at).is_ok_and(|at| self.take(at)));
+            let meant = self.slots[at].as_ref().filter(|slot| is_meant(&slot.entry));
+            if let (Some(slot), Ok(at)) = (meant, u32::try_from(at)) {
+                removed.push(slot.entry.number);
+                self.take(at);
             }
         }
         (removed, end < self.slots.len())

@@ -11,12 +11,22 @@ use super::*;
 struct Note(Vec<u8>);
 
 impl Kept for Note {
+    type Context = ();
+
     fn bytes(&self) -> usize {
         size_of::<Self>() + self.0.len()
     }
 
     fn label(&self) -> &[u8] {
         &self.0
+    }
+
+    fn save(&self) -> Vec<u8> {
+        self.0.clone()
+    }
+
+    fn load(saved: &[u8], (): &()) -> Option<Self> {
+        Some(Self(saved.to_vec()))
     }
 }
 
@@ -162,7 +172,7 @@ fn entries_are_purged_by_group_prefix_and_tag() {
     assert_eq!(entries.purge(Purge::Prefix(b"/99")), 11);
     assert_eq!(entries.purge(Purge::Tag("t1")), 492);
     assert!(find(&entries, 1).is_empty() && !find(&entries, 2).is_empty());
-    assert_eq!(entries.remove_id(place(2)), 1);
+    assert!(entries.remove(&find(&entries, 2)[0]));
     entries.purge(Purge::All);
     assert_eq!((entries.stats().entries, entries.stats().bytes), (0, 0));
 }
@@ -242,7 +252,7 @@ proptest! {
                     }
                 }
                 Act::Remove(id) => {
-                    entries.remove_id(place(id));
+                    assert!(find(&entries, id).iter().all(|entry| entries.remove(entry)));
                     model.remove(&id);
                 }
                 Act::Group(group) => {

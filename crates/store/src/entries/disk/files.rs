@@ -1,0 +1,517 @@
+//! The files of a disk: one for each entry, and one that says whose they are.
+//!
+//! An entry's file is written once and never changed. What is cut short, by a crash or a full disk, fails its checksums and is no entry; so
+//! nothing has to reach the disk before it is answered for, but that an entry is gone.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crc32fast::Hasher;
+
+use super::super::Place;
+use super::super::body::{Block, Body};
+use crate::Timestamp;
+
+/// Says whose the entries are.
+const SEAL_NAME: &str = "seal";
+/// Held by the process that has the directory.
+const LOCK_NAME: &str = "lock";
+const SEAL_MAGIC: &[u8; 8] = b"egretdk1";
+const SEAL_BYTES: usize = 8 + 4 + 32 + 32 + 4;
+const ENTRY_MAGIC: &[u8; 4] = b"ege1";
+const HEAD_BYTES: usize = 4 + 8 + 16 + 16 + 8 + 4 + 4 + 8 + 4 + 4;
+/// More is not kept beside a body, nor read.
+const KEPT_BYTES_MAX: usize = 4 << 20;
+/// What a file takes is counted in blocks of so many bytes, as file systems give them.
+const BLOCK_BYTES: u64 = 4 << 10;
+/// Bodies are read in pieces, which go to sockets as they are.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// What entries are found with again: the secret of their keys, and a digest of what else their keys and contents depend on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Seal {
+    /// Changes with everything under which what is stored would be of no use, or be shown to whom it is not for.
+    pub fingerprint: [u8; 32],
+    /// What keys are made with.
+    pub secret: [u8; 32],
+}
+
+impl std::fmt::Debug for Seal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Seal")
+    }
+}
+
+/// What is known of a directory before it is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sealed {
+    /// Nothing is there.
+    Not,
+    /// So, for the how manieth time.
+    By(Seal, u32),
+    /// It cannot be read.
+    Damaged,
+}
+
+impl Sealed {
+    /// Looks into `directory`. Changes nothing.
+    pub fn read(directory: &Path) -> Self {
+        match std::fs::read(directory.join(SEAL_NAME)) {
+            Ok(bytes) => Self::parse(&bytes).unwrap_or(Self::Damaged),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Self::Not,
+            Err(_) => Self::Damaged,
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; SEAL_BYTES] = bytes.try_into().ok()?;
+        let (told, checksum) = bytes.split_last_chunk::<4>()?;
+        let (magic, told) = told.split_first_chunk::<8>()?;
+        let (run, told) = told.split_first_chunk::<4>()?;
+        let (fingerprint, secret) = told.split_first_chunk::<32>()?;
+        let is_whole = crc32fast::hash(&bytes[..SEAL_BYTES - 4]) == u32::from_le_bytes(*checksum);
+        let seal = Seal { fingerprint: *fingerprint, secret: secret.try_into().ok()? };
+        (is_whole && magic == SEAL_MAGIC).then_some(Self::By(seal, u32::from_le_bytes(*run)))
+    }
+}
+
+/// An entry as it is in its file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub number: u64,
+    pub place: Place,
+    pub stored_at: Timestamp,
+    pub tags: Box<[Box<str>]>,
+    pub kept: Vec<u8>,
+    pub body_len: u64,
+    body_checksum: u32,
+}
+
+impl Record {
+    /// What the file of such an entry takes.
+    pub fn bytes(&self) -> u64 {
+        let tags: usize = self.tags.iter().map(|tag| 2 + tag.len()).sum();
+        blocks((HEAD_BYTES + tags + self.kept.len()) as u64 + self.body_len)
+    }
+
+    fn encode(&self) -> Option<Vec<u8>> {
+        let mut tags = Vec::new();
+        for tag in &self.tags {
+            tags.extend_from_slice(&u16::try_from(tag.len()).ok()?.to_le_bytes());
+            tags.extend_from_slice(tag.as_bytes());
+        }
+        if tags.len() + self.kept.len() > KEPT_BYTES_MAX {
+            return None;
+        }
+        let mut out = Vec::with_capacity(HEAD_BYTES + tags.len() + self.kept.len());
+        out.extend_from_slice(ENTRY_MAGIC);
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(&self.place.id.to_le_bytes());
+        out.extend_from_slice(&self.place.group.to_le_bytes());
+        out.extend_from_slice(&self.stored_at.as_micros().to_le_bytes());
+        out.extend_from_slice(&u32::try_from(tags.len()).ok()?.to_le_bytes());
+        out.extend_from_slice(&u32::try_from(self.kept.len()).ok()?.to_le_bytes());
+        out.extend_from_slice(&self.body_len.to_le_bytes());
+        out.extend_from_slice(&self.body_checksum.to_le_bytes());
+        let mut hasher = Hasher::new();
+        for part in [&out, &tags, &self.kept] {
+            hasher.update(part);
+        }
+        out.extend_from_slice(&hasher.finalize().to_le_bytes());
+        out.extend_from_slice(&tags);
+        out.extend_from_slice(&self.kept);
+        Some(out)
+    }
+
+    /// Reads all but the body. `None` where it is none, or not whole.
+    pub fn read(file: &mut impl Read) -> io::Result<Option<Self>> {
+        let mut head = [0; HEAD_BYTES];
+        if !fill(file, &mut head)? {
+            return Ok(None);
+        }
+        let Some((mut record, lens, checksum)) = Self::parse(&head) else { return Ok(None) };
+        let (tags_len, kept_len) = lens;
+        let mut rest = vec![0; tags_len + kept_len];
+        if !fill(file, &mut rest)? {
+            return Ok(None);
+        }
+        let mut hasher = Hasher::new();
+        hasher.update(&head[..HEAD_BYTES - 4]);
+        hasher.update(&rest);
+        if hasher.finalize() != checksum {
+            return Ok(None);
+        }
+        let Some(tags) = tags(&rest[..tags_len]) else { return Ok(None) };
+        record.tags = tags;
+        rest.drain(..tags_len);
+        record.kept = rest;
+        Ok(Some(record))
+    }
+
+    /// The part of constant length: the record without what follows, the lengths of that, and its checksum.
+    fn parse(head: &[u8; HEAD_BYTES]) -> Option<(Self, (usize, usize), u32)> {
+        let (magic, rest) = head.split_first_chunk::<4>()?;
+        let (number, rest) = rest.split_first_chunk::<8>()?;
+        let (id, rest) = rest.split_first_chunk::<16>()?;
+        let (group, rest) = rest.split_first_chunk::<16>()?;
+        let (stored_at, rest) = rest.split_first_chunk::<8>()?;
+        let (tags_len, rest) = rest.split_first_chunk::<4>()?;
+        let (kept_len, rest) = rest.split_first_chunk::<4>()?;
+        let (body_len, rest) = rest.split_first_chunk::<8>()?;
+        let (body_checksum, rest) = rest.split_first_chunk::<4>()?;
+        let checksum = u32::from_le_bytes(rest.try_into().ok()?);
+        let len = |bytes: &[u8; 4]| usize::try_from(u32::from_le_bytes(*bytes)).ok();
+        let lens = (len(tags_len)?, len(kept_len)?);
+        let is_good = magic == ENTRY_MAGIC && lens.0.checked_add(lens.1)? <= KEPT_BYTES_MAX;
+        let record = Self {
+            number: u64::from_le_bytes(*number),
+            place: Place { id: u128::from_le_bytes(*id), group: u128::from_le_bytes(*group) },
+            stored_at: Timestamp::from_micros(u64::from_le_bytes(*stored_at)),
+            tags: Box::default(),
+            kept: Vec::new(),
+            body_len: u64::from_le_bytes(*body_len),
+            body_checksum: u32::from_le_bytes(*body_checksum),
+        };
+        is_good.then_some((record, lens, checksum))
+    }
+
+    /// Reads the body that follows, in pieces. `None` where it is not whole, or not the one that was written.
+    fn read_body(&self, file: &mut impl Read) -> io::Result<Option<Vec<Block>>> {
+        let (mut pieces, mut hasher) = (Vec::new(), Hasher::new());
+        let mut left = self.body_len;
+        while left > 0 {
+            let mut piece = vec![0; usize::try_from(left.min(PIECE_BYTES)).unwrap_or_default()];
+            if !fill(file, &mut piece)? {
+                return Ok(None);
+            }
+            hasher.update(&piece);
+            left -= piece.len() as u64;
+            pieces.push(piece.into());
+        }
+        let is_end = !fill(file, &mut [0])?;
+        Ok((is_end && hasher.finalize() == self.body_checksum).then_some(pieces))
+    }
+}
+
+fn tags(mut bytes: &[u8]) -> Option<Box<[Box<str>]>> {
+    let mut tags = Vec::new();
+    while !bytes.is_empty() {
+        let (len, rest) = bytes.split_first_chunk::<2>()?;
+        let (tag, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+        tags.push(std::str::from_utf8(tag).ok()?.into());
+        bytes = rest;
+    }
+    Some(tags.into())
+}
+
+/// Fills `bytes`; says no where the file ends before.
+fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
+    match file.read_exact(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// What so many bytes take in a file.
+fn blocks(bytes: u64) -> u64 {
+    bytes.max(1).next_multiple_of(BLOCK_BYTES)
+}
+
+/// A directory of entries, which no other process has.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    /// Unlocked when it is closed.
+    _lock: File,
+    /// To have it on the disk that files are gone.
+    itself: File,
+}
+
+/// Why a directory cannot be opened.
+#[derive(Debug)]
+pub(super) enum OpenError {
+    InUse,
+    Io(io::Error),
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Directory {
+    /// Opens it, or makes it. Nobody else may read what is in it.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        std::fs::set_permissions(path, Permissions::from_mode(0o700))?;
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path.join(LOCK_NAME))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        Ok(Self { path: path.to_owned(), _lock: lock, itself: File::open(path)? })
+    }
+
+    fn file(&self, number: u64) -> PathBuf {
+        self.path.join(format!("{number:016x}"))
+    }
+
+    /// The numbers of all entries, in their order.
+    pub fn numbers(&self) -> io::Result<Vec<u64>> {
+        let mut numbers = Vec::new();
+        for file in std::fs::read_dir(&self.path)? {
+            numbers.extend(file?.file_name().to_str().and_then(number));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Has it be for `seal` alone, for the how manieth time.
+    pub fn seal(&self, seal: &Seal, run: u32) -> io::Result<()> {
+        let mut bytes = SEAL_MAGIC.to_vec();
+        bytes.extend_from_slice(&run.to_le_bytes());
+        bytes.extend_from_slice(&seal.fingerprint);
+        bytes.extend_from_slice(&seal.secret);
+        bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
+        let (draft, place) = (self.path.join("seal.part"), self.path.join(SEAL_NAME));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        file.write_all(&bytes)?;
+        file.sync_data()?;
+        std::fs::rename(draft, place)?;
+        self.sync()
+    }
+
+    /// Deletes all entries. The seal goes first, so that what is left of them, if the process dies amid it, is nobody's.
+    pub fn clear(&self) -> io::Result<()> {
+        self.unseal()?;
+        for number in self.numbers()? {
+            self.delete(number)?;
+        }
+        Ok(())
+    }
+
+    /// Has what is left be nobody's.
+    pub fn unseal(&self) -> io::Result<()> {
+        delete(&self.path.join(SEAL_NAME))?;
+        self.sync()
+    }
+
+    /// Deletes all that is of the directory. What else somebody has put there stays.
+    pub fn destroy(self) -> io::Result<()> {
+        self.clear()?;
+        delete(&self.path.join(LOCK_NAME))?;
+        // It stays where it is not empty.
+        let _ = std::fs::remove_dir(&self.path);
+        Ok(())
+    }
+
+    /// Writes an entry.
+    pub fn write(&self, record: &Record, body: &Body) -> io::Result<()> {
+        let head = record.encode().ok_or(ErrorKind::InvalidInput)?;
+        let path = self.file(record.number);
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        file.write_all(&head)?;
+        body.blocks().unwrap_or_default().iter().try_for_each(|block| file.write_all(block))
+    }
+
+    /// What is kept of an entry, without its body. `None` where there is none that is whole.
+    pub fn read_head(&self, number: u64) -> io::Result<Option<Record>> {
+        let Some(mut file) = open(&self.file(number))? else { return Ok(None) };
+        let len = file.metadata()?.len();
+        let record = Record::read(&mut file)?;
+        Ok(record.filter(|record| record.number == number && record.bytes() == blocks(len)))
+    }
+
+    /// An entry with its body.
+    pub fn read(&self, number: u64) -> io::Result<Option<(Record, Vec<Block>)>> {
+        let Some(mut file) = open(&self.file(number))? else { return Ok(None) };
+        let len = file.metadata()?.len();
+        let record = Record::read(&mut file)?;
+        // A length that is not the file's would have memory taken for what is not there.
+        let Some(record) = record.filter(|record| record.number == number && record.body_len <= len) else {
+            return Ok(None);
+        };
+        let body = record.read_body(&mut file)?;
+        Ok(body.map(|body| (record, body)))
+    }
+
+    /// Deletes an entry, if it is there.
+    pub fn delete(&self, number: u64) -> io::Result<()> {
+        delete(&self.file(number))
+    }
+
+    /// Returns when it is on the disk which files are there.
+    pub fn sync(&self) -> io::Result<()> {
+        self.itself.sync_all()
+    }
+}
+
+impl Record {
+    /// Of an entry, whose body is whole.
+    pub fn new(
+        number: u64,
+        place: Place,
+        stored_at: Timestamp,
+        tags: &[Box<str>],
+        kept: Vec<u8>,
+        body: &Body,
+    ) -> Option<Self> {
+        let mut hasher = Hasher::new();
+        for block in body.blocks()? {
+            hasher.update(block);
+        }
+        let (body_len, body_checksum) = (body.len()?, hasher.finalize());
+        let record = Self { number, place, stored_at, tags: tags.into(), kept, body_len, body_checksum };
+        (record.kept.len() <= KEPT_BYTES_MAX / 2).then_some(record)
+    }
+}
+
+/// The number of an entry's file; `None` where it is another file.
+fn number(name: &str) -> Option<u64> {
+    let is_number =
+        name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'));
+    is_number.then(|| u64::from_str_radix(name, 16).ok()).flatten()
+}
+
+fn open(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn delete(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn body(bytes: &[u8]) -> Body {
+        let body = Body::new(Arc::default());
+        if !bytes.is_empty() {
+            body.push(bytes.into());
+        }
+        body.finish();
+        body
+    }
+
+    fn record(number: u64, tags: &[Box<str>], kept: Vec<u8>, body: &Body) -> Record {
+        let place = Place { id: u128::from(number) + 7, group: 9 };
+        Record::new(number, place, Timestamp::from_secs(5), tags, kept, body).unwrap()
+    }
+
+    #[test]
+    fn only_its_owner_may_read_what_is_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b");
+        let open = Directory::open(&path).unwrap();
+        assert!(matches!(Directory::open(&path), Err(OpenError::InUse)));
+        let body = body(b"body");
+        open.write(&record(1, &[], vec![1], &body), &body).unwrap();
+        open.seal(&Seal { fingerprint: [1; 32], secret: [2; 32] }, 3).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o700);
+        for file in std::fs::read_dir(&path).unwrap() {
+            assert_eq!(mode(&file.unwrap().path()), 0o600);
+        }
+        std::fs::write(path.join("of-others"), "").unwrap();
+        open.destroy().unwrap();
+        let left: Vec<_> = std::fs::read_dir(&path).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(left, ["of-others"]);
+    }
+
+    #[test]
+    fn a_seal_is_read_back_and_a_damaged_one_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cache");
+        assert_eq!(Sealed::read(&path), Sealed::Not);
+        let seal = Seal { fingerprint: [1; 32], secret: [2; 32] };
+        Directory::open(&path).unwrap().seal(&seal, 3).unwrap();
+        assert_eq!(Sealed::read(&path), Sealed::By(seal, 3));
+        assert_eq!(format!("{:?}", Sealed::read(&path)), "By(Seal, 3)");
+        let whole = std::fs::read(path.join(SEAL_NAME)).unwrap();
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            std::fs::write(path.join(SEAL_NAME), &changed).unwrap();
+            assert_eq!(Sealed::read(&path), Sealed::Damaged);
+            std::fs::write(path.join(SEAL_NAME), &whole[..at]).unwrap();
+            assert_eq!(Sealed::read(&path), Sealed::Damaged);
+        }
+    }
+
+    #[test]
+    fn a_file_under_another_number_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = Directory::open(directory.path()).unwrap();
+        let body = body(b"body");
+        open.write(&record(1, &[], vec![1], &body), &body).unwrap();
+        std::fs::rename(open.file(1), open.file(2)).unwrap();
+        assert_eq!((open.read(2).unwrap(), open.read(1).unwrap()), (None, None));
+        assert_eq!(open.read_head(2).unwrap(), None);
+        assert_eq!(open.numbers().unwrap(), [2]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn an_entry_is_read_back_and_anything_else_is_none(
+            tags in prop::collection::vec("[a-z]{0,9}", 0..4),
+            kept in prop::collection::vec(any::<u8>(), 0..300),
+            bytes in prop::collection::vec(any::<u8>(), 0..3_000),
+            change in any::<prop::sample::Index>(),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let directory = tempfile::tempdir().unwrap();
+            let open = Directory::open(directory.path()).unwrap();
+            let tags: Vec<Box<str>> = tags.iter().map(|tag| tag.as_str().into()).collect();
+            let body = body(&bytes);
+            let record = record(5, &tags, kept, &body);
+            open.write(&record, &body).unwrap();
+            prop_assert_eq!(open.read_head(5).unwrap(), Some(record.clone()));
+            let (read, blocks) = open.read(5).unwrap().unwrap();
+            prop_assert_eq!((&read, blocks.concat()), (&record, bytes));
+            let whole = std::fs::read(open.file(5)).unwrap();
+            prop_assert_eq!(record.bytes(), (whole.len() as u64).next_multiple_of(4096));
+            let mut changed = whole.clone();
+            changed[change.index(whole.len())] ^= 4;
+            std::fs::write(open.file(5), &changed).unwrap();
+            prop_assert_eq!(open.read(5).unwrap(), None);
+            std::fs::write(open.file(5), &whole[..cut.index(whole.len())]).unwrap();
+            prop_assert_eq!(open.read(5).unwrap(), None);
+            std::fs::write(open.file(5), [&whole[..], b"x"].concat()).unwrap();
+            prop_assert_eq!(open.read(5).unwrap(), None);
+        }
+
+        #[test]
+        fn no_bytes_bring_it_down(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            prop_assert_eq!(Record::read(&mut &bytes[..]).unwrap(), None);
+            let magic = [&ENTRY_MAGIC[..], &bytes].concat();
+            prop_assert_eq!(Record::read(&mut &magic[..]).unwrap(), None);
+            prop_assert!(!matches!(Sealed::parse(&bytes), Some(Sealed::By(..))));
+        }
+    }
+}

@@ -1,0 +1,689 @@
+//! What comes back and what never does, step by step; and a model that forgets nothing by itself.
+
+use std::collections::HashMap;
+use std::task::{Context, Poll, Waker};
+
+use proptest::prelude::*;
+
+use super::super::{EntryLimits, Filling};
+use super::*;
+use crate::Timestamp;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Note(Vec<u8>);
+
+impl Kept for Note {
+    type Context = ();
+
+    fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    fn label(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn save(&self) -> Vec<u8> {
+        self.0.clone()
+    }
+
+    fn load(saved: &[u8], (): &()) -> Option<Self> {
+        saved.starts_with(b"/").then(|| Self(saved.to_vec()))
+    }
+}
+
+const SEAL: Seal = Seal { fingerprint: [1; 32], secret: [2; 32] };
+const BYTES: u64 = 256 << 10;
+const WAITING_BYTES: u64 = 1 << 20;
+
+/// A way of taking something out.
+type Remove = fn(&Entries<Note>);
+
+fn place(id: u128) -> Place {
+    Place { id, group: id / 4 }
+}
+
+/// A store with a disk whose thread is the test.
+struct Stand {
+    entries: Arc<Entries<Note>>,
+    directory: Option<Directory>,
+    removed_at: Option<Moment>,
+}
+
+impl Stand {
+    fn new(path: &Path, seal: Seal, memory: u64) -> Self {
+        let limits = DiskLimits { bytes: BYTES, waiting_bytes: WAITING_BYTES, variants: 3 };
+        let disk = Disk::new(path, seal, false, (), limits);
+        let limits = EntryLimits { bytes: memory, body_bytes: 20_000, variants: 3 };
+        Self { entries: Entries::with_disk(limits, Some(disk)), directory: None, removed_at: None }
+    }
+
+    fn open(path: &Path) -> Self {
+        let mut stand = Self::new(path, SEAL, 1 << 20);
+        stand.start(&|_| {});
+        stand
+    }
+
+    /// Finds out what is there.
+    fn start(&mut self, tell: &dyn Fn(DiskEvent)) {
+        let directory = Directory::open(self.disk().directory()).unwrap();
+        self.disk().take(&directory, tell).unwrap();
+        self.disk().look_through(&directory, tell).unwrap();
+        self.directory = Some(directory);
+    }
+
+    fn disk(&self) -> &Arc<Disk<Note>> {
+        self.entries.disk().unwrap()
+    }
+
+    fn has_work(&self) -> bool {
+        let index = self.disk().lock();
+        !(index.gone.is_empty() && index.loads.is_empty() && index.writes.is_empty())
+    }
+
+    fn turn(&mut self) -> Option<Stop> {
+        let directory = self.directory.as_ref().unwrap();
+        let mut removed_at = self.removed_at.take();
+        let stop = self.disk().turn(&self.entries, directory, &mut removed_at).unwrap();
+        self.removed_at = removed_at;
+        stop
+    }
+
+    fn work_off(&mut self) {
+        while self.has_work() {
+            assert_eq!(self.turn(), None);
+        }
+    }
+
+    fn stop(mut self) {
+        self.disk().stop(Stop::Keep(Moment::NEVER));
+        while self.turn().is_none() {}
+    }
+
+    fn begin(&self, id: u128, body: &[u8]) -> Filling<Note> {
+        let tags: Arc<[Box<str>]> = [Box::from(format!("t{}", id % 2))].into();
+        let label = Note(format!("/{id}/").into());
+        let now = Timestamp::from_secs(1);
+        let mut filling = self.entries.begin(place(id), label, &tags, Some(body.len() as u64), now).unwrap();
+        filling.push(body).unwrap();
+        filling
+    }
+
+    fn put(&self, id: u128, body: &[u8]) -> Arc<Entry<Note>> {
+        self.begin(id, body).finish()
+    }
+
+    fn find(&self, id: u128) -> Vec<Arc<Entry<Note>>> {
+        let mut found = Vec::new();
+        self.entries.find(place(id), &mut found);
+        found
+    }
+
+    /// What is found under `id`, in memory or else on the disk.
+    fn bodies(&mut self, id: u128) -> Vec<Vec<u8>> {
+        if let Lookup::Loading(mut loading) = self.entries.look_up(place(id)) {
+            let cx = Context::from_waker(Waker::noop());
+            while loading.poll(&cx).is_pending() {
+                self.turn();
+            }
+        }
+        self.find(id).iter().map(|entry| entry.body.blocks().unwrap().concat()).collect()
+    }
+
+    /// Has everything go from memory that can.
+    fn forget_memory(&self) {
+        for shard in &self.entries.shards {
+            let mut shard = super::super::lock(shard);
+            shard.remove_among(0, usize::MAX, &|entry| entry.body.len().is_some());
+        }
+    }
+}
+
+fn directory() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cache");
+    (directory, path)
+}
+
+#[test]
+fn what_is_written_is_found_after_a_restart_and_after_it_has_left_memory() {
+    let (_directory, path) = directory();
+    let mut stand = Stand::open(&path);
+    let first = stand.put(1, b"one");
+    stand.put(1, b"another");
+    stand.put(5, &[7; 15_000]);
+    // What still waits to be written is found as well.
+    stand.forget_memory();
+    assert_eq!(stand.bodies(1), [b"another".to_vec(), b"one".to_vec()]);
+    stand.work_off();
+    stand.forget_memory();
+    assert_eq!(stand.bodies(5), [[7; 15_000]]);
+    stand.stop();
+    let mut stand = Stand::open(&path);
+    assert!(stand.find(1).is_empty());
+    assert_eq!(stand.bodies(1), [b"another".to_vec(), b"one".to_vec()]);
+    let again = &stand.find(1)[1];
+    assert_eq!((&again.kept, again.stored_at, &again.tags), (&first.kept, first.stored_at, &first.tags));
+    assert_eq!(stand.disk().stats().loads, 1);
+    assert!(matches!(stand.entries.look_up(place(1)), Lookup::Nothing), "all of it is in memory");
+    assert!(matches!(stand.entries.look_up(place(2)), Lookup::Nothing));
+}
+
+#[test]
+fn all_who_wait_share_one_load() {
+    let (_directory, path) = directory();
+    let mut stand = Stand::open(&path);
+    stand.put(1, b"one");
+    stand.work_off();
+    stand.forget_memory();
+    let look_up = || match stand.entries.look_up(place(1)) {
+        Lookup::Loading(loading) => loading,
+        other => panic!("{other:?}"),
+    };
+    let cx = Context::from_waker(Waker::noop());
+    let mut waiting: Vec<_> = (0..100).map(|_| look_up()).collect();
+    assert!(waiting.iter_mut().all(|one| one.poll(&cx).is_pending()));
+    waiting.truncate(50);
+    stand.work_off();
+    assert!(waiting.iter_mut().all(|one| one.poll(&cx) == Poll::Ready(())));
+    assert_eq!((stand.disk().stats().loads, stand.find(1).len()), (1, 1));
+}
+
+#[test]
+fn what_is_removed_while_it_is_read_does_not_come_back() {
+    let (_directory, path) = directory();
+    let ways: [Remove; 4] = [
+        |entries| assert_eq!(entries.remove_group(0), 1),
+        |entries| assert_eq!(entries.purge(Purge::Label(b"/1/")), 1),
+        |entries| assert_eq!(entries.purge(Purge::All), 1),
+        |entries| entries.remove_unseen(place(1)),
+    ];
+    for remove in ways {
+        let mut stand = Stand::open(&path);
+        stand.put(1, b"one");
+        stand.work_off();
+        stand.forget_memory();
+        let number = stand.disk().lock().numbers(1).next().unwrap();
+        let directory = stand.directory.as_ref().unwrap();
+        let read = stand.disk().read(&stand.entries, directory, place(1), number).unwrap().unwrap();
+        remove(&stand.entries);
+        assert!(!stand.entries.restore(stand.disk(), read));
+        assert!(stand.bodies(1).is_empty());
+        stand.stop();
+        assert!(Stand::open(&path).bodies(1).is_empty());
+    }
+}
+
+#[test]
+fn what_is_removed_before_it_is_known_what_is_there_holds() {
+    let (_directory, path) = directory();
+    let ways: [(Remove, &[u128]); 6] = [
+        (|entries| _ = entries.remove_group(0), &[4, 5]),
+        (|entries| _ = entries.purge(Purge::Label(b"/1/")), &[0, 2, 3, 4, 5]),
+        (|entries| _ = entries.purge(Purge::Prefix(b"/")), &[]),
+        (|entries| _ = entries.purge(Purge::Tag("t1")), &[0, 2, 4]),
+        (|entries| _ = entries.purge(Purge::All), &[]),
+        (|entries| entries.remove_unseen(place(2)), &[0, 1, 3, 4, 5]),
+    ];
+    for (remove, left) in ways {
+        let stand = Stand::open(&path);
+        (0..6).for_each(|id| drop(stand.put(id, b"old")));
+        stand.stop();
+        let mut stand = Stand::new(&path, SEAL, 1 << 20);
+        assert!(matches!(stand.entries.look_up(place(1)), Lookup::Unknown));
+        remove(&stand.entries);
+        stand.put(9, b"new");
+        stand.start(&|_| {});
+        let found: Vec<_> = (0..6).filter(|id| !stand.bodies(*id).is_empty()).collect();
+        assert_eq!(found, left);
+        stand.work_off();
+        stand.forget_memory();
+        assert_eq!(stand.bodies(9), [b"new"]);
+        stand.entries.purge(Purge::All);
+        stand.stop();
+    }
+}
+
+#[test]
+fn what_is_no_longer_in_memory_is_removed_from_the_disk_and_counted_once() {
+    let (_directory, path) = directory();
+    let mut stand = Stand::open(&path);
+    (0..8).for_each(|id| drop(stand.put(id, b"old")));
+    stand.work_off();
+    stand.forget_memory();
+    (0..2).for_each(|id| drop(stand.bodies(id)));
+    let coming = stand.begin(3, b"new");
+    assert_eq!(stand.entries.remove_group(0), 5, "two in both, two on the disk, one that is coming");
+    coming.finish();
+    assert_eq!(stand.entries.purge(Purge::Tag("t1")), 2);
+    assert_eq!(stand.entries.purge(Purge::All), 2);
+    assert_eq!((stand.disk().stats().entries, stand.entries.stats().entries), (0, 0));
+    stand.work_off();
+    assert_eq!(
+        (stand.disk().stats().bytes, stand.directory.as_ref().unwrap().numbers().unwrap().len()),
+        (0, 0)
+    );
+}
+
+#[test]
+fn an_update_takes_the_place_of_what_was_there() {
+    let (_directory, path) = directory();
+    let mut stand = Stand::open(&path);
+    let entry = stand.put(1, b"one");
+    stand.work_off();
+    stand.entries.update(&entry, Note(b"/new".into()), Timestamp::from_secs(9)).unwrap();
+    stand.stop();
+    let mut stand = Stand::open(&path);
+    assert_eq!(stand.bodies(1), [b"one"]);
+    let found = &stand.find(1)[0];
+    assert_eq!((found.kept.0.as_slice(), found.stored_at), (&b"/new"[..], Timestamp::from_secs(9)));
+}
+
+#[test]
+fn a_disk_of_another_config_or_one_that_is_damaged_is_emptied() {
+    let (_directory, path) = directory();
+    let told = |seal: Seal| {
+        let told = Mutex::new(Vec::new());
+        let mut stand = Stand::new(&path, seal, 1 << 20);
+        stand.start(&|event| told.lock().unwrap().push(event));
+        stand.put(1, b"one");
+        let secret = *stand.disk().secret();
+        stand.stop();
+        (told.into_inner().unwrap(), secret)
+    };
+    let open = |entries| DiskEvent::Open { entries, dropped: 0 };
+    assert_eq!(told(SEAL), (vec![open(0)], [2; 32]));
+    let fresh = Seal { secret: [9; 32], ..SEAL };
+    assert_eq!(told(fresh), (vec![open(1)], [2; 32]), "the secret stays");
+    let other = Seal { fingerprint: [3; 32], secret: [4; 32] };
+    assert_eq!(told(other), (vec![DiskEvent::Outdated, open(0)], [4; 32]));
+    std::fs::write(path.join("seal"), "no seal").unwrap();
+    assert_eq!(told(SEAL), (vec![DiskEvent::Damaged, open(0)], [2; 32]));
+    std::fs::remove_file(path.join("seal")).unwrap();
+    assert_eq!(told(SEAL).0, [open(0)], "without a seal nobody knows whose they are");
+}
+
+#[test]
+fn a_damaged_entry_is_dropped_and_the_others_stay() {
+    let (_directory, path) = directory();
+    let stand = Stand::open(&path);
+    let entries: Vec<_> = (0..4).map(|id| stand.put(id, b"body")).collect();
+    stand.stop();
+    let file = |at: usize| path.join(format!("{:016x}", entries[at].number));
+    let change = |at: usize, byte: usize| {
+        let mut bytes = std::fs::read(file(at)).unwrap();
+        let byte = if byte == usize::MAX { bytes.len() - 1 } else { byte };
+        bytes[byte] ^= 1;
+        std::fs::write(file(at), bytes).unwrap();
+    };
+    change(0, 20);
+    change(1, usize::MAX);
+    std::fs::write(file(2), "").unwrap();
+    let mut stand = Stand::open(&path);
+    assert_eq!(stand.disk().stats().dropped, 2, "those whose heads tell");
+    let found: Vec<_> = (0..4).filter(|id| !stand.bodies(*id).is_empty()).collect();
+    assert_eq!((found, stand.disk().stats().dropped), (vec![3], 3));
+    stand.work_off();
+    assert!(!file(0).exists() && !file(1).exists() && !file(2).exists() && file(3).exists());
+}
+
+#[test]
+fn churn_stays_within_its_bytes_and_what_is_used_stays() {
+    let (_directory, path) = directory();
+    let mut stand = Stand::open(&path);
+    stand.put(0, &[0; 3_000]);
+    for id in 1..1_000_u128 {
+        let size = 1_000 + usize::try_from(id % 17).unwrap() * 1_000;
+        stand.put(id * 4, &vec![1; size]);
+        stand.work_off();
+        if id % 5 == 0 {
+            stand.forget_memory();
+            assert_eq!(stand.bodies(0).len(), 1, "{id}: it is used again and again");
+        }
+        let files: u64 = std::fs::read_dir(&path)
+            .unwrap()
+            .map(|file| file.unwrap().metadata().unwrap().len().next_multiple_of(4096))
+            .sum();
+        assert!(files <= BYTES + (8 << 10), "{files}");
+    }
+    let stats = stand.disk().stats();
+    assert!(stats.evicted > 900 && stats.bytes > BYTES / 2 && stats.skipped == 0, "{stats:?}");
+    // A lower bound holds at once.
+    stand.disk().set_bytes_max(BYTES / 4);
+    stand.turn();
+    assert!(stand.disk().stats().bytes <= BYTES / 4);
+}
+
+#[test]
+fn what_is_used_in_memory_alone_stays_on_the_disk() {
+    let (_directory, path) = directory();
+    let mut stand = Stand::open(&path);
+    let used = stand.put(0, b"used");
+    stand.work_off();
+    for id in 1..300_u128 {
+        used.touch();
+        stand.put(id * 4, &[1; 3_000]);
+        stand.work_off();
+    }
+    stand.stop();
+    assert_eq!(Stand::open(&path).bodies(0), [b"used"]);
+}
+
+#[test]
+fn an_index_of_long_labels_is_bounded() {
+    let (_directory, path) = directory();
+    let mut stand = Stand::open(&path);
+    for id in 0..200_u128 {
+        let label = Note(format!("/{}", "x".repeat(2_000)).into());
+        let mut filling =
+            stand.entries.begin(place(id), label, &Arc::default(), None, Timestamp::default()).unwrap();
+        filling.push(b"x").unwrap();
+        filling.finish();
+        stand.work_off();
+    }
+    assert!(stand.disk().lock().own_bytes <= BYTES / INDEX_PART);
+    assert!(stand.disk().stats().evicted > 100);
+}
+
+#[test]
+fn when_too_much_waits_it_is_not_written_and_nothing_older_is_in_its_place() {
+    let (_directory, path) = directory();
+    let mut stand = Stand::new(&path, SEAL, 8 << 20);
+    stand.start(&|_| {});
+    let old = stand.put(1, &[0; 15_000]);
+    stand.work_off();
+    for id in 2..100_u128 {
+        stand.put(id * 4, &[1; 16_000]);
+    }
+    assert!(stand.disk().stats().skipped > 20);
+    stand.entries.update(&old, Note(b"/new".into()), Timestamp::default()).unwrap();
+    stand.work_off();
+    stand.forget_memory();
+    assert!(stand.bodies(1).is_empty());
+}
+
+#[test]
+fn what_does_not_fit_in_memory_is_not_loaded_again() {
+    let (_directory, path) = directory();
+    let stand = Stand::open(&path);
+    stand.put(1, &[1; 10_000]);
+    stand.stop();
+    let mut stand = Stand::new(&path, SEAL, 5_000);
+    stand.start(&|_| {});
+    assert!(stand.bodies(1).is_empty());
+    assert!(matches!(stand.entries.look_up(place(1)), Lookup::Nothing));
+}
+
+#[test]
+fn a_disk_that_fails_is_left_and_can_be_taken_again() {
+    let (_directory, path) = directory();
+    let mut stand = Stand::new(&path, SEAL, 1 << 20);
+    let held = Directory::open(&path).unwrap();
+    assert!(matches!(stand.disk().serve(&stand.entries, &|_| {}), Err(DiskError::InUse)));
+    assert_eq!(stand.disk().stats(), DiskStats::default());
+    stand.put(1, b"one");
+    assert!(matches!(stand.entries.look_up(place(1)), Lookup::Nothing));
+    drop(held);
+    stand.entries.remove_group(0);
+    let serving = (Arc::clone(stand.disk()), Arc::clone(&stand.entries));
+    let thread = std::thread::spawn(move || serving.0.serve(&serving.1, &|_| {}));
+    while !stand.disk().stats().is_open {
+        std::thread::yield_now();
+    }
+    stand.put(2, b"two");
+    stand.disk().stop(Stop::Keep(Moment::NEVER));
+    thread.join().unwrap().unwrap();
+    stand = Stand::open(&path);
+    assert_eq!((stand.bodies(1).len(), stand.bodies(2).len()), (0, 1));
+    stand.disk().stop(Stop::Delete);
+    drop(stand.directory.take());
+    stand.disk().serve(&stand.entries, &|_| {}).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_cannot_be_deleted_in_time_is_nobodys() {
+    let (_directory, path) = directory();
+    let mut stand = Stand::open(&path);
+    (0..20).for_each(|id| drop(stand.put(id, b"old")));
+    stand.work_off();
+    stand.entries.purge(Purge::Tag("t1"));
+    stand.disk().stop(Stop::Keep(Moment::from_nanos(0)));
+    assert!(stand.turn().is_some());
+    drop(stand);
+    assert!((0..20).all(|id| Stand::open(&path).bodies(id).is_empty()));
+}
+
+/// What is stored of one of several groups says in which round it was: once a round is over, nothing of it may be found.
+fn storm(entries: &Arc<Entries<Note>>, rounds: &[Mutex<u64>], over: &[AtomicU64], seed: u64) {
+    let mut random = seed;
+    let cx = Context::from_waker(Waker::noop());
+    for _ in 0..3_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (act, id) = ((random >> 33) % 16, u128::from((random >> 45) % 32));
+        let at = usize::try_from(id / 4).unwrap();
+        match act {
+            0..6 => {
+                let round = rounds[at].lock().unwrap();
+                let label = Note(format!("/{at}/").into());
+                let body = [round.to_le_bytes(), u64::try_from(id).unwrap().to_le_bytes()].concat();
+                let filling = entries.begin(place(id), label, &Arc::default(), None, Timestamp::default());
+                drop(round);
+                let Ok(mut filling) = filling else { continue };
+                if filling.push(&body).is_ok() && filling.push(&[0; 500]).is_ok() {
+                    filling.finish();
+                }
+            }
+            6 => {
+                let mut round = rounds[at].lock().unwrap();
+                if random & 1 == 0 {
+                    entries.remove_group(id / 4);
+                } else {
+                    entries.purge(Purge::Label(format!("/{at}/").as_bytes()));
+                }
+                *round += 1;
+                over[at].store(*round, Relaxed);
+            }
+            _ => {
+                let round = over[at].load(Relaxed);
+                if let Lookup::Loading(mut loading) = entries.look_up(place(id)) {
+                    while loading.poll(&cx).is_pending() {
+                        std::thread::yield_now();
+                    }
+                }
+                let mut found = Vec::new();
+                entries.find(place(id), &mut found);
+                for entry in found.iter().filter(|entry| entry.body.len().is_some()) {
+                    let body = entry.body.blocks().unwrap().concat();
+                    let number =
+                        |range: std::ops::Range<usize>| u64::from_le_bytes(body[range].try_into().unwrap());
+                    assert!(number(0..8) >= round, "{id}: of round {} after {round}", number(0..8));
+                    assert_eq!(u128::from(number(8..16)), id);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_removed_comes_back_where_many_store_remove_and_load_at_once() {
+    const THREADS: u64 = 4;
+    let (_directory, path) = directory();
+    let rounds: [Mutex<u64>; 8] = Default::default();
+    let over: [AtomicU64; 8] = Default::default();
+    for run in 0..3 {
+        // So little memory that most is on the disk alone.
+        let entries = Stand::new(&path, SEAL, 24_000).entries;
+        let serving = || entries.disk().unwrap().serve(&entries, &|_| {});
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(serving);
+            while run > 0 && !entries.disk().unwrap().stats().is_open {
+                std::thread::yield_now();
+            }
+            let storms: Vec<_> = (0..THREADS)
+                .map(|number| {
+                    let (entries, rounds, over) = (&entries, &rounds, &over);
+                    scope.spawn(move || storm(entries, rounds, over, run * THREADS + number))
+                })
+                .collect();
+            let storms: Vec<_> = storms.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            entries.disk().unwrap().stop(Stop::Keep(Moment::NEVER));
+            serving.join().unwrap().unwrap();
+            assert!(storms.iter().all(Result::is_ok));
+        });
+        let stats = entries.disk().unwrap().stats();
+        assert!(run == 0 || (stats.loads > 100 && stats.writes > 100), "{stats:?}");
+        assert_eq!(stats.dropped, 0);
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Put(u128, usize),
+    Update(u128),
+    Remove(u128),
+    Unseen(u128),
+    Group(u128),
+    Tag(u8),
+    Prefix(u128),
+    Find(u128),
+    /// Reads what is under an identity, and puts it into memory only some acts later.
+    Read(u128),
+    Restore,
+    ForgetMemory,
+    Turn,
+    Restart,
+    /// A restart amid removals of before it is known what is there.
+    RestartLate(u128),
+    Kill,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let id = 0_u128..12;
+    prop_oneof![
+        6 => (id.clone(), 0_usize..19_000).prop_map(|(id, len)| Act::Put(id, len)),
+        2 => id.clone().prop_map(Act::Update),
+        1 => id.clone().prop_map(Act::Remove),
+        1 => id.clone().prop_map(Act::Unseen),
+        1 => (0_u128..3).prop_map(Act::Group),
+        1 => (0_u8..2).prop_map(Act::Tag),
+        1 => id.clone().prop_map(Act::Prefix),
+        4 => id.clone().prop_map(Act::Find),
+        3 => id.clone().prop_map(Act::Read),
+        3 => Just(Act::Restore),
+        2 => Just(Act::ForgetMemory),
+        6 => Just(Act::Turn),
+        1 => Just(Act::Restart),
+        1 => (0_u128..3).prop_map(Act::RestartLate),
+        1 => Just(Act::Kill),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    /// Against a map that forgets nothing by itself: what is found was put there for that identity and has not been removed since.
+    #[test]
+    fn nothing_removed_comes_back_and_bounds_hold(acts in prop::collection::vec(act(), 1..90)) {
+        let (_directory, path) = directory();
+        let mut stand = Stand::open(&path);
+        let mut model: HashMap<u128, Vec<Vec<u8>>> = HashMap::new();
+        let mut read: Vec<Arc<Entry<Note>>> = Vec::new();
+        for (step, act) in acts.into_iter().enumerate() {
+            let fill = u8::try_from(step).unwrap();
+            match act {
+                Act::Put(id, len) => {
+                    stand.put(id, &vec![fill; len]);
+                    model.entry(id).or_default().push(vec![fill; len]);
+                }
+                Act::Update(id) => {
+                    if let Some(entry) = stand.find(id).first() {
+                        let note = Note(format!("/{id}/").into());
+                        stand.entries.update(entry, note, Timestamp::from_secs(2)).unwrap();
+                    }
+                }
+                Act::Remove(id) => {
+                    if let Some(entry) = stand.find(id).first() {
+                        let body = entry.body.blocks().unwrap().concat();
+                        stand.entries.remove(entry);
+                        model.get_mut(&id).unwrap().retain(|other| *other != body);
+                    }
+                }
+                Act::Unseen(id) => {
+                    stand.entries.remove_unseen(place(id));
+                    let seen = stand.find(id);
+                    let seen: Vec<_> = seen.iter().map(|entry| entry.body.blocks().unwrap().concat()).collect();
+                    model.insert(id, seen);
+                }
+                Act::Group(group) => {
+                    stand.entries.remove_group(group);
+                    model.retain(|id, _| id / 4 != group);
+                }
+                Act::Tag(tag) => {
+                    stand.entries.purge(Purge::Tag(&format!("t{tag}")));
+                    model.retain(|id, _| id % 2 != u128::from(tag));
+                }
+                Act::Prefix(id) => {
+                    stand.entries.purge(Purge::Prefix(format!("/{id}").as_bytes()));
+                    model.retain(|other, _| !other.to_string().starts_with(&id.to_string()));
+                }
+                Act::Find(id) => {
+                    for body in stand.bodies(id) {
+                        prop_assert!(model.get(&id).is_some_and(|bodies| bodies.contains(&body)));
+                    }
+                }
+                Act::Read(id) => {
+                    let numbers: Vec<_> = stand.disk().lock().numbers(id).collect();
+                    let directory = stand.directory.as_ref().unwrap();
+                    for number in numbers.into_iter().filter(|number| !stand.entries.has(place(id), *number)) {
+                        // Those that are not written yet are not there.
+                        let entry = stand.disk().read(&stand.entries, directory, place(id), number).unwrap();
+                        read.extend(entry);
+                    }
+                }
+                Act::Restore => {
+                    for entry in read.drain(..).filter(|entry| !stand.entries.has(entry.place, entry.number)) {
+                        stand.entries.restore(stand.disk(), entry);
+                    }
+                }
+                Act::ForgetMemory => stand.forget_memory(),
+                Act::Turn => {
+                    if stand.has_work() {
+                        stand.turn();
+                    }
+                }
+                Act::Restart => {
+                    stand.stop();
+                    read.clear();
+                    stand = Stand::open(&path);
+                }
+                Act::RestartLate(group) => {
+                    stand.stop();
+                    read.clear();
+                    stand = Stand::new(&path, SEAL, 1 << 20);
+                    stand.entries.remove_group(group);
+                    model.retain(|id, _| id / 4 != group);
+                    stand.put(group * 4, b"late");
+                    model.entry(group * 4).or_default().push(b"late".to_vec());
+                    stand.start(&|_| {});
+                }
+                Act::Kill => {
+                    // Removals are followed within 100 ms; what waits to be written is lost.
+                    let directory = stand.directory.as_ref().unwrap();
+                    stand.disk().delete_gone(directory, usize::MAX).unwrap();
+                    read.clear();
+                    drop(stand);
+                    stand = Stand::open(&path);
+                }
+            }
+            for id in 0..12 {
+                for entry in stand.find(id) {
+                    let body = entry.body.blocks().unwrap().concat();
+                    prop_assert!(model.get(&id).is_some_and(|bodies| bodies.contains(&body)), "{}", id);
+                    prop_assert_eq!(entry.place, place(id));
+                }
+                prop_assert!(stand.disk().lock().numbers(id).count() <= 3);
+            }
+            prop_assert!(stand.disk().stats().bytes <= BYTES);
+        }
+    }
+}
