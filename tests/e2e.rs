@@ -25,6 +25,8 @@ mod scenarios {
     mod bench_refusals;
     mod bodies;
     mod cache_crowds;
+    mod cache_disk;
+    mod cache_disk_trouble;
     mod cache_requirements;
     mod cache_serving;
     mod clients;

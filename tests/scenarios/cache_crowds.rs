@@ -4,30 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread;
 
+use egret_tests::cached::{answer, figure, flow};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
 use egret_tests::process::raise_open_files;
 use egret_tests::provider::{Provider, Request};
 use egret_tests::wait::Watched;
 
-fn flow(cache: &str) -> String {
-    format!("flows: [ {{ name: all, remedies: [ {{ cache: {cache} }} ] }} ]\n")
-}
-
-fn answer(fields: &str, body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
-}
-
 fn crowd(egret: &Egret, size: usize) -> Vec<Client> {
     raise_open_files();
     (0..size).map(|_| egret.client()).collect()
-}
-
-/// One figure of the first flow's cache.
-fn figure(egret: &Egret, pointer: &str) -> u64 {
-    let flows = egret.control_get("/api/v1/flows").json();
-    let at = format!("/flows/0/remedies/0/cache/{pointer}");
-    flows.pointer(&at).and_then(serde_json::Value::as_u64).unwrap_or_else(|| panic!("no {at} in {flows}"))
 }
 
 /// Calls that the provider has under way, and whether they may end.

@@ -3,37 +3,11 @@
 
 use std::sync::Arc;
 
-use egret_tests::egret::{Config, Egret};
+use egret_tests::cached::{answer, figure, flow, purge, status};
+use egret_tests::egret::Config;
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait::{Watched, until_true};
-use serde_json::{Value, json};
-
-fn flow(cache: &str) -> String {
-    format!("flows: [ {{ name: all, remedies: [ {{ cache: {cache} }} ] }} ]\n")
-}
-
-fn answer(fields: &str, body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
-}
-
-fn figure(egret: &Egret, pointer: &str) -> u64 {
-    let flows = egret.control_get("/api/v1/flows").json();
-    let at = format!("/flows/0/remedies/0/cache/{pointer}");
-    flows.pointer(&at).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {at} in {flows}"))
-}
-
-fn status(answer: &egret_tests::http::Response) -> &str {
-    answer.field("cache-status").unwrap_or_else(|| panic!("no Cache-Status: {answer:?}"))
-}
-
-/// Has the control port purge.
-fn purge(egret: &Egret, query: &str) -> Value {
-    let request = format!(
-        "POST /api/v1/cache/purge?{query} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
-        egret.control()
-    );
-    egret_tests::http::Client::connect(egret.control()).send(request).response().json()
-}
+use serde_json::json;
 
 #[test]
 fn a_large_answer_is_the_same_from_the_cache_however_it_came() {

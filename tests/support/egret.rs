@@ -124,7 +124,18 @@ impl Egret {
 
     /// The same, with a change to the command, such as its environment.
     pub fn start_with(config: &Config, change: impl FnOnce(&mut Command)) -> Self {
-        let directory = Directory::default();
+        Self::start_in(Directory::default(), config, change)
+    }
+
+    /// Ends it with that signal, and starts it again where it ran.
+    #[must_use]
+    pub fn restart(mut self, signal: &str, config: &Config) -> Self {
+        self.process.signal(signal);
+        self.process.until_ended();
+        Self::start_in(self.directory, config, |_| {})
+    }
+
+    fn start_in(directory: Directory, config: &Config, change: impl FnOnce(&mut Command)) -> Self {
         let file = directory.write("egret.yaml", config.yaml());
         let mut command = Command::new(binary());
         command.current_dir(directory.path()).arg("run").arg("--config").arg(file);

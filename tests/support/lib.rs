@@ -11,6 +11,7 @@
 
 pub mod archiver;
 pub mod bench;
+pub mod cached;
 pub mod clock;
 pub mod dns;
 pub mod egret;

@@ -1,0 +1,243 @@
+//! A cache with a disk: what is stored outlives restarts, kills and a small memory, and what is gone stays gone.
+
+use egret_tests::cached::{answer, figure, flow, purge, status, until_open, until_written};
+use egret_tests::egret::{Config, Egret};
+use egret_tests::process::raise_open_files;
+use egret_tests::provider::{Provider, Request};
+use serde_json::json;
+
+const DISK: &str = "{ disk: { size: 64MiB } }";
+
+/// An origin that says what it was asked for, and answers what is not safe with a 204.
+fn telling(fields: &'static str) -> Provider {
+    Provider::with_answers(move |request| {
+        if request.line.starts_with("POST") {
+            return b"HTTP/1.1 204 No Content\r\n\r\n".to_vec();
+        }
+        answer(fields, &told(request))
+    })
+}
+
+fn told(request: &Request) -> String {
+    format!("{} {}", request.target(), request.values("authorization").join(","))
+}
+
+/// Whether it is answered without the provider; then it is what the provider has said before.
+fn is_hit(egret: &Egret, path: &str) -> bool {
+    let answer = egret.get(path);
+    assert_eq!(answer.text(), format!("{path} "));
+    status(&answer).starts_with("egret; hit")
+}
+
+fn restart(egret: Egret, config: &Config) -> Egret {
+    let egret = egret.restart("TERM", config);
+    until_open(&egret);
+    egret
+}
+
+#[test]
+fn a_restart_answers_from_the_disk_without_the_provider() {
+    let origin = telling("Cache-Control: max-age=600");
+    let config = Config::with_origin(origin.url()).flows(flow(DISK));
+    let egret = config.start();
+    let paths: Vec<String> = (0..50).map(|number| format!("/{number}")).collect();
+    assert!(paths.iter().all(|path| !is_hit(&egret, path)));
+    // What still waits to be written when it is told to stop is written.
+    let egret = restart(egret, &config);
+    assert_eq!(figure(&egret, "disk/entries"), 50);
+    for path in &paths {
+        let first = egret.get(path);
+        assert!(status(&first).starts_with("egret; hit") && status(&first).ends_with("; detail=disk"));
+        assert!(first.field("age").is_some());
+        assert!(!status(&egret.get(path)).contains("detail"), "it is in memory again");
+    }
+    assert_eq!((origin.requests().len(), figure(&egret, "disk/loads")), (50, 50));
+}
+
+#[test]
+fn what_was_evicted_from_memory_is_still_answered() {
+    let body = "x".repeat(60_000);
+    let origin = Provider::with_answers(move |request| {
+        answer("Cache-Control: max-age=600", &format!("{}{body}", request.target()))
+    });
+    let cache = "{ max_entry: 64KiB, memory: 1MiB, disk: { size: 16MiB } }";
+    let egret = Config::with_origin(origin.url()).flows(flow(cache)).start();
+    until_open(&egret);
+    for _ in 0..3 {
+        for number in 0..60 {
+            let path = format!("/{number}");
+            assert!(egret.get(&path).text().starts_with(&format!("{path}x")));
+        }
+        until_written(&egret, 60);
+    }
+    assert_eq!(origin.requests().len(), 60);
+    assert!(figure(&egret, "evicted") > 100 && figure(&egret, "disk/loads") > 100);
+    assert_eq!((figure(&egret, "disk/skipped"), figure(&egret, "disk/dropped")), (0, 0));
+}
+
+#[test]
+fn what_is_changed_or_purged_does_not_come_back_after_a_restart() {
+    let origin = telling("Cache-Control: max-age=600");
+    let config = Config::with_origin(origin.url()).flows(flow("{ tags: [green], disk: {} }"));
+    let egret = config.start();
+    for path in ["/a", "/a?q", "/b", "/c/1", "/c/2", "/d"] {
+        assert!(!is_hit(&egret, path));
+    }
+    // From here on they are on the disk alone.
+    let egret = restart(egret, &config);
+    let post = format!("POST /origin/a HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", egret.address());
+    assert_eq!(egret.client().send(post).response().status, 204);
+    assert_eq!(figure(&egret, "counts/invalidated"), 2);
+    let url = |path: &str| format!("http://{}{path}", origin.address());
+    assert_eq!(purge(&egret, &format!("url={}", url("/b"))), json!({ "purged": 1 }));
+    assert_eq!(purge(&egret, &format!("prefix={}", url("/c/"))), json!({ "purged": 2 }));
+    assert!(is_hit(&egret, "/d"));
+    let egret = restart(egret, &config);
+    assert_eq!(figure(&egret, "disk/entries"), 1);
+    for path in ["/a", "/a?q", "/b", "/c/1", "/c/2"] {
+        assert!(!is_hit(&egret, path), "{path}");
+    }
+    assert!(is_hit(&egret, "/d"));
+    // What is in both places is counted once.
+    assert_eq!(purge(&egret, "tag=green"), json!({ "purged": 6 }));
+    let egret = restart(egret, &config);
+    assert_eq!(figure(&egret, "disk/entries"), 0);
+}
+
+#[test]
+fn a_kill_loses_nothing_that_was_written_and_damages_nothing() {
+    let origin = telling("Cache-Control: max-age=600");
+    let config = Config::with_origin(origin.url()).flows(flow(DISK));
+    let mut egret = config.start();
+    for round in 0..4 {
+        until_open(&egret);
+        for number in 0..40 {
+            let path = format!("/{round}/{number}");
+            assert!(!is_hit(&egret, &path));
+        }
+        until_written(&egret, 40);
+        // Some of these are amid being written when it dies.
+        for number in 0..20 {
+            egret.get(&format!("/{round}/late/{number}"));
+        }
+        egret = egret.restart("KILL", &config);
+        until_open(&egret);
+        for number in 0..40 {
+            let path = format!("/{round}/{number}");
+            assert!(is_hit(&egret, &path), "{path}");
+        }
+        // Each is there or not; what is answered is right.
+        for number in 0..20 {
+            is_hit(&egret, &format!("/{round}/late/{number}"));
+        }
+    }
+    assert!(is_hit(&egret, "/0/0"));
+}
+
+#[test]
+fn nobody_gets_what_was_got_with_another_credential_after_a_restart() {
+    let origin = telling("Cache-Control: public, max-age=600\r\nVary: X-Shade");
+    let config = Config::with_origin(origin.url()).flows(flow(DISK));
+    let ask = |egret: &Egret, credential: &str| {
+        let field =
+            if credential.is_empty() { String::new() } else { format!("Authorization: {credential}\r\n") };
+        let request =
+            format!("GET /origin/a HTTP/1.1\r\nHost: {}\r\nX-Shade: 1\r\n{field}\r\n", egret.address());
+        let answer = egret.client().send(request).response();
+        assert_eq!(answer.text(), format!("/a {credential}"));
+        status(&answer).starts_with("egret; hit")
+    };
+    let credentials = ["", "Bearer swordfish", "Bearer seabass"];
+    let egret = config.start();
+    assert!(credentials.iter().all(|credential| !ask(&egret, credential)));
+    let egret = restart(egret, &config);
+    assert!(credentials.iter().all(|credential| ask(&egret, credential)));
+    assert!(!ask(&egret, "Bearer salmon"));
+    assert_eq!(origin.requests().len(), 4);
+    until_written(&egret, 1);
+    // Bodies are there as they came. Credentials are not.
+    let files = files(&egret);
+    assert!(files.len() >= 6, "{} files", files.len());
+    for file in files {
+        let content = std::fs::read(&file).unwrap();
+        let heads = String::from_utf8_lossy(&content).replace("/a Bearer", "");
+        assert!(!heads.contains("Bearer") && !heads.contains("authorization"), "{}", file.display());
+    }
+    let log = egret.log();
+    assert!(!log.contains("swordfish") && !log.contains("secret"), "{log}");
+}
+
+/// The files on its disk.
+fn files(egret: &Egret) -> Vec<std::path::PathBuf> {
+    let caches = std::fs::read_dir(egret.directory().join("egret-data/cache")).unwrap();
+    let files = caches.flat_map(|cache| std::fs::read_dir(cache.unwrap().path()).unwrap());
+    files.map(|file| file.unwrap().path()).collect()
+}
+
+#[test]
+fn what_a_304_has_freshened_is_fresh_after_a_restart() {
+    let origin = Provider::with_answers(|request| {
+        if request.values("if-none-match").is_empty() {
+            answer("Cache-Control: max-age=0\r\nETag: \"1\"\r\nX-Version: 1", "body")
+        } else {
+            b"HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\nETag: \"1\"\r\nX-Version: 2\r\n\r\n"
+                .to_vec()
+        }
+    });
+    let config = Config::with_origin(origin.url()).flows(flow(DISK));
+    let egret = config.start();
+    assert_eq!(egret.get("/a").field("x-version"), Some("1"));
+    let egret = restart(egret, &config);
+    // What is to be validated comes from the disk, too.
+    let validated = egret.get("/a");
+    assert_eq!((validated.field("x-version"), validated.text()), (Some("2"), "body"));
+    let egret = restart(egret, &config);
+    let hit = egret.get("/a");
+    assert_eq!((hit.field("x-version"), hit.text()), (Some("2"), "body"));
+    assert!(status(&hit).starts_with("egret; hit"));
+    assert_eq!((origin.requests().len(), figure(&egret, "disk/entries")), (2, 1));
+}
+
+#[test]
+fn a_thousand_who_ask_at_once_for_what_is_on_the_disk_make_one_load_and_no_call() {
+    let origin = telling("Cache-Control: max-age=600");
+    for collapse in ["{}", "null"] {
+        let cache = format!("{{ collapse: {collapse}, disk: {{}} }}");
+        let config = Config::with_origin(origin.url()).gateway("workers: 2").flows(flow(&cache));
+        let path = format!("/{}", collapse.len());
+        let egret = config.start();
+        assert!(!is_hit(&egret, &path));
+        let egret = restart(egret, &config);
+        raise_open_files();
+        let mut crowd: Vec<_> = (0..1_000).map(|_| egret.client()).collect();
+        let calls = origin.requests().len();
+        for client in &mut crowd {
+            client.get(egret.address(), &format!("/origin{path}"));
+        }
+        for client in &mut crowd {
+            let answer = client.response();
+            assert_eq!(answer.assert_forwarded(200).text(), format!("{path} "));
+            assert!(status(&answer).starts_with("egret; hit"), "{answer:?}");
+        }
+        assert_eq!((origin.requests().len(), figure(&egret, "disk/loads")), (calls, 1));
+    }
+}
+
+#[test]
+fn a_large_answer_and_parts_of_it_come_from_the_disk_as_they_came() {
+    let body: String =
+        (0..900_000_u32).map(|number| char::from(b'a' + u8::try_from(number % 23).unwrap())).collect();
+    let response = answer("Cache-Control: max-age=600\r\nETag: \"1\"", &body);
+    let origin = Provider::answering(response);
+    let config = Config::with_origin(origin.url()).flows(flow(DISK));
+    let egret = config.start();
+    assert_eq!(egret.get("/a").text(), body);
+    let egret = restart(egret, &config);
+    let part =
+        format!("GET /origin/a HTTP/1.1\r\nHost: {}\r\nRange: bytes=70000-200000\r\n\r\n", egret.address());
+    let part = egret.client().send(part).response();
+    assert_eq!((part.status, part.text() == &body[70_000..=200_000]), (206, true));
+    let whole = egret.get("/a");
+    assert_eq!((whole.text() == body, whole.field("content-length")), (true, Some("900000")));
+    assert_eq!(origin.requests().len(), 1);
+}

@@ -1,0 +1,193 @@
+//! Disks of caches that fail, are damaged, belong to somebody else, or are no longer wanted: traffic never notices.
+
+use std::process::Command;
+
+use egret_tests::cached::{answer, figure, flow, status, until_open, until_written};
+use egret_tests::egret::{Config, Egret, egret};
+use egret_tests::process::run;
+use egret_tests::provider::Provider;
+use egret_tests::wait::until_true;
+
+fn telling() -> Provider {
+    Provider::with_answers(|request| answer("Cache-Control: max-age=600", request.target()))
+}
+
+fn is_hit(egret: &Egret, path: &str) -> bool {
+    let answer = egret.get(path);
+    assert_eq!(answer.text(), path);
+    status(&answer).starts_with("egret; hit")
+}
+
+/// The files of the only disk that there is.
+fn files(egret: &Egret) -> Vec<std::path::PathBuf> {
+    let caches = std::fs::read_dir(egret.directory().join("egret-data/cache")).unwrap();
+    let files = caches.flat_map(|cache| std::fs::read_dir(cache.unwrap().path()).unwrap());
+    files.map(|file| file.unwrap().path()).collect()
+}
+
+fn is_entry(file: &std::path::Path) -> bool {
+    file.file_name().is_some_and(|name| name.len() == 16)
+}
+
+fn reload(egret: &Egret, config: &Config, count: u64) {
+    egret.rewrite(config.yaml());
+    egret.hang_up();
+    until_true("the config is in force", || egret.stat("/reloads") == count);
+}
+
+#[test]
+fn damaged_answers_are_asked_for_anew_and_the_others_stay() {
+    let origin = telling();
+    let config = Config::with_origin(origin.url()).flows(flow("{ disk: {} }"));
+    let egret = config.start();
+    let paths: Vec<String> = (0..12).map(|number| format!("/{number}")).collect();
+    assert!(paths.iter().all(|path| !is_hit(&egret, path)));
+    until_written(&egret, 12);
+    let entries: Vec<_> = files(&egret).into_iter().filter(|file| is_entry(file)).collect();
+    for (number, file) in entries.iter().enumerate() {
+        let mut bytes = std::fs::read(file).unwrap();
+        match number % 4 {
+            0 => bytes.truncate(number),
+            1 => bytes[30] ^= 1,
+            2 => *bytes.last_mut().unwrap() ^= 1,
+            _ => continue,
+        }
+        std::fs::write(file, bytes).unwrap();
+    }
+    let egret = egret.restart("KILL", &config);
+    until_open(&egret);
+    egret.until_logged("were damaged, and deleted");
+    assert_eq!(paths.iter().filter(|path| is_hit(&egret, path)).count(), 3);
+    assert!(paths.iter().all(|path| is_hit(&egret, path)));
+    assert_eq!(figure(&egret, "disk/dropped"), 9);
+    egret.assert_well();
+}
+
+#[test]
+fn a_disk_of_which_nobody_knows_whose_it_is_is_emptied() {
+    let origin = telling();
+    let config = Config::with_origin(origin.url()).flows(flow("{ disk: {} }"));
+    let egret = config.start();
+    assert!(!is_hit(&egret, "/a"));
+    until_written(&egret, 1);
+    let seal = files(&egret).into_iter().find(|file| file.ends_with("seal")).unwrap();
+    std::fs::write(seal, "no seal").unwrap();
+    let egret = egret.restart("KILL", &config);
+    egret.until_logged("is damaged, and emptied");
+    until_open(&egret);
+    assert!(!is_hit(&egret, "/a") && is_hit(&egret, "/a"));
+    // Under other keys nothing of it would be found, or too much.
+    let shared = Config::with_origin(origin.url()).flows(flow("{ shared: true, disk: {} }"));
+    let egret = egret.restart("TERM", &shared);
+    egret.until_logged("it was of another config");
+    until_open(&egret);
+    assert!(!is_hit(&egret, "/a"));
+}
+
+#[test]
+fn where_nothing_can_be_written_answers_are_in_memory_alone_until_a_reload_finds_it_well() {
+    let origin = telling();
+    let base = || Config::with_origin(origin.url());
+    let egret = base().start();
+    egret.directory().write("taken", "");
+    let directory = egret.directory().join("taken");
+    let config = base().flows(flow(&format!("{{ disk: {{ directory: '{}' }} }}", directory.display())));
+    reload(&egret, &config, 1);
+    egret.until_logged("the disk of a cache is not used until the next reload");
+    assert!(!is_hit(&egret, "/a") && is_hit(&egret, "/a"));
+    assert_eq!(figure(&egret, "disk/entries"), 0);
+    std::fs::remove_file(&directory).unwrap();
+    reload(&egret, &config, 2);
+    until_open(&egret);
+    assert!(is_hit(&egret, "/a"), "what is in memory stays");
+    assert!(!is_hit(&egret, "/b"));
+    until_written(&egret, 1);
+    let egret = egret.restart("TERM", &config);
+    until_open(&egret);
+    assert!(is_hit(&egret, "/b"));
+}
+
+#[test]
+fn what_goes_wrong_while_it_works_turns_it_off_and_leaves_nothing() {
+    let origin = telling();
+    let config = Config::with_origin(origin.url()).flows(flow("{ disk: {} }"));
+    let egret = config.start();
+    assert!(!is_hit(&egret, "/a"));
+    until_written(&egret, 1);
+    // In the place of the next entry's file stands what cannot be written: a directory.
+    let mut numbers: Vec<u64> = files(&egret)
+        .iter()
+        .filter(|file| is_entry(file))
+        .map(|file| u64::from_str_radix(file.file_name().unwrap().to_str().unwrap(), 16).unwrap())
+        .collect();
+    numbers.sort_unstable();
+    let next = format!("{:016x}", numbers.last().unwrap() + 1);
+    let cache = files(&egret)[0].parent().unwrap().to_owned();
+    std::fs::create_dir(cache.join(next)).unwrap();
+    assert!(!is_hit(&egret, "/b"));
+    egret.until_logged("the disk of a cache is not used until the next reload");
+    assert!(is_hit(&egret, "/a") && is_hit(&egret, "/b") && !is_hit(&egret, "/c"));
+    assert_eq!(figure(&egret, "disk/entries"), 0);
+    assert!(!cache.join("seal").exists(), "what is left is nobody's");
+    egret.assert_well();
+}
+
+#[test]
+fn a_disk_that_another_gateway_has_is_left_alone() {
+    let origin = telling();
+    let directory = egret_tests::process::Directory::default();
+    let cache = format!("{{ disk: {{ directory: '{}' }} }}", directory.path().display());
+    let config = Config::with_origin(origin.url()).flows(flow(&cache));
+    let first = config.start();
+    until_open(&first);
+    assert!(!is_hit(&first, "/a"));
+    let second = config.start();
+    second.until_logged("another process has it: give each gateway a `data_dir` of its own");
+    assert!(!is_hit(&second, "/a") && is_hit(&second, "/a"));
+    drop(second);
+    until_written(&first, 1);
+    let first = first.restart("TERM", &config);
+    until_open(&first);
+    assert!(is_hit(&first, "/a"));
+}
+
+#[test]
+fn a_config_that_is_checked_or_refused_makes_no_file() {
+    let origin = telling();
+    let config = Config::with_origin(origin.url()).flows(flow("{ disk: {} }"));
+    let directory = egret_tests::process::Directory::default();
+    let file = directory.write("egret.yaml", config.yaml());
+    let mut check: Command = egret(["check"]);
+    let output = run(check.arg(&file).current_dir(directory.path()));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!directory.join("egret-data").exists());
+    let egret = Config::with_origin(origin.url()).start();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("'{}'", taken.local_addr().unwrap());
+    egret.rewrite(config.listen([&listen]).yaml());
+    egret.hang_up();
+    until_true("the config is refused", || egret.stat("/reloads_refused") >= 1);
+    assert!(!egret.directory().join("egret-data").exists());
+}
+
+#[test]
+fn a_disk_that_the_config_no_longer_has_is_deleted() {
+    let origin = telling();
+    let base = || Config::with_origin(origin.url());
+    let config = base().flows(flow("{ disk: { size: 1GiB } }"));
+    let egret = config.start();
+    assert!(!is_hit(&egret, "/a"));
+    until_written(&egret, 1);
+    // Another size keeps it.
+    reload(&egret, &base().flows(flow("{ disk: { size: 64MiB } }")), 1);
+    assert!(is_hit(&egret, "/a"));
+    assert_eq!(figure(&egret, "disk/entries"), 1);
+    reload(&egret, &base().flows(flow("{}")), 2);
+    let caches = egret.directory().join("egret-data/cache");
+    until_true("it is deleted", || std::fs::read_dir(&caches).unwrap().next().is_none());
+    assert!(!is_hit(&egret, "/a"));
+    // While it was away something may have changed.
+    reload(&egret, &config, 3);
+    until_open(&egret);
+    assert!(!is_hit(&egret, "/a"));
+}
