@@ -14,16 +14,16 @@ use egret_http1::{Method, Progress, RequestFraming, RequestHead, ResponseFraming
 use egret_store::Moment;
 use tracing::{debug, warn};
 
-use crate::event_loop::{self, Socket, step_back};
+use crate::event_loop::{self, Socket};
 use crate::exchange;
 use crate::exchange::access_log::Record;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::pipe::Pipe;
 use crate::upstream::stream::Stream;
 use crate::upstream::tls::{ServerTls, accept};
+use crate::worker::Worker;
 use crate::worker::buffer::Buffer;
 use crate::worker::timer::Timer;
-use crate::worker::{Worker, now};
 
 /// How long a client may go on sending after an answer that closes the connection: closing at once would make its system throw
 /// the answer away.
@@ -39,8 +39,6 @@ pub(crate) struct Desk {
     pub request: RequestHead,
     /// The request's body.
     pub up: Pipe,
-    /// Received from the provider, and not looked at yet.
-    pub arrived: Buffer,
     /// What the response is worked on with, as new until [`take_tray`](Self::take_tray).
     pub tray: Box<Tray>,
     has_tray: bool,
@@ -63,7 +61,6 @@ impl Desk {
         if !self.has_tray {
             self.has_tray = true;
             mem::swap(&mut self.tray, &mut worker.tray.borrow_mut());
-            mem::swap(&mut self.tray.output, &mut self.arrived);
             worker.buffers.lend(&mut self.tray.output);
         }
     }
@@ -87,8 +84,6 @@ impl Desk {
             self.tray.response.reset();
             self.tray.down.reset(ResponseFraming::None, false);
             mem::swap(&mut self.tray, &mut worker.tray.borrow_mut());
-        } else if self.arrived.is_lent() {
-            worker.buffers.take_back(&mut self.arrived);
         }
     }
 
@@ -101,8 +96,8 @@ impl Desk {
 
 /// What came where a request was to come.
 enum Received {
-    /// The head of one, to which the worker turned then.
-    Head(Moment),
+    /// The head of one.
+    Head,
     /// Nothing, though the system seemed to have something.
     Nothing,
     /// The end of the connection.
@@ -285,7 +280,7 @@ impl Client {
         desk.request.reset();
         loop {
             let end = match self.receive_head(desk).await {
-                Ok(Received::Head(begun)) => exchange::run(self, desk, begun).await,
+                Ok(Received::Head) => exchange::run(self, desk).await,
                 Ok(Received::Nothing) => End::Persist,
                 Ok(Received::End) => End::Close,
                 Err(failure) => self.refuse(desk, &failure).await,
@@ -301,7 +296,6 @@ impl Client {
         let view = self.worker.view();
         let plan = &view.plan;
         let mut timed = false;
-        let mut turned = now::turned();
         loop {
             if !desk.input.filled().is_empty() {
                 match desk
@@ -309,7 +303,7 @@ impl Client {
                     .parse(desk.input.filled(), &plan.head_limits)
                     .map_err(Failure::bad_request)?
                 {
-                    Progress::Complete => return Ok(Received::Head(turned)),
+                    Progress::Complete => return Ok(Received::Head),
                     // Old clients end a body with an empty line that is not part of it (RFC 9112 §2.2).
                     Progress::Partial if desk.input.filled() == b"\r\n" => {
                         desk.request.reset();
@@ -340,8 +334,6 @@ impl Client {
                 Some(Ok(count)) => {
                     self.worker.counters().received_bytes.add(count as u64);
                     desk.input.advance(count);
-                    turned = now::turned();
-                    step_back().await;
                 }
                 None if desk.input.filled().is_empty() => return Ok(Received::Nothing),
                 None => {

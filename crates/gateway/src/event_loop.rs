@@ -4,8 +4,6 @@
 //! lock or two for each exchange. Here an event belongs to a task of the same thread nearly always, so that waking it is a number in a
 //! list. What does come from other threads (messages, names that have been resolved) comes by ordinary wakers. What is built of
 //! `std::task` runs here as it does anywhere: channels and `select!` are tokio's.
-//!
-//! In one turn those who receive go first, see [`step_back`].
 
 mod alarms;
 mod poller;
@@ -14,7 +12,6 @@ mod tasks;
 
 use std::cell::RefCell;
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
@@ -124,27 +121,11 @@ pub(crate) fn spawn(future: impl Future<Output = ()> + 'static) {
     with_current(move |current| current.tasks.spawn(Box::pin(future)));
 }
 
-/// Lets all go first that are due in this turn of the loop; at once where there are none.
-///
-/// Whoever has received steps back before it parses and sends. Thereby the receiving of a turn is done in one go, by code of the system's
-/// that the processor then has at hand, and so is the sending: a good part of what an exchange costs is fetching one after the other anew.
-pub(crate) async fn step_back() {
-    let mut has_stepped = false;
-    poll_fn(|cx| {
-        if !has_stepped && with_current(|current| current.tasks.step_back(cx)) == Some(true) {
-            has_stepped = true;
-            return Poll::Pending;
-        }
-        Poll::Ready(())
-    })
-    .await;
-}
-
 /// Lets others run.
 #[cfg(test)]
 pub(crate) async fn turn() {
     let mut has_waited = false;
-    poll_fn(|cx| {
+    std::future::poll_fn(|cx| {
         if std::mem::replace(&mut has_waited, true) {
             return Poll::Ready(());
         }

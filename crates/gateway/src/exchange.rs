@@ -26,7 +26,7 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Version};
@@ -34,7 +34,6 @@ use egret_store::Moment;
 use tracing::debug;
 
 use crate::client::{Client, Desk, End, Tray};
-use crate::event_loop::step_back;
 use crate::exchange::access_log::Record;
 use crate::exchange::clock::{Clock, Deadlines, RateWindow};
 use crate::exchange::failure::{ErrorKind, Failure};
@@ -53,7 +52,8 @@ use crate::worker::{View, Worker, now};
 const UNWATCHED: Duration = Duration::from_millis(50);
 
 /// Serves the request whose head has just been parsed into `desk`.
-pub(crate) async fn run(client: &mut Client, desk: &mut Desk, begun: Moment) -> End {
+pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
+    let begun = now::turned();
     client.requests = client.requests.saturating_add(1);
     let view = client.worker.view();
     desk.reset_up();
@@ -159,15 +159,6 @@ enum Stop {
     ClientGone,
     /// The reused connection had died before the provider saw the request, as far as can be known.
     Stale,
-}
-
-/// What has come while a response is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Arrived {
-    /// Bytes, to be parsed.
-    Bytes,
-    /// The head of a response, by a second call.
-    Response,
 }
 
 /// How a response that had begun ended.
@@ -335,7 +326,7 @@ impl<'a> Exchange<'a> {
         self.clock.sent = now::exact();
         self.desk.give_tray_back(&self.client.worker);
         self.start_waiting(self.clock.sent);
-        match self.receive_response(connection).await {
+        match poll_fn(|cx| self.poll_response(cx, connection)).await {
             Err(Stop::Failure(failure)) if self.is_saved_by_hedge(connection).await? => {
                 debug!(error = failure.kind.slug(), "the second call has made up for the first");
                 Ok(())
@@ -343,19 +334,6 @@ impl<'a> Exchange<'a> {
             ended => {
                 self.end_hedge();
                 ended
-            }
-        }
-    }
-
-    /// Receives until the head of a final response is there.
-    async fn receive_response(&mut self, connection: &mut Connection) -> Result<(), Stop> {
-        loop {
-            if poll_fn(|cx| self.poll_response(cx, connection)).await? == Arrived::Response {
-                return Ok(());
-            }
-            step_back().await;
-            if poll_fn(|cx| Poll::Ready(self.parse_response(cx))).await? {
-                return Ok(());
             }
         }
     }
@@ -428,11 +406,7 @@ impl<'a> Exchange<'a> {
         self.is_uploading() && !waits_for_continue
     }
 
-    fn poll_response(
-        &mut self,
-        cx: &mut Context<'_>,
-        connection: &mut Connection,
-    ) -> Poll<Result<Arrived, Stop>> {
+    fn poll_response(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Result<(), Stop>> {
         if self.desk.has_tray()
             && let Poll::Ready(Err(_)) = self.desk.tray.down.poll_backlog(cx, &mut self.client.stream)
         {
@@ -443,11 +417,16 @@ impl<'a> Exchange<'a> {
         {
             return Poll::Ready(Err(stop));
         }
-        if let Poll::Ready(received) = self.poll_response_bytes(cx, connection) {
-            return Poll::Ready(received.map(|()| Arrived::Bytes));
+        loop {
+            match self.poll_response_head(cx, connection) {
+                Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(false)) => {}
+                Poll::Ready(Err(stop)) => return Poll::Ready(Err(stop)),
+                Poll::Pending => break,
+            }
         }
         if self.guide.is_some() && self.poll_hedge(cx, connection).is_ready() {
-            return Poll::Ready(Ok(Arrived::Response));
+            return Poll::Ready(Ok(()));
         }
         let polled = self.poll_deadlines(cx);
         if polled.is_pending()
@@ -565,42 +544,40 @@ impl<'a> Exchange<'a> {
         self.deadlines.half_close_moved_bytes = self.desk.tray.down.moved_bytes;
     }
 
-    /// Receives some of the response.
-    fn poll_response_bytes(
+    /// Receives some of the response; true when the head of a final response is there.
+    fn poll_response_head(
         &mut self,
         cx: &mut Context<'_>,
         connection: &mut Connection,
-    ) -> Poll<Result<(), Stop>> {
-        let buffers = &self.client.worker.buffers;
-        let output = if self.desk.has_tray() {
-            &mut self.desk.tray.output
-        } else {
-            // A connection that waits for its provider needs nothing for a response yet.
-            ready!(connection.stream.poll_readable(cx));
-            buffers.lend(&mut self.desk.arrived);
-            &mut self.desk.arrived
-        };
-        if output.is_full() {
-            buffers.grow(output, self.view.plan.head_limits.head + 1);
+    ) -> Poll<Result<bool, Stop>> {
+        // A connection that waits for its provider needs nothing for a response yet.
+        if !self.desk.has_tray() {
+            match connection.stream.poll_readable(cx) {
+                Poll::Ready(()) => self.desk.take_tray(&self.client.worker),
+                Poll::Pending => return Poll::Pending,
+            }
         }
-        match ready!(connection.stream.poll_read(cx, output.spare())) {
-            Ok(count) if count > 0 => {
+        if self.desk.tray.output.is_full() {
+            self.client.worker.buffers.grow(&mut self.desk.tray.output, self.view.plan.head_limits.head + 1);
+        }
+        match connection.stream.poll_read(cx, self.desk.tray.output.spare()) {
+            Poll::Ready(Ok(count)) if count > 0 => {
                 // The provider is still waited for when it has sent nothing but informational responses.
-                if output.filled().is_empty() {
+                if self.desk.tray.output.filled().is_empty() {
                     self.clock.first_byte = now::turned();
                 }
-                output.advance(count);
                 self.received_bytes += count as u64;
-                Poll::Ready(Ok(()))
+                self.desk.tray.output.advance(count);
+                Poll::Ready(self.parse_response(cx))
             }
-            ended => Poll::Ready(Err(self.provider_closed(connection, ended.err()))),
+            Poll::Ready(ended) => Poll::Ready(Err(self.provider_closed(connection, ended.err()))),
+            Poll::Pending => Poll::Pending,
         }
     }
 
     /// Parses what has been received; passes on informational responses.
     fn parse_response(&mut self, cx: &mut Context<'_>) -> Result<bool, Stop> {
         let bad = |error| Stop::Failure(Failure::bad_response(error));
-        self.desk.take_tray(&self.client.worker);
         while !self.desk.tray.output.filled().is_empty() {
             let Desk { request, up, tray, .. } = &mut *self.desk;
             let Tray { output, response, .. } = &mut **tray;

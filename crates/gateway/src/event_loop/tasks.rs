@@ -64,7 +64,6 @@ pub(super) struct Tasks {
     slots: RefCell<Vec<Slot>>,
     free: RefCell<Vec<u32>>,
     due: RefCell<VecDeque<TaskId>>,
-    stepped_back: RefCell<VecDeque<TaskId>>,
     /// The task that runs, and where its waker points to.
     running: Cell<(TaskId, *const ())>,
     /// How often it may still receive.
@@ -78,7 +77,6 @@ impl Tasks {
             slots: RefCell::new(vec![Slot::default()]),
             free: RefCell::default(),
             due: RefCell::default(),
-            stepped_back: RefCell::default(),
             running: Cell::new((MAIN, ptr::null())),
             receives_left: Cell::new(RECEIVES_IN_RUN),
             remote,
@@ -149,29 +147,18 @@ impl Tasks {
 
     /// Whether there is somebody to run.
     pub fn is_any_due(&self) -> bool {
-        !self.due.borrow().is_empty() || !self.stepped_back.borrow().is_empty()
+        !self.due.borrow().is_empty()
     }
 
-    /// What is due first. Those that have stepped back come after all others.
+    /// What is due first.
     pub fn next(&self) -> Option<Next> {
-        let due = self.due.borrow_mut().pop_front();
-        let task = due.or_else(|| self.stepped_back.borrow_mut().pop_front())?;
+        let task = self.due.borrow_mut().pop_front()?;
         if let Some(slot) = self.slots.borrow_mut().get_mut(task.index as usize)
             && slot.generation == task.generation
         {
             slot.is_due = false;
         }
         Some(if task == MAIN { Next::Main } else { Next::Task(task) })
-    }
-
-    /// Puts the running task behind those that are due. Says no where there are none, or where something inside of the task asks.
-    pub fn step_back(&self, cx: &Context<'_>) -> bool {
-        let (task, waker) = self.running.get();
-        if self.due.borrow().is_empty() || !ptr::eq(waker, cx.waker().data()) || !self.mark_due(task) {
-            return false;
-        }
-        self.stepped_back.borrow_mut().push_back(task);
-        true
     }
 
     /// Whether the running task may receive once more in this run. One whose socket always has more would otherwise keep the others waiting.

@@ -1,7 +1,7 @@
 //! Tasks, wakers from here and elsewhere, alarms with a stopped clock, and sockets over real ones.
 
 use std::cell::{Cell, RefCell};
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::net::{TcpListener, TcpStream};
 use std::panic;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -44,32 +44,6 @@ fn tasks_run_in_the_order_in_which_they_become_due() {
         }
         done.notified().await;
         assert_eq!(*log.borrow(), ["first", "second", "third", "first", "second", "third"]);
-    });
-}
-
-#[test]
-fn those_who_step_back_come_after_all_that_are_due() {
-    run(async {
-        let (log, done) = (Log::default(), Rc::new(Notify::new()));
-        for (received, sent) in
-            [("a receives", "a sends"), ("b receives", "b sends"), ("c receives", "c sends")]
-        {
-            let (log, done) = (Rc::clone(&log), Rc::clone(&done));
-            spawn(async move {
-                log.borrow_mut().push(received);
-                step_back().await;
-                log.borrow_mut().push(sent);
-                if sent == "b sends" {
-                    done.notify_one();
-                }
-            });
-        }
-        done.notified().await;
-        // Nobody was due when the last one would have stepped back.
-        assert_eq!(
-            *log.borrow(),
-            ["a receives", "b receives", "c receives", "c sends", "a sends", "b sends"]
-        );
     });
 }
 
