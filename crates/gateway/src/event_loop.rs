@@ -6,6 +6,7 @@
 //! `std::task` runs here as it does anywhere: channels and `select!` are tokio's.
 
 mod alarms;
+pub(crate) mod now;
 mod poller;
 mod socket;
 mod tasks;
@@ -18,7 +19,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::worker::now;
 use alarms::Alarms;
 use poller::Poller;
 use tasks::{Next, Remote, Tasks};
@@ -133,6 +133,18 @@ pub(crate) async fn turn() {
         Poll::Pending
     })
     .await;
+}
+
+/// Two ends of a connection on this thread's loop.
+#[cfg(test)]
+pub(crate) fn ends() -> (Socket, Socket) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let socket = |stream: std::net::TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        Socket::new(stream).unwrap()
+    };
+    (socket(near), socket(listener.accept().unwrap().0))
 }
 
 /// Runs `main` on a loop of its own.

@@ -34,6 +34,7 @@ use egret_store::Moment;
 use tracing::debug;
 
 use crate::client::{Client, Desk, End, Tray};
+use crate::event_loop::now;
 use crate::exchange::access_log::Record;
 use crate::exchange::clock::{Clock, Deadlines, RateWindow};
 use crate::exchange::failure::{ErrorKind, Failure};
@@ -45,7 +46,7 @@ use crate::exchange::recording::Recording;
 use crate::exchange::route::{Forward, Question, Route};
 use crate::plan::UpstreamTimeouts;
 use crate::upstream::{Connection, Upstream};
-use crate::worker::{View, Worker, now};
+use crate::worker::{View, Worker};
 
 /// How long a client may be gone before anybody looks while its provider is waited for. Nearly every response is here sooner, and to be
 /// woken by two sockets costs more than by one.

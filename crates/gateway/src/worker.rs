@@ -6,7 +6,6 @@
 pub(crate) mod acceptor;
 pub(crate) mod buffer;
 pub(crate) mod counters;
-pub(crate) mod now;
 pub(crate) mod timer;
 
 use std::cell::{Cell, RefCell};

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use egret_store::Moment;
 
+use super::now;
 use super::tasks::{Tasks, Waiter};
 use super::with_current;
-use crate::worker::now;
 
 /// The alarms of a loop that somebody waits for.
 #[derive(Default)]

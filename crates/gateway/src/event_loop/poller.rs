@@ -11,8 +11,8 @@ use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
+use super::now;
 use super::tasks::{Tasks, Waiter};
-use crate::worker::now;
 
 /// Events that the system is asked for at once.
 const EVENTS_MAX: usize = 1024;

@@ -13,17 +13,6 @@ use tokio::sync::{Notify, oneshot};
 
 use super::*;
 
-/// Two ends of a connection on this thread's loop.
-fn ends() -> (Socket, Socket) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let socket = |stream: TcpStream| {
-        stream.set_nonblocking(true).unwrap();
-        Socket::new(stream).unwrap()
-    };
-    (socket(near), socket(listener.accept().unwrap().0))
-}
-
 /// Where tasks write down in which order they have run.
 type Log = Rc<RefCell<Vec<&'static str>>>;
 

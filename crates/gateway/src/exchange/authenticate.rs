@@ -7,9 +7,9 @@ use egret_flow::message::Fields;
 use egret_http1::{KnownField, RequestFraming};
 
 use super::{Exchange, Stop};
+use crate::event_loop::now;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::route::Forward;
-use crate::worker::now;
 
 impl Exchange<'_> {
     /// The account that what is about to be sent is made with, if it goes to one of that account's providers.

@@ -478,22 +478,10 @@ fn send_now(
 mod tests {
     use std::future::poll_fn;
 
-    use std::net::{TcpListener, TcpStream};
-
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::event_loop::{Socket, run, spawn, turn};
-
-    fn sockets() -> (Socket, Socket) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let socket = |stream: TcpStream| {
-            stream.set_nonblocking(true).unwrap();
-            Socket::new(stream).unwrap()
-        };
-        (socket(near), socket(listener.accept().unwrap().0))
-    }
+    use crate::event_loop::{ends, run, spawn, turn};
 
     /// What arrives on the other side when `pieces` are received one after the other, and how it ended.
     fn piped(
@@ -512,8 +500,8 @@ mod tests {
         pieces: Vec<Vec<u8>>,
     ) -> (Vec<u8>, Result<(), PipeError>) {
         run(async {
-            let (sender, source) = sockets();
-            let (sink, receiver) = sockets();
+            let (sender, source) = ends();
+            let (sink, receiver) = ends();
             spawn(async move {
                 for piece in pieces {
                     // The pipe may have refused what came before.

@@ -16,10 +16,9 @@ use std::time::Duration;
 use egret_store::Moment;
 use socket2::{Domain, Protocol, TcpKeepalive, Type};
 
-use crate::event_loop::{self, Alarm, Socket};
+use crate::event_loop::{self, Alarm, Socket, now};
 use crate::upstream::dns::{DnsError, Resolver};
 use crate::upstream::policy::{EgressPolicy, Reason, Target, Verdict};
-use crate::worker::now;
 
 /// Addresses of one host that are tried; name servers may send any number.
 const ADDRESSES_MAX: usize = 16;
