@@ -1,8 +1,7 @@
 //! The event loop of a worker's thread: its tasks, the sockets and alarms that they wait for, and one wait of the system's for all.
 //!
-//! A runtime for everybody lets every task and socket be woken from any thread, and pays for that with a dozen atomic operations and a
-//! lock or two for each exchange. Here an event belongs to a task of the same thread nearly always, so that waking it is a number in a
-//! list. What does come from other threads (messages, names that have been resolved) comes by ordinary wakers. What is built of
+//! A runtime for everybody lets every task and socket be woken from any thread, and pays for that with atomic operations and locks in each
+//! exchange. Here an event belongs to a task of the same thread nearly always, so that waking it is a number in a list. What does come from other threads (messages, names that have been resolved) comes by ordinary wakers. What is built of
 //! `std::task` runs here as it does anywhere: channels and `select!` are tokio's.
 
 mod alarms;
@@ -34,6 +33,7 @@ thread_local! {
 }
 
 /// An event loop, to be run by the thread that has made it.
+#[derive(Debug)]
 pub(crate) struct EventLoop(Rc<Inner>);
 
 struct Inner {
@@ -43,9 +43,9 @@ struct Inner {
     remote: Arc<Remote>,
 }
 
-impl fmt::Debug for EventLoop {
+impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("EventLoop")
+        f.write_str("Inner")
     }
 }
 

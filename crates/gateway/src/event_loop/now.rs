@@ -1,6 +1,6 @@
 //! The time, read as seldom as will do.
 //!
-//! A worker's thread reads the clock when its event loop has waited, and whenever an exchange has sent something. Whatever begins in
+//! A worker's thread reads the clock when its event loop has waited, whenever an exchange has sent something, and for alarms. Whatever begins in
 //! between begins when the thread turned to it: at the last of these moments. That is what an exchange starts from, so that receiving
 //! and parsing its head count as the gateway's own time.
 

@@ -21,12 +21,6 @@ struct Place {
     readiness: Rc<Readiness>,
 }
 
-impl std::fmt::Debug for Inner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("EventLoop")
-    }
-}
-
 impl Place {
     fn new(socket: &impl AsRawFd) -> io::Result<Self> {
         let inner = with_current(Rc::clone);

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::CURRENT;
 
-/// Messages that a task may receive without a pause while others are due.
+/// How often a task may receive, or accept, before others have their turn.
 const RECEIVES_IN_RUN: u32 = 64;
 
 type Future = Pin<Box<dyn std::future::Future<Output = ()>>>;

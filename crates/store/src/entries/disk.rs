@@ -352,7 +352,7 @@ impl<K: Kept> Disk<K> {
         {
             let mut index = self.lock();
             if index.phase == Phase::Closed {
-                *index = Index::default();
+                index.reopen();
             }
         }
         let directory = Directory::open(&self.directory).map_err(|error| match error {

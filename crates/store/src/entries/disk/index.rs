@@ -298,11 +298,35 @@ impl<K> Index<K> {
         Some((*number, known.place, std::mem::take(&mut known.used)))
     }
 
+    /// Begins anew after it was closed. Purges that are under way since hold on.
+    pub fn reopen(&mut self) {
+        let purging = std::mem::take(&mut self.purging);
+        *self = Self { purging, ..Self::default() };
+    }
+
     /// Forgets everything, and has all who wait go on. Nothing is there any more.
     pub fn close(&mut self) -> Vec<Arc<Load>> {
         let loads = self.loading.drain().map(|(_, load)| load).collect();
         let purging = std::mem::take(&mut self.purging);
         *self = Self { phase: Phase::Closed, stop: self.stop, purging, ..Self::default() };
         loads
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_purge_under_way_holds_when_the_disk_fails_and_is_opened_again() {
+        let mut index = Index::<()>::default();
+        let known = Known::new(Place { id: 1, group: 1 }, b"label", &Arc::default(), 0);
+        index.begin_purge(&OwnPurge::All, 10);
+        index.close();
+        index.reopen();
+        assert_eq!(index.phase, Phase::Opening);
+        assert!(index.is_purged(9, &known) && !index.is_purged(10, &known));
+        index.end_purge(&OwnPurge::All, 10);
+        assert!(!index.is_purged(9, &known));
     }
 }
