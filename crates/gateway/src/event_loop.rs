@@ -4,6 +4,7 @@
 //! exchange. Here an event belongs to a task of the same thread nearly always, so that waking it is a number in a list. What does come from other threads (messages, names that have been resolved) comes by ordinary wakers. What is built of
 //! `std::task` runs here as it does anywhere: channels and `select!` are tokio's.
 
+mod ahead;
 mod alarms;
 pub(crate) mod now;
 mod poller;
@@ -79,11 +80,17 @@ impl EventLoop {
                     }
                 }
             }
-            let until = if tasks.is_any_due() { Some(now::turned()) } else { alarms.first() };
-            if poller.wait(until, tasks) {
+            let has_waited = !poller.has_events();
+            if has_waited {
+                poller.wait(if tasks.is_any_due() { Some(now::turned()) } else { alarms.first() });
+                now::exact();
+            }
+            if poller.deliver(tasks) {
                 remote.drain(|task| tasks.wake(task));
             }
-            alarms.expire(now::exact(), tasks);
+            if has_waited {
+                alarms.expire(now::turned(), tasks);
+            }
         }
     }
 }

@@ -38,7 +38,7 @@ pub trait Kept: Send + Sync + Sized + 'static {
     fn load(saved: &[u8], context: &Self::Context) -> Option<Self>;
 }
 
-/// Where an entry is stored.
+/// Where an entry is stored. Both are hashes that nobody can choose, keyed with a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
     /// What it is found by. Several may have the same.

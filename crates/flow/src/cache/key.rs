@@ -1,17 +1,19 @@
 //! Keys of stored answers: what a request is for, and for whom.
 //!
-//! A key is a keyed hash (HMAC-SHA-256, 128 bits of it) over parts with their lengths, so that no two requests share one by accident or
-//! by somebody's design, and nothing of a credential can be told from it. Whatever looks like a credential or names an identity by its
-//! name goes in: taking too much for one costs misses, taking too little would show one customer's answer to another.
+//! A key is a keyed hash (SHA-256 over a secret and what is told apart, 128 bits of it) over parts with their lengths, so that no two
+//! requests share one by accident or by somebody's design, and nothing of a credential can be told from it. Whatever looks like a
+//! credential or names an identity by its name goes in: taking too much for one costs misses, taking too little would show one
+//! customer's answer to another.
 
-use aws_lc_rs::hmac;
+use aws_lc_rs::digest::{SHA256, digest};
+use smallvec::SmallVec;
 
 use super::config::{CacheConfig, KeyConfig, QueryKey};
 use crate::json::Pointers;
 use crate::message::{Fields, Request};
 
 /// What keys are made with. Without it nothing can be told of them.
-pub struct KeySecret(hmac::Key);
+pub struct KeySecret([u8; 32]);
 
 impl std::fmt::Debug for KeySecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -22,29 +24,47 @@ impl std::fmt::Debug for KeySecret {
 impl KeySecret {
     /// One that was made before, so that keys stay the same.
     pub fn new(secret: &[u8; 32]) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
+        Self(*secret)
     }
 
     pub(super) fn digest(&self, domain: &[u8]) -> Digest {
-        let mut digest = Digest(hmac::Context::with_key(&self.0));
+        let mut digest = Digest(SmallVec::from_slice(&self.0));
         digest.part(domain);
         digest
     }
 }
 
-/// A hash that is being made.
-pub(super) struct Digest(hmac::Context);
+/// A hash that is being made, of a secret and of parts.
+///
+/// That half of SHA-256's result is thrown away keeps anybody from going on with a hash that was seen, which HMAC would take two more
+/// rounds for; and what is gathered first is hashed by one call.
+pub(super) struct Digest(SmallVec<[u8; 256]>);
 
 impl Digest {
+    /// In the place of a part's length: its SHA-256 follows, since it is longer than [`PART_MAX`](Self::PART_MAX).
+    const LONG: u8 = 254;
+    /// In the place of a part's length: there is none.
+    const MISSING: u8 = 255;
+    /// Bytes of a part that are taken as they are.
+    const PART_MAX: u8 = 253;
+
     /// Adds a part, told apart from those around it by its length.
     pub fn part(&mut self, part: &[u8]) {
-        self.0.update(&(part.len() as u64).to_le_bytes());
-        self.0.update(part);
+        match u8::try_from(part.len()) {
+            Ok(len @ ..=Self::PART_MAX) => {
+                self.0.push(len);
+                self.0.extend_from_slice(part);
+            }
+            _ => {
+                self.0.push(Self::LONG);
+                self.0.extend_from_slice(digest(&SHA256, part).as_ref());
+            }
+        }
     }
 
     /// Adds that a part is not there, which is something else than an empty one.
     pub fn missing(&mut self) {
-        self.0.update(&u64::MAX.to_le_bytes());
+        self.0.push(Self::MISSING);
     }
 
     pub fn optional(&mut self, part: Option<&[u8]>) {
@@ -55,8 +75,8 @@ impl Digest {
     }
 
     pub fn finish(self) -> u128 {
-        let tag = self.0.sign();
-        tag.as_ref().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
+        let hash = digest(&SHA256, &self.0);
+        hash.as_ref().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
     }
 }
 
@@ -388,6 +408,34 @@ mod tests {
     }
 
     const POST: &str = "POST https://a.example/x\nContent-Type: application/json";
+
+    #[test]
+    fn parts_are_told_apart_by_their_lengths_short_long_and_missing() {
+        let secret = KeySecret::new(&[7; 32]);
+        let of = |parts: &[Option<&[u8]>]| {
+            let mut digest = secret.digest(b"test");
+            parts.iter().for_each(|part| digest.optional(*part));
+            digest.finish()
+        };
+        let long = [b'a'; 254];
+        let hash_of_long = digest(&SHA256, &long);
+        let lists: [&[Option<&[u8]>]; 10] = [
+            &[],
+            &[None],
+            &[Some(b"")],
+            &[Some(b""), Some(b"")],
+            &[Some(b"ab"), Some(b"c")],
+            &[Some(b"a"), Some(b"bc")],
+            &[Some(b"\x01c")],
+            &[Some(&long[..253])],
+            &[Some(&long)],
+            &[Some(hash_of_long.as_ref())],
+        ];
+        let distinct: std::collections::HashSet<_> = lists.iter().map(|parts| of(parts)).collect();
+        assert_eq!(distinct.len(), lists.len());
+        let other = KeySecret::new(&[8; 32]).digest(b"test").finish();
+        assert!(!distinct.contains(&other) && secret.digest(b"t").finish() != of(&[]));
+    }
 
     #[test]
     fn what_is_asked_for_differently_has_another_key() {

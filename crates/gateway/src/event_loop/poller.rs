@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use egret_store::Moment;
@@ -11,6 +11,7 @@ use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
+use super::ahead::{self, Ahead, Received};
 use super::now;
 use super::tasks::{Tasks, Waiter};
 
@@ -19,21 +20,36 @@ const EVENTS_MAX: usize = 1024;
 /// Stands for other threads' wakers. No socket has it: the process runs out of descriptors long before.
 const REMOTE: Token = Token(usize::MAX);
 
-/// What is known of a socket. The system tells of changes alone, so that it is remembered until an attempt shows otherwise.
-#[derive(Default)]
-pub(super) struct Readiness {
+/// How soon what comes is received for who waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Haste {
+    /// When its task runs.
+    Turn,
+    /// Before that, where other sockets have something too.
+    Ahead,
+}
+
+/// A socket, and what is known of it. The system tells of changes alone, so that it is remembered until an attempt shows otherwise.
+pub(super) struct Source {
+    socket: OwnedFd,
     readable: Cell<bool>,
     writable: Cell<bool>,
     /// Nothing more will come, or go: there is always that to be learnt.
     read_ended: Cell<bool>,
     reader: Cell<Option<Waiter>>,
     writer: Cell<Option<Waiter>>,
+    haste: Cell<Haste>,
+    /// More came last than is received ahead.
+    is_bulky: Cell<bool>,
+    /// What has been received and not been taken yet.
+    pub ahead: RefCell<Option<Received>>,
 }
 
-impl fmt::Debug for Readiness {
+impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { readable, writable, read_ended, .. } = self;
-        f.debug_struct("Readiness")
+        let Self { socket, readable, writable, read_ended, .. } = self;
+        f.debug_struct("Source")
+            .field("socket", socket)
             .field("readable", readable)
             .field("writable", writable)
             .field("read_ended", read_ended)
@@ -41,9 +57,39 @@ impl fmt::Debug for Readiness {
     }
 }
 
-impl Readiness {
+impl AsFd for Source {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Source {
+    fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            readable: Cell::new(false),
+            writable: Cell::new(false),
+            read_ended: Cell::new(false),
+            reader: Cell::default(),
+            writer: Cell::default(),
+            haste: Cell::new(Haste::Turn),
+            is_bulky: Cell::new(false),
+            ahead: RefCell::default(),
+        }
+    }
+
+    /// The socket, where nothing has been received that would be lost with the rest.
+    pub fn into_socket(self) -> Option<OwnedFd> {
+        self.ahead.into_inner().is_none().then_some(self.socket)
+    }
+
     /// Whether there may be something to receive, an end or an error included.
     pub fn is_readable(&self) -> bool {
+        self.readable.get() || self.ahead.borrow().is_some()
+    }
+
+    /// Whether there may be something with the system still.
+    pub fn has_more(&self) -> bool {
         self.readable.get()
     }
 
@@ -52,9 +98,13 @@ impl Readiness {
         self.writable.get()
     }
 
-    /// All has been received, as far as can be known without another attempt.
-    pub fn has_emptied(&self) {
-        self.readable.set(self.read_ended.get());
+    /// `count` bytes have come where there was place for `most`.
+    pub fn has_received(&self, count: usize, most: usize) {
+        // A short read tells that there is no more for now, which spares the call that would only say so.
+        if 0 < count && count < most {
+            self.readable.set(self.read_ended.get());
+        }
+        self.is_bulky.set(count >= ahead::BYTES_MAX);
     }
 
     /// An attempt has shown that there is nothing to receive.
@@ -69,8 +119,9 @@ impl Readiness {
     }
 
     /// Has `waiter` woken when there is something to receive.
-    pub fn wait_to_read(&self, waiter: Waiter) {
+    pub fn wait_to_read(&self, waiter: Waiter, haste: Haste) {
         self.reader.set(Some(waiter));
+        self.haste.set(haste);
     }
 
     /// Has `waiter` woken when something can be sent.
@@ -78,16 +129,38 @@ impl Readiness {
         self.writer.set(Some(waiter));
     }
 
-    fn take_in(&self, event: &Event, tasks: &Tasks) {
+    /// Takes note of an event.
+    fn note(&self, event: &Event) {
         let ended = event.is_read_closed() || event.is_error();
         if event.is_readable() || ended {
             self.readable.set(true);
             self.read_ended.set(self.read_ended.get() || ended);
-            self.reader.take().into_iter().for_each(|waiter| tasks.wake_waiter(waiter));
         }
         if event.is_writable() || event.is_write_closed() || event.is_error() {
             self.writable.set(true);
-            self.writer.take().into_iter().for_each(|waiter| tasks.wake_waiter(waiter));
+        }
+    }
+
+    /// Whether somebody waits who wants what has come received ahead.
+    fn is_hasty(&self) -> bool {
+        self.haste.get() == Haste::Ahead
+            && self.readable.get()
+            && !self.is_bulky.get()
+            && self.ahead.borrow().is_none()
+    }
+
+    /// Wakes those whose waiting is over.
+    fn wake(&self, tasks: &Tasks) {
+        if self.is_readable()
+            && let Some(reader) = self.reader.take()
+        {
+            self.haste.set(Haste::Turn);
+            tasks.wake_waiter(reader);
+        }
+        if self.is_writable()
+            && let Some(writer) = self.writer.take()
+        {
+            tasks.wake_waiter(writer);
         }
     }
 }
@@ -97,8 +170,13 @@ impl Readiness {
 pub(super) struct Poller {
     poll: RefCell<Poll>,
     events: RefCell<Events>,
-    sockets: RefCell<Vec<Option<Rc<Readiness>>>>,
+    /// The first of them that nobody has been told of yet; none where all have.
+    next_event: Cell<Option<usize>>,
+    pub ahead: Ahead,
+    sockets: RefCell<Vec<Option<Rc<Source>>>>,
     free: RefCell<Vec<usize>>,
+    /// Numbers to be free once all events have been delivered that may be of the sockets that had them.
+    closed: RefCell<Vec<usize>>,
 }
 
 impl Poller {
@@ -108,25 +186,35 @@ impl Poller {
         let waker = Waker::new(poll.registry(), REMOTE)?;
         let events = RefCell::new(Events::with_capacity(EVENTS_MAX));
         let poll = RefCell::new(poll);
-        Ok((Self { poll, events, sockets: RefCell::default(), free: RefCell::default() }, waker))
+        let poller = Self {
+            poll,
+            events,
+            next_event: Cell::new(None),
+            ahead: Ahead::default(),
+            sockets: RefCell::default(),
+            free: RefCell::default(),
+            closed: RefCell::default(),
+        };
+        Ok((poller, waker))
     }
 
     /// Adds a socket, and says by what number it is removed. Nothing is known of it yet.
-    pub fn add(&self, socket: RawFd) -> io::Result<(usize, Rc<Readiness>)> {
+    pub fn add(&self, socket: OwnedFd) -> io::Result<(usize, Rc<Source>)> {
         let mut sockets = self.sockets.borrow_mut();
         let number = self.free.borrow_mut().pop().unwrap_or_else(|| {
             sockets.push(None);
             sockets.len() - 1
         });
         let interest = Interest::READABLE | Interest::WRITABLE;
-        let added = self.poll.borrow().registry().register(&mut SourceFd(&socket), Token(number), interest);
+        let fd = socket.as_raw_fd();
+        let added = self.poll.borrow().registry().register(&mut SourceFd(&fd), Token(number), interest);
         if let Err(error) = added {
             self.free.borrow_mut().push(number);
             return Err(error);
         }
-        let readiness = Rc::new(Readiness::default());
-        sockets[number] = Some(Rc::clone(&readiness));
-        Ok((number, readiness))
+        let source = Rc::new(Source::new(socket));
+        sockets[number] = Some(Rc::clone(&source));
+        Ok((number, source))
     }
 
     /// Forgets a socket that is about to be closed, which ends what the system tells of it.
@@ -134,7 +222,7 @@ impl Poller {
         if let Some(place) = self.sockets.borrow_mut().get_mut(number)
             && place.take().is_some()
         {
-            self.free.borrow_mut().push(number);
+            self.closed.borrow_mut().push(number);
         }
     }
 
@@ -145,25 +233,47 @@ impl Poller {
     }
 
     /// Has the system tell no more of a socket that stays open.
-    pub fn remove(&self, socket: &impl AsRawFd) -> io::Result<()> {
-        self.poll.borrow().registry().deregister(&mut SourceFd(&socket.as_raw_fd()))
+    pub fn remove(&self, source: &Source) -> io::Result<()> {
+        self.poll.borrow().registry().deregister(&mut SourceFd(&source.socket.as_raw_fd()))
     }
 
-    /// Waits for events, though not after `until`, and wakes whom they are for. Says whether another thread has woken somebody.
-    pub fn wait(&self, until: Option<Moment>, tasks: &Tasks) -> bool {
+    /// Waits for events, though not after `until`.
+    pub fn wait(&self, until: Option<Moment>) {
+        self.free.borrow_mut().append(&mut self.closed.borrow_mut());
         #[cfg(test)]
         let until = until.map(now::skip_to);
         let timeout = until.map(|until| until.since(now::turned()));
-        let mut events = self.events.borrow_mut();
-        if self.poll.borrow_mut().poll(&mut events, timeout).is_err() {
-            // Interrupted by a signal: as if nothing had happened.
-            return false;
-        }
-        let sockets = self.sockets.borrow();
+        let polled = self.poll.borrow_mut().poll(&mut self.events.borrow_mut(), timeout);
+        // Interrupted by a signal: as if nothing had happened.
+        self.next_event.set(polled.ok().map(|()| 0));
+    }
+
+    /// Whether there are events that nobody has been told of yet.
+    pub fn has_events(&self) -> bool {
+        self.next_event.get().is_some()
+    }
+
+    /// Wakes those whom events are for, and receives ahead for those who want that, for as many as make a batch: their tasks are to run
+    /// before this is called again. Says whether another thread has woken somebody.
+    pub fn deliver(&self, tasks: &Tasks) -> bool {
+        let Some(first) = self.next_event.take() else { return false };
+        let (events, sockets) = (self.events.borrow(), self.sockets.borrow());
+        let is_alone = events.iter().nth(1).is_none();
+        self.ahead.begin();
         let mut is_remote = false;
-        for event in &*events {
+        for (number, event) in events.iter().enumerate().skip(first) {
+            if self.ahead.is_full() {
+                self.next_event.set(Some(number));
+                break;
+            }
             match sockets.get(event.token().0) {
-                Some(Some(readiness)) => readiness.take_in(event, tasks),
+                Some(Some(source)) => {
+                    source.note(event);
+                    if !is_alone && source.is_hasty() {
+                        self.ahead.receive(source);
+                    }
+                    source.wake(tasks);
+                }
                 Some(None) => {}
                 None => is_remote |= event.token() == REMOTE,
             }

@@ -3,54 +3,56 @@
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, accept_with, recv, send, sendmsg};
+use socket2::{SockAddr, SockRef};
 
-use super::poller::Readiness;
+use super::ahead::Received;
+use super::poller::{Haste, Source};
 use super::{Inner, with_current};
 
-/// A place among the sockets of a loop, for as long as it lives.
+/// A socket's place on a loop, for as long as it lives.
 #[derive(Debug)]
 struct Place {
     inner: Rc<Inner>,
     number: usize,
-    readiness: Rc<Readiness>,
+    source: Rc<Source>,
 }
 
 impl Place {
-    fn new(socket: &impl AsRawFd) -> io::Result<Self> {
+    fn new(socket: OwnedFd) -> io::Result<Self> {
         let inner = with_current(Rc::clone);
         let inner = inner.ok_or_else(|| io::Error::other("this thread runs no event loop"))?;
-        let (number, readiness) = inner.poller.add(socket.as_raw_fd())?;
-        Ok(Self { inner, number, readiness })
+        let (number, source) = inner.poller.add(socket)?;
+        Ok(Self { inner, number, source })
     }
 
-    fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.readiness.is_readable() {
+    fn poll_readable(&self, cx: &Context<'_>, haste: Haste) -> Poll<()> {
+        if self.source.is_readable() {
             return Poll::Ready(());
         }
-        self.readiness.wait_to_read(self.inner.tasks.waiter(cx));
+        self.source.wait_to_read(self.inner.tasks.waiter(cx), haste);
         Poll::Pending
     }
 
     fn poll_writable(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.readiness.is_writable() {
+        if self.source.is_writable() {
             return Poll::Ready(());
         }
-        self.readiness.wait_to_write(self.inner.tasks.waiter(cx));
+        self.source.wait_to_write(self.inner.tasks.waiter(cx));
         Poll::Pending
     }
 
     /// As [`poll_readable`](Self::poll_readable), for those who take something then, as often as a run allows.
     fn poll_turn(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.poll_readable(cx).is_ready() && self.inner.tasks.may_receive() {
+        if self.poll_readable(cx, Haste::Turn).is_ready() && self.inner.tasks.may_receive() {
             return Poll::Ready(());
         }
-        if self.readiness.is_readable() {
+        if self.source.is_readable() {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -63,23 +65,27 @@ impl Drop for Place {
     }
 }
 
+/// The address in question, of a socket that may be none of the Internet's.
+fn internet(address: io::Result<SockAddr>) -> io::Result<SocketAddr> {
+    address?.as_socket().ok_or_else(|| ErrorKind::Unsupported.into())
+}
+
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
     place: Place,
-    stream: TcpStream,
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.place.source.as_fd()
     }
 }
 
 impl Socket {
     /// Takes a connected socket that does not block onto this thread's loop.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
-        Ok(Self { place: Place::new(&stream)?, stream })
+        Ok(Self { place: Place::new(stream.into())? })
     }
 
     /// Connects `socket` to `address`.
@@ -93,32 +99,35 @@ impl Socket {
         }
         let connected = Self::new(socket.into())?;
         poll_fn(|cx| connected.place.poll_writable(cx)).await;
-        match connected.stream.take_error()? {
+        match SockRef::from(&connected).take_error()? {
             Some(error) => Err(error),
             None => Ok(connected),
         }
     }
 
-    /// Takes it off the loop, for another thread's.
+    /// Takes it off the loop, for another thread's. Fails where something has come that nobody has received yet.
     pub fn into_std(self) -> io::Result<TcpStream> {
-        let Self { place, stream } = self;
-        place.inner.poller.remove(&stream)?;
-        Ok(stream)
+        let source = Rc::clone(&self.place.source);
+        self.place.inner.poller.remove(&source)?;
+        drop(self);
+        let socket = Rc::into_inner(source).and_then(Source::into_socket);
+        socket.map(TcpStream::from).ok_or_else(|| io::Error::other("something has come for it already"))
     }
 
     /// The address of this end.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.stream.local_addr()
+        internet(SockRef::from(self).local_addr())
     }
 
     /// The address of the other end.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.stream.peer_addr()
+        internet(SockRef::from(self).peer_addr())
     }
 
-    /// Ready when there may be something to receive, an end or an error included.
+    /// Ready when there may be something to receive, an end or an error included. What has come by then may have been received already,
+    /// so that it should not be kept waiting.
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
-        self.place.poll_readable(cx)
+        self.place.poll_readable(cx, Haste::Ahead)
     }
 
     /// Receives into `buffer`; 0 is the peer's orderly end.
@@ -134,24 +143,33 @@ impl Socket {
     /// Receives what has come, if anything has; nobody is woken when it has not. Costs no system call then, so that what has come since the
     /// loop's last turn is not seen.
     pub fn try_receive(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
-        let readiness = &self.place.readiness;
-        if !readiness.is_readable() {
+        let Place { inner, source, .. } = &self.place;
+        if !source.is_readable() {
             return None;
         }
+        let taken = match inner.poller.ahead.take(source, buffer) {
+            None => 0,
+            Some(Ok(taken)) if taken == buffer.len() || !source.has_more() => return Some(Ok(taken)),
+            Some(Ok(taken)) => taken,
+            Some(Err(error)) => return Some(Err(error.into())),
+        };
+        let rest = &mut buffer[taken..];
         loop {
-            match recv(&self.stream, &mut *buffer, RecvFlags::empty()) {
+            match recv(source, &mut *rest, RecvFlags::empty()) {
                 Ok((_, count)) => {
-                    // A short read tells that there is no more for now, which spares the call that would only say so.
-                    if 0 < count && count < buffer.len() {
-                        readiness.has_emptied();
-                    }
-                    return Some(Ok(count));
+                    source.has_received(count, rest.len());
+                    return Some(Ok(taken + count));
                 }
                 Err(Errno::AGAIN) => {
-                    readiness.has_nothing();
-                    return None;
+                    source.has_nothing();
+                    return (taken > 0).then_some(Ok(taken));
                 }
                 Err(Errno::INTR) => {}
+                Err(error) if taken > 0 => {
+                    // Told only once, and to be heard after what came before it.
+                    *source.ahead.borrow_mut() = Some(Received::Failed(error));
+                    return Some(Ok(taken));
+                }
                 Err(error) => return Some(Err(error.into())),
             }
         }
@@ -161,11 +179,11 @@ impl Socket {
     pub fn poll_send(&self, cx: &Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         while self.place.poll_writable(cx).is_ready() {
             let sent = match slices {
-                [slice] => send(&self.stream, slice, SendFlags::NOSIGNAL),
-                _ => sendmsg(&self.stream, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
+                [slice] => send(self, slice, SendFlags::NOSIGNAL),
+                _ => sendmsg(self, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
             };
             match sent {
-                Err(Errno::AGAIN) => self.place.readiness.is_full(),
+                Err(Errno::AGAIN) => self.place.source.is_full(),
                 Err(Errno::INTR) => {}
                 sent => return Poll::Ready(sent.map_err(io::Error::from)),
             }
@@ -175,7 +193,7 @@ impl Socket {
 
     /// Closes the sending side.
     pub fn shut(&self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write)
+        SockRef::from(self).shutdown(Shutdown::Write)
     }
 
     /// Receives into `buffer`; 0 is the peer's orderly end.
@@ -200,27 +218,26 @@ impl Socket {
 #[derive(Debug)]
 pub(crate) struct Listener {
     place: Place,
-    listener: TcpListener,
 }
 
 impl Listener {
     /// Takes a listening socket that does not block onto this thread's loop.
     pub fn new(listener: TcpListener) -> io::Result<Self> {
-        Ok(Self { place: Place::new(&listener)?, listener })
+        Ok(Self { place: Place::new(listener.into())? })
     }
 
     /// The address listened on.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        internet(SockRef::from(&self.place.source.as_fd()).local_addr())
     }
 
     /// The next connection, on no loop yet. Nothing is lost where it is waited for no longer.
     pub async fn accept(&self) -> io::Result<TcpStream> {
         poll_fn(|cx| {
             while self.place.poll_turn(cx).is_ready() {
-                match accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                match accept_with(&self.place.source, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                     Ok(socket) => return Poll::Ready(Ok(socket.into())),
-                    Err(Errno::AGAIN) => self.place.readiness.has_nothing(),
+                    Err(Errno::AGAIN) => self.place.source.has_nothing(),
                     Err(Errno::INTR) => {}
                     Err(error) => return Poll::Ready(Err(error.into())),
                 }

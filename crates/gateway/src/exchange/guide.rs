@@ -498,9 +498,7 @@ impl Exchange<'_> {
 
     /// Puts an answer in the provider's place into the tray, as if it had been received.
     fn take_up(&mut self, answer: Answer) -> Brought {
-        let now = self.client.worker.shared.clock.timestamp(Moment::now());
-        let method = self.desk.request.method;
-        let with_body = method != Method::Head;
+        let with_body = self.desk.request.method != Method::Head;
         let (message, kind) = match answer {
             Answer::Stored(served) => match self.take_up_stored(served) {
                 Ok(message) => (message, None),
@@ -508,6 +506,7 @@ impl Exchange<'_> {
             },
             Answer::Fixed(fixed) => (failure::fixed(&fixed, with_body), None),
             Answer::Refused(refused) => {
+                let now = self.client.worker.shared.clock.timestamp(Moment::now());
                 let failure = Failure::refused(refused, now);
                 (failure.message(&self.view.plan.errors, with_body), Some(failure.kind))
             }

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use super::{Exchange, Finish};
 use crate::client::{Client, End};
+use crate::event_loop::now;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::{Reply, Via, edit_generated};
 use crate::exchange::pipe::GATHER_BYTES_MAX;
@@ -64,8 +65,8 @@ enum Outgoing<'a> {
 impl Exchange<'_> {
     /// Sends a stored answer. Its head is in the tray where remedies have seen it.
     pub(super) async fn serve(&mut self, served: &Served) -> End {
-        // What was waited for until now is not the gateway's own time.
-        self.clock.first_byte = Moment::now();
+        // Nothing was waited for since, so that what remedies took is the gateway's own time.
+        self.clock.first_byte = now::turned();
         if served.body().is_broken() {
             let detail = "the answer that this request waited for with others has broken off";
             return Box::pin(self.answer(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
@@ -95,7 +96,7 @@ impl Exchange<'_> {
         };
         self.client.worker.counters().sent_bytes.add(sent_bytes);
         self.desk.tray.down.moved_bytes += sent_bytes;
-        self.clock.forwarded = Moment::now();
+        self.clock.forwarded = now::exact();
         if let Some(recording) = &mut self.recording {
             let whole = whole.as_ref().map_or(&[][..], |whole| whole);
             let pieces = if served.has_body() { pieces.as_deref().unwrap_or(whole) } else { &[] };
@@ -207,7 +208,7 @@ async fn send_pieces(
         }
         pieces = &[];
     }
-    client.timer.set(Moment::now(), idle);
+    client.timer.set(now::turned(), idle);
     let mut sent = 0;
     let finish = poll_fn(|cx| {
         while sent < total {

@@ -4,6 +4,7 @@
 //! was there last, and takes the first that was not.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,6 +22,30 @@ enum Thread {
     Group,
     /// When they came.
     Age,
+}
+
+/// The newest slot of each identity, or group.
+type Index = HashMap<u128, u32, BuildHasherDefault<Folded>>;
+
+/// Identities and groups are keyed hashes, as [`Place`] asks: nobody can choose them, so that their halves, folded, do for a table.
+#[derive(Debug, Default)]
+struct Folded(u64);
+
+impl Hasher for Folded {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "halves are what is wanted")]
+    fn write_u128(&mut self, hash: u128) {
+        self.0 = (hash >> 64) as u64 ^ hash as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -41,9 +66,8 @@ struct Slot<K> {
 pub(super) struct Shard<K> {
     slots: Vec<Option<Slot<K>>>,
     free: Vec<u32>,
-    /// The newest of each.
-    ids: HashMap<u128, u32>,
-    groups: HashMap<u128, u32>,
+    ids: Index,
+    groups: Index,
     newest: u32,
     oldest: u32,
     hand: u32,
@@ -58,8 +82,8 @@ impl<K: Kept> Shard<K> {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
-            ids: HashMap::new(),
-            groups: HashMap::new(),
+            ids: Index::default(),
+            groups: Index::default(),
             newest: NONE,
             oldest: NONE,
             hand: NONE,
@@ -105,7 +129,7 @@ impl<K: Kept> Shard<K> {
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).unwrap_or(NONE)
         });
-        let older = |map: &mut HashMap<u128, u32>, key| map.insert(key, at).unwrap_or(NONE);
+        let older = |index: &mut Index, key| index.insert(key, at).unwrap_or(NONE);
         let olders = [older(&mut self.ids, id), older(&mut self.groups, group), self.newest];
         self.slots[at as usize] =
             Some(Slot { entry, bytes, links: olders.map(|older| Link { newer: NONE, older }) });

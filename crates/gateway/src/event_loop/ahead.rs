@@ -1,0 +1,116 @@
+//! What is received before the tasks run that wait for it.
+//!
+//! Where many sockets have something at once, a dozen of them are received from in a row before their tasks run: the system's code for
+//! receiving then stays in the processor's caches, and after it the tasks' own. The bytes lie in one small piece of memory that every
+//! batch uses again, and are copied out of it.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::os::fd::AsFd;
+use std::rc::{Rc, Weak};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
+use super::poller::Source;
+
+/// Sockets that are received from before their tasks run.
+const SOCKETS_MAX: usize = 16;
+/// Bytes that are received ahead from each. Where more came last time, nothing is: to copy much costs more than is gained.
+pub(super) const BYTES_MAX: usize = 4096;
+
+/// What of a socket has been received ahead.
+#[derive(Debug)]
+pub(super) enum Received {
+    /// Bytes in the memory of the batch.
+    Here { start: usize, end: usize },
+    /// Bytes that nobody has taken while that memory was theirs.
+    Kept(Vec<u8>),
+    /// What the system has told instead, which it does only once.
+    Failed(Errno),
+}
+
+/// The memory of a batch, and whose bytes are in it.
+pub(super) struct Ahead {
+    memory: RefCell<Box<[u8]>>,
+    used: Cell<usize>,
+    owners: RefCell<Vec<Weak<Source>>>,
+}
+
+impl fmt::Debug for Ahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ahead").field("used", &self.used).finish_non_exhaustive()
+    }
+}
+
+impl Default for Ahead {
+    fn default() -> Self {
+        let memory = RefCell::new(vec![0; SOCKETS_MAX * BYTES_MAX].into_boxed_slice());
+        Self { memory, used: Cell::new(0), owners: RefCell::default() }
+    }
+}
+
+impl Ahead {
+    /// Begins another batch. What nobody has taken yet of the last one moves out of its memory.
+    pub fn begin(&self) {
+        let memory = self.memory.borrow();
+        for owner in self.owners.borrow_mut().drain(..) {
+            let Some(source) = owner.upgrade() else { continue };
+            let mut ahead = source.ahead.borrow_mut();
+            if let Some(Received::Here { start, end }) = *ahead {
+                *ahead = Some(Received::Kept(memory[start..end].to_vec()));
+            }
+        }
+        self.used.set(0);
+    }
+
+    /// Whether the batch is as large as it may be.
+    pub fn is_full(&self) -> bool {
+        self.owners.borrow().len() == SOCKETS_MAX
+    }
+
+    /// Receives what has come for `source`, of which nothing is here yet.
+    pub fn receive(&self, source: &Rc<Source>) {
+        let start = self.used.get();
+        let received =
+            recv(source.as_fd(), &mut self.memory.borrow_mut()[start..start + BYTES_MAX], RecvFlags::empty());
+        let received = match received {
+            // The end, which is told as often as it is asked for.
+            Ok((_, 0)) | Err(Errno::INTR) => return,
+            Err(Errno::AGAIN) => return source.has_nothing(),
+            Err(error) => Received::Failed(error),
+            Ok((_, count)) => {
+                source.has_received(count, BYTES_MAX);
+                self.used.set(start + count);
+                Received::Here { start, end: start + count }
+            }
+        };
+        *source.ahead.borrow_mut() = Some(received);
+        self.owners.borrow_mut().push(Rc::downgrade(source));
+    }
+
+    /// Copies to `buffer` what was received ahead for `source`, as much as there is place for. Nothing where nothing was.
+    pub fn take(&self, source: &Source, buffer: &mut [u8]) -> Option<Result<usize, Errno>> {
+        let mut ahead = source.ahead.borrow_mut();
+        match ahead.take()? {
+            Received::Here { start, end } => {
+                let count = buffer.len().min(end - start);
+                buffer[..count].copy_from_slice(&self.memory.borrow()[start..start + count]);
+                if start + count < end {
+                    *ahead = Some(Received::Here { start: start + count, end });
+                }
+                Some(Ok(count))
+            }
+            Received::Kept(mut bytes) => {
+                let count = buffer.len().min(bytes.len());
+                buffer[..count].copy_from_slice(&bytes[..count]);
+                bytes.drain(..count);
+                if !bytes.is_empty() {
+                    *ahead = Some(Received::Kept(bytes));
+                }
+                Some(Ok(count))
+            }
+            Received::Failed(error) => Some(Err(error)),
+        }
+    }
+}
