@@ -199,6 +199,7 @@ fn files_that_may_grow_no_more() {
     assert_eq!(kept, out["put"].as_u64().unwrap() - lost(&out));
     assert_verified(&files(&directory));
     assert_eq!(lines_with(&egret, "the exporter works again"), 1);
+    assert_eq!(lines_with(&egret, "are lost"), 0, "nothing waited any more when it ended");
 }
 
 #[test]

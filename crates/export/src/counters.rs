@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
@@ -132,18 +132,24 @@ impl Counters {
 
     /// The last attempt failed. Says so where the one before did not.
     pub fn failed(&self, error: String) {
-        if !self.is_down.swap(true, Relaxed) {
+        let mut last = self.last_error();
+        if !self.is_down.load(Relaxed) {
             tracing::error!(
                 exporter = self.name,
                 "the exporter fails: {error}; it tries again, and traffic goes on"
             );
         }
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *last = Some(error);
+        self.is_down.store(true, Relaxed);
     }
 
     /// The last attempt went well. Says so where the one before did not.
     pub fn works(&self) {
-        if self.is_down.load(Relaxed) && self.is_down.swap(false, Relaxed) {
+        if !self.is_down.load(Relaxed) {
+            return;
+        }
+        let _last = self.last_error();
+        if self.is_down.swap(false, Relaxed) {
             tracing::info!(exporter = self.name, "the exporter works again");
         }
     }
@@ -151,20 +157,26 @@ impl Counters {
     /// Something that it can live with, but that somebody should look at.
     pub fn noticed(&self, what: String) {
         tracing::warn!(exporter = self.name, "{what}");
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
+        *self.last_error() = Some(what);
     }
 
     /// The same where it may come often: said in the log when it is new.
     pub fn complained(&self, what: String) {
-        let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last_error();
         if last.as_ref() != Some(&what) {
             tracing::warn!(exporter = self.name, "{what}");
             *last = Some(what);
         }
     }
 
+    /// What went wrong last; while it is held, whether the exporter works does not change.
+    fn last_error(&self) -> MutexGuard<'_, Option<String>> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// All of them now.
     pub fn snapshot(&self) -> ExporterSnapshot {
+        let last_error = self.last_error();
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         ExporterSnapshot {
             name: self.name.clone(),
@@ -181,7 +193,7 @@ impl Counters {
             retries: read(&self.retries),
             repaired: read(&self.repaired),
             spooled_bytes: read(&self.spooled_bytes),
-            last_error: self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            last_error: last_error.clone(),
         }
     }
 }

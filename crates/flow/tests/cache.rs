@@ -137,7 +137,7 @@ impl Answer {
     }
 
     fn marked(mut self, status: CacheStatus) -> Self {
-        self.fields.push(("cache-status".to_owned(), status.to_string()));
+        self.fields.push(("cache-status".to_owned(), String::from_utf8(status.value()).unwrap()));
         self
     }
 }

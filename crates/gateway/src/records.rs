@@ -8,7 +8,7 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -157,7 +157,8 @@ impl Records {
         self.common.stops.store(true, Relaxed);
         self.common.wake();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if ended.recv_timeout(left.unwrap_or_default().max(STOP_TIMEOUT)).is_err() {
+        let told = ended.recv_timeout(left.unwrap_or_default().max(STOP_TIMEOUT));
+        if told == Err(RecvTimeoutError::Timeout) {
             warn!("records were still waiting for their diagnoses, and are lost");
         }
     }

@@ -50,4 +50,6 @@ pub use head::{
 };
 pub use span::Span;
 pub use status::reason;
-pub use syntax::{decimal, is_field_value, is_target, is_token, is_white_space, list, token_len, trim};
+pub use syntax::{
+    decimal, is_field_value, is_target, is_token, is_white_space, list, push_decimal, token_len, trim,
+};

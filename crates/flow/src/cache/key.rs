@@ -6,7 +6,6 @@
 //! customer's answer to another.
 
 use aws_lc_rs::digest::{SHA256, digest};
-use smallvec::SmallVec;
 
 use super::config::{CacheConfig, KeyConfig, QueryKey};
 use crate::json::Pointers;
@@ -27,8 +26,10 @@ impl KeySecret {
         Self(*secret)
     }
 
+    #[inline]
     pub(super) fn digest(&self, domain: &[u8]) -> Digest {
-        let mut digest = Digest(SmallVec::from_slice(&self.0));
+        let mut digest = Digest { bytes: [0; Digest::BYTES], len: 0 };
+        digest.push(&self.0);
         digest.part(domain);
         digest
     }
@@ -38,33 +39,38 @@ impl KeySecret {
 ///
 /// That half of SHA-256's result is thrown away keeps anybody from going on with a hash that was seen, which HMAC would take two more
 /// rounds for; and what is gathered first is hashed by one call.
-pub(super) struct Digest(SmallVec<[u8; 256]>);
+pub(super) struct Digest {
+    bytes: [u8; Self::BYTES],
+    len: usize,
+}
 
 impl Digest {
-    /// In the place of a part's length: its SHA-256 follows, since it is longer than [`PART_MAX`](Self::PART_MAX).
+    /// What is gathered. Where that is not enough, its hash takes its place; a secret, or a part, is a fraction of it.
+    const BYTES: usize = 256;
+    /// In the place of a part's length: its hash follows, since it is longer than [`PART_MAX`](Self::PART_MAX).
     const LONG: u8 = 254;
     /// In the place of a part's length: there is none.
     const MISSING: u8 = 255;
     /// Bytes of a part that are taken as they are.
-    const PART_MAX: u8 = 253;
+    const PART_MAX: usize = 64;
 
     /// Adds a part, told apart from those around it by its length.
     pub fn part(&mut self, part: &[u8]) {
         match u8::try_from(part.len()) {
-            Ok(len @ ..=Self::PART_MAX) => {
-                self.0.push(len);
-                self.0.extend_from_slice(part);
+            Ok(len) if part.len() <= Self::PART_MAX => {
+                self.mark(len);
+                self.push(part);
             }
             _ => {
-                self.0.push(Self::LONG);
-                self.0.extend_from_slice(digest(&SHA256, part).as_ref());
+                self.mark(Self::LONG);
+                self.push(digest(&SHA256, part).as_ref());
             }
         }
     }
 
     /// Adds that a part is not there, which is something else than an empty one.
     pub fn missing(&mut self) {
-        self.0.push(Self::MISSING);
+        self.mark(Self::MISSING);
     }
 
     pub fn optional(&mut self, part: Option<&[u8]>) {
@@ -74,8 +80,35 @@ impl Digest {
         }
     }
 
-    pub fn finish(self) -> u128 {
-        let hash = digest(&SHA256, &self.0);
+    /// Adds a length, or what stands in its place.
+    #[inline]
+    fn mark(&mut self, mark: u8) {
+        if self.len == Self::BYTES {
+            self.fold();
+        }
+        self.bytes[self.len] = mark;
+        self.len += 1;
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        if self.len + bytes.len() > Self::BYTES {
+            self.fold();
+        }
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    /// Puts the hash of what has been gathered in its place.
+    #[cold]
+    fn fold(&mut self) {
+        let hash = digest(&SHA256, &self.bytes[..self.len]);
+        let hash = hash.as_ref();
+        self.bytes[..hash.len()].copy_from_slice(hash);
+        self.len = hash.len();
+    }
+
+    pub fn finish(&self) -> u128 {
+        let hash = digest(&SHA256, &self.bytes[..self.len]);
         hash.as_ref().first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
     }
 }
@@ -417,9 +450,11 @@ mod tests {
             parts.iter().for_each(|part| digest.optional(*part));
             digest.finish()
         };
-        let long = [b'a'; 254];
+        let long = [b'a'; Digest::PART_MAX + 1];
         let hash_of_long = digest(&SHA256, &long);
-        let lists: [&[Option<&[u8]>]; 10] = [
+        // More of them than are gathered at once.
+        let many = [Some(&long[..60]); 9];
+        let lists: [&[Option<&[u8]>]; 12] = [
             &[],
             &[None],
             &[Some(b"")],
@@ -427,7 +462,9 @@ mod tests {
             &[Some(b"ab"), Some(b"c")],
             &[Some(b"a"), Some(b"bc")],
             &[Some(b"\x01c")],
-            &[Some(&long[..253])],
+            &[Some(&long[..Digest::PART_MAX])],
+            &many,
+            &many[..8],
             &[Some(&long)],
             &[Some(hash_of_long.as_ref())],
         ];

@@ -2,9 +2,11 @@
 
 use std::io::Write as _;
 
+use egret_http1::push_decimal;
 use egret_store::Timestamp;
 
 use super::conditional::{if_range_holds, is_unchanged};
+use super::directives::SECONDS_MAX;
 use super::freshness::Standing;
 use super::range::{ByteRange, Selected, select};
 use super::stored::Stored;
@@ -115,10 +117,9 @@ impl Reply {
                 push(out, format_args!("content-range: bytes */{len}\r\n"));
             }
         }
-        push(
-            out,
-            format_args!("age: {}\r\n", self.standing.age.as_secs().min(super::directives::SECONDS_MAX)),
-        );
+        out.extend_from_slice(b"age: ");
+        push_decimal(self.standing.age.as_secs().min(SECONDS_MAX), out);
+        out.extend_from_slice(b"\r\n");
     }
 
     /// The body that is sent, in order; nothing where it is the stored one as it is.

@@ -1,6 +1,5 @@
 //! A stored answer on its way to a client.
 
-use std::io::Write as _;
 use std::sync::Arc;
 
 use egret_store::entries::{Body, Entry};
@@ -60,8 +59,9 @@ impl Served {
     pub fn write_fields(&self, out: &mut Vec<u8>) {
         let stored = &self.entry.kept;
         self.reply.write_fields(stored, self.entry.body.len().unwrap_or_default(), out);
-        // Writing to memory does not fail.
-        let _ = write!(out, "cache-status: {}\r\n", self.status);
+        out.extend_from_slice(b"cache-status: ");
+        self.status.write(out);
+        out.extend_from_slice(b"\r\n");
     }
 
     /// What is sent of the body, in order; nothing where that is the stored body as it is.

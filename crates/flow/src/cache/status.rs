@@ -1,6 +1,6 @@
 //! `Cache-Status` (RFC 9211): what the cache has done, for every answer. The key is never in it.
 
-use std::fmt;
+use egret_http1::push_decimal;
 
 use super::{Action, Reply, Verdict};
 
@@ -90,30 +90,42 @@ impl CacheStatus {
     }
 }
 
-impl fmt::Display for CacheStatus {
-    /// One member of the list that the field is.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("egret")?;
+impl CacheStatus {
+    /// Appends it as one member of the list that the field is.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"egret");
         match self.forward {
-            None => f.write_str("; hit")?,
-            Some(forward) => write!(f, "; fwd={}", forward.word())?,
+            None => out.extend_from_slice(b"; hit"),
+            Some(forward) => {
+                out.extend_from_slice(b"; fwd=");
+                out.extend_from_slice(forward.word().as_bytes());
+            }
         }
         if let Some(status) = self.forward_status {
-            write!(f, "; fwd-status={status}")?;
+            out.extend_from_slice(b"; fwd-status=");
+            push_decimal(status.into(), out);
         }
         if let Some(ttl) = self.ttl_s {
-            write!(f, "; ttl={ttl}")?;
+            out.extend_from_slice(if ttl < 0 { b"; ttl=-" } else { b"; ttl=" });
+            push_decimal(ttl.unsigned_abs(), out);
         }
         if self.stored {
-            f.write_str("; stored")?;
+            out.extend_from_slice(b"; stored");
         }
         if self.collapsed {
-            f.write_str("; collapsed")?;
+            out.extend_from_slice(b"; collapsed");
         }
         if let Some(detail) = self.detail {
-            write!(f, "; detail={detail}")?;
+            out.extend_from_slice(b"; detail=");
+            out.extend_from_slice(detail.as_bytes());
         }
-        Ok(())
+    }
+
+    /// The value of the field.
+    pub fn value(&self) -> Vec<u8> {
+        let mut value = Vec::new();
+        self.write(&mut value);
+        value
     }
 }
 
@@ -124,7 +136,7 @@ mod tests {
     #[test]
     fn a_status_is_a_member_of_a_structured_list() {
         let hit = CacheStatus { ttl_s: Some(-3), ..CacheStatus::default() };
-        assert_eq!(hit.to_string(), "egret; hit; ttl=-3");
+        assert_eq!(hit.value(), b"egret; hit; ttl=-3");
         let miss = CacheStatus {
             forward: Some(Forward::UriMiss),
             forward_status: Some(503),
@@ -134,8 +146,8 @@ mod tests {
             detail: Some("no-store"),
         };
         assert_eq!(
-            miss.to_string(),
-            "egret; fwd=uri-miss; fwd-status=503; ttl=5; stored; collapsed; detail=no-store"
+            miss.value(),
+            b"egret; fwd=uri-miss; fwd-status=503; ttl=5; stored; collapsed; detail=no-store"
         );
     }
 }

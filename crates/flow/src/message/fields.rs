@@ -161,13 +161,26 @@ impl<'a> Fields<'a> {
     }
 
     /// The values of all fields `name`, in order: those received, then those added.
-    pub fn all(self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        self.iter().filter(move |(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    pub fn all<'n>(self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        let Self { received, bytes, changes } = self;
+        let is_kept = move |field: &&Field| {
+            is_named(field, bytes, name) && (changes.is_empty() || !changes.removes(name))
+        };
+        let kept = received.iter().filter(is_kept).map(|field| field.value.of(bytes));
+        let added = changes.added().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        kept.chain(added.map(|(_, value)| value))
     }
 
     /// The value of the first field `name`.
     pub fn get(self, name: &[u8]) -> Option<&'a [u8]> {
-        self.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        let Self { received, bytes, changes } = self;
+        if changes.is_empty() {
+            return received
+                .iter()
+                .find(|field| is_named(field, bytes, name))
+                .map(|field| field.value.of(bytes));
+        }
+        self.all(name).next()
     }
 
     /// All fields as name and value, in order: those received, then those added.
@@ -185,6 +198,12 @@ impl<'a> Fields<'a> {
         let received = received.map(|field| (field.name.of(bytes), field.value.of(bytes)));
         received.filter(|(name, _)| !changes.removes(name)).chain(changes.added())
     }
+}
+
+/// Whether `field`, which is in `bytes`, has that name. Lengths tell most names apart, and are here without a look at the bytes.
+#[inline]
+fn is_named(field: &Field, bytes: &[u8], name: &[u8]) -> bool {
+    field.name.len() == name.len() && field.name.of(bytes).eq_ignore_ascii_case(name)
 }
 
 /// Whether a body is JSON.

@@ -373,7 +373,7 @@ impl Cache {
             Reason::NotCached,
             "the request wants nothing but a stored answer (`only-if-cached`), and there is none that would do",
         );
-        let status = CacheStatus::forwarded(why).to_string().into_bytes();
+        let status = CacheStatus::forwarded(why).value();
         refused.fields.push(("Cache-Status".into(), status));
         refused.into()
     }
@@ -672,7 +672,7 @@ fn candidates(found: &Found) -> SmallVec<[Candidate<'_>; 2]> {
 
 /// Says with the answer what the cache has done.
 fn mark(exchange: &mut Exchange<'_>, status: CacheStatus) {
-    exchange.draft.response.add(b"cache-status", status.to_string().as_bytes());
+    exchange.draft.response.add(b"cache-status", &status.value());
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::os::fd::AsFd;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -34,7 +34,10 @@ pub(super) enum Received {
 pub(super) struct Ahead {
     memory: RefCell<Box<[u8]>>,
     used: Cell<usize>,
-    owners: RefCell<Vec<Weak<Source>>>,
+    /// The numbers of the sockets.
+    owners: RefCell<Vec<usize>>,
+    /// Those whose bytes nobody has taken yet, or that have been closed meanwhile.
+    waiting: Cell<usize>,
 }
 
 impl fmt::Debug for Ahead {
@@ -46,21 +49,24 @@ impl fmt::Debug for Ahead {
 impl Default for Ahead {
     fn default() -> Self {
         let memory = RefCell::new(vec![0; SOCKETS_MAX * BYTES_MAX].into_boxed_slice());
-        Self { memory, used: Cell::new(0), owners: RefCell::default() }
+        Self { memory, used: Cell::new(0), owners: RefCell::default(), waiting: Cell::new(0) }
     }
 }
 
 impl Ahead {
     /// Begins another batch. What nobody has taken yet of the last one moves out of its memory.
-    pub fn begin(&self) {
-        let memory = self.memory.borrow();
-        for owner in self.owners.borrow_mut().drain(..) {
-            let Some(source) = owner.upgrade() else { continue };
-            let mut ahead = source.ahead.borrow_mut();
-            if let Some(Received::Here { start, end }) = *ahead {
-                *ahead = Some(Received::Kept(memory[start..end].to_vec()));
+    pub fn begin(&self, sockets: &[Option<Rc<Source>>]) {
+        let mut owners = self.owners.borrow_mut();
+        if self.waiting.replace(0) > 0 {
+            let memory = self.memory.borrow();
+            for source in owners.iter().filter_map(|number| sockets.get(*number)?.as_ref()) {
+                let mut ahead = source.ahead.borrow_mut();
+                if let Some(Received::Here { start, end }) = *ahead {
+                    *ahead = Some(Received::Kept(memory[start..end].to_vec()));
+                }
             }
         }
+        owners.clear();
         self.used.set(0);
     }
 
@@ -69,8 +75,8 @@ impl Ahead {
         self.owners.borrow().len() == SOCKETS_MAX
     }
 
-    /// Receives what has come for `source`, of which nothing is here yet.
-    pub fn receive(&self, source: &Rc<Source>) {
+    /// Receives what has come for `source`, the socket of that number, of which nothing is here yet.
+    pub fn receive(&self, source: &Source, number: usize) {
         let start = self.used.get();
         let received =
             recv(source.as_fd(), &mut self.memory.borrow_mut()[start..start + BYTES_MAX], RecvFlags::empty());
@@ -82,11 +88,12 @@ impl Ahead {
             Ok((_, count)) => {
                 source.has_received(count, BYTES_MAX);
                 self.used.set(start + count);
+                self.waiting.set(self.waiting.get() + 1);
                 Received::Here { start, end: start + count }
             }
         };
         *source.ahead.borrow_mut() = Some(received);
-        self.owners.borrow_mut().push(Rc::downgrade(source));
+        self.owners.borrow_mut().push(number);
     }
 
     /// Copies to `buffer` what was received ahead for `source`, as much as there is place for. Nothing where nothing was.
@@ -98,6 +105,8 @@ impl Ahead {
                 buffer[..count].copy_from_slice(&self.memory.borrow()[start..start + count]);
                 if start + count < end {
                     *ahead = Some(Received::Here { start: start + count, end });
+                } else {
+                    self.waiting.set(self.waiting.get().saturating_sub(1));
                 }
                 Some(Ok(count))
             }

@@ -259,7 +259,7 @@ impl Poller {
         let Some(first) = self.next_event.take() else { return false };
         let (events, sockets) = (self.events.borrow(), self.sockets.borrow());
         let is_alone = events.iter().nth(1).is_none();
-        self.ahead.begin();
+        self.ahead.begin(&sockets);
         let mut is_remote = false;
         for (number, event) in events.iter().enumerate().skip(first) {
             if self.ahead.is_full() {
@@ -270,7 +270,7 @@ impl Poller {
                 Some(Some(source)) => {
                     source.note(event);
                     if !is_alone && source.is_hasty() {
-                        self.ahead.receive(source);
+                        self.ahead.receive(source, event.token().0);
                     }
                     source.wake(tasks);
                 }

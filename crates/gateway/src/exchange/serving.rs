@@ -2,14 +2,14 @@
 //! it, not copied, and that may still be coming.
 
 use std::future::poll_fn;
-use std::io::{IoSlice, Write as _};
+use std::io::IoSlice;
 use std::mem;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use egret_flow::cache::{ByteRange, Piece, Served};
-use egret_http1::{LAST_CHUNK, Version, chunk_head, reason};
+use egret_http1::{LAST_CHUNK, Version, chunk_head, push_decimal, reason};
 use egret_store::Moment;
 use egret_store::entries::{Block, Body, Next};
 use smallvec::SmallVec;
@@ -36,12 +36,17 @@ pub(super) enum Framing {
 /// Appends the head of a stored answer, but for what it says of the connection and the empty line at its end.
 pub(super) fn write_head(served: &Served, version: Version, via: &Via, out: &mut Vec<u8>) -> Framing {
     let status = served.status();
-    // Writing to memory does not fail.
-    let _ = write!(out, "HTTP/1.1 {status} {}\r\n", reason(status));
+    out.extend_from_slice(b"HTTP/1.1 ");
+    push_decimal(status.into(), out);
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
     served.write_fields(out);
     out.extend_from_slice(via.line(Version::Http11));
     if let Some(length) = served.content_length() {
-        let _ = write!(out, "content-length: {length}\r\n");
+        out.extend_from_slice(b"content-length: ");
+        push_decimal(length, out);
+        out.extend_from_slice(b"\r\n");
         return Framing::Length;
     }
     match version {
@@ -136,7 +141,9 @@ impl Exchange<'_> {
             (true, Version::Http11) => {}
         }
         if let Some(trace) = self.guide.as_ref().and_then(|guide| guide.trace()) {
-            let _ = write!(head, "x-egret-trace: {trace}\r\n");
+            for part in ["x-egret-trace: ", trace, "\r\n"] {
+                head.extend_from_slice(part.as_bytes());
+            }
         }
         head.extend_from_slice(b"\r\n");
         (framing, persistent)
