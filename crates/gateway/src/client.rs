@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_waits_needs_next_to_nothing() {
-        // Besides this, tokio keeps about as much again for the task and the socket.
+        // Besides this, the event loop keeps the task's waker and the socket.
         let bytes = size_of_future(serve);
         assert!(bytes <= 512, "{bytes}");
     }
