@@ -447,7 +447,9 @@ mod tests {
         let secret = KeySecret::new(&[7; 32]);
         let of = |parts: &[Option<&[u8]>]| {
             let mut digest = secret.digest(b"test");
-            parts.iter().for_each(|part| digest.optional(*part));
+            for part in parts {
+                digest.optional(*part);
+            }
             digest.finish()
         };
         let long = [b'a'; Digest::PART_MAX + 1];
