@@ -9,6 +9,7 @@ mod alarms;
 pub(crate) mod now;
 mod poller;
 mod socket;
+mod source;
 mod tasks;
 
 use std::cell::RefCell;

@@ -12,23 +12,10 @@ use std::rc::Rc;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::poller::Source;
+use super::source::{AHEAD_BYTES_MAX, Received, Source};
 
 /// Sockets that are received from before their tasks run.
 const SOCKETS_MAX: usize = 16;
-/// Bytes that are received ahead from each. Where more came last time, nothing is: to copy much costs more than is gained.
-pub(super) const BYTES_MAX: usize = 4096;
-
-/// What of a socket has been received ahead.
-#[derive(Debug)]
-pub(super) enum Received {
-    /// Bytes in the memory of the batch.
-    Here { start: usize, end: usize },
-    /// Bytes that nobody has taken while that memory was theirs.
-    Kept(Vec<u8>),
-    /// What the system has told instead, which it does only once.
-    Failed(Errno),
-}
 
 /// The memory of a batch, and whose bytes are in it.
 pub(super) struct Ahead {
@@ -48,7 +35,7 @@ impl fmt::Debug for Ahead {
 
 impl Default for Ahead {
     fn default() -> Self {
-        let memory = RefCell::new(vec![0; SOCKETS_MAX * BYTES_MAX].into_boxed_slice());
+        let memory = RefCell::new(vec![0; SOCKETS_MAX * AHEAD_BYTES_MAX].into_boxed_slice());
         Self { memory, used: Cell::new(0), owners: RefCell::default(), waiting: Cell::new(0) }
     }
 }
@@ -78,15 +65,18 @@ impl Ahead {
     /// Receives what has come for `source`, the socket of that number, of which nothing is here yet.
     pub fn receive(&self, source: &Source, number: usize) {
         let start = self.used.get();
-        let received =
-            recv(source.as_fd(), &mut self.memory.borrow_mut()[start..start + BYTES_MAX], RecvFlags::empty());
+        let received = recv(
+            source.as_fd(),
+            &mut self.memory.borrow_mut()[start..start + AHEAD_BYTES_MAX],
+            RecvFlags::empty(),
+        );
         let received = match received {
             // The end, which is told as often as it is asked for.
             Ok((_, 0)) | Err(Errno::INTR) => return,
             Err(Errno::AGAIN) => return source.has_nothing(),
             Err(error) => Received::Failed(error),
             Ok((_, count)) => {
-                source.has_received(count, BYTES_MAX);
+                source.has_received(count, AHEAD_BYTES_MAX);
                 self.used.set(start + count);
                 self.waiting.set(self.waiting.get() + 1);
                 Received::Here { start, end: start + count }

@@ -11,8 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, accept_with, recv, send, sendmsg};
 use socket2::{SockAddr, SockRef};
 
-use super::ahead::Received;
-use super::poller::{Haste, Source};
+use super::source::{Haste, Received, Source};
 use super::{Inner, with_current};
 
 /// A socket's place on a loop, for as long as it lives.
