@@ -1,7 +1,9 @@
 //! Connections that are kept: on the client's side, on the provider's side, and when they die in between.
 
+use std::io::Write as _;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
 use std::time::Duration;
 
 use egret_tests::egret::{Config, Egret};
@@ -93,6 +95,29 @@ fn pipelined_requests_are_answered_in_order() {
     }
     let bodies: Vec<Vec<u8>> = origin.requests().into_iter().map(|request| request.body).take(3).collect();
     assert_eq!(bodies, [&b""[..], b"abc", b"xy"]);
+}
+
+#[test]
+fn a_client_that_keeps_the_pipeline_full_keeps_nobody_else_waiting() {
+    // As large as what is received at once, so that each time there is one whole request, and seemingly more to come.
+    const BYTES: usize = 16 << 10;
+    const CLIENTS: usize = 8;
+    const REQUESTS: usize = 512;
+    let origin = Provider::plain();
+    let egret = before(&origin);
+    let head = format!("GET /no-such-provider/ HTTP/1.1\r\nHost: {}\r\nX-Filler: ", egret.address());
+    let requests = format!("{head}{}\r\n\r\n", "x".repeat(BYTES - head.len() - 4)).repeat(REQUESTS);
+    for _ in 0..CLIENTS {
+        let mut client = egret.client();
+        let mut sender = client.stream().try_clone().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| sender.write_all(requests.as_bytes()).unwrap());
+            for _ in 0..REQUESTS {
+                client.response().assert_generated(404, "unknown-provider");
+            }
+        });
+    }
+    egret.assert_well();
 }
 
 #[test]

@@ -91,15 +91,25 @@ impl Poller {
         self.poll.borrow().registry().deregister(&mut SourceFd(&source.as_fd().as_raw_fd()))
     }
 
-    /// Waits for events, though not after `until`.
+    /// Waits for events, though not after `until`, and takes note of all of them: nobody may hold for silent what the system has told of,
+    /// even if who waits for it is woken later.
     pub fn wait(&self, until: Option<Moment>) {
         self.free.borrow_mut().append(&mut self.closed.borrow_mut());
         #[cfg(test)]
         let until = until.map(now::skip_to);
         let timeout = until.map(|until| until.since(now::turned()));
         let polled = self.poll.borrow_mut().poll(&mut self.events.borrow_mut(), timeout);
-        // Interrupted by a signal: as if nothing had happened.
         self.next_event.set(polled.ok().map(|()| 0));
+        if !self.has_events() {
+            // Interrupted by a signal: as if nothing had happened.
+            return;
+        }
+        let sockets = self.sockets.borrow();
+        for event in &*self.events.borrow() {
+            if let Some(Some(source)) = sockets.get(event.token().0) {
+                source.note(event);
+            }
+        }
     }
 
     /// Whether there are events that nobody has been told of yet.
@@ -122,7 +132,6 @@ impl Poller {
             }
             match sockets.get(event.token().0) {
                 Some(Some(source)) => {
-                    source.note(event);
                     if !is_alone && source.is_hasty() {
                         self.ahead.receive(source, event.token().0);
                     }

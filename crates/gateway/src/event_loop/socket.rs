@@ -126,7 +126,13 @@ impl Socket {
     /// Ready when there may be something to receive, an end or an error included. What has come by then may have been received already,
     /// so that it should not be kept waiting.
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
-        self.place.poll_readable(cx, Haste::Ahead)
+        let readable = self.place.poll_readable(cx, Haste::Ahead);
+        if readable.is_ready() && !self.place.inner.tasks.has_receives_left() {
+            // Who is told so receives, and could not: it would be told again without end.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        readable
     }
 
     /// Receives into `buffer`; 0 is the peer's orderly end.

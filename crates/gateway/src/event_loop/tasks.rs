@@ -168,6 +168,11 @@ impl Tasks {
         left > 0
     }
 
+    /// Whether the running task may still receive in this run.
+    pub fn has_receives_left(&self) -> bool {
+        self.receives_left.get() > 0
+    }
+
     /// Runs `poll` as the loop's own future.
     pub fn enter_main<T>(&self, waker: &Waker, poll: impl FnOnce() -> T) -> T {
         self.running.set((MAIN, waker.data()));

@@ -308,6 +308,88 @@ fn a_socket_does_not_leave_what_has_come_for_it_behind() {
     });
 }
 
+/// Sockets that are waited for as those are that are received ahead from, and one more; all can be sent to.
+async fn many_and_one() -> (Vec<(Socket, Socket)>, (Socket, Socket)) {
+    let pairs: Vec<_> = (0..40).map(|_| ends()).collect();
+    let one = ends();
+    for (near, far) in pairs.iter().chain([&one]) {
+        far.send_all(b"x").await.unwrap();
+        assert_eq!(near.receive(&mut [0; 8]).await.unwrap(), 1);
+    }
+    let is_any =
+        poll_fn(|cx| Poll::Ready(pairs.iter().any(|(near, _)| near.poll_readable(cx).is_ready()))).await;
+    assert!(!is_any);
+    (pairs, one)
+}
+
+#[test]
+fn an_idle_connection_whose_end_the_system_has_told_of_is_not_usable() {
+    run(async {
+        let (pairs, (idle, closing)) = many_and_one().await;
+        for (_, far) in &pairs {
+            far.send_all(b"x").await.unwrap();
+        }
+        drop(closing);
+        // Woken by the first of them; all were told of by the same wait.
+        let mut polls = 0;
+        poll_fn(|cx| {
+            polls += 1;
+            let is_any = pairs.iter().any(|(near, _)| near.poll_readable(cx).is_ready());
+            if is_any { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        assert_eq!(polls, 2);
+        assert!(idle.try_receive(&mut [0; 1]).is_some(), "its end has been told of and is not known");
+    });
+}
+
+#[test]
+fn what_has_come_in_time_is_not_late_because_others_have_something_too() {
+    run(async {
+        let (pairs, (near, far)) = many_and_one().await;
+        let (tell, told) = oneshot::channel();
+        spawn(async move {
+            let received = timeout(Duration::from_millis(50), near.receive(&mut [0; 8])).await;
+            tell.send(received.is_ok()).unwrap();
+        });
+        turn().await;
+        for (_, far) in &pairs {
+            far.send_all(b"x").await.unwrap();
+        }
+        far.send_all(b"x").await.unwrap();
+        // The loop is late; what has come was there long before.
+        let late = now::exact() + Duration::from_millis(60);
+        while now::exact() < late {
+            std::hint::spin_loop();
+        }
+        assert!(told.await.unwrap(), "told that nothing had come");
+    });
+}
+
+#[test]
+fn who_has_received_as_often_as_a_run_allows_is_not_told_that_there_is_more() {
+    run(async {
+        let (near, far) = ends();
+        far.send_all(&[b'x'; 1000]).await.unwrap();
+        let (mut looks, mut received) = (0, 0);
+        // As a client's connection does it: what is readable is received from, and where nothing came it is waited for again.
+        poll_fn(|cx| {
+            while near.poll_readable(cx).is_ready() {
+                looks += 1;
+                assert!(looks < 10_000, "the loop never gets its turn; {received} received");
+                if let Poll::Ready(count) = near.poll_receive(cx, &mut [0; 1]) {
+                    received += count.unwrap();
+                }
+                if received == 1000 {
+                    return Poll::Ready(());
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+    });
+}
+
 #[test]
 fn a_socket_moves_from_one_loop_to_another() {
     let (far, detached) = run(async {
