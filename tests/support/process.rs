@@ -81,14 +81,14 @@ impl Process {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Memory resident now, in bytes.
+    /// The memory that is resident, in bytes, without the pages of its program: how many of these there are is the system's business.
     pub fn resident_bytes(&self) -> u64 {
-        self.status_kib("VmRSS:") << 10
+        self.status_kib("VmRSS:").saturating_sub(self.status_kib("RssFile:")) << 10
     }
 
-    /// The most memory that was ever resident, in bytes.
+    /// The most memory that was ever resident, in bytes, without the pages of its program that are now.
     pub fn resident_bytes_max(&self) -> u64 {
-        self.status_kib("VmHWM:") << 10
+        self.status_kib("VmHWM:").saturating_sub(self.status_kib("RssFile:")) << 10
     }
 
     /// The processor time that it has used so far, in user and system mode. To a hundredth of a second.

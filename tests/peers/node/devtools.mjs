@@ -48,6 +48,12 @@ async function read(text) {
 const url = `http://${new URL(browser).host}/json/version`;
 const { targetId } = await call("Target.createTarget", { url });
 const { sessionId } = await call("Target.attachToTarget", { targetId, flatten: true });
+// Until it is there, the page is an empty one, which may take code from nowhere.
+for (let state; state !== "http:complete"; await new Promise((resolve) => setTimeout(resolve, 10))) {
+  const asked = call("Runtime.evaluate", { expression: "location.protocol + document.readyState" }, sessionId);
+  // The empty page may go while it is asked.
+  state = await asked.then(({ result }) => result.value).catch(() => undefined);
+}
 const lists = [];
 for (const file of files) {
   const expression = `(${read})(${JSON.stringify(readFileSync(file, "utf8"))})`;
