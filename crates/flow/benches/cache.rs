@@ -2,7 +2,7 @@
 //! worth its memory only as long as it costs far less than a call. Needs valgrind and `gungraun-runner` of the version of `gungraun`.
 //!
 //! The limits stand about seven in a hundred above what was measured under valgrind, which has none of the processor's instructions for
-//! SHA-256: two thirds of what is counted is that. Raise one only with a reason in the commit.
+//! SHA-256: most of what is counted is that. Raise one only with a reason in the commit.
 #![expect(
     missing_docs,
     unused_qualifications,

@@ -49,10 +49,11 @@ const url = `http://${new URL(browser).host}/json/version`;
 const { targetId } = await call("Target.createTarget", { url });
 const { sessionId } = await call("Target.attachToTarget", { targetId, flatten: true });
 // Until it is there, the page is an empty one, which may take code from nowhere.
-for (let state; state !== "http:complete"; await new Promise((resolve) => setTimeout(resolve, 10))) {
-  const asked = call("Runtime.evaluate", { expression: "location.protocol + document.readyState" }, sessionId);
+for (let state, left = 3000; state !== "http:complete"; await new Promise((resolve) => setTimeout(resolve, 10))) {
+  if (--left === 0) throw new Error(`no page at ${url}`);
+  const told = call("Runtime.evaluate", { expression: "location.protocol + document.readyState" }, sessionId);
   // The empty page may go while it is asked.
-  state = await asked.then(({ result }) => result.value).catch(() => undefined);
+  state = await told.then(({ result }) => result.value).catch(() => undefined);
 }
 const lists = [];
 for (const file of files) {

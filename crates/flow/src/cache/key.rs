@@ -37,8 +37,8 @@ impl KeySecret {
 
 /// A hash that is being made, of a secret and of parts.
 ///
-/// That half of SHA-256's result is thrown away keeps anybody from going on with a hash that was seen, which HMAC would take two more
-/// rounds for; and what is gathered first is hashed by one call.
+/// That half of SHA-256's result is thrown away keeps anybody from going on with a hash that was seen, which HMAC takes
+/// another hash for; and what is gathered first is hashed by one call.
 pub(super) struct Digest {
     bytes: [u8; Self::BYTES],
     len: usize,

@@ -30,12 +30,28 @@ impl Place {
         Ok(Self { inner, number, source })
     }
 
+    /// Ready when something may be received, as often as a run allows. Beyond that the task is woken again: who is told so receives, and one
+    /// whose socket always has more would never come to an end.
     fn poll_readable(&self, cx: &Context<'_>, haste: Haste) -> Poll<()> {
-        if self.source.is_readable() {
-            return Poll::Ready(());
+        let Self { inner, source, .. } = self;
+        if !source.is_readable() {
+            source.wait_to_read(inner.tasks.waiter(cx), haste);
+            return Poll::Pending;
         }
-        self.source.wait_to_read(self.inner.tasks.waiter(cx), haste);
-        Poll::Pending
+        if !inner.tasks.has_receives_left() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+
+    /// The same for those who take something then.
+    fn poll_receivable(&self, cx: &Context<'_>) -> Poll<()> {
+        let readable = self.poll_readable(cx, Haste::Turn);
+        if readable.is_ready() {
+            self.inner.tasks.count_receive();
+        }
+        readable
     }
 
     fn poll_writable(&self, cx: &Context<'_>) -> Poll<()> {
@@ -43,17 +59,6 @@ impl Place {
             return Poll::Ready(());
         }
         self.source.wait_to_write(self.inner.tasks.waiter(cx));
-        Poll::Pending
-    }
-
-    /// As [`poll_readable`](Self::poll_readable), for those who take something then, as often as a run allows.
-    fn poll_turn(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.poll_readable(cx, Haste::Turn).is_ready() && self.inner.tasks.may_receive() {
-            return Poll::Ready(());
-        }
-        if self.source.is_readable() {
-            cx.waker().wake_by_ref();
-        }
         Poll::Pending
     }
 }
@@ -126,18 +131,12 @@ impl Socket {
     /// Ready when there may be something to receive, an end or an error included. What has come by then may have been received already,
     /// so that it should not be kept waiting.
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
-        let readable = self.place.poll_readable(cx, Haste::Ahead);
-        if readable.is_ready() && !self.place.inner.tasks.has_receives_left() {
-            // Who is told so receives, and could not: it would be told again without end.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        readable
+        self.place.poll_readable(cx, Haste::Ahead)
     }
 
     /// Receives into `buffer`; 0 is the peer's orderly end.
     pub fn poll_receive(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        while self.place.poll_turn(cx).is_ready() {
+        while self.place.poll_receivable(cx).is_ready() {
             if let Some(received) = self.try_receive(buffer) {
                 return Poll::Ready(received);
             }
@@ -161,8 +160,10 @@ impl Socket {
         let rest = &mut buffer[taken..];
         loop {
             match recv(source, &mut *rest, RecvFlags::empty()) {
+                // The end, which is told as often as it is asked for.
+                Ok((_, 0)) => return Some(Ok(taken)),
                 Ok((_, count)) => {
-                    source.has_received(count, rest.len());
+                    source.has_received(taken + count, taken + rest.len());
                     return Some(Ok(taken + count));
                 }
                 Err(Errno::AGAIN) => {
@@ -239,7 +240,7 @@ impl Listener {
     /// The next connection, on no loop yet. Nothing is lost where it is waited for no longer.
     pub async fn accept(&self) -> io::Result<TcpStream> {
         poll_fn(|cx| {
-            while self.place.poll_turn(cx).is_ready() {
+            while self.place.poll_receivable(cx).is_ready() {
                 match accept_with(&self.place.source, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                     Ok(socket) => return Poll::Ready(Ok(socket.into())),
                     Err(Errno::AGAIN) => self.place.source.has_nothing(),

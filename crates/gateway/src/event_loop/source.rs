@@ -101,10 +101,10 @@ impl Source {
         self.writable.get()
     }
 
-    /// `count` bytes have come where there was place for `most`.
+    /// `count` bytes have come, at least one, where there was place for `most`.
     pub fn has_received(&self, count: usize, most: usize) {
         // A short read tells that there is no more for now, which spares the call that would only say so.
-        if 0 < count && count < most {
+        if count < most {
             self.readable.set(self.read_ended.get());
         }
         self.is_bulky.set(count >= AHEAD_BYTES_MAX);

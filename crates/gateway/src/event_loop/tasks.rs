@@ -162,15 +162,13 @@ impl Tasks {
     }
 
     /// Whether the running task may receive once more in this run. One whose socket always has more would otherwise keep the others waiting.
-    pub fn may_receive(&self) -> bool {
-        let left = self.receives_left.get();
-        self.receives_left.set(left.saturating_sub(1));
-        left > 0
-    }
-
-    /// Whether the running task may still receive in this run.
     pub fn has_receives_left(&self) -> bool {
         self.receives_left.get() > 0
+    }
+
+    /// The running task receives.
+    pub fn count_receive(&self) {
+        self.receives_left.set(self.receives_left.get().saturating_sub(1));
     }
 
     /// Runs `poll` as the loop's own future.

@@ -254,7 +254,10 @@ async fn many_with(bytes: &'static [u8]) -> Vec<(Socket, Socket)> {
 fn what_is_received_ahead_comes_first_and_once_whoever_takes_it_and_when() {
     run(async {
         let pairs = many_with(b"one ").await;
-        // Three batches have come since the first of it.
+        // All batches pass, so that no memory is left to whom it was lent.
+        for _ in 0..4 {
+            turn().await;
+        }
         for (near, far) in &pairs {
             far.send_all(b"two").await.unwrap();
             far.shut().unwrap();
@@ -280,6 +283,7 @@ fn what_is_more_than_is_received_ahead_comes_in_one_piece() {
 #[test]
 fn a_reset_is_told_after_what_has_come_before_it() {
     run(async {
+        let mut told = 0;
         for (near, far) in many_with(b"all").await {
             socket2::SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
             drop(far);
@@ -294,7 +298,9 @@ fn a_reset_is_told_after_what_has_come_before_it() {
             }
             let error = near.receive(&mut buffer).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+            told += 1;
         }
+        assert!(told >= 16, "{told} had been received from");
     });
 }
 
@@ -345,7 +351,7 @@ fn an_idle_connection_whose_end_the_system_has_told_of_is_not_usable() {
 
 #[test]
 fn what_has_come_in_time_is_not_late_because_others_have_something_too() {
-    run(async {
+    paused(async {
         let (pairs, (near, far)) = many_and_one().await;
         let (tell, told) = oneshot::channel();
         spawn(async move {
@@ -357,11 +363,7 @@ fn what_has_come_in_time_is_not_late_because_others_have_something_too() {
             far.send_all(b"x").await.unwrap();
         }
         far.send_all(b"x").await.unwrap();
-        // The loop is late; what has come was there long before.
-        let late = now::exact() + Duration::from_millis(60);
-        while now::exact() < late {
-            std::hint::spin_loop();
-        }
+        // The clock goes on to the alarm as soon as the loop waits; what has come was there before.
         assert!(told.await.unwrap(), "told that nothing had come");
     });
 }
