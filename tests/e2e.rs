@@ -16,6 +16,7 @@ mod scenarios {
     mod archiver_answers;
     mod archiver_recordings;
     mod archiver_routes;
+    mod attack_identity;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;

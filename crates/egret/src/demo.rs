@@ -24,6 +24,7 @@ pub fn start() -> Result<Provider, Failure> {
 pub fn provider_config(address: SocketAddr) -> ProviderConfig {
     ProviderConfig {
         url: format!("http://{address}"),
+        hosts: Vec::new(),
         timeouts: ProviderTimeoutsConfig::default(),
         tls: ProviderTlsConfig::default(),
         pool: PoolConfig::default(),

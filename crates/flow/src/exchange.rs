@@ -34,11 +34,26 @@ pub struct Destination<'a> {
     pub port: u16,
     /// The path of the provider's URL, which comes before the request's own: empty, or with a slash at its beginning and none at its end.
     pub base: &'a [u8],
+    /// Whether an empty path of the request is sent as `base` alone, without a slash at its end.
+    pub has_bare_base: bool,
+    /// The host, in lower case, and the port that the provider is told, where the client has chosen others than its own.
+    pub kept_host: Option<(&'a str, u16)>,
+    /// Whether credentials may be sent: not under a host that a client has chosen and the config does not know.
+    pub takes_credentials: bool,
 }
 
 impl Destination<'_> {
     /// Of a request that goes to nobody.
-    pub const NOWHERE: Self = Self { provider: "-", tls: false, host: "", port: 0, base: b"" };
+    pub const NOWHERE: Self = Self {
+        provider: "-",
+        tls: false,
+        host: "",
+        port: 0,
+        base: b"",
+        has_bare_base: false,
+        kept_host: None,
+        takes_credentials: true,
+    };
 }
 
 /// A message as it was received: its head and the bytes that the head's offsets lead into.
@@ -373,7 +388,7 @@ impl<'a> Exchange<'a> {
     pub(crate) fn is_for(&self, account: &Account) -> bool {
         match self.draft.call.provider {
             Some(number) => account.is_for_numbered(number),
-            None => account.is_for(self.destination.provider),
+            None => self.destination.takes_credentials && account.is_for(self.destination.provider),
         }
     }
 
@@ -443,11 +458,16 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Path and query of a target in origin-form.
-pub fn split_target(target: &[u8]) -> (&[u8], Option<&[u8]>) {
-    let (path, query) = match memchr::memchr(b'?', target) {
+/// Path and query of a target, the path as it stands: empty where there is none.
+pub fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match memchr::memchr(b'?', target) {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
         None => (target, None),
-    };
+    }
+}
+
+/// Path and query of a target in origin-form; an empty path is `/`.
+pub fn split_target(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let (path, query) = split_query(target);
     (if path.is_empty() { b"/" } else { path }, query)
 }

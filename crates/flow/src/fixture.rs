@@ -240,7 +240,8 @@ impl Visit {
         act: impl FnOnce(&mut Course, &mut Exchange<'_>) -> T,
     ) -> T {
         let Sent { bytes, head, host, target } = &self.sent;
-        let destination = Destination { provider: self.provider, tls: true, host, port: 443, base: b"" };
+        let destination =
+            Destination { provider: self.provider, tls: true, host, port: 443, ..Destination::NOWHERE };
         let received = Received { head, bytes, body: self.body.as_deref() };
         let mut exchange =
             Exchange::new(stage.now, destination, received, target.as_bytes(), &mut self.draft);
@@ -439,7 +440,7 @@ impl Archive {
         let mut record = Record::default();
         assert!(self.assign(lines, false, &mut record));
         let target = target.as_bytes();
-        let url = Url { tls: true, host, port: 443, path_prefix: b"", target, relative: target };
+        let url = Url { tls: true, host, port: 443, base: [b"", b""], target };
         record.set_request(&url, bytes);
         record.set_provider("one");
         if !response.is_empty() {

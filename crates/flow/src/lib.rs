@@ -25,6 +25,7 @@ pub mod remedy;
 pub mod retry_after;
 pub mod router;
 pub mod tally;
+pub mod target;
 pub mod template;
 pub mod trace_context;
 

@@ -23,9 +23,9 @@ use crate::message::Request;
 use crate::router::Parameters;
 
 pub use any_of::AnyOf;
+pub use host::{HostPattern, bare};
 pub use sample::Percent;
 
-pub(crate) use host::{HostPattern, bare};
 pub(crate) use path::decode;
 pub(crate) use path::{PathPattern, Readings, SegmentPattern};
 use sample::Sample;

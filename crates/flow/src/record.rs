@@ -188,12 +188,10 @@ pub struct Url<'a> {
     pub host: &'a str,
     /// The port.
     pub port: u16,
-    /// The path of the provider's URL, where the client has named the provider and not a place.
-    pub path_prefix: &'a [u8],
-    /// Path and query.
+    /// The path of the provider's URL, and the slash after it where one is sent that `target` does not have.
+    pub base: [&'a [u8]; 2],
+    /// Path and query, relative to the provider's URL.
     pub target: &'a [u8],
-    /// The part of `target` that is relative to the provider's URL.
-    pub relative: &'a [u8],
 }
 
 impl Record {
@@ -214,11 +212,9 @@ impl Record {
         self.facts.tls = url.tls;
         self.facts.port = url.port;
         self.spans.host = self.push(url.host.as_bytes());
-        let prefix = self.push(url.path_prefix);
-        let target = self.push(url.target);
-        self.spans.target = Span { start: prefix.start, end: target.end };
-        let relative = u32::try_from(url.relative.len()).unwrap_or(u32::MAX);
-        self.spans.relative = Span { start: target.end.saturating_sub(relative), end: target.end };
+        let base = url.base.map(|part| self.push(part));
+        self.spans.relative = self.push(url.target);
+        self.spans.target = Span { start: base[0].start, end: self.spans.relative.end };
         self.spans.request_head = self.push(head);
     }
 
@@ -373,14 +369,8 @@ mod tests {
     #[test]
     fn texts_stand_where_they_were_put_and_memory_is_kept() {
         let mut record = Record::default();
-        let url = Url {
-            tls: true,
-            host: "one.example",
-            port: 443,
-            path_prefix: b"/v2",
-            target: b"/users/7?a",
-            relative: b"/users/7?a",
-        };
+        let url =
+            Url { tls: true, host: "one.example", port: 443, base: [b"/v2", b""], target: b"/users/7?a" };
         for _ in 0..2 {
             record.set_request(&url, b"GET /one/users/7?a HTTP/1.1\r\n\r\n");
             record.set_response(|text| text.extend_from_slice(b"HTTP/1.1 500 Old\r\n\r\n"));

@@ -611,6 +611,10 @@ pub enum Resolver {
 pub struct ProviderConfig {
     /// Where it is: `http://` or `https://`, host, optional port, optional path that is put before every request's path.
     pub url: String,
+    /// Further hosts that are this provider's: `api.example.com`, or `*.example.com` for every name below it. Only a listener with
+    /// `keep_host` lets a client choose the host, and then a credential is added under the host of `url` and under these alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// How long to wait on it; what is not given comes from `gateway.timeouts`.
     #[serde(default)]
     pub timeouts: ProviderTimeoutsConfig,

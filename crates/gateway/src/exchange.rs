@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Version};
+use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Span, Version};
 use egret_store::Moment;
 use tracing::debug;
 
@@ -63,8 +63,7 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
             let Ok(_place) = Place::take(&client.worker, view.plan.limits.exchanges) else {
                 let detail = "as many exchanges are under way as may be at once (`gateway.limits.exchanges`)";
                 let failure = Failure::new(ErrorKind::TooManyInFlight, detail);
-                let to = Some(&forward.upstream);
-                let end = Box::pin(refuse(client, desk, &view, &failure, to, begun)).await;
+                let end = Box::pin(refuse(client, desk, &view, &failure, Some(&forward), begun)).await;
                 desk.give_tray_back(&client.worker);
                 return end;
             };
@@ -118,18 +117,18 @@ fn route(client: &Client, desk: &mut Desk, view: &View) -> Result<Route, Failure
     Question { view, client, request, bytes, fields: &fields }.route()
 }
 
-/// Answers a request that goes nowhere, or does not get to its `destination`.
+/// Answers a request that goes nowhere, or does not get to where it goes.
 pub(crate) async fn refuse(
     client: &mut Client,
     desk: &mut Desk,
     view: &Rc<View>,
     failure: &Failure,
-    destination: Option<&Rc<Upstream>>,
+    forward: Option<&Forward>,
     begun: Moment,
 ) -> End {
     let nowhere = Rc::clone(&view.nowhere);
     let mut exchange = Exchange::new(client, desk, Rc::clone(view), nowhere, begun);
-    exchange.find_diagnoses(destination);
+    exchange.find_diagnoses(forward);
     exchange.answer(failure).await
 }
 
@@ -143,7 +142,7 @@ pub(crate) fn record_tunnel(
     begun: Moment,
 ) {
     let mut exchange = Exchange::new(client, desk, Rc::clone(view), Rc::clone(upstream), begun);
-    exchange.find_diagnoses(Some(upstream));
+    exchange.find_diagnoses(Some(&Forward::whole(Rc::clone(upstream), Span::default())));
     if let Some(recording) = &mut exchange.recording {
         recording.note_connection(connection);
         recording.note_answer(answer, &exchange.client.worker);
@@ -185,6 +184,8 @@ struct Exchange<'a> {
     /// The provider takes no more of the request, but may still answer.
     sink_closed: bool,
     informational: u8,
+    /// Whether the call that is made goes to a host that may be sent credentials.
+    takes_credentials: bool,
     /// The error that the gateway answered with.
     failed: Option<ErrorKind>,
     /// Bytes sent to the provider and received from it so far.
@@ -212,6 +213,7 @@ impl<'a> Exchange<'a> {
             unrepeatable: false,
             sink_closed: false,
             informational: 0,
+            takes_credentials: true,
             failed: None,
             sent_bytes: 0,
             received_bytes: 0,

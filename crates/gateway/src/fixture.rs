@@ -5,18 +5,24 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use egret_flow::accounts::AccountConfigs;
+use egret_flow::accounts::{Account, AccountConfigs};
+use egret_flow::cache::{Ask, Key, Place, Policy};
+use egret_flow::config::FlowConfig;
 use egret_flow::diagnosis::Exports;
+use egret_flow::expression::Expression;
+use egret_flow::matching::Question;
 use egret_flow::quota::QuotaConfigs;
+use egret_flow::router::{Match, Matches};
+use egret_flow::{Draft, Exchange, Params, Received, Timestamp};
 use egret_http1::{Edits, HeadLimits, RequestHead};
 
-use crate::client::{Client, Place};
+use crate::client::{self, Client};
 use crate::config::{GatewayConfig, Parts, Providers};
 use crate::event_loop::{EventLoop, Socket};
 use crate::exchange::access_log::AccessLog;
 use crate::exchange::failure::Failure;
 use crate::exchange::forward::{Via, edit_request, survey};
-use crate::exchange::route::{Forward, Question, Route};
+use crate::exchange::route::{self as routing, Forward, Route};
 use crate::plan::Plan;
 use crate::upstream::authority::Authority;
 use crate::upstream::dns::Resolver;
@@ -60,24 +66,49 @@ impl Destination {
     /// The path and query that flows see of `request`, the head that went there; nothing for a tunnel.
     pub fn target<'a>(&self, request: &'a [u8]) -> &'a [u8] {
         match &self.0 {
-            Kind::Forward(forward) => forward.relative(request).of(request),
+            Kind::Forward(forward) => forward.target.of(request),
             Kind::Tunnel(_) => b"",
         }
     }
 }
 
+/// What a call is told apart by, however the client has named it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The provider that it belongs to; `-` for a host that is no provider's.
+    pub provider: String,
+    /// Under which key a cache stores the response.
+    pub key: Option<Key>,
+    /// The flows that match it.
+    pub flows: Vec<usize>,
+    /// What its quota group is made of: everything of it that a `group_by` may name.
+    pub group: String,
+    /// The accounts whose credentials it may be sent.
+    pub accounts: Vec<String>,
+}
+
 impl Fixture {
     /// A client that came in by `listener`, one of the addresses in `config`, which are not bound. Panics where the system has no
     /// sockets or the config is wrong: it is for tests alone.
-    #[expect(clippy::expect_used, reason = "for tests and benches alone")]
     pub fn new(config: &GatewayConfig, providers: &Providers, listener: SocketAddr) -> Self {
+        Self::with_flows(config, providers, (&AccountConfigs::default(), &[]), listener)
+    }
+
+    /// The same, with accounts and flows.
+    #[expect(clippy::expect_used, reason = "for tests and benches alone")]
+    pub fn with_flows(
+        config: &GatewayConfig,
+        providers: &Providers,
+        (accounts, flows): (&AccountConfigs, &[FlowConfig]),
+        listener: SocketAddr,
+    ) -> Self {
         let event_loop = EventLoop::new().expect("an event loop");
         let parts = Parts {
             gateway: config,
             providers,
             quotas: &QuotaConfigs::default(),
-            accounts: &AccountConfigs::default(),
-            flows: &[],
+            accounts,
+            flows,
             ledger: None,
             data_dir: None,
             exports: &Exports::default(),
@@ -93,28 +124,21 @@ impl Fixture {
             let accepting = TcpListener::bind("127.0.0.1:0").expect("a socket");
             let socket =
                 TcpStream::connect(accepting.local_addr().expect("an address")).and_then(Socket::new);
-            Client::new(Place::new(worker), Stream::Plain(socket.expect("a socket")), listener)
+            Client::new(client::Place::new(worker), Stream::Plain(socket.expect("a socket")), listener)
         });
         let (request, edits, via) = (RequestHead::new(), Edits::new(), Via::new("egret-0"));
         Self { client, request, edits, via, _event_loop: event_loop }
     }
 
+    /// Has what follows come in by another listener.
+    pub fn listen(&mut self, listener: SocketAddr) {
+        self.client.listener = listener;
+    }
+
     /// Parses `request`, a whole head, routes and edits it, and hands what would be sent on to `send` piece by piece. An error is
     /// the slug of the answer that the client would get.
     pub fn forward(&mut self, request: &[u8], send: impl FnMut(&[u8])) -> Result<Destination, &'static str> {
-        let slug = |failure: Failure| failure.kind.slug();
-        self.request.parse(request, &HeadLimits::default()).map_err(Failure::bad_request).map_err(slug)?;
-        let view = self.client.worker.view();
-        let named = &view.plan.named_fields;
-        let fields = survey(&mut self.request, request, &self.via, named).map_err(slug)?;
-        let question = Question {
-            view: &view,
-            client: &self.client,
-            request: &self.request,
-            bytes: request,
-            fields: &fields,
-        };
-        match question.route().map_err(slug)? {
+        match self.route(request)? {
             Route::Tunnel(authority) => Ok(Destination(Kind::Tunnel(authority))),
             Route::Forward(forward) => {
                 let via = &self.via;
@@ -123,5 +147,68 @@ impl Fixture {
                 Ok(Destination(Kind::Forward(forward)))
             }
         }
+    }
+
+    /// What the call is that `request`, a whole head, asks for; none for a tunnel. `expression` says what it is grouped by. An error is
+    /// the slug of the response that the client would get.
+    pub fn identify(
+        &mut self,
+        request: &[u8],
+        cache: &Policy,
+        expression: &Expression<String>,
+    ) -> Result<Option<Identity>, &'static str> {
+        let Route::Forward(forward) = self.route(request)? else { return Ok(None) };
+        let plan = &self.client.worker.view().plan;
+        let (mut matches, mut draft) = (Matches::default(), Draft::default());
+        let received = Received { head: &self.request, bytes: request, body: None };
+        let now = Timestamp::default();
+        let destination = forward.destination();
+        let target = forward.target.of(request);
+        let mut exchange = Exchange::new(now, destination, received, target, &mut draft);
+        let question = Question { request: &exchange.request(), roll: 0, now, has_body: true };
+        plan.flows.find(question, &mut matches);
+        exchange.params = Params::new(&plan.flows, &matches);
+        let place = Place {
+            base: destination.base,
+            has_bare_base: destination.has_bare_base,
+            kept_host: destination.kept_host,
+            account: None,
+        };
+        let key = match cache.ask(&exchange.request(), &place) {
+            Ask::Look(question) => Some(question.key),
+            Ask::Forward(_) | Ask::OnlyIfCached => None,
+        };
+        let group = exchange.evaluate(expression).map_err(|_| "the expression fails")?;
+        let is_sent =
+            |account: &&Account| destination.takes_credentials && account.is_for(destination.provider);
+        Ok(Some(Identity {
+            provider: destination.provider.to_owned(),
+            key,
+            flows: matches.iter().map(Match::flow).collect(),
+            group,
+            accounts: plan
+                .flows
+                .accounts
+                .iter()
+                .filter(is_sent)
+                .map(|account| account.name().to_owned())
+                .collect(),
+        }))
+    }
+
+    fn route(&mut self, request: &[u8]) -> Result<Route, &'static str> {
+        let slug = |failure: Failure| failure.kind.slug();
+        self.request.parse(request, &HeadLimits::default()).map_err(Failure::bad_request).map_err(slug)?;
+        let view = self.client.worker.view();
+        let named = &view.plan.named_fields;
+        let fields = survey(&mut self.request, request, &self.via, named).map_err(slug)?;
+        let question = routing::Question {
+            view: &view,
+            client: &self.client,
+            request: &self.request,
+            bytes: request,
+            fields: &fields,
+        };
+        question.route().map_err(slug)
     }
 }

@@ -3,6 +3,7 @@
 //! A reload compiles a new plan beside the running one. What the new one needs unchanged (a provider with its connections and
 //! counters) is carried over from the old, so that applying it loses nothing.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use std::time::Duration;
 use egret_config::Problem;
 use egret_flow::accounts::token::Endpoint;
 use egret_flow::config::KnownProvider;
-use egret_flow::{Destination, FlowParts, Flows};
+use egret_flow::matching::{HostPattern, bare};
+use egret_flow::target::{BasePath, Misplaced, leads_above};
+use egret_flow::{FlowParts, Flows};
 use egret_http1::{HeadLimits, TrailerNames};
 
 use crate::config::{
@@ -36,7 +39,11 @@ pub(crate) struct Plan {
     /// Providers as they are reached by accounts that show a certificate.
     pub certified: Vec<Certified>,
     by_name: HashMap<Box<[u8]>, usize>,
+    /// Who shares each origin that providers are at.
+    origins: Vec<Owners>,
     by_origin: HashMap<Origin, usize>,
+    /// For each provider, the number of its origin.
+    origin_of: Vec<usize>,
     pub listeners: Vec<ListenerPlan>,
     /// What holds for hosts without a configured provider.
     pub other_hosts: Arc<OtherHosts>,
@@ -59,6 +66,77 @@ pub(crate) struct Plan {
 pub(crate) struct Origin {
     pub tls: bool,
     pub authority: Authority,
+}
+
+/// The providers at one origin. A target belongs to the one with the longest base path that it lies under.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    /// Those with the longest base path first; of equal ones, the first in the config.
+    list: Vec<Owner>,
+}
+
+/// A provider at an origin.
+#[derive(Debug)]
+struct Owner {
+    provider: usize,
+    base: BasePath,
+    /// Whether another provider at the origin has a base path below this one's.
+    has_deeper: bool,
+}
+
+/// The provider that a target belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Belongs {
+    pub provider: usize,
+    /// How many bytes of the target spell the provider's base path; what follows is relative to the provider's URL.
+    pub base_len: usize,
+}
+
+impl Owners {
+    /// The only provider, where it has the whole origin. Nothing has to be known of a target then.
+    pub fn sole(&self) -> Option<usize> {
+        match &self.list[..] {
+            [owner] if owner.base.is_root() => Some(owner.provider),
+            _ => None,
+        }
+    }
+
+    /// The one with the shortest base path: who is connected to where no path decides.
+    pub fn widest(&self) -> Option<usize> {
+        self.list.last().map(|owner| owner.provider)
+    }
+
+    /// The provider that a target with this path, without its query, belongs to; none if it lies outside of all of them.
+    pub fn of(&self, path: &[u8]) -> Result<Option<Belongs>, Misplaced> {
+        for Owner { provider, base, .. } in &self.list {
+            if let Some(base_len) = base.holds(path)? {
+                return Ok(Some(Belongs { provider: *provider, base_len }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The provider that `path`, which follows the base path of `named`, belongs to: `named`, unless another has a longer base path
+    /// that it lies under. Of providers with one base path, the one that was named has it. `base_len` is how much of `path` spells
+    /// what is longer.
+    pub fn of_named(&self, named: usize, path: &[u8]) -> Result<Belongs, Misplaced> {
+        let itself = Belongs { provider: named, base_len: 0 };
+        let Some(own) = self.list.iter().find(|owner| owner.provider == named) else { return Ok(itself) };
+        if !own.base.is_root() && leads_above(path) {
+            return Err(Misplaced::Above);
+        }
+        if !own.has_deeper {
+            return Ok(itself);
+        }
+        let own_len = own.base.text().len();
+        let whole = [own.base.text(), path].concat();
+        for Owner { provider, base, .. } in self.list.iter().filter(|owner| owner.base.is_below(&own.base)) {
+            if let Some(len) = base.holds(&whole)? {
+                return Ok(Belongs { provider: *provider, base_len: len.saturating_sub(own_len) });
+            }
+        }
+        Ok(itself)
+    }
 }
 
 /// One address that is listened on.
@@ -107,8 +185,10 @@ pub(crate) struct UpstreamPlan {
     pub host_field: Box<[u8]>,
     /// The host without a port, in lower case.
     host_text: Box<str>,
-    /// Put before the path of every request; no slash at its end.
+    /// Under which the path of every request lies; no slash at its end.
     pub path_prefix: Box<[u8]>,
+    /// Further hosts, in lower case, under which it is sent credentials: those of `hosts`.
+    hosts: Box<[HostPattern]>,
     pub tls: Option<ClientTls>,
     pub timeouts: UpstreamTimeouts,
     pub pool: PoolConfig,
@@ -146,6 +226,7 @@ impl OtherHosts {
             host_field: host_field(&origin),
             host_text: origin.authority.host.to_string().into(),
             path_prefix: Box::default(),
+            hosts: Box::default(),
             tls: origin.tls.then(|| self.tls.clone()),
             timeouts: self.timeouts,
             pool: PoolConfig::default(),
@@ -184,17 +265,20 @@ impl OtherHosts {
 }
 
 impl UpstreamPlan {
-    /// What flows know it as.
-    pub fn destination(&self) -> Destination<'_> {
-        let provider = if self.configured { self.stats.name() } else { OTHER_HOSTS };
-        let Origin { tls, authority } = &self.origin;
-        Destination {
-            provider,
-            tls: *tls,
-            host: &self.host_text,
-            port: authority.port,
-            base: &self.path_prefix,
-        }
+    /// The name that flows know it by.
+    pub fn provider(&self) -> &str {
+        if self.configured { self.stats.name() } else { OTHER_HOSTS }
+    }
+
+    /// The host without a port, in lower case.
+    pub fn host_text(&self) -> &str {
+        &self.host_text
+    }
+
+    /// Whether credentials of this provider may be sent under `host`, another than its own.
+    pub fn is_known_as(&self, host: &Host) -> bool {
+        let text = host.to_string();
+        self.hosts.iter().any(|pattern| pattern.matches(bare(&text)))
     }
 
     /// The same provider, reached with another certificate, and counted together.
@@ -204,6 +288,7 @@ impl UpstreamPlan {
             host_field: self.host_field.clone(),
             host_text: self.host_text.clone(),
             path_prefix: self.path_prefix.clone(),
+            hosts: self.hosts.clone(),
             tls: Some(tls),
             timeouts: self.timeouts,
             pool: self.pool.clone(),
@@ -212,14 +297,6 @@ impl UpstreamPlan {
             stats: Arc::clone(&self.stats),
             open: AtomicU32::new(0),
             source: self.source.clone(),
-        }
-    }
-
-    /// The part of `target` that is relative to the provider's URL: what follows the path of the URL, where all of it stands there.
-    pub fn relative<'a>(&self, target: &'a [u8]) -> &'a [u8] {
-        match target.strip_prefix(&*self.path_prefix) {
-            Some(rest) if matches!(rest.first(), None | Some(b'/' | b'?')) => rest,
-            _ => target,
         }
     }
 
@@ -279,8 +356,7 @@ impl Plan {
         let Some(policy) = policy else { return Err(problems) };
 
         let default_timeouts = upstream_timeouts(&config.timeouts, None);
-        let mut plans = Vec::with_capacity(origins.len());
-        let mut by_origin = HashMap::new();
+        let mut plans: Vec<Arc<UpstreamPlan>> = Vec::with_capacity(origins.len());
         let mut by_name = HashMap::new();
         for (name, provider, (origin, path_prefix)) in origins {
             let known = same_network.and_then(|previous| previous.provider(name));
@@ -288,7 +364,6 @@ impl Plan {
                 known.filter(|known| known.source.as_ref() == Some(provider) && !reads_files(provider))
             {
                 by_name.insert(name.as_bytes().into(), plans.len());
-                by_origin.entry(known.origin.clone()).or_insert(plans.len());
                 plans.push(Arc::clone(known));
                 continue;
             }
@@ -301,12 +376,13 @@ impl Plan {
             };
             let stats =
                 previous.and_then(|previous| previous.provider(name)).map(|known| Arc::clone(&known.stats));
+            let hosts = ok_or_push(host_patterns(name, &provider.hosts), &mut problems).unwrap_or_default();
             by_name.insert(name.as_bytes().into(), plans.len());
-            by_origin.entry(origin.clone()).or_insert(plans.len());
             plans.push(Arc::new(UpstreamPlan {
                 host_field: host_field(&origin),
                 host_text: origin.authority.host.to_string().into(),
                 path_prefix,
+                hosts,
                 tls,
                 timeouts: upstream_timeouts(&config.timeouts, Some(provider)),
                 pool: provider.pool.clone(),
@@ -328,13 +404,16 @@ impl Plan {
                 }),
         };
         let certified = certified(&flows, &plans, &mut problems);
+        let (origins, by_origin, origin_of) = share_origins(&plans);
         check_token_endpoints(&flows, &mut problems);
         let (Some(other_hosts), true) = (other_hosts, problems.is_empty()) else { return Err(problems) };
         Ok(Self {
             providers: plans,
             certified,
             by_name,
+            origins,
             by_origin,
+            origin_of,
             listeners,
             other_hosts,
             timeouts: client_timeouts(&config.timeouts),
@@ -359,9 +438,19 @@ impl Plan {
         self.by_name.get(name).copied()
     }
 
-    /// The number of the provider at that origin.
-    pub fn provider_by_origin(&self, origin: &Origin) -> Option<usize> {
+    /// The number of an origin that providers are at.
+    pub fn origin_number(&self, origin: &Origin) -> Option<usize> {
         self.by_origin.get(origin).copied()
+    }
+
+    /// The providers at the origin of that number.
+    pub fn owners(&self, origin: usize) -> &Owners {
+        &self.origins[origin]
+    }
+
+    /// The providers at the origin of the provider of that number.
+    pub fn owners_beside(&self, provider: usize) -> &Owners {
+        &self.origins[self.origin_of[provider]]
     }
 
     /// The number, among the upstreams of a view, of `provider` as that account reaches it, if that is another way than everybody's.
@@ -411,6 +500,43 @@ fn own_hosts(address: SocketAddr, names: &[String]) -> Vec<Box<[u8]>> {
 
 fn bracketed(address: SocketAddr) -> String {
     if address.is_ipv6() { format!("[{}]", address.ip()) } else { address.ip().to_string() }
+}
+
+/// Groups providers by their origins: the groups, the number of each origin's, and the number of each provider's.
+fn share_origins(providers: &[Arc<UpstreamPlan>]) -> (Vec<Owners>, HashMap<Origin, usize>, Vec<usize>) {
+    let mut origins: Vec<Owners> = Vec::new();
+    let mut by_origin = HashMap::new();
+    let mut origin_of = Vec::with_capacity(providers.len());
+    for (provider, plan) in providers.iter().enumerate() {
+        let number = *by_origin.entry(plan.origin.clone()).or_insert(origins.len());
+        if number == origins.len() {
+            origins.push(Owners::default());
+        }
+        let base = BasePath::new(&plan.path_prefix);
+        origins[number].list.push(Owner { provider, base, has_deeper: false });
+        origin_of.push(number);
+    }
+    for Owners { list } in &mut origins {
+        list.sort_by_key(|owner| Reverse(owner.base.depth()));
+        let deeper: Vec<bool> =
+            list.iter().map(|owner| list.iter().any(|other| other.base.is_below(&owner.base))).collect();
+        for (owner, has_deeper) in list.iter_mut().zip(deeper) {
+            owner.has_deeper = has_deeper;
+        }
+    }
+    (origins, by_origin, origin_of)
+}
+
+/// Reads the hosts that a provider goes by.
+fn host_patterns(provider: &str, hosts: &[String]) -> Result<Box<[HostPattern]>, Vec<Problem>> {
+    let (mut patterns, mut problems) = (Vec::new(), Vec::new());
+    for (number, host) in hosts.iter().enumerate() {
+        match HostPattern::parse(host) {
+            Ok(pattern) => patterns.push(pattern),
+            Err(why) => problems.push(Problem::new(format!("providers.{provider}.hosts[{number}]"), why)),
+        }
+    }
+    if problems.is_empty() { Ok(patterns.into()) } else { Err(problems) }
 }
 
 fn compile_listeners(
@@ -592,7 +718,7 @@ fn parse_url(url: &str) -> Result<(Origin, Box<[u8]>), String> {
     if !path.bytes().all(plain) {
         return Err("the path of a provider's URL has no query, fragment, space or quote".to_owned());
     }
-    Ok((Origin { tls, authority }, path.as_bytes().into()))
+    Ok((Origin { tls, authority }, BasePath::new(path.as_bytes()).text().into()))
 }
 
 /// 443 or 80.

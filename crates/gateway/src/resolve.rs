@@ -1,11 +1,12 @@
 //! Where the gateway would send a request, for somebody who asks without sending one.
 
 use egret_config::Problem;
+use egret_flow::exchange::split_query;
 use egret_http1::{RequestHead, TargetForm};
 
 use crate::config::Parts;
 use crate::exchange::route::RoutingFields;
-use crate::plan::{OTHER_HOSTS, Origin, Plan, default_port};
+use crate::plan::{Belongs, OTHER_HOSTS, Origin, Plan, default_port};
 use crate::upstream::authority::Authority;
 
 /// Where a request goes.
@@ -59,7 +60,7 @@ impl Routes {
         let named = fields.scheme().map(|scheme| is_tls(scheme.of(bytes))).transpose()?;
         if let Some(provider) = listener.provider {
             let secure = listener.https_provider.filter(|_| named.unwrap_or(listener.secure));
-            return Ok(self.provider(secure.unwrap_or(provider), rest));
+            return self.provider(secure.unwrap_or(provider), &rest);
         }
         match fields.host() {
             Some(host) => {
@@ -79,7 +80,7 @@ impl Routes {
         let bare = path.strip_prefix('/').unwrap_or(path);
         let (name, rest) = bare.split_at(bare.find(['/', '?']).unwrap_or(bare.len()));
         match self.0.provider_by_name(name.as_bytes()) {
-            Some(provider) => Ok(self.provider(provider, rest.to_owned())),
+            Some(provider) => self.provider(provider, rest),
             None => {
                 Err(format!("this is the gateway itself, where `{name}` would have to be a provider's name"))
             }
@@ -88,18 +89,26 @@ impl Routes {
 
     fn place(&self, tls: bool, authority: &[u8], rest: &str) -> Result<Resolved, String> {
         let origin = Origin { tls, authority: parse(authority, tls)? };
-        match self.0.provider_by_origin(&origin) {
-            Some(provider) => {
-                let rest = self.0.providers[provider].relative(rest.as_bytes());
-                Ok(self.provider(provider, text(rest)))
-            }
-            None => Ok(resolved(OTHER_HOSTS, &origin, rest.to_owned())),
-        }
+        let owners = self.0.origin_number(&origin).map(|number| self.0.owners(number));
+        let (path, _) = split_query(rest.as_bytes());
+        let belongs = owners.map_or(Ok(None), |owners| owners.of(path)).map_err(|why| why.to_string())?;
+        Ok(match belongs {
+            Some(Belongs { provider, base_len }) => self.relative(provider, &rest[base_len..]),
+            None => resolved(OTHER_HOSTS, &origin, rest.to_owned()),
+        })
     }
 
-    fn provider(&self, provider: usize, target: String) -> Resolved {
+    /// What `rest`, after the URL of the provider of that number, leads to.
+    fn provider(&self, provider: usize, rest: &str) -> Result<Resolved, String> {
+        let (path, _) = split_query(rest.as_bytes());
+        let belongs = self.0.owners_beside(provider).of_named(provider, path);
+        let Belongs { provider, base_len } = belongs.map_err(|why| why.to_string())?;
+        Ok(self.relative(provider, &rest[base_len..]))
+    }
+
+    fn relative(&self, provider: usize, target: &str) -> Resolved {
         let provider = &self.0.providers[provider];
-        resolved(provider.stats.name(), &provider.origin, target)
+        resolved(provider.stats.name(), &provider.origin, target.to_owned())
     }
 }
 
@@ -185,14 +194,14 @@ mod tests {
             ("https://other.example?q", "", "-", "/?q"),
             ("http://maps.example:8080/v2/a", "", "maps", "/a"),
             ("http://maps.example:8080/v2", "", "maps", "/"),
-            ("http://maps.example:8080/v20", "", "maps", "/v20"),
+            ("http://maps.example:8080/v20", "", "-", "/v20"),
             ("http://127.0.0.1:8000/stripe/v1/a?b", "", "stripe", "/v1/a?b"),
             ("http://localhost:8000/maps", "", "maps", "/"),
             ("http://127.0.0.1:8002/x", "", "maps", "/x"),
             ("http://127.0.0.1:8002/x", "x-egret-scheme: https\r\n", "stripe", "/x"),
             ("http://127.0.0.1:8000/x", "x-egret-host: api.stripe.example\r\n", "stripe", "/x"),
             ("http://127.0.0.1:8000/v2/x?y", "x-egret-host: maps.example:8080\r\n", "maps", "/x?y"),
-            ("http://maps.example:8080/v3/a", "", "maps", "/v3/a"),
+            ("http://maps.example:8080/v3/a", "", "-", "/v3/a"),
             ("http://maps.example:8080/v2?a", "", "maps", "/?a"),
             (
                 "http://127.0.0.1:8000/x",

@@ -173,11 +173,26 @@ pub(crate) struct View {
     pub nowhere: Rc<Upstream>,
 }
 
+/// Who is at a host.
+#[derive(Debug, Clone)]
+pub(crate) enum Site {
+    /// Providers: the number of their origin in the plan.
+    Providers(usize),
+    /// Nobody that the config names.
+    Other(Rc<Upstream>),
+}
+
+impl Site {
+    fn is(&self, upstream: &Rc<Upstream>) -> bool {
+        matches!(self, Self::Other(other) if Rc::ptr_eq(other, upstream))
+    }
+}
+
 /// Hosts without a configured provider that this worker has met.
 #[derive(Debug, Default)]
 struct Others {
     /// By authority as the client wrote it, so that a known one need not be parsed.
-    by_text: [HashMap<Box<[u8]>, Rc<Upstream>>; 2],
+    by_text: [HashMap<Box<[u8]>, Site>; 2],
     by_origin: HashMap<Origin, Rc<Upstream>>,
 }
 
@@ -273,31 +288,32 @@ impl Worker {
         Rc::clone(&self.view.borrow())
     }
 
-    /// The host without a configured provider that a client wrote as `text`; `parse` reads it when it is not known yet.
-    pub fn other_host(
+    /// Who is at the host that a client wrote as `text`; `parse` reads it when it is not known yet.
+    pub fn site(
         &self,
         view: &View,
         tls: bool,
         text: &[u8],
         parse: impl FnOnce() -> Result<Authority, Failure>,
-    ) -> Result<Rc<Upstream>, Failure> {
+    ) -> Result<Site, Failure> {
         if let Some(known) = self.others.borrow().by_text[usize::from(tls)].get(text) {
-            return Ok(Rc::clone(known));
+            return Ok(known.clone());
         }
         let origin = Origin { tls, authority: parse()? };
-        let upstream = match view.plan.provider_by_origin(&origin) {
-            Some(index) => Rc::clone(&view.upstreams[index]),
-            None => self.other_origin(view, origin),
+        let site = match view.plan.origin_number(&origin) {
+            Some(number) => Site::Providers(number),
+            None => Site::Other(self.other_origin(view, origin)),
         };
         let most = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
         let mut others = self.others.borrow_mut();
         let by_text = &mut others.by_text[usize::from(tls)];
         make_room(by_text, most);
-        by_text.insert(text.into(), Rc::clone(&upstream));
-        Ok(upstream)
+        by_text.insert(text.into(), site.clone());
+        Ok(site)
     }
 
-    fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
+    /// How to reach `origin`, where no provider is, or outside of all that are there.
+    pub fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
         let most = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
         let mut others = self.others.borrow_mut();
         if let Some(known) = others.by_origin.get(&origin) {
@@ -305,7 +321,7 @@ impl Worker {
         }
         if let Some(evicted) = make_room(&mut others.by_origin, most) {
             for by_text in &mut others.by_text {
-                by_text.retain(|_, upstream| !Rc::ptr_eq(upstream, &evicted));
+                by_text.retain(|_, site| !site.is(&evicted));
             }
         }
         let plan = Arc::new(view.plan.other_hosts.upstream(origin.clone()));

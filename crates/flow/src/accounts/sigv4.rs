@@ -255,7 +255,9 @@ impl Signer {
     /// S3 reads a path as the name of an object, encoded once. Everybody else is sent one that is encoded, and signs that encoded once
     /// more, without empty and relative segments.
     fn write_path(&self, outgoing: &Outgoing<'_>, out: &mut Vec<u8>) {
-        let slash: &[u8] = if outgoing.path.starts_with(b"/") { b"" } else { b"/" };
+        // A base path that the client has named without a slash at its end is sent so.
+        let is_bare = outgoing.path.is_empty() && !outgoing.base.is_empty();
+        let slash: &[u8] = if is_bare || outgoing.path.starts_with(b"/") { b"" } else { b"/" };
         let path = [outgoing.base, slash, outgoing.path].concat();
         if self.is_s3 {
             let mut decoded = Vec::with_capacity(path.len());

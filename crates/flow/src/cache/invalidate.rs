@@ -1,10 +1,13 @@
 //! What a change makes void (RFC 9111 §4.4).
 
+use std::borrow::Cow;
+
 use egret_http1::Method;
 
 use super::Policy;
 use super::key::{Place, Url};
 use crate::message::{Request, Response};
+use crate::target::normal_path;
 
 /// Longer references are not followed.
 const REFERENCE_BYTES_MAX: usize = 8 << 10;
@@ -28,7 +31,8 @@ impl Policy {
         for name in [&b"location"[..], b"content-location"] {
             let Some(reference) = response.fields.get(name) else { continue };
             if let Some(path) = path_of(reference, &url) {
-                let named = Url { path: [b"", &path], query: None, ..url };
+                let path = [Cow::default(), normal_path(&path)];
+                let named = Url { path, query: None, ..url.clone() };
                 groups.push(named.group(&self.secret));
             }
         }
@@ -99,7 +103,8 @@ mod tests {
 
     #[test]
     fn references_on_the_same_origin_are_resolved_and_others_are_not_followed() {
-        let base = Url { tls: true, host: "h.example", port: 443, path: [b"/v1", b"/a/b"], query: None };
+        let path = [Cow::Borrowed(&b"/v1"[..]), Cow::Borrowed(&b"/a/b"[..])];
+        let base = Url { tls: true, host: "h.example", port: 443, kept_host: None, path, query: None };
         for (reference, path) in [
             ("/x", Some("/x")),
             ("/x?q#f", Some("/x")),

@@ -5,11 +5,15 @@
 //! credential or names an identity by its name goes in: taking too much for one costs misses, taking too little would show one
 //! customer's answer to another.
 
+use std::borrow::Cow;
+
 use aws_lc_rs::digest::{SHA256, digest};
 
 use super::config::{CacheConfig, KeyConfig, QueryKey};
+use crate::exchange::split_query;
 use crate::json::Pointers;
 use crate::message::{Fields, Request};
+use crate::target::{normal_path, normal_query};
 
 /// What keys are made with. Without it nothing can be told of them.
 pub struct KeySecret([u8; 32]);
@@ -142,27 +146,37 @@ pub enum Partition {
 /// Where a request goes, and what the gateway adds to it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Place<'a> {
-    /// What the path of the provider's URL is, before the request's own: empty, or with a slash at its beginning and none at its end.
+    /// The path of the provider's URL, before the request's own: empty, or with a slash at its beginning and none at its end.
     pub base: &'a [u8],
+    /// Whether an empty path of the request is sent as `base` alone, without a slash at its end.
+    pub has_bare_base: bool,
+    /// The host, in lower case, and the port that the provider is told, where they are not its own.
+    pub kept_host: Option<(&'a str, u16)>,
     /// The account whose credential the gateway adds.
     pub account: Option<&'a str>,
 }
 
 /// A URL as far as a cache tells URLs apart.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Url<'a> {
     pub tls: bool,
     pub host: &'a str,
     pub port: u16,
-    /// In pieces.
-    pub path: [&'a [u8]; 2],
-    pub query: Option<&'a [u8]>,
+    /// What the provider is told instead of `host` and `port`.
+    pub kept_host: Option<(&'a str, u16)>,
+    /// In pieces, in their normal form.
+    pub path: [Cow<'a, [u8]>; 2],
+    /// In its normal form.
+    pub query: Option<Cow<'a, [u8]>>,
 }
 
 impl<'a> Url<'a> {
     pub fn of(request: &Request<'a>, place: &Place<'a>) -> Self {
         let Request { tls, host, port, path, query, .. } = *request;
-        Self { tls, host, port, path: [place.base, path], query }
+        let is_bare = place.has_bare_base && path == b"/";
+        let path = if is_bare { Cow::default() } else { normal_path(path) };
+        let path = [Cow::Borrowed(place.base), path];
+        Self { tls, host, port, kept_host: place.kept_host, path, query: query.map(normal_query) }
     }
 
     /// What is stored for it goes together with what is stored for other queries.
@@ -171,7 +185,11 @@ impl<'a> Url<'a> {
         digest.part(&[u8::from(self.tls)]);
         digest.part(self.host.as_bytes());
         digest.part(&self.port.to_le_bytes());
-        let [base, path] = self.path;
+        if let Some((host, port)) = self.kept_host {
+            digest.part(host.as_bytes());
+            digest.part(&port.to_le_bytes());
+        }
+        let [base, path] = &self.path;
         if base.is_empty() {
             digest.part(path);
         } else {
@@ -180,12 +198,13 @@ impl<'a> Url<'a> {
         digest.finish()
     }
 
-    /// As text: `https://host:443/path?query`.
+    /// As text: `https://host:443/path?query`, by the host that the provider is told.
     pub fn text(&self) -> Vec<u8> {
         let scheme = if self.tls { "https" } else { "http" };
-        let mut text = format!("{scheme}://{}:{}", self.host, self.port).into_bytes();
+        let (host, port) = self.kept_host.unwrap_or((self.host, self.port));
+        let mut text = format!("{scheme}://{host}:{port}").into_bytes();
         text.extend_from_slice(&self.path.concat());
-        if let Some(query) = self.query {
+        if let Some(query) = &self.query {
             text.push(b'?');
             text.extend_from_slice(query);
         }
@@ -210,8 +229,14 @@ pub fn label_of(url: &str) -> Option<Vec<u8>> {
         return None;
     }
     let port = if has_port { String::new() } else { format!(":{port}") };
-    let slash = if path.starts_with('/') { "" } else { "/" };
-    Some(format!("{scheme}://{authority}{port}{slash}{path}").into_bytes())
+    let mut label = format!("{scheme}://{authority}{port}").into_bytes();
+    let (path, query) = split_query(path.as_bytes());
+    label.extend_from_slice(&normal_path(path));
+    if let Some(query) = query {
+        label.push(b'?');
+        label.extend_from_slice(&normal_query(query));
+    }
+    Some(label)
 }
 
 /// Makes keys as a config wants them.
@@ -243,7 +268,10 @@ impl Keyer {
         request: &Request<'_>,
         place: &Place<'_>,
     ) -> Option<(Key, Partition)> {
-        let group = Url::of(request, place).group(secret);
+        let url = Url::of(request, place);
+        let group = url.group(secret);
+        let query = url.query.as_deref();
+        let request = &Request { query, ..*request };
         let mut digest = secret.digest(b"key");
         digest.part(self.space.as_bytes());
         digest.part(&group.to_le_bytes());
@@ -496,7 +524,7 @@ mod tests {
         }
         assert_eq!(keys[5].group, keys[0].group, "what is changed there is changed for every query");
         assert_eq!(key(json!({}), "HEAD https://a.example/x"), keys[0]);
-        let base = Place { base: b"/v1", account: None };
+        let base = Place { base: b"/v1", ..Place::default() };
         let under = key_with(json!({}), "f", "GET https://a.example/x", None, &base).unwrap().0;
         assert_eq!(under.group, key(json!({}), "GET https://a.example/v1/x").group);
         assert_ne!(key_with(json!({}), "g", urls[0], None, &Place::default()).unwrap().0.id, keys[0].id);
@@ -522,9 +550,16 @@ mod tests {
         ] {
             assert_eq!(label_of(url).as_deref(), label.map(str::as_bytes), "{url}");
         }
-        let stored =
-            Url { tls: true, host: "h.example", port: 443, path: [b"/v1", b"/a"], query: Some(b"q") };
-        assert_eq!(Some(stored.text()), label_of("https://h.example/v1/a?q"));
+        let path = [Cow::Borrowed(&b"/v1"[..]), Cow::Borrowed(&b"/a"[..])];
+        let query = Some(Cow::Borrowed(&b"q"[..]));
+        let stored = Url { tls: true, host: "h.example", port: 443, kept_host: None, path, query };
+        for url in ["https://h.example/v1/a?q", "https://h.example:443/v1/./%61?%71"] {
+            assert_eq!(Some(stored.text()), label_of(url));
+        }
+        let kept = Url { kept_host: Some(("other.example", 81)), ..stored.clone() };
+        assert_eq!(Some(kept.text()), label_of("https://other.example:81/v1/a?q"));
+        let secret = KeySecret::new(&[7; 32]);
+        assert_ne!(kept.group(&secret), stored.group(&secret));
     }
 
     #[test]
@@ -561,7 +596,7 @@ mod tests {
         {
             assert_eq!(key(json!({}), &format!("{bare}\n{field}")), key(json!({}), bare), "{field}");
         }
-        let account = Place { base: b"", account: Some("one") };
+        let account = Place { account: Some("one"), ..Place::default() };
         assert_ne!(key_with(json!({}), "f", bare, None, &account).unwrap().0.id, key(json!({}), bare).id);
         assert_ne!(key(json!({ "shared": true }), bare).id, key(json!({}), bare).id);
         let swapped = ["X-Key: a\nX-Token: b", "X-Key: b\nX-Token: a"]
@@ -622,7 +657,7 @@ mod tests {
             let mut seen: HashMap<u128, BTreeMap<&str, String>> = HashMap::new();
             for (path, query, key_field, token, account) in &requests {
                 let lines = format!("GET https://a.example{path}?{query}\nX-Key: {key_field}\nX-Token: {token}");
-                let place = Place { base: b"", account: account.as_deref() };
+                let place = Place { account: account.as_deref(), ..Place::default() };
                 let id = key_with(json!({}), "f", &lines, None, &place).unwrap().0.id;
                 let what = BTreeMap::from([("all", lines), ("account", format!("{account:?}"))]);
                 let before = seen.entry(id).or_insert_with(|| what.clone());

@@ -11,6 +11,7 @@ use super::stored::{Lines, Stored, Times, age_s, storable_lines};
 use super::vary::Vary;
 use super::{Policy, Question};
 use crate::message::{Request, Response};
+use crate::target::is_unusual;
 
 /// Why an answer is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,12 +46,14 @@ pub enum NotStored {
     Account,
     /// It is too large.
     TooLarge,
+    /// Its path is spelled in a way that the provider may not read as its normal form, which is what it would be stored for.
+    Spelling,
 }
 
 impl NotStored {
     /// Whether the next answer will probably not be stored either.
     pub const fn is_lasting(self) -> bool {
-        !matches!(self, Self::Head | Self::RequestNoStore | Self::Status | Self::Error)
+        !matches!(self, Self::Head | Self::RequestNoStore | Self::Status | Self::Error | Self::Spelling)
     }
 
     /// One word for `Cache-Status` and metrics.
@@ -71,6 +74,7 @@ impl NotStored {
             Self::SetCookie => "set-cookie",
             Self::Malformed => "malformed",
             Self::TooLarge => "too-large",
+            Self::Spelling => "spelling",
         }
     }
 }
@@ -91,6 +95,9 @@ impl Policy {
         times: Times,
     ) -> Result<Stored, NotStored> {
         let Response { status, fields, .. } = *response;
+        if is_unusual(request.path) {
+            return Err(NotStored::Spelling);
+        }
         let directives = ResponseDirectives::read(&self.targets, |name| fields.all(name));
         self.allows(question, status, &directives, || fields.get(b"expires").is_some())?;
         let declared_len = fields.get(b"content-length").and_then(decimal);

@@ -15,7 +15,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::{Diagnosis, Keeper, Site, Tick};
+use crate::exchange::split_target;
 use crate::finished::Finished;
+use crate::target::normal_path;
 use inventory::{Call, Endpoint, Inventory, Origin};
 
 pub use proposal::propose;
@@ -153,22 +155,23 @@ impl Diagnosis for Discovery {
         let (record, facts) = (exchange.record(), exchange.facts());
         // What the gateway has refused itself has reached no endpoint, and a tunnel has none.
         let is_refused = facts.attempts == 0 && facts.error.is_some();
-        if is_refused || exchange.method() == Method::Connect || !record.relative_target().starts_with(b"/") {
+        let (path, _) = split_target(record.relative_target());
+        if is_refused || exchange.method() == Method::Connect || !path.starts_with(b"/") {
             return;
         }
-        let path = record.relative_target().split(|byte| *byte == b'?').next().unwrap_or_default();
-        let prefix = record.target().len().saturating_sub(record.relative_target().len());
-        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let base = record.target().len().saturating_sub(record.relative_target().len());
+        let base = record.target()[..base].strip_suffix(b"/").unwrap_or(&record.target()[..base]);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let origin = Origin {
             provider: record.provider().to_owned(),
             tls: facts.tls,
             host: record.host().to_owned(),
             port: facts.port,
-            prefix: text(&record.target()[..prefix]),
+            prefix: text(base),
         };
         let call = Call {
             method: exchange.method().name(),
-            path: &String::from_utf8_lossy(path),
+            path: &text(&normal_path(path)),
             status: exchange.status(),
             time_us: facts.times.total_us(),
             at_us: facts.started.as_micros(),

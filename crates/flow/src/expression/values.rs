@@ -20,6 +20,7 @@ use super::{BODY_BYTES_MAX, Inputs};
 use crate::matching::{decode_form, is_same_decoded};
 use crate::message::{Fields, Request};
 use crate::router::Parameters;
+use crate::target::normal_path;
 
 /// What an expression can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +120,12 @@ impl VariableResolver for Values<'_> {
         let table = |table: Table<'b>| CowVal::owned(table);
         Some(match Variable::named(name)? {
             Variable::Method => lossy(request.method),
-            Variable::Path => lossy(request.path),
+            Variable::Path => match normal_path(request.path) {
+                Cow::Borrowed(path) => lossy(path),
+                Cow::Owned(path) => {
+                    CowVal::owned(CelString::from(String::from_utf8_lossy(&path).into_owned()))
+                }
+            },
             Variable::Host => text(request.host),
             Variable::Provider => text(request.provider),
             Variable::Scheme => text(if request.tls { "https" } else { "http" }),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 /// A pattern for hosts, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum HostPattern {
+pub enum HostPattern {
     /// This host alone.
     Exactly(Box<str>),
     /// Every name below this one, at any depth; not itself. Kept without the star and its dot.
@@ -40,7 +40,7 @@ impl HostPattern {
 }
 
 /// A request's host as patterns are compared with it: an IPv6 address without its brackets.
-pub(crate) fn bare(host: &str) -> &str {
+pub fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }
 

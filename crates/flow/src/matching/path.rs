@@ -154,12 +154,22 @@ const SEGMENTS_KEPT: usize = 1 << 10;
 /// One way of reading a path.
 #[derive(Debug, Clone, Copy)]
 struct Way {
-    /// Whether an encoded slash or backslash separates segments.
-    splits_encoded: bool,
+    /// What separates segments though it is encoded: slashes, backslashes, both or none.
+    separators: &'static [u8],
     /// Whether what follows a semicolon is dropped.
-    drops_parameters: bool,
+    drops: Drops,
     /// Whether `.` and `..` are resolved.
     resolves_dots: bool,
+}
+
+/// Which parameters of segments are dropped, `;x=1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drops {
+    Nothing,
+    /// Up to the next slash as it is sent.
+    BeforeDecoding,
+    /// Up to the next slash that percent-encoding stands for.
+    AfterDecoding,
 }
 
 impl Readings {
@@ -193,18 +203,29 @@ impl Readings {
         }
         self.close(0);
         if has_dots {
-            self.read_once(path, Way { splits_encoded: false, drops_parameters: false, resolves_dots: true });
+            let way = Way { separators: b"", drops: Drops::Nothing, resolves_dots: true };
+            self.read_once(path, way);
         }
     }
 
     fn read_encoded(&mut self, path: &[u8]) {
-        let is_separator =
-            |at: usize| path.get(at + 1..at + 3).and_then(octet).is_some_and(|byte| b"/\\".contains(&byte));
-        let may_split = memchr::memchr_iter(b'%', path).any(is_separator);
+        let encodes = |separator: u8| {
+            let is_it = |at: usize| path.get(at + 1..at + 3).and_then(octet) == Some(separator);
+            memchr::memchr_iter(b'%', path).any(is_it)
+        };
+        let ways_to_split: &[&[u8]] = match (encodes(b'/'), encodes(b'\\')) {
+            (false, false) => &[b""],
+            (true, false) => &[b"", b"/"],
+            (false, true) => &[b"", b"\\"],
+            (true, true) => &[b"", b"/\\", b"/", b"\\"],
+        };
         let may_drop = memchr::memchr(b';', path).is_some();
-        for splits_encoded in [false, true].into_iter().take(1 + usize::from(may_split)) {
-            for drops_parameters in [false, true].into_iter().take(1 + usize::from(may_drop)) {
-                let way = Way { splits_encoded, drops_parameters, resolves_dots: false };
+        for separators in ways_to_split {
+            // Where nothing encoded separates segments, it is all one when parameters are dropped.
+            let ways_to_drop = 1 + usize::from(may_drop) + usize::from(may_drop && !separators.is_empty());
+            let all = [Drops::Nothing, Drops::BeforeDecoding, Drops::AfterDecoding];
+            for drops in all.into_iter().take(ways_to_drop) {
+                let way = Way { separators, drops, resolves_dots: false };
                 if self.read_once(path, way) {
                     self.read_once(path, Way { resolves_dots: true, ..way });
                 }
@@ -218,22 +239,30 @@ impl Readings {
         let mut has_dots = false;
         for raw in path.split(|byte| *byte == b'/') {
             let kept = match memchr::memchr(b';', raw) {
-                Some(at) if way.drops_parameters => &raw[..at],
+                Some(at) if way.drops == Drops::BeforeDecoding => &raw[..at],
                 _ => raw,
             };
             let mut start = self.text.len();
             decode(kept, |part| self.text.extend_from_slice(part));
             let end = self.text.len();
-            if way.splits_encoded {
-                while let Some(at) = memchr::memchr2(b'/', b'\\', &self.text[start..end]) {
-                    has_dots |= self.push(from, start..start + at, way);
-                    start += at + 1;
-                }
+            let is_separator = |byte: &u8| way.separators.contains(byte);
+            while let Some(at) = self.text[start..end].iter().position(is_separator) {
+                has_dots |= self.push(from, self.kept(start..start + at, way), way);
+                start += at + 1;
             }
-            has_dots |= self.push(from, start..end, way);
+            has_dots |= self.push(from, self.kept(start..end, way), way);
         }
         self.close(from);
         has_dots
+    }
+
+    /// What is kept of a decoded segment.
+    fn kept(&self, segment: Range<usize>, way: Way) -> Range<usize> {
+        let Range { start, end } = segment;
+        match memchr::memchr(b';', &self.text[start..end]) {
+            Some(at) if way.drops == Drops::AfterDecoding => start..start + at,
+            _ => start..end,
+        }
     }
 
     /// Adds a segment to the reading that starts at `from`; says whether it is `.` or `..`.
@@ -267,6 +296,11 @@ impl Readings {
     pub fn segments(&self, reading: usize) -> &[Span] {
         let range = self.found.get(reading).cloned().unwrap_or_default();
         &self.segments[range.start as usize..range.end as usize]
+    }
+
+    /// The segments of a reading, as bytes.
+    pub fn words(&self, reading: usize) -> Vec<&[u8]> {
+        self.segments(reading).iter().map(|segment| segment.of(&self.text)).collect()
     }
 
     /// What segments are ranges of.
@@ -361,7 +395,9 @@ mod tests {
             ("/a;x=1/b", &["<a;x=1><b>", "<a><b>"]),
             ("/a/..;/b", &["<a><..;><b>", "<a><..><b>", "<b>"]),
             ("/a%2F..%2Fb", &["<a/../b>", "<a><..><b>", "<b>"]),
-            ("/a%2Fb;c", &["<a/b;c>", "<a/b>", "<a><b;c>", "<a><b>"]),
+            ("/a%2Fb;c", &["<a/b;c>", "<a/b>", "<a><b;c>", "<a><b>", "<a><b>"]),
+            ("/a%2Fb%5Cc", &[r"<a/b\c>", "<a><b><c>", r"<a><b\c>", r"<a/b><c>"]),
+            ("/a;x%2Fb", &["<a;x/b>", "<a>", "<a;x><b>", "<a>", "<a><b>"]),
         ] {
             assert_eq!(readings(path), expected, "{path}");
         }
@@ -452,7 +488,7 @@ mod tests {
             let path = [b"/", path.as_slice()].concat();
             let mut readings = Readings::default();
             readings.read(&path);
-            prop_assert!((1..=8).contains(&readings.count()));
+            prop_assert!((1..=22).contains(&readings.count()));
             for reading in 0..readings.count() {
                 for segment in readings.segments(reading) {
                     prop_assert!(!segment.of(readings.text()).is_empty());

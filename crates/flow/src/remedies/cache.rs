@@ -19,7 +19,7 @@ use crate::cache::{
     Reply, Served, Stored, Times, Turn, Validation, Verdict, Waiting, problems,
 };
 use crate::cache::{Counts, NotStored, SECRET_BYTES, fingerprint};
-use crate::exchange::{Exchange, Mark, Outcome};
+use crate::exchange::{Destination, Exchange, Mark, Outcome};
 use crate::expression::BODY_BYTES_MAX;
 use crate::message::Request;
 use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
@@ -657,12 +657,17 @@ fn still_loads(exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -
 
 /// Where the request goes, and with which account as the remedies so far have it.
 fn place<'a>(exchange: &Exchange<'a>) -> Place<'a> {
-    Place { base: exchange.destination.base, account: exchange.account().map(Account::name) }
+    place_with(exchange, exchange.account())
 }
 
 /// The same as it was at `mark`.
 fn place_at<'a>(exchange: &Exchange<'a>, mark: &Mark) -> Place<'a> {
-    Place { base: exchange.destination.base, account: exchange.account_at(mark).map(Account::name) }
+    place_with(exchange, exchange.account_at(mark))
+}
+
+fn place_with<'a>(exchange: &Exchange<'a>, account: Option<&'a Account>) -> Place<'a> {
+    let Destination { base, has_bare_base, kept_host, .. } = exchange.destination;
+    Place { base, has_bare_base, kept_host, account: account.map(Account::name) }
 }
 
 /// What is stored, as it is judged.

@@ -2,21 +2,21 @@
 //! account's own providers.
 
 use egret_flow::accounts::{Account, Applied, Outgoing};
-use egret_flow::exchange::split_target;
+use egret_flow::exchange::{split_query, split_target};
 use egret_flow::message::Fields;
 use egret_http1::{KnownField, RequestFraming};
 
 use super::{Exchange, Stop};
 use crate::event_loop::now;
 use crate::exchange::failure::{ErrorKind, Failure};
-use crate::exchange::route::Forward;
+use crate::exchange::route::{EmptyPath, Forward};
 
 impl Exchange<'_> {
     /// The account that what is about to be sent is made with, if it goes to one of that account's providers.
     pub(super) fn account(&self) -> Option<&Account> {
         let number = self.guide.as_ref()?.draft.call.account?;
         let account = self.view.plan.flows.accounts.get(number)?;
-        account.is_for(self.upstream.plan.destination().provider).then_some(account)
+        (self.takes_credentials && account.is_for(self.upstream.plan.provider())).then_some(account)
     }
 
     /// What the credential makes of the request, if an account is chosen for it.
@@ -28,10 +28,11 @@ impl Exchange<'_> {
             let host = request.fields.iter().find(|field| field.known == KnownField::Host);
             host.map_or(&*forward.upstream.plan.host_field, |field| field.value.of(bytes))
         };
-        let relative = forward.relative(bytes);
-        // A client that names the provider by its host may leave the path of its URL out.
-        let has_base = forward.path_prefix || relative != forward.target;
-        let (path, query) = split_target(guide.draft.target.as_deref().unwrap_or_else(|| relative.of(bytes)));
+        let target = guide.draft.target.as_deref().unwrap_or_else(|| forward.target.of(bytes));
+        let (path, query) = match forward.empty_path {
+            EmptyPath::Bare => split_query(target),
+            EmptyPath::Slash | EmptyPath::Asterisk => split_target(target),
+        };
         let received_body = match request.framing {
             RequestFraming::None => Some(&b""[..]),
             RequestFraming::Length(_) | RequestFraming::Chunked => guide.body.whole(),
@@ -42,7 +43,7 @@ impl Exchange<'_> {
             tls: plan.origin.tls,
             method: request.method_text.of(bytes),
             host: forward.host_field(bytes).unwrap_or_else(received_host),
-            base: if has_base { &plan.path_prefix } else { b"" },
+            base: forward.base(),
             path,
             query,
             fields: Fields::new(&request.fields, bytes, &guide.draft.request),

@@ -10,7 +10,7 @@ use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::guide::Guide;
 use crate::exchange::named_fields::NamedFields;
-use crate::exchange::route::{Forward, RoutingFields};
+use crate::exchange::route::{EmptyPath, Forward, RoutingFields};
 
 /// How this instance appears in `Via` (RFC 9110 §7.6.3). A request that carries its name has come round in a loop.
 #[derive(Debug)]
@@ -160,15 +160,16 @@ pub(crate) fn edit_request(
     let target = drafted.and_then(|drafted| drafted.target);
     if forward.new_target || request.version == Version::Http10 || target.is_some() {
         let path = target.unwrap_or_else(|| forward.target.of(bytes));
+        let is_empty = matches!(path.first(), None | Some(b'?'));
         // `OPTIONS http://host` asks about the server as a whole (RFC 9112 §3.2.4).
-        let is_whole = request.method == Method::Options && path.is_empty() && !forward.path_prefix;
-        let path = if is_whole { b"*" } else { path };
-        let is_asterisk = path == b"*";
-        // What is drafted is relative to the provider's URL, as what it stands for was.
-        let is_relative =
-            forward.path_prefix || (target.is_some() && forward.relative(bytes) != forward.target);
-        let prefix: &[u8] = if is_asterisk || !is_relative { b"" } else { &plan.path_prefix };
-        let slash: &[u8] = if is_asterisk || path.first() == Some(&b'/') { b"" } else { b"/" };
+        let is_asterisk = path == b"*" || (path.is_empty() && forward.empty_path == EmptyPath::Asterisk);
+        let (prefix, slash, path): (&[u8], &[u8], &[u8]) = if is_asterisk {
+            (b"", b"", b"*")
+        } else if is_empty && forward.empty_path != EmptyPath::Bare {
+            (forward.base(), b"/", path)
+        } else {
+            (forward.base(), b"", path)
+        };
         edits.start_line(&[request.method_text.of(bytes), b" ", prefix, slash, path, b" HTTP/1.1"]);
     }
     if request.upgrade {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use egret_flow::accounts::Echoes;
 use egret_flow::cache::{Background, Served};
+use egret_flow::exchange::split_target;
 use egret_flow::expression::BODY_BYTES_MAX;
 use egret_flow::matching::Question;
 use egret_flow::message::{Changes, Fields, Json};
@@ -56,9 +57,9 @@ pub(crate) struct Guide {
     /// What the remedies have made of the exchange so far.
     pub draft: Draft,
     pub matches: Matches,
-    /// Where the client wants the request to go, if that is anywhere.
-    pub destination: Option<Rc<Upstream>>,
-    /// The target that it asks for there, relative to the provider's URL.
+    /// Which call the client's request is, if it goes anywhere.
+    pub forward: Option<Forward>,
+    /// The target, relative to the provider's URL.
     pub target: Span,
     /// The request's body, where a flow wants to see it.
     pub body: Body,
@@ -129,10 +130,11 @@ impl Guide {
         &mut self,
         flows: &Flows,
         (matches, background, outer): (Matches, Background, &Draft),
-        (destination, target): (Rc<Upstream>, Span),
+        forward: Forward,
         desk: &Desk,
     ) -> bool {
-        self.start(Some(destination), target, desk);
+        let target = forward.target;
+        self.start(Some(forward), target, desk);
         self.matches = matches;
         self.draft.inherit(outer);
         let has_remedies = self.course.start(flows, &self.matches, Tells::default());
@@ -141,10 +143,10 @@ impl Guide {
         is_there
     }
 
-    /// Makes ready for the request that is in `desk`, of which `target` goes to `destination`.
-    fn start(&mut self, destination: Option<Rc<Upstream>>, target: Span, desk: &Desk) {
+    /// Makes ready for the request that is in `desk`: the call that it is, if any, and its `target`.
+    fn start(&mut self, forward: Option<Forward>, target: Span, desk: &Desk) {
         self.draft.clear();
-        self.destination = destination;
+        self.forward = forward;
         self.target = target;
         self.body.clear();
         self.body.is_whole = desk.request.framing == RequestFraming::None;
@@ -189,11 +191,10 @@ impl Guide {
 
     /// Finds the flows for the request. Nothing if that depends on its body, which is not here.
     fn find(&mut self, flows: &Flows, desk: &Desk, now: Timestamp, roll: u64) -> Option<bool> {
-        let Self { course, draft, matches, destination, target, body, .. } = self;
+        let Self { course, draft, matches, forward, target, body, .. } = self;
         let bytes = desk.input.filled();
         let received = Received { head: &desk.request, bytes, body: body.whole() };
-        let destination =
-            destination.as_ref().map_or(Destination::NOWHERE, |upstream| upstream.plan.destination());
+        let destination = forward.as_ref().map_or(Destination::NOWHERE, Forward::destination);
         let exchange = FlowExchange::new(now, destination, received, target.of(bytes), draft);
         let request = exchange.request();
         flows.find(Question { request: &request, roll, now, has_body: body.is_whole }, matches);
@@ -227,12 +228,11 @@ impl Guide {
         standing: Standing<'_>,
         act: impl FnOnce(&mut Course, &mut FlowExchange<'_>) -> T,
     ) -> T {
-        let Self { course, draft, matches, destination, target, body, .. } = self;
+        let Self { course, draft, matches, forward, target, body, .. } = self;
         let Standing { worker, at, desk, repeatable, outcome } = standing;
         let bytes = desk.input.filled();
         let received = Received { head: &desk.request, bytes, body: body.whole() };
-        let destination =
-            destination.as_ref().map_or(Destination::NOWHERE, |upstream| upstream.plan.destination());
+        let destination = forward.as_ref().map_or(Destination::NOWHERE, Forward::destination);
         let mut exchange = FlowExchange::new(
             worker.shared.clock.timestamp(at),
             destination,
@@ -271,8 +271,7 @@ impl Exchange<'_> {
         let worker = Rc::clone(&self.client.worker);
         let now = worker.shared.clock.timestamp(self.clock.begun);
         let guide = self.guide.insert(worker.guides.borrow_mut().pop().unwrap_or_default());
-        let target = forward.relative(self.desk.input.filled());
-        guide.start(Some(Rc::clone(&forward.upstream)), target, self.desk);
+        guide.start(Some(forward.clone()), forward.target, self.desk);
         let roll = guide.draft.random.draw();
         let mut found = guide.find(&self.view.plan.flows, self.desk, now, roll);
         if found.is_none() {
@@ -280,7 +279,7 @@ impl Exchange<'_> {
             found =
                 self.guide.as_mut().and_then(|guide| guide.find(&self.view.plan.flows, self.desk, now, roll));
         }
-        self.start_recording(forward.target, forward.path_prefix, forward.host);
+        self.start_recording();
         if self.waits_for_place() {
             Box::pin(self.wait_for_place()).await?;
         }
@@ -293,9 +292,9 @@ impl Exchange<'_> {
         Ok(found.unwrap_or_default())
     }
 
-    /// Has a request recorded that goes no further, to `destination` or nowhere, if flows with diagnoses match it. They are given what is
-    /// known without its body.
-    pub(super) fn find_diagnoses(&mut self, destination: Option<&Rc<Upstream>>) {
+    /// Has a request recorded that goes no further, on its way to some place or nowhere, if flows with diagnoses match it. They are given
+    /// what is known without its body.
+    pub(super) fn find_diagnoses(&mut self, forward: Option<&Forward>) {
         let flows = &self.view.plan.flows;
         if flows.diagnoses.is_empty() {
             return;
@@ -303,19 +302,20 @@ impl Exchange<'_> {
         let worker = Rc::clone(&self.client.worker);
         let now = worker.shared.clock.timestamp(self.clock.begun);
         let request = &self.desk.request;
-        let target = match request.target_form {
-            TargetForm::Origin | TargetForm::Asterisk => request.target,
-            TargetForm::Absolute => Span {
+        let target = match (request.target_form, forward) {
+            (TargetForm::Authority, _) => Span::default(),
+            (_, Some(forward)) => forward.target,
+            (TargetForm::Origin | TargetForm::Asterisk, None) => request.target,
+            (TargetForm::Absolute, None) => Span {
                 start: request.authority.map_or(request.target.end, |authority| authority.end),
                 end: request.target.end,
             },
-            TargetForm::Authority => Span::default(),
         };
         let guide = self.guide.insert(worker.guides.borrow_mut().pop().unwrap_or_default());
-        guide.start(destination.map(Rc::clone), target, self.desk);
+        guide.start(forward.cloned(), target, self.desk);
         let roll = guide.draft.random.draw();
         guide.find(flows, self.desk, now, roll);
-        self.start_recording(target, false, HostField::Upstream);
+        self.start_recording();
         self.give_guide_back();
     }
 
@@ -384,26 +384,47 @@ impl Exchange<'_> {
         if let Some(total) = call.total {
             self.deadlines.total = self.clock.begun + total;
         }
-        let Some(provider) = call.provider.and_then(|number| self.view.upstreams.get(number)) else {
-            self.upstream = Rc::clone(&forward.upstream);
-            let Some(upstream) = self.certified(&forward.upstream, call.account) else {
-                return self.obtain_response(forward).await;
-            };
-            self.upstream = Rc::clone(&upstream);
-            return self.obtain_response(&Forward { upstream, ..forward.clone() }).await;
+        let elsewhere = call.provider.and_then(|number| self.view.upstreams.get(number)).map(Rc::clone);
+        let forward = match elsewhere {
+            // A detour is a call of that provider as if the client had named it.
+            Some(upstream) => {
+                let forward = Forward { new_target: true, ..Forward::whole(upstream, forward.target) };
+                self.reassigned(forward, true).map_err(Stop::Failure)?
+            }
+            None => self.reassigned(forward.clone(), false).map_err(Stop::Failure)?,
         };
-        let upstream = self.certified(provider, call.account).unwrap_or_else(|| Rc::clone(provider));
+        let upstream = self.certified(&forward.upstream, call.account);
+        let upstream = upstream.unwrap_or_else(|| Rc::clone(&forward.upstream));
+        self.takes_credentials = forward.destination().takes_credentials;
         self.upstream = Rc::clone(&upstream);
-        let target = forward.relative(self.desk.input.filled());
-        let host = HostField::Upstream;
-        let elsewhere = Forward { upstream, target, path_prefix: true, new_target: true, host };
-        self.obtain_response(&elsewhere).await
+        self.obtain_response(&Forward { upstream, ..forward }).await
+    }
+
+    /// The call that it is with the target, or the provider if it `is_elsewhere`, that remedies have made of it: one that belongs to
+    /// another provider goes there. What remedies have left alone is as it was.
+    fn reassigned(&self, forward: Forward, is_elsewhere: bool) -> Result<Forward, Failure> {
+        let drafted = self.guide.as_ref().and_then(|guide| guide.draft.target.as_deref());
+        let received = || is_elsewhere.then(|| forward.target.of(self.desk.input.filled()));
+        let Some(target) = drafted.or_else(received) else { return Ok(forward) };
+        let plan = &self.view.plan;
+        let provider = forward.upstream.plan.provider();
+        let Some(named) = plan.provider_by_name(provider.as_bytes()) else { return Ok(forward) };
+        let (path, _) = split_target(target);
+        let belongs = plan.owners_beside(named).of_named(named, path).map_err(|why| {
+            Failure::new(ErrorKind::RemedyFailed, format!("a flow has changed the path, but {why}"))
+        })?;
+        let upstream = &self.view.upstreams[belongs.provider];
+        if belongs.provider == named {
+            return Ok(forward);
+        }
+        let (upstream, based_on) = (Rc::clone(upstream), Some(forward.upstream));
+        Ok(Forward { upstream, based_on, host: HostField::Upstream, ..forward })
     }
 
     /// `upstream` as `account` reaches it, if that shows a certificate there.
     fn certified(&self, upstream: &Upstream, account: Option<usize>) -> Option<Rc<Upstream>> {
         let plan = &self.view.plan;
-        let number = plan.certified(account?, upstream.plan.destination().provider)?;
+        let number = plan.certified(account?, upstream.plan.provider())?;
         self.view.upstreams.get(number).map(Rc::clone)
     }
 
@@ -582,11 +603,9 @@ impl Exchange<'_> {
         outer: &Draft,
     ) -> bool {
         let worker = Rc::clone(&self.client.worker);
-        let target = forward.relative(self.desk.input.filled());
         let guide = self.guide.insert(worker.guides.borrow_mut().pop().unwrap_or_default());
         let flows = &self.view.plan.flows;
-        let destination = (Rc::clone(&forward.upstream), target);
-        let is_there = guide.start_errand(flows, (matches, background, outer), destination, self.desk);
+        let is_there = guide.start_errand(flows, (matches, background, outer), forward.clone(), self.desk);
         let most = guide.request_body_max(self.desk);
         if !is_there || (!guide.body.is_whole && self.gather_body(most).await.is_err()) {
             self.give_guide_back();

@@ -7,16 +7,17 @@ use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
+use egret_flow::Destination;
 use egret_flow::finished::content_type;
 use egret_flow::record::{Attempt, Facts, Record, Times, Url};
-use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, ResponseHead, Span};
+use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use egret_store::Moment;
 
 use super::{Exchange, Stop};
 use crate::exchange::clock::Clock;
 use crate::exchange::failure::ErrorKind;
 use crate::exchange::pipe::Pipe;
-use crate::exchange::route::HostField;
+use crate::exchange::route::Forward;
 use crate::plan::default_port;
 use crate::upstream::Connection;
 use crate::upstream::authority::Authority;
@@ -138,9 +139,8 @@ impl Recording {
 }
 
 impl Exchange<'_> {
-    /// Starts to record, if the flows that the guide has found have diagnoses. `target` is what of the target goes to where the client
-    /// wants the request to go, after the path of the provider's URL if `path_prefix`, and `sent_host` the Host that it gets.
-    pub(super) fn start_recording(&mut self, target: Span, path_prefix: bool, sent_host: HostField) {
+    /// Starts to record, if the flows that the guide has found have diagnoses: the call that the client's request is.
+    pub(super) fn start_recording(&mut self) {
         let Some(guide) = &self.guide else { return };
         let diagnoses = &self.view.plan.flows.diagnoses;
         if !diagnoses.is_for(&guide.matches) {
@@ -154,24 +154,19 @@ impl Exchange<'_> {
             return;
         }
         let bytes = self.desk.input.filled();
-        let (target, relative) = (target.of(bytes), guide.target.of(bytes));
+        let target = guide.target.of(bytes);
         let head = &bytes[..self.desk.request.len];
-        if let Some(upstream) = &guide.destination {
-            let destination = upstream.plan.destination();
-            let path_prefix = if path_prefix { &*upstream.plan.path_prefix } else { b"" };
-            let (tls, mut host, mut port) = (destination.tls, destination.host, destination.port);
+        if let Some(destination) = guide.forward.as_ref().map(Forward::destination) {
+            let Destination { tls, host, port, base, has_bare_base, kept_host, .. } = destination;
             // Whoever gets the client's Host takes that for the place that was asked for.
-            let kept = kept_host(sent_host, bytes, tls);
-            if let Some((kept, kept_port)) = &kept {
-                (host, port) = (kept, *kept_port);
-            }
-            record.set_request(&Url { tls, host, port, path_prefix, target, relative }, head);
+            let (host, port) = kept_host.unwrap_or((host, port));
+            // What it is sent where the path is empty, after a base path. A tunnel has no target at all.
+            let is_empty = matches!(target.first(), None | Some(b'?')) && !base.is_empty();
+            let slash: &[u8] = if is_empty && !has_bare_base { b"/" } else { b"" };
+            record.set_request(&Url { tls, host, port, base: [base, slash], target }, head);
         } else {
             let (host, port) = named_host(&self.desk.request, bytes);
-            record.set_request(
-                &Url { tls: false, host: &host, port, path_prefix: b"", target, relative },
-                head,
-            );
+            record.set_request(&Url { tls: false, host: &host, port, base: [b"", b""], target }, head);
         }
         self.recording =
             Some(Recording { record, has_place: false, request_room: None, response_room: None });
@@ -243,7 +238,7 @@ impl Exchange<'_> {
         if !is_answered {
             record.forget_response();
         }
-        record.set_provider(self.upstream.plan.destination().provider);
+        record.set_provider(self.upstream.plan.provider());
         if let Some(guide) = &self.guide {
             record.set_remedies(guide.decisions());
         }
@@ -309,14 +304,6 @@ fn named_host(request: &RequestHead, bytes: &[u8]) -> (String, u16) {
     let named = request.authority.or(request.host);
     let host = named.and_then(|host| host_and_port(host.of(bytes), false));
     host.unwrap_or_else(|| (NO_HOST.to_owned(), default_port(false)))
-}
-
-/// The host and the port that a provider is told of which is elsewhere.
-fn kept_host(sent_host: HostField, bytes: &[u8], tls: bool) -> Option<(String, u16)> {
-    match sent_host {
-        HostField::Kept(host) => host_and_port(host.of(bytes), tls),
-        HostField::Received | HostField::Upstream => None,
-    }
 }
 
 fn host_and_port(host: &[u8], tls: bool) -> Option<(String, u16)> {

@@ -12,15 +12,18 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::rc::Rc;
 
+use egret_flow::Destination;
+use egret_flow::exchange::split_query;
+use egret_flow::target::Misplaced;
 use egret_http1::{Field, KnownField, Method, RequestHead, Span, TargetForm};
 
 use crate::client::Client;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::named_fields::{Named, NamedFields};
-use crate::plan::{ListenerPlan, default_port};
+use crate::plan::{Belongs, ListenerPlan, Origin, default_port};
 use crate::upstream::Upstream;
 use crate::upstream::authority::{Authority, AuthorityError};
-use crate::worker::View;
+use crate::worker::{Site, View};
 
 /// Where a request goes.
 #[derive(Debug)]
@@ -31,51 +34,103 @@ pub(crate) enum Route {
     Tunnel(Authority),
 }
 
-/// What is sent on instead of what was received.
+/// Which call a request is, whatever way of routing has led to it: what is sent, and to whom.
 #[derive(Debug, Clone)]
 pub(crate) struct Forward {
+    /// The provider that the call belongs to, or a host that is no provider's.
     pub upstream: Rc<Upstream>,
-    /// The part of the received target that is sent on.
+    /// The upstream whose base path is put before the target, where that is another: a remedy has changed the target to one that
+    /// belongs to another provider.
+    pub based_on: Option<Rc<Upstream>>,
+    /// Path and query, relative to the provider's URL: a part of the received target.
     pub target: Span,
-    /// What is put before it: the path of the provider's URL, where the client named the provider and not a place.
-    pub path_prefix: bool,
+    /// How an empty path is sent.
+    pub empty_path: EmptyPath,
     /// Whether anything of the target differs from what was received.
     pub new_target: bool,
-    /// What it gets as `Host`.
+    /// What the provider gets as `Host`.
     pub host: HostField,
 }
 
-/// What a provider gets as `Host`.
+/// What is sent where the path of a target, relative to the provider's URL, is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EmptyPath {
+    /// A slash after the base path.
+    Slash,
+    /// Nothing: the client has named the base path itself, without a slash at its end.
+    Bare,
+    /// An asterisk: the server as a whole is meant (RFC 9112 §3.2.4).
+    Asterisk,
+}
+
+/// What a provider gets as `Host`.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostField {
-    /// What the client has sent, which is where the request goes.
+    /// What the client has sent, which is the provider's own.
     Received,
     /// Its own.
     Upstream,
-    /// This, whoever it is that the request goes to.
-    Kept(Span),
+    /// Another, that the client has chosen.
+    Kept(KeptHost),
+}
+
+/// A host that a client has chosen for a provider that has another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeptHost {
+    /// As the client has written it.
+    pub sent: Span,
+    /// Its normal form.
+    pub authority: Rc<Authority>,
+    /// The host of `authority` as text.
+    name: Rc<str>,
+    /// Whether the config says that it is the provider's.
+    pub is_known: bool,
 }
 
 impl Forward {
-    /// The value of `Host` that the provider gets, where it is another than the one received.
-    pub fn host_field<'a>(&'a self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        match self.host {
-            HostField::Received => None,
-            HostField::Upstream => Some(&self.upstream.plan.host_field),
-            HostField::Kept(host) => Some(host.of(bytes)),
+    /// A call of `target`, the whole target, at `upstream`.
+    pub fn whole(upstream: Rc<Upstream>, target: Span) -> Self {
+        Self {
+            upstream,
+            based_on: None,
+            target,
+            empty_path: EmptyPath::Slash,
+            new_target: false,
+            host: HostField::Upstream,
         }
     }
 
-    /// The part of the received target that is relative to the provider's URL, however the client named the provider: what flows
-    /// see.
-    pub fn relative(&self, bytes: &[u8]) -> Span {
-        if self.path_prefix {
-            return self.target;
+    /// The path that is put before the target.
+    pub fn base(&self) -> &[u8] {
+        &self.based_on.as_ref().unwrap_or(&self.upstream).plan.path_prefix
+    }
+
+    /// The value of `Host` that the provider gets, where it is another than the one received.
+    pub fn host_field<'a>(&'a self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        match &self.host {
+            HostField::Received => None,
+            HostField::Upstream => Some(&self.upstream.plan.host_field),
+            HostField::Kept(kept) => Some(kept.sent.of(bytes)),
         }
-        let Range { start, end } = self.target.range();
-        let target = self.target.of(bytes);
-        let skipped = target.len() - self.upstream.plan.relative(target).len();
-        Span::new(start + skipped, end)
+    }
+
+    /// What flows are told of where it goes.
+    pub fn destination(&self) -> Destination<'_> {
+        let plan = &self.upstream.plan;
+        let kept = match &self.host {
+            HostField::Kept(kept) => Some(kept),
+            HostField::Received | HostField::Upstream => None,
+        };
+        Destination {
+            provider: plan.provider(),
+            tls: plan.origin.tls,
+            host: plan.host_text(),
+            port: plan.origin.authority.port,
+            base: self.base(),
+            has_bare_base: self.empty_path == EmptyPath::Bare,
+            kept_host: kept.map(|kept| (&*kept.name, kept.authority.port)),
+            takes_credentials: kept.is_none_or(|kept| kept.is_known),
+        }
     }
 }
 
@@ -217,9 +272,9 @@ impl Question<'_> {
             Some(secure) if self.is_secure(listener)? => secure,
             _ => provider,
         };
-        let mut forward = self.to_provider(provider, path);
-        if let Some(host) = self.kept_host(listener)? {
-            forward.host = HostField::Kept(host);
+        let mut forward = self.to_provider(provider, path)?;
+        if let Some(host) = self.kept_host(listener) {
+            forward.host = keep(&forward.upstream, host, self.bytes)?;
         }
         Ok(Route::Forward(forward))
     }
@@ -233,15 +288,12 @@ impl Question<'_> {
     }
 
     /// The host that the client names, on a listener whose provider is to be told of it.
-    fn kept_host(&self, listener: &ListenerPlan) -> Result<Option<Span>, Failure> {
+    fn kept_host(&self, listener: &ListenerPlan) -> Option<Span> {
         if !listener.keep_host {
-            return Ok(None);
+            return None;
         }
-        if let Some((_, host)) = self.fields.host {
-            Authority::parse(host.of(self.bytes), Some(default_port(false))).map_err(bad_authority)?;
-            return Ok(Some(host));
-        }
-        Ok(self.request.authority.or(self.request.host).filter(|host| !host.is_empty()))
+        let named = self.fields.host().or(self.request.authority).or(self.request.host);
+        named.filter(|host| !host.is_empty())
     }
 
     fn tunnel(&self) -> Result<Route, Failure> {
@@ -255,28 +307,19 @@ impl Question<'_> {
         if self.is_own(listener, authority.of(self.bytes)) {
             return self.base_url(path);
         }
-        let upstream = self.host(tls, authority)?;
-        Ok(Route::Forward(Forward {
-            upstream,
-            target: path,
-            path_prefix: false,
-            new_target: true,
-            host: HostField::Upstream,
-        }))
+        let mut forward = self.to_host(tls, authority, path)?;
+        forward.new_target = true;
+        if self.request.method == Method::Options && path.is_empty() {
+            forward.empty_path = EmptyPath::Asterisk;
+        }
+        Ok(Route::Forward(forward))
     }
 
     fn origin(&self, listener: &ListenerPlan) -> Result<Route, Failure> {
         let target = self.request.target;
         if let Some((_, host)) = self.fields.host {
             let tls = self.scheme_of(listener, host)?;
-            let upstream = self.host(tls, host)?;
-            return Ok(Route::Forward(Forward {
-                upstream,
-                target,
-                path_prefix: false,
-                new_target: false,
-                host: HostField::Upstream,
-            }));
+            return Ok(Route::Forward(self.to_host(tls, host, target)?));
         }
         let Some(host) = self.request.host else {
             let detail = "the request names no host: send Host, use an absolute-form target or a base URL";
@@ -285,14 +328,11 @@ impl Question<'_> {
         if self.is_own(listener, host.of(self.bytes)) {
             return self.base_url(target);
         }
-        let upstream = self.host(self.scheme_of(listener, host)?, host)?;
-        Ok(Route::Forward(Forward {
-            upstream,
-            target,
-            path_prefix: false,
-            new_target: false,
-            host: HostField::Received,
-        }))
+        let mut forward = self.to_host(self.scheme_of(listener, host)?, host, target)?;
+        if *host.of(self.bytes) == *forward.upstream.plan.host_field {
+            forward.host = HostField::Received;
+        }
+        Ok(Route::Forward(forward))
     }
 
     /// Whether `host` means the gateway itself.
@@ -323,7 +363,7 @@ impl Question<'_> {
         };
         let skipped = text.len() - name.len() + name_len;
         let rest = Span::new(path.range().start + skipped, path.range().end);
-        Ok(Route::Forward(self.to_provider(provider, rest)))
+        Ok(Route::Forward(self.to_provider(provider, rest)?))
     }
 
     fn unknown_provider(&self) -> Failure {
@@ -342,16 +382,47 @@ impl Question<'_> {
         )
     }
 
-    fn to_provider(&self, provider: usize, target: Span) -> Forward {
-        let upstream = Rc::clone(&self.view.upstreams[provider]);
-        let new_target = target != self.request.target || !upstream.plan.path_prefix.is_empty();
-        Forward { upstream, target, path_prefix: true, new_target, host: HostField::Upstream }
+    /// A call of `target`, which is relative to the URL of the provider of that number: of that provider, unless it belongs to one with
+    /// a longer base path.
+    fn to_provider(&self, provider: usize, target: Span) -> Result<Forward, Failure> {
+        let upstreams = &self.view.upstreams;
+        let prefix_of = |provider: usize| &upstreams[provider].plan.path_prefix;
+        let is_new = target != self.request.target;
+        if target.of(self.bytes) == b"*" && !prefix_of(provider).is_empty() {
+            // The server as a whole is not under the provider's URL.
+            let host = self.client.worker.other_origin(self.view, upstreams[provider].plan.origin.clone());
+            return Ok(Forward { new_target: is_new, ..Forward::whole(host, target) });
+        }
+        let (path, _) = split_query(target.of(self.bytes));
+        let owners = self.view.plan.owners_beside(provider);
+        let Belongs { provider, base_len } = owners.of_named(provider, path).map_err(misplaced)?;
+        let upstream = Rc::clone(&upstreams[provider]);
+        let new_target = is_new || !upstream.plan.path_prefix.is_empty();
+        let empty_path = empty_path(base_len, path);
+        Ok(Forward { empty_path, new_target, ..Forward::whole(upstream, after(target, base_len)) })
     }
 
-    fn host(&self, tls: bool, host: Span) -> Result<Rc<Upstream>, Failure> {
-        let text = host.of(self.bytes);
+    /// A call of `target` at `host`: of the provider there that it belongs to, or of nobody's that the config names.
+    fn to_host(&self, tls: bool, host: Span, target: Span) -> Result<Forward, Failure> {
+        let (text, worker) = (host.of(self.bytes), &self.client.worker);
         let parse = || Authority::parse(text, Some(default_port(tls))).map_err(bad_authority);
-        self.client.worker.other_host(self.view, tls, text, parse)
+        let number = match worker.site(self.view, tls, text, parse)? {
+            Site::Other(upstream) => return Ok(Forward::whole(upstream, target)),
+            Site::Providers(number) => number,
+        };
+        let (owners, upstreams) = (self.view.plan.owners(number), &self.view.upstreams);
+        if let Some(provider) = owners.sole() {
+            return Ok(Forward::whole(Rc::clone(&upstreams[provider]), target));
+        }
+        let (path, _) = split_query(target.of(self.bytes));
+        let Some(Belongs { provider, base_len }) = owners.of(path).map_err(misplaced)? else {
+            let origin = Origin { tls, authority: parse()? };
+            return Ok(Forward::whole(worker.other_origin(self.view, origin), target));
+        };
+        let upstream = Rc::clone(&upstreams[provider]);
+        let new_target = path[..base_len] != *upstream.plan.path_prefix;
+        let empty_path = empty_path(base_len, path);
+        Ok(Forward { empty_path, new_target, ..Forward::whole(upstream, after(target, base_len)) })
     }
 
     /// Whether TLS is to be spoken to `host`: as the scheme field says; else as the configured provider of that host has it; else
@@ -366,6 +437,33 @@ impl Question<'_> {
         let authority = Authority::parse(host.of(self.bytes), Some(80)).map_err(bad_authority)?;
         Ok(self.view.plan.is_tls_host(&authority.host).unwrap_or(listener.secure))
     }
+}
+
+/// How nothing is sent after a base path that the first `base_len` bytes of `path` spell.
+fn empty_path(base_len: usize, path: &[u8]) -> EmptyPath {
+    if base_len > 0 && base_len == path.len() { EmptyPath::Bare } else { EmptyPath::Slash }
+}
+
+/// What follows the first bytes of a span.
+fn after(span: Span, bytes: usize) -> Span {
+    let Range { start, end } = span.range();
+    Span::new((start + bytes).min(end), end)
+}
+
+/// The host that `upstream` is told, where a client may choose it.
+fn keep(upstream: &Upstream, sent: Span, bytes: &[u8]) -> Result<HostField, Failure> {
+    let Origin { tls, authority: own } = &upstream.plan.origin;
+    let authority = Authority::parse(sent.of(bytes), Some(default_port(*tls))).map_err(bad_authority)?;
+    if authority == *own {
+        return Ok(HostField::Upstream);
+    }
+    let is_known = upstream.plan.is_known_as(&authority.host);
+    let name = authority.host.to_string().into();
+    Ok(HostField::Kept(KeptHost { sent, authority: Rc::new(authority), name, is_known }))
+}
+
+fn misplaced(why: Misplaced) -> Failure {
+    Failure::new(ErrorKind::BadRequest, why.to_string())
 }
 
 fn parse_scheme(scheme: &[u8]) -> Result<bool, Failure> {
@@ -511,7 +609,7 @@ mod tests {
         for (request, host) in [
             ("GET http://maps.example:8080/v2/a HTTP/1.1\r\nHost: h\r\n\r\n", "maps.example:8080"),
             ("GET /v2/a HTTP/1.1\r\nHost: h\r\nx-egret-host: maps.example:8080\r\n\r\n", "maps.example:8080"),
-            ("GET /v2/a HTTP/1.1\r\nHost: MAPS.example:8080\r\n\r\n", "MAPS.example:8080"),
+            ("GET /v2/a HTTP/1.1\r\nHost: MAPS.example:8080\r\n\r\n", "maps.example:8080"),
         ] {
             check(OWN, request, &format!("GET /v2/a HTTP/1.1\nHost: {host}\n"), to);
         }
@@ -597,7 +695,7 @@ mod tests {
         check(
             OWN,
             "GET /a HTTP/1.1\r\nHost: B.example\r\n\r\n",
-            "GET /a HTTP/1.1\nHost: B.example\n",
+            "GET /a HTTP/1.1\nHost: b.example\n",
             "http://b.example:80",
         );
         assert_eq!(forwarded(OWN, "GET /a HTTP/1.0\r\n\r\n"), Err("bad-request"));

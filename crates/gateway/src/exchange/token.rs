@@ -19,7 +19,7 @@ use crate::event_loop::{Socket, spawn};
 use crate::exchange::errand::ends;
 use crate::exchange::failure::ErrorKind;
 use crate::exchange::forward::survey;
-use crate::exchange::route::{Forward, HostField};
+use crate::exchange::route::Forward;
 use crate::plan::token_origin;
 use crate::upstream::Upstream;
 use crate::upstream::stream::Stream;
@@ -74,7 +74,8 @@ impl Call {
         // It was looked at when the config was.
         let origin = token_origin(fetch.endpoint()).ok()?;
         let plan = &self.view.plan;
-        Some(match plan.provider_by_origin(&origin) {
+        let provider = plan.origin_number(&origin).and_then(|number| plan.owners(number).widest());
+        Some(match provider {
             Some(number) => Rc::clone(&self.view.upstreams[number]),
             None => Rc::new(Upstream::new(plan.other_hosts.endpoint(origin).into(), worker.number)),
         })
@@ -92,13 +93,7 @@ impl Call {
         desk.request.reset();
         if self.is_understood(&mut desk, worker) {
             desk.reset_up();
-            let forward = Forward {
-                upstream: Rc::clone(&upstream),
-                target: desk.request.target,
-                path_prefix: false,
-                new_target: false,
-                host: HostField::Upstream,
-            };
+            let forward = Forward::whole(Rc::clone(&upstream), desk.request.target);
             let mut exchange = Exchange::new(&mut client, &mut desk, self.view, upstream, Moment::now());
             exchange.deadlines.total = exchange.deadlines.total.min(self.timeout_at);
             exchange.run_afresh(&forward).await;

@@ -5,13 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use egret_http1::ResponseFraming;
+use egret_http1::{ResponseFraming, Span};
 use egret_store::Moment;
 
 use crate::client::{Client, Desk, End, Tray};
 use crate::exchange;
 use crate::exchange::access_log::Record;
 use crate::exchange::pipe::{Kept, Pipe};
+use crate::exchange::route::Forward;
 use crate::upstream::Upstream;
 use crate::upstream::authority::Authority;
 use crate::upstream::stream::Stream;
@@ -33,7 +34,8 @@ pub(crate) async fn connect(
     let connection = match upstream.open(&client.worker).await {
         Ok((connection, _)) => connection,
         Err(failure) => {
-            return exchange::refuse(client, desk, view, &failure, Some(&upstream), begun).await;
+            let forward = Forward::whole(upstream, Span::default());
+            return exchange::refuse(client, desk, view, &failure, Some(&forward), begun).await;
         }
     };
     upstream.counters().exchange(desk.request.method, 200);

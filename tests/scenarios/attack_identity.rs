@@ -1,0 +1,198 @@
+//! One call is one call, however a client names it and spells it: for what is stored, for the rules of flows and for credentials.
+
+use egret_tests::cached::answer;
+use egret_tests::egret::{Config, Egret};
+use egret_tests::http::Response;
+use egret_tests::process::Directory;
+use egret_tests::provider::Provider;
+
+/// A provider that answers with what was asked for, and may be stored.
+fn storable() -> Provider {
+    Provider::with_answers(|request| {
+        let host = request.values("host").first().copied().unwrap_or_default().to_owned();
+        answer("Cache-Control: max-age=60", &format!("{host} {}", request.target()))
+    })
+}
+
+const CACHE: &str = "flows: [ { name: all, remedies: [ { cache: {} } ] } ]\n";
+
+/// Spellings of `/v2/charges/1` that some provider reads as that.
+const SPELLINGS: [&str; 14] = [
+    "/v2/charges/1",
+    "/v2//charges/1",
+    "/v2/./charges/1",
+    "/v2/%63harges/1",
+    "/v2/x/../charges/1",
+    "/v2/../v2/charges/1",
+    "//v2/charges/1",
+    "/./v2/charges/1",
+    "/%762/charges/1",
+    "/v2;a/charges/1",
+    "/v2%2fcharges/1",
+    "/v2%5Ccharges/1",
+    "/q/../v2/charges/1",
+    "/q/..;/v2/charges/1",
+];
+
+fn send(egret: &Egret, target: &str, fields: &str) -> Response {
+    let request = format!("GET {target} HTTP/1.1\r\n{fields}\r\n");
+    egret.client().send(request).response()
+}
+
+/// By `Host`, which is where it goes.
+fn by_host(egret: &Egret, origin: &Provider, target: &str) -> Response {
+    send(egret, target, &format!("Host: {}\r\n", origin.address()))
+}
+
+/// By the base URL of the provider of that name.
+fn by_name(egret: &Egret, provider: &str, path: &str) -> Response {
+    send(egret, &format!("/{provider}{path}"), &format!("Host: {}\r\n", egret.address()))
+}
+
+#[test]
+fn what_is_fetched_from_outside_of_a_providers_url_is_not_served_inside_of_it() {
+    let origin = storable();
+    let egret = Config::with_origin(format!("{}/v2", origin.url())).flows(CACHE).start();
+    by_host(&egret, &origin, "/cache/admin").assert_forwarded(200);
+    let inside = by_name(&egret, "origin", "/cache/admin");
+    assert!(inside.text().ends_with(" /v2/cache/admin"), "{inside:?}");
+}
+
+#[test]
+fn a_host_that_a_client_has_chosen_does_not_fill_what_another_is_served() {
+    let origin = storable();
+    let egret = Config::with_origin(origin.url())
+        .listen(["{ address: \"127.0.0.1:0\", provider: origin, keep_host: true }"])
+        .flows(CACHE)
+        .start();
+    send(&egret, "/a", "Host: evil.example\r\n").assert_forwarded(200);
+    let good = send(&egret, "/a", "Host: good.example\r\n");
+    assert_eq!(good.text(), "good.example /a");
+}
+
+#[test]
+fn a_host_is_told_to_the_provider_in_one_spelling() {
+    let origin = storable();
+    let egret = Config::with_origin(origin.url()).start();
+    let port = origin.address().port();
+    let spelled = send(&egret, "/a", &format!("Host: 127.0.0.1.:{port}\r\n"));
+    assert_eq!(spelled.text(), format!("127.0.0.1:{port} /a"));
+}
+
+#[test]
+fn no_spelling_of_a_path_gets_around_a_block() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(format!("{}/v2", origin.url()))
+        .flows(
+            "flows: [{ name: blocked, match: { provider: origin, path: /charges/* }, \
+             remedies: [{ fixed-response: { status: 403 } }] }]\n",
+        )
+        .start();
+    for spelling in SPELLINGS {
+        let response = by_host(&egret, &origin, spelling);
+        assert!(matches!(response.status, 400 | 403), "{spelling}: {response:?}");
+    }
+    for rest in
+        ["/charges/1", "//charges/1", "/../v2/charges/1", "/x/../charges/1", "/%63harges/1", "/charges%2f1"]
+    {
+        let response = by_name(&egret, "origin", rest);
+        assert!(matches!(response.status, 400 | 403), "{rest}: {response:?}");
+    }
+    assert!(origin.requests().is_empty());
+}
+
+#[test]
+fn no_spelling_of_a_path_gets_past_a_quota() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(format!("{}/v2", origin.url()))
+        .flows(
+            "quotas: { few: { limit: 2, window: 1h } }\n\
+             flows: [{ name: limited, match: { provider: origin, path: \"/charges/{id}\" }, \
+             remedies: [{ limit: { quota: few } }] }]\n",
+        )
+        .start();
+    for spelling in SPELLINGS {
+        by_host(&egret, &origin, spelling);
+    }
+    assert_eq!(origin.requests().len(), 2);
+}
+
+#[test]
+fn a_quota_for_each_path_has_one_group_for_all_spellings_of_it() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(origin.url())
+        .flows(
+            "quotas: { few: { limit: 1, window: 1h, group_by: \"cel:request.path\" } }\n\
+             flows: [{ name: limited, match: { provider: origin }, remedies: [{ limit: { quota: few } }] }]\n",
+        )
+        .start();
+    for path in ["/a/~b", "/%61/~b", "/a/%7eb", "/a/%7Eb", "/./a/~b", "/x/../a/~b", "/x/%2e%2E/a/~b"] {
+        by_name(&egret, "origin", path);
+    }
+    assert_eq!(origin.requests().len(), 1);
+}
+
+/// A gateway before two tenants of one origin, each with an account of its own, and the secrets of both.
+fn tenants(origin: &Provider, directory: &Directory) -> Egret {
+    let secret =
+        |name: &str| directory.write_secret(name, format!("secret-of-{name}-0123")).display().to_string();
+    let (a, b) = (secret("tenant-a"), secret("tenant-b"));
+    Config::default()
+        .provider("tenant-a", format!("{}/api/a", origin.url()))
+        .provider("tenant-b", format!("{}/api/b", origin.url()))
+        .flows(format!(
+            "accounts:\n  \
+             a: {{ provider: tenant-a, bearer: {{ token: \"${{file:{a}}}\" }} }}\n  \
+             b: {{ provider: tenant-b, bearer: {{ token: \"${{file:{b}}}\" }} }}\n\
+             flows:\n  \
+             - {{ name: a, match: {{ provider: tenant-a }}, remedies: [{{ authenticate: {{ account: a }} }}] }}\n  \
+             - {{ name: b, match: {{ provider: tenant-b }}, remedies: [{{ authenticate: {{ account: b }} }}] }}\n"
+        ))
+        .start()
+}
+
+#[test]
+fn of_two_providers_at_one_origin_each_gets_the_credential_for_its_own_path() {
+    let (origin, directory) = (Provider::plain(), Directory::default());
+    let egret = tenants(&origin, &directory);
+    by_host(&egret, &origin, "/api/b/x").assert_forwarded(200);
+    assert_eq!(origin.only_request().values("authorization"), ["Bearer secret-of-tenant-b-0123"]);
+}
+
+#[test]
+fn a_path_outside_of_every_providers_url_gets_no_credential() {
+    let (origin, directory) = (Provider::plain(), Directory::default());
+    let egret = tenants(&origin, &directory);
+    by_host(&egret, &origin, "/admin/keys").assert_forwarded(200);
+    assert_eq!(origin.only_request().values("authorization"), [""; 0]);
+}
+
+#[test]
+fn steps_up_do_not_lead_a_credential_to_another_path() {
+    let (origin, directory) = (Provider::plain(), Directory::default());
+    let egret = tenants(&origin, &directory);
+    for rest in ["/../b/x", "/%2e%2e/b/x", "/..;/b/x", "/y/../../b/x", "/..%2Fb/x"] {
+        by_name(&egret, "tenant-a", rest).assert_generated(400, "bad-request");
+    }
+    assert!(origin.requests().is_empty());
+}
+
+#[test]
+fn a_credential_is_not_sent_under_a_host_that_the_client_has_chosen() {
+    let (origin, directory) = (Provider::plain(), Directory::default());
+    let secret = directory.write_secret("secret", "s3cr3t-0123456789").display().to_string();
+    let egret = Config::with_origin(origin.url())
+        .listen(["{ address: \"127.0.0.1:0\", provider: origin, keep_host: true }"])
+        .flows(format!(
+            "accounts: {{ main: {{ provider: origin, bearer: {{ token: \"${{file:{secret}}}\" }} }} }}\n\
+             flows: [{{ name: f, remedies: [{{ authenticate: {{ account: main }} }}] }}]\n"
+        ))
+        .start();
+    send(&egret, "/a", "Host: evil.example\r\n").assert_forwarded(200);
+    send(&egret, "/a", &format!("Host: {}\r\nx-egret-host: evil.example\r\n", egret.address()))
+        .assert_forwarded(200);
+    send(&egret, "http://evil.example/a", "Host: h\r\n").assert_forwarded(200);
+    for request in origin.requests() {
+        assert_eq!((request.values("host"), request.values("authorization")), (vec!["evil.example"], vec![]));
+    }
+}
