@@ -52,27 +52,24 @@ impl Guard {
             _ => false,
         };
         if !is_allowed {
-            return Err(Problem {
-                status: StatusCode::METHOD_NOT_ALLOWED,
-                detail: "the control port is read with GET, and caches are purged with POST",
-            });
+            return Err(Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "the control port is read with GET, and caches are purged with POST",
+            ));
         }
         if changes {
-            self.check_origin(request)?;
+            check_origin(request.headers())?;
         }
         let head_bytes: usize =
             request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         if head_bytes > HEAD_BYTES_MAX {
-            return Err(Problem {
-                status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-                detail: "the header fields are larger than the control port takes",
-            });
+            return Err(Problem::new(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "the header fields are larger than the control port takes",
+            ));
         }
         if !request.body().is_end_stream() {
-            return Err(Problem {
-                status: StatusCode::PAYLOAD_TOO_LARGE,
-                detail: "the control port takes no content",
-            });
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the control port takes no content"));
         }
         self.check_token(request)
     }
@@ -81,40 +78,17 @@ impl Guard {
     fn check_hosts(&self, request: &Request) -> Result<(), Problem> {
         let mut hosts = request.headers().get_all(header::HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            return Err(Problem {
-                status: StatusCode::BAD_REQUEST,
-                detail: "exactly one Host field is needed",
-            });
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "exactly one Host field is needed"));
         };
         let named = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
         let ours = named.is_some_and(|named| self.is_ours(&named));
         if ours && request.uri().authority().is_none_or(|target| self.is_ours(target)) {
             return Ok(());
         }
-        Err(Problem {
-            status: StatusCode::MISDIRECTED_REQUEST,
-            detail: "the Host is not this control port's: call it by its address, or add the name to control.allowed_hosts",
-        })
-    }
-
-    /// Nobody else's page has something changed: browsers say with each POST where the page came from that sends it.
-    fn check_origin(&self, request: &Request) -> Result<(), Problem> {
-        let is_ours = |origin: &HeaderValue| {
-            let authority = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-            let authority = authority.and_then(|(_, authority)| authority.parse::<Authority>().ok());
-            let host = request.headers().get(header::HOST);
-            authority.is_some_and(|authority| {
-                self.is_ours(&authority)
-                    && host.is_some_and(|host| host.as_bytes() == authority.as_str().as_bytes())
-            })
-        };
-        if request.headers().get_all(header::ORIGIN).iter().all(is_ours) {
-            return Ok(());
-        }
-        Err(Problem {
-            status: StatusCode::FORBIDDEN,
-            detail: "another site's page may not change anything here",
-        })
+        Err(Problem::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "the Host is not this control port's: call it by its address, or add the name to control.allowed_hosts",
+        ))
     }
 
     /// An address is believed where it could be the one listened on: a page that came from there is ours. A name is believed only
@@ -140,11 +114,39 @@ impl Guard {
         {
             return Ok(());
         }
-        Err(Problem {
-            status: StatusCode::UNAUTHORIZED,
-            detail: "send the control token as Authorization: Bearer",
-        })
+        Err(Problem::new(StatusCode::UNAUTHORIZED, "send the control token as Authorization: Bearer"))
     }
+}
+
+/// Rejects changes that another site's page has caused. Browsers send `Origin` with every POST, and
+/// `Sec-Fetch-Site` with every request; programs send neither.
+fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
+    let host = headers.get(header::HOST).and_then(port_of_http);
+    let is_ours = |origin: &HeaderValue| host.is_some() && origin_of_http(origin) == host;
+    let is_same_site = |site: &HeaderValue| matches!(site.as_bytes(), b"same-origin" | b"none");
+    if headers.get_all(header::ORIGIN).iter().all(is_ours)
+        && headers.get_all("sec-fetch-site").iter().all(is_same_site)
+    {
+        return Ok(());
+    }
+    Err(Problem::new(StatusCode::FORBIDDEN, "another site's page may not change anything here"))
+}
+
+/// The host, in lower case, and the port of an authority of `http`, without user information.
+fn port_of_http(authority: &HeaderValue) -> Option<(String, u16)> {
+    let authority: Authority = authority.to_str().ok()?.parse().ok()?;
+    let port = match authority.as_str().strip_prefix(authority.host())? {
+        "" => 80,
+        port => port.strip_prefix(':')?.parse().ok()?,
+    };
+    Some((authority.host().to_ascii_lowercase(), port))
+}
+
+/// The same of an origin (RFC 6454 §7). The control port speaks `http`, so no other scheme's origin is its
+/// own.
+fn origin_of_http(origin: &HeaderValue) -> Option<(String, u16)> {
+    let authority = origin.as_bytes().strip_prefix(b"http://")?;
+    port_of_http(&HeaderValue::from_bytes(authority).ok()?)
 }
 
 /// The token in `Authorization: Bearer` (RFC 6750 §2.1).

@@ -8,23 +8,37 @@ use serde_json::json;
 /// The media type of RFC 9457 §3.
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
-/// An answer that says what is wrong. `detail` is a fixed text: nothing that the client sent is repeated.
+/// A response that says what is wrong. Its texts are fixed: nothing that the client sent is repeated.
 #[derive(Debug, Clone, Copy)]
 pub struct Problem {
-    /// The status of the answer.
-    pub status: StatusCode,
-    /// What to do about it.
-    pub detail: &'static str,
+    status: StatusCode,
+    detail: &'static str,
+    paths: &'static [&'static str],
+}
+
+impl Problem {
+    /// With a status, and what to do about it.
+    pub fn new(status: StatusCode, detail: &'static str) -> Self {
+        Self { status, detail, paths: &[] }
+    }
+
+    /// Names the paths that there are, as an extension member (RFC 9457 §3.2).
+    pub fn with_paths(self, paths: &'static [&'static str]) -> Self {
+        Self { paths, ..self }
+    }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = json!({
+        let mut body = json!({
             "type": "about:blank",
             "title": self.status.canonical_reason().unwrap_or("Error"),
             "status": self.status.as_u16(),
             "detail": self.detail,
         });
+        if !self.paths.is_empty() {
+            body["paths"] = json!(self.paths);
+        }
         let mut response = (self.status, Json(body)).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
         response

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router, middleware};
 use egret_flow::cache::{Purge, label_of};
 use egret_flow::diagnoses::discovery::propose;
@@ -34,24 +34,34 @@ const GROUPS_MAX: usize = 1_000;
 /// Groups of a quota that are told as metrics: each one is a series that has to be stored.
 const METRIC_GROUPS_MAX: usize = 50;
 
+/// The paths and what answers them, in the order in which the page's footer names them.
+fn paths() -> [(&'static str, MethodRouter<Shared>); 13] {
+    [
+        ("/", get(page)),
+        ("/healthz", get(healthz)),
+        ("/readyz", get(readyz)),
+        ("/metrics", get(metrics_text)),
+        ("/api/v1/stats", get(stats)),
+        ("/api/v1/flows", get(running_flows)),
+        ("/api/v1/quotas", get(quotas)),
+        ("/api/v1/accounts", get(accounts)),
+        ("/api/v1/exporters", get(exporters)),
+        ("/api/v1/discovery", get(discovery)),
+        ("/api/v1/discovery/flows", get(proposed_flows)),
+        ("/api/v1/config", get(running_config)),
+        (PURGE_PATH, post(purge)),
+    ]
+}
+
+/// Their names alone.
+static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| paths().map(|(path, _)| path).to_vec());
+
 /// Everything that is answered, behind the guard.
 pub fn router(config: &ControlConfig, address: SocketAddr, source: Shared) -> Router {
-    Router::new()
-        .route("/", get(page))
-        .route("/page.css", get(page_style))
-        .route("/page.js", get(page_script))
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics_text))
-        .route("/api/v1/config", get(running_config))
-        .route("/api/v1/stats", get(stats))
-        .route("/api/v1/flows", get(running_flows))
-        .route("/api/v1/quotas", get(quotas))
-        .route("/api/v1/accounts", get(accounts))
-        .route("/api/v1/exporters", get(exporters))
-        .route("/api/v1/discovery", get(discovery))
-        .route("/api/v1/discovery/flows", get(proposed_flows))
-        .route(PURGE_PATH, post(purge))
+    let page = Router::new().route("/page.css", get(page_style)).route("/page.js", get(page_script));
+    paths()
+        .into_iter()
+        .fold(page, |router, (path, answer)| router.route(path, answer))
         .fallback(unknown_path)
         .with_state(source)
         .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address)), guard))
@@ -89,7 +99,7 @@ async fn readyz(State(source): State<Shared>) -> Result<&'static str, Problem> {
     if source.ready() {
         return Ok("ready\n");
     }
-    Err(Problem { status: StatusCode::SERVICE_UNAVAILABLE, detail: "the gateway is starting or draining" })
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the gateway is starting or draining"))
 }
 
 async fn metrics_text(State(source): State<Shared>) -> Response {
@@ -205,7 +215,7 @@ async fn purge(
     State(source): State<Shared>,
     query: Result<Query<PurgeQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let wrong = |detail| Problem { status: StatusCode::BAD_REQUEST, detail };
+    let wrong = |detail| Problem::new(StatusCode::BAD_REQUEST, detail);
     let one_of = wrong(
         "name what is purged by one of `url`, `prefix`, `tag` and `all=true`, and `flow` for one flow's",
     );
@@ -226,8 +236,6 @@ async fn purge(
 }
 
 async fn unknown_path() -> Problem {
-    Problem {
-        status: StatusCode::NOT_FOUND,
-        detail: "the control port has no such path; its page at / names them",
-    }
+    let detail = "the control port has no such path; `paths` names those that it has";
+    Problem::new(StatusCode::NOT_FOUND, detail).with_paths(&PATHS)
 }

@@ -21,8 +21,17 @@ use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use serde_json::{Value, json};
 
 /// Every path that is answered with figures.
-const GUARDED: [&str; 6] =
-    ["/metrics", "/api/v1/config", "/api/v1/stats", "/api/v1/flows", "/api/v1/quotas", "/api/v1/accounts"];
+const GUARDED: [&str; 9] = [
+    "/metrics",
+    "/api/v1/config",
+    "/api/v1/stats",
+    "/api/v1/flows",
+    "/api/v1/quotas",
+    "/api/v1/accounts",
+    "/api/v1/exporters",
+    "/api/v1/discovery",
+    "/api/v1/discovery/flows",
+];
 
 /// Every path that is answered without a token.
 const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/", "/page.css", "/page.js"];
@@ -454,8 +463,33 @@ fn caches_are_purged_with_post_alone_and_from_no_other_sites_page() {
     let read = get(&control, "/api/v1/cache/purge?all=true");
     assert_eq!((read.problem(), read.field("allow")), (405, Some("POST")));
     assert_eq!(purge("?all=true", "origin: http://localhost\r\n").status, 200);
-    for origin in ["http://evil.test", "null", "http://127.0.0.1:1", "http://localhost@evil.test"] {
+    for origin in [
+        "http://evil.test",
+        "null",
+        "",
+        "http://127.0.0.1:1",
+        "http://localhost:8001",
+        "http://localhost/",
+        "http://localhost:x",
+        "http://a@localhost",
+        "http://localhost@evil.test",
+        "https://localhost",
+        "ftp://localhost",
+        "HTTP://localhost",
+        "localhost",
+    ] {
         assert_eq!(purge("?all=true", &format!("origin: {origin}\r\n")).problem(), 403, "{origin}");
+    }
+    for origin in ["http://localhost:80", "http://LOCALHOST"] {
+        assert_eq!(purge("?all=true", &format!("origin: {origin}\r\n")).status, 200, "{origin}");
+    }
+    for site in ["cross-site", "same-site", "", "same-origin, none"] {
+        assert_eq!(purge("?all=true", &format!("sec-fetch-site: {site}\r\n")).problem(), 403, "{site}");
+    }
+    let both = "sec-fetch-site: same-origin\r\nsec-fetch-site: cross-site\r\n";
+    assert_eq!(purge("?all=true", both).problem(), 403);
+    for site in ["same-origin", "none"] {
+        assert_eq!(purge("?all=true", &format!("sec-fetch-site: {site}\r\n")).status, 200, "{site}");
     }
     assert_eq!(purge("?all=true", "content-length: 1\r\n\r\nx").problem(), 413);
     let (config, token) = with_token();
@@ -525,6 +559,24 @@ fn an_unknown_path_is_a_problem() {
     let control = start(&loopback());
     for path in ["/no/such", "/api/v1", "/api/v1/stats/", "/../etc/passwd", "/%2e%2e/page.js"] {
         assert_eq!(get(&control, path).problem(), 404, "{path}");
+    }
+}
+
+#[test]
+fn an_unknown_path_names_those_that_there_are_and_the_page_leads_to_them() {
+    let control = start(&loopback());
+    let unknown = get(&control, "/no/such").json();
+    let named: Vec<&str> =
+        unknown["paths"].as_array().unwrap().iter().map(|path| path.as_str().unwrap()).collect();
+    let page = get(&control, "/").content;
+    for path in &named {
+        let is_answered = if *path == "/api/v1/cache/purge" { "POST" } else { "GET" };
+        assert_ne!(call(&control, &format!("{is_answered} {path}"), "").status, 404, "{path}");
+        let is_linked = page.contains(&format!("<a href=\"{path}\""));
+        assert_eq!(is_linked, !matches!(*path, "/" | "/api/v1/cache/purge"), "{path}");
+    }
+    for path in GUARDED.into_iter().chain(["/", "/healthz", "/readyz", "/api/v1/cache/purge"]) {
+        assert!(named.contains(&path), "{path}");
     }
 }
 

@@ -279,9 +279,19 @@ function show(kind, text) {
 
 // --- Fetching ---
 
+/** A link cannot carry the token: where one is needed, paths are named and lead nowhere. */
+function unlinkPaths() {
+  for (const link of document.querySelectorAll("footer a:not([data-public])")) {
+    const text = document.createElement("span");
+    text.textContent = link.textContent;
+    link.replaceWith(text);
+  }
+}
+
 /** Shows the dialog; the figures are asked for again once it is answered. */
 function askForToken() {
   const wrong = sessionStorage.getItem(TOKEN_KEY) !== null;
+  unlinkPaths();
   sessionStorage.removeItem(TOKEN_KEY);
   show("waiting", "token needed");
   if (wrong) {
@@ -294,6 +304,7 @@ function askForToken() {
 
 async function fetchFigures(path) {
   const token = sessionStorage.getItem(TOKEN_KEY);
+  if (token !== null) unlinkPaths();
   const headers = token === null ? {} : { authorization: `Bearer ${token}` };
   return fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(4000) });
 }
