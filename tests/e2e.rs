@@ -17,6 +17,7 @@ mod scenarios {
     mod archiver_recordings;
     mod archiver_routes;
     mod attack_identity;
+    mod attack_control;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;
