@@ -18,6 +18,7 @@ mod scenarios {
     mod archiver_routes;
     mod attack_identity;
     mod attack_control;
+    mod attack_files;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;

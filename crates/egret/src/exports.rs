@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use egret_export::{ExporterConfig, ExporterConfigs, Exporters};
 use egret_flow::diagnosis::{Exports, Keeper};
 use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
+use egret_store::private_file;
 
 use crate::config::Config;
 
@@ -64,8 +64,7 @@ impl Keeper for Kept {
     fn save(&self, name: &str, bytes: &[u8]) {
         let (path, draft) = (self.0.join(name), self.0.join(format!(".{name}.part")));
         let written = std::fs::create_dir_all(&self.0).and_then(|()| {
-            let mut options = File::options();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            let mut file = private_file().write(true).create(true).truncate(true).open(&draft)?;
             file.write_all(bytes)?;
             file.sync_data()?;
             std::fs::rename(&draft, &path)

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use redb::backends::FileBackend;
 use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
 
 use crate::Timestamp;
+use crate::private::private_file;
 use crate::store::{Loan, Record, Request, Store, StoreError};
 
 /// Keys and their latest windows: begin, end, used, spilled.
@@ -39,13 +41,16 @@ impl FileStore {
     /// Opens the file, or makes it; its directory has to be there. After a crash it is repaired: what was answered is there, and
     /// what was not may be.
     pub fn open(path: &Path, now: Timestamp) -> Result<Self, StoreError> {
-        let database =
-            Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|error| match error {
-                DatabaseError::UpgradeRequired(version) => {
-                    StoreError::Damaged(format!("its format, {version}, is not known"))
-                }
-                other => failed(other),
-            })?;
+        let file = private_file().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| StoreError::Failed(error.to_string()))?;
+        let opened = FileBackend::new(file)
+            .and_then(|backend| Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend));
+        let database = opened.map_err(|error| match error {
+            DatabaseError::UpgradeRequired(version) => {
+                StoreError::Damaged(format!("its format, {version}, is not known"))
+            }
+            other => failed(other),
+        })?;
         let mut store = Self { database, requests_since_sweep: 0 };
         store.sweep(now.as_micros())?;
         Ok(store)

@@ -4,13 +4,15 @@
 //! where many APIs carry keys.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use egret_store::{is_symbolic_link, private_file};
 use tracing::warn;
 
 use crate::config::{AccessLogConfig, AccessLogFormat, AccessLogOutput};
@@ -19,6 +21,8 @@ use crate::worker::counters::WorkerCounters;
 
 /// Lines that may wait to be written.
 const QUEUE_LINES: usize = 16_384;
+/// The system's own names of files that are open: symbolic links, where nobody else can put one.
+const OPEN_FILES: [&str; 3] = ["/dev/stdout", "/dev/stderr", "/dev/fd"];
 const OFF: u8 = 0;
 const TEXT: u8 = 1;
 const JSON: u8 = 2;
@@ -102,7 +106,21 @@ fn open(output: &AccessLogOutput) -> io::Result<Box<dyn Write + Send>> {
     Ok(match output {
         AccessLogOutput::Off => Box::new(io::sink()),
         AccessLogOutput::Stdout => Box::new(io::stdout()),
-        AccessLogOutput::File(path) => Box::new(OpenOptions::new().create(true).append(true).open(path)?),
+        AccessLogOutput::File(path) => Box::new(open_file(path)?),
+    })
+}
+
+/// The file, for its owner alone where it has to be made: paths may have keys in them.
+fn open_file(path: &Path) -> io::Result<File> {
+    if OPEN_FILES.iter().any(|own| path.starts_with(own)) {
+        return File::options().append(true).open(path);
+    }
+    private_file().append(true).create(true).open(path).map_err(|error| {
+        if is_symbolic_link(&error) {
+            io::Error::new(error.kind(), "it is a symbolic link: name the file that it leads to")
+        } else {
+            error
+        }
     })
 }
 

@@ -1,0 +1,60 @@
+//! Files that hold what their owner alone may read.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use rustix::fs::OFlags;
+
+/// For the owner, to read and to write.
+const MODE: u32 = 0o600;
+
+/// How to open a file that is written: one that is made belongs to its owner alone, whatever the umask says,
+/// and one that is there keeps its permissions. A symbolic link in its place is an error (ELOOP): whoever may
+/// write to the directory could have put it there to have another file written. Links on the way to the
+/// directory are followed.
+pub fn private_file() -> OpenOptions {
+    let mut options = File::options();
+    // The flag is the same bit in both types.
+    options.mode(MODE).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options
+}
+
+/// Whether a file of [`private_file`] was not opened since a symbolic link stands in its place.
+pub fn is_symbolic_link(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_new_file_is_its_owners_alone_and_one_that_is_there_keeps_its_permissions() {
+        let directory = tempfile::tempdir().unwrap();
+        let (new, old) = (directory.path().join("new"), directory.path().join("old"));
+        std::fs::write(&old, "1").unwrap();
+        std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o640)).unwrap();
+        for (path, mode) in [(&new, 0o600), (&old, 0o640)] {
+            private_file().append(true).create(true).open(path).unwrap().write_all(b"2").unwrap();
+            assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, mode);
+        }
+        assert_eq!(std::fs::read(old).unwrap(), b"12");
+    }
+
+    #[test]
+    fn a_symbolic_link_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("file"), directory.path().join("link"));
+        std::fs::write(&file, "1").unwrap();
+        for target in [&file, &directory.path().join("not-there")] {
+            symlink(target, &link).unwrap();
+            let error = private_file().append(true).create(true).open(&link).unwrap_err();
+            assert!(is_symbolic_link(&error), "{error}");
+            std::fs::remove_file(&link).unwrap();
+        }
+        assert_eq!(std::fs::read(file).unwrap(), b"1");
+    }
+}
