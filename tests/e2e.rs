@@ -19,6 +19,7 @@ mod scenarios {
     mod attack_identity;
     mod attack_control;
     mod attack_files;
+    mod attack_streams;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;

@@ -283,3 +283,13 @@ fn two_urls_are_compared_and_the_slower_one_is_named() {
     assert!(ran.printed.contains("p50: B is") && ran.printed.contains("% slower than A"), "{}", ran.printed);
     assert!(ran.printed.contains("% fewer than A"), "{}", ran.printed);
 }
+
+#[test]
+fn a_comparison_warns_of_each_side_that_responds_with_errors() {
+    let missing = Provider::answering("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    let there = Provider::plain();
+    let [a, b] = [&there, &missing].map(|provider| format!("{}/", provider.url()));
+    let ran = bench(&["-q", "-k", "-t", "2S", "--vs", &b, &a]).well();
+    assert!(ran.said.contains("WARNING: B: ") && !ran.said.contains("WARNING: A: "), "{}", ran.said);
+    assert!(ran.printed.contains("requests to B, "), "{}", ran.printed);
+}

@@ -10,6 +10,7 @@ use clap::Args;
 use egret_lab::bench::{
     Attributes, BodySource, Console, Error, Mode, Options, Style, Target, Threshold, TlsOptions, Wanted,
 };
+use egret_lab::streams;
 
 use crate::events::{self, Event, Events};
 use crate::{Failure, cli};
@@ -208,7 +209,7 @@ pub fn run(mut args: BenchArgs) -> Result<(), Failure> {
     let wanted = args.wanted();
     let options = args.options(buffer_bytes);
     let interrupted = interruption()?;
-    let mut console = Console { out: &mut std::io::stdout(), interrupted: &interrupted };
+    let mut console = Console { out: &mut streams::Stdout, interrupted: &interrupted };
     match egret_lab::bench::run(&options, &wanted, &mut console) {
         Ok(true) => Ok(()),
         Ok(false) => Err(Failure::Failed("The run failed.".to_owned())),

@@ -1,9 +1,9 @@
 //! The command line: every command and option, with the help that users read.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use egret_lab::streams;
 
 use crate::Failure;
 use crate::bench::BenchArgs;
@@ -93,13 +93,7 @@ pub enum Page {
     Provider,
 }
 
-/// Prints to standard output; a reader that has left, as `head` does, is no failure.
+/// Prints to standard output.
 pub fn print(text: &str) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::Failed(format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(()),
-    }
+    streams::print(text).map_err(|error| Failure::Failed(format!("cannot write to standard output: {error}")))
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use egret_lab::experiment::{self, Changes, Interrupt, Interrupter, Results, ResultsError, Run, RunError};
 use egret_lab::report::{self, Summary};
+use egret_lab::streams;
 
 use crate::events::{Event, Events, runtime};
 use crate::{Failure, cli};
@@ -113,9 +114,8 @@ fn run(arguments: &RunArguments) -> Result<(), Failure> {
     };
     let (interrupter, interrupt) = Interrupt::new();
     watch_signals(interrupter)?;
-    let mut stderr = std::io::stderr();
-    let live = stderr.is_terminal();
-    let results = run.and_then(|run| run.go(&interrupt, &mut stderr, live))?;
+    let live = std::io::stderr().is_terminal();
+    let results = run.and_then(|run| run.go(&interrupt, &mut streams::Stderr, live))?;
     let summary = report::report(&results)?;
     let results = results.finish()?;
     let directory = results.directory.display();

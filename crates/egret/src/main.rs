@@ -1,6 +1,11 @@
 //! The `egret` command.
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage or config.
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "they panic where nobody reads: see `egret_lab::streams`"
+)]
 
 mod archiver;
 mod bench;
@@ -23,6 +28,7 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::Parser;
+use egret_lab::streams::say;
 
 use cli::{Cli, Command};
 
@@ -52,11 +58,11 @@ fn main() -> ExitCode {
     match obey(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Failed(message)) => {
-            eprintln!("{message}");
+            say(message);
             ExitCode::from(1)
         }
         Err(Failure::Misused(message)) => {
-            eprintln!("{message}");
+            say(message);
             ExitCode::from(2)
         }
     }

@@ -26,7 +26,7 @@ mod url;
 mod versus;
 mod worker;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::SystemTime;
@@ -34,6 +34,8 @@ use std::time::SystemTime;
 use engine::{Outcome, Wish, execute};
 use output::Output;
 use progress::News;
+
+use crate::streams::say;
 
 pub use error::Error;
 pub use options::{BodySource, Compiled, Options, Target};
@@ -141,20 +143,16 @@ fn once<W: Write>(options: &Options, wanted: &Wanted, console: &mut Console<'_, 
     let broken: Vec<_> =
         wanted.fail_if.iter().filter_map(|threshold| threshold.broken_by(&outcome)).collect();
     for threshold in &broken {
-        eprintln!("Threshold broken: {threshold}");
+        say(format_args!("Threshold broken: {threshold}"));
     }
     Ok(broken.is_empty() && (outcome.tally.failed < outcome.tally.done || wanted.style.ab_compat))
 }
 
 impl<W: Write> Console<'_, W> {
-    /// Prints. Whoever has stopped reading, as `head` does, is no failure.
+    /// Prints.
     fn print(&mut self, text: &str) -> Result<(), Error> {
-        match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(Error::Write("standard output".into(), error))
-            }
-            _ => Ok(()),
-        }
+        let printed = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        printed.map_err(|error| Error::Write("standard output".into(), error))
     }
 
     /// Runs a plan, telling news.
@@ -170,23 +168,28 @@ impl<W: Write> Console<'_, W> {
 /// What makes a result doubtful, said where it cannot be overlooked.
 fn warn(outcome: &Outcome) {
     let tally = &outcome.tally;
-    if tally.non_2xx() * SUSPICIOUS_SHARE > tally.done {
-        eprintln!(
-            "WARNING: {} of {} responses are not 2xx. Unbelievably fast? Look at the status codes: an error page is quickly made.",
-            tally.non_2xx(),
-            tally.done
-        );
-    }
+    warn_of_non_2xx("", tally.non_2xx(), tally.done);
     if outcome.saturated {
-        eprintln!(
+        say(format_args!(
             "WARNING: the load client itself was the bottleneck: its busiest thread computed {:.0} % of the time and had none to \
              spare. The target may be faster than this, and the times include waiting for the client. Use --threads, another \
              machine, or a lower --rate.",
             outcome.cpu_share * 100.0
-        );
+        ));
     }
     if tally.failed == tally.done && tally.done > 0 {
-        eprintln!("WARNING: every request failed.");
+        say("WARNING: every request failed.");
+    }
+}
+
+/// Error pages are quickly made: what was measured of them says little of the target. `of` names it where
+/// there are several.
+fn warn_of_non_2xx(of: &str, non_2xx: u64, done: u64) {
+    if non_2xx * SUSPICIOUS_SHARE > done {
+        say(format_args!(
+            "WARNING: {of}{non_2xx} of {done} responses are not 2xx. Unbelievably fast? Look at the status codes: an error page is \
+             quickly made."
+        ));
     }
 }
 

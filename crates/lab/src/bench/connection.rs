@@ -1,5 +1,6 @@
 //! One connection and the exchange on it: what has been sent, what has come, what that makes of it.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use super::check::Checks;
 use super::plan::{Plan, Request};
 use super::tally::Fault;
 use super::transport::Transport;
+use crate::streams::print;
 
 /// Informational responses that may come before the one asked for.
 const INFORMATIONAL_MAX: u8 = 16;
@@ -334,10 +336,10 @@ impl Response {
         self.passes = plan.checks.head(head, bytes);
         self.decoder = BodyDecoder::from(head.framing);
         if plan.verbosity >= 2 {
-            println!("LOG: header received:\n{}", String::from_utf8_lossy(bytes));
+            log(format_args!("LOG: header received:\n{}", String::from_utf8_lossy(bytes)));
         }
         if plan.verbosity >= 3 {
-            println!("LOG: Response code = {}", head.status);
+            log(format_args!("LOG: Response code = {}", head.status));
         }
     }
 
@@ -350,7 +352,7 @@ impl Response {
         }
         if plan.verbosity >= 4 {
             for span in &*spans {
-                println!("{}", String::from_utf8_lossy(span.of(bytes)));
+                log(format_args!("{}", String::from_utf8_lossy(span.of(bytes))));
             }
         }
         if plan.checks.wants_body() {
@@ -374,6 +376,12 @@ impl Response {
         }
         Received::Failed(Fault::Closed, ErrorKind::UnexpectedEof)
     }
+}
+
+/// A line of ab's `-v`. Where it cannot be written, the report will say so.
+#[cold]
+fn log(line: fmt::Arguments<'_>) {
+    let _ = print(&format!("{line}\n"));
 }
 
 /// The first word of the `Server` field, as ab shows it.

@@ -7,6 +7,7 @@ use super::engine::Progress;
 use super::plan::Plan;
 use super::report::Style;
 use crate::live::LiveLine;
+use crate::streams::{Stderr, say};
 
 /// ab says nothing of runs that are shorter.
 const QUIET_UP_TO: u64 = 150;
@@ -67,11 +68,11 @@ impl News {
         match self {
             Self::None => {}
             Self::Bar(Bar { line, duration, count }) => {
-                line.show(&mut stderr(), |columns| told(progress, *duration, *count, columns));
+                line.show(&mut Stderr, |columns| told(progress, *duration, *count, columns));
             }
             Self::Lines { step, next } => {
                 while progress.done >= *next {
-                    eprintln!("Completed {next} requests");
+                    say(format_args!("Completed {next} requests"));
                     *next += *step;
                 }
             }
@@ -82,10 +83,10 @@ impl News {
     pub fn finish(&mut self, done: u64) {
         match self {
             Self::None => {}
-            Self::Bar(bar) => bar.line.clear(&mut stderr()),
+            Self::Bar(bar) => bar.line.clear(&mut Stderr),
             Self::Lines { .. } => {
                 self.tell(Progress { done, elapsed: Duration::ZERO });
-                eprintln!("Finished {done} requests");
+                say(format_args!("Finished {done} requests"));
             }
         }
     }

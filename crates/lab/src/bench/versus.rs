@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::engine::Outcome;
 use super::progress::News;
-use super::{Compiled, Console, Error, Options, Wanted};
+use super::{Compiled, Console, Error, Options, Wanted, warn_of_non_2xx};
 use crate::statistics::{Estimate, ratio};
+use crate::streams::say;
 
 /// Pairs of windows at most. Enough for a firm verdict, few enough for patience.
 const ROUNDS_MAX: u32 = 20;
@@ -63,10 +64,15 @@ pub fn compare<W: Write>(
             outcomes[side].push(measured(&runs[side], console)?);
         }
         if !wanted.style.quiet {
-            eprintln!("Compared {} of {rounds}", round + 1);
+            say(format_args!("Compared {} of {rounds}", round + 1));
         }
     }
     console.print(&verdict(&outcomes))?;
+    for (name, outcomes) in ["A", "B"].into_iter().zip(&outcomes) {
+        let sum = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum();
+        let [non_2xx, done] = [sum(|outcome| outcome.tally.non_2xx()), sum(|outcome| outcome.tally.done)];
+        warn_of_non_2xx(&format!("{name}: "), non_2xx, done);
+    }
     Ok(true)
 }
 
@@ -131,9 +137,14 @@ fn verdict([a, b]: &[Vec<Outcome>; 2]) -> String {
         );
         let _ = writeln!(verdicts, "{}", in_words(name, ratio));
     }
-    let failed: u64 = a.iter().chain(b).map(|outcome| outcome.tally.failed + outcome.tally.non_2xx()).sum();
-    if failed > 0 {
-        let _ = writeln!(verdicts, "Careful: {failed} requests failed or were not answered with 2xx.");
+    for (name, outcomes) in [("A", a), ("B", b)] {
+        let sum = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
+        let failed = sum(|outcome| outcome.tally.failed + outcome.tally.non_2xx());
+        if failed > 0 {
+            let done = sum(|outcome| outcome.tally.done);
+            let _ =
+                writeln!(verdicts, "Careful: of {done} requests to {name}, {failed} failed or got no 2xx.");
+        }
     }
     if a.iter().chain(b).filter(|outcome| outcome.saturated).count() > a.len() / 2 {
         verdicts += "Careful: the load client itself was the bottleneck, which makes different targets look alike: use --threads.\n";

@@ -1,0 +1,47 @@
+//! Whoever reads a command's output may leave at any time, as `head` does.
+
+use std::process::{Command, Stdio};
+
+use egret_tests::egret::egret;
+use egret_tests::process::Directory;
+use egret_tests::provider::Provider;
+
+/// A pipe that nobody reads.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+/// The exit code where nobody reads standard error.
+fn code_unheard(command: &mut Command) -> Option<i32> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(closed()).status().unwrap().code()
+}
+
+#[test]
+fn a_bad_config_is_refused_though_nobody_reads_why() {
+    let directory = Directory::default();
+    let file = directory.write("bad.yaml", "gatway: {}\nproviders: { a: 1 }\n");
+    let file = file.to_str().unwrap();
+    assert_eq!(code_unheard(&mut egret(["check", file])), Some(2));
+    assert_eq!(code_unheard(&mut egret(["run", "--config", file])), Some(2));
+    assert_eq!(code_unheard(&mut egret(["har", "verify", "/no/such.har"])), Some(1));
+}
+
+#[test]
+fn a_run_of_the_load_client_ends_though_nobody_reads_its_warnings() {
+    let provider = Provider::plain();
+    let url = format!("{}/", provider.url());
+    // Lines of progress come from 150 requests on.
+    assert_eq!(code_unheard(&mut egret(["bench", "-k", "-n", "300", &url])), Some(0));
+    assert_eq!(code_unheard(&mut egret(["bench", "-n", "2", "--fail-if", "p50>1us", &url])), Some(1));
+}
+
+#[test]
+fn a_run_of_the_load_client_ends_though_nobody_reads_what_it_prints() {
+    let provider = Provider::plain();
+    let url = format!("{}/", provider.url());
+    let mut command = egret(["bench", "-v", "4", "-n", "20", &url]);
+    let status = command.stdin(Stdio::null()).stdout(closed()).stderr(Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(0));
+}
