@@ -17,6 +17,7 @@ mod scenarios {
     mod archiver_recordings;
     mod archiver_routes;
     mod attack_identity;
+    mod attack_bench;
     mod attack_control;
     mod attack_files;
     mod attack_streams;

@@ -248,10 +248,15 @@ impl<'a> Worker<'a> {
         self.exhausted && self.active == 0
     }
 
-    /// Exchanges of the open model that were due before the time was over, and for which no connection came free.
+    /// Exchanges of the open model that were due before the time was over, and for which no connection came
+    /// free. A run that was stopped was over at that moment: what would have been due after it was never
+    /// asked for.
     fn unsent(&self) -> u64 {
         let (Pace::Open(rate), Some(duration)) = (self.plan.pace, self.plan.duration) else { return 0 };
-        let before_end = |number: u64| rate.due(number) < self.plan.warmup + duration;
+        let whole = self.plan.warmup + duration;
+        let is_stopped = self.shared.stop.load(Relaxed);
+        let end = if is_stopped { whole.min(self.now.duration_since(self.start)) } else { whole };
+        let before_end = |number: u64| rate.due(number) < end;
         // Moments grow with numbers, so that the first one behind the end is found by halving.
         let (mut low, mut high) = (self.number, self.number.max(1));
         while before_end(high) {
