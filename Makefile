@@ -10,7 +10,13 @@ GUNGRAUN := $(shell awk '/^name = "gungraun-runner"/ { getline; gsub(/"/, ""); p
 
 PEERS := .peers
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-FUZZ_SECONDS ?= 60
+# Fuzzing: for each target; for those in FUZZ_LONG, which parse what is new or was mended; targets at a time; see scripts/fuzz.
+export FUZZ_SECONDS ?= 120
+export FUZZ_LONG_SECONDS ?= 600
+export FUZZ_LONG ?= cache cache_file har identity json recorder sigv4 token_response
+export FUZZ_JOBS ?= 1
+export FUZZ_SEED ?= 0
+export FUZZ_SANITIZER ?= address
 PYTHON ?= python3
 
 # CI compiles once: state for the next compilation would only be written.
@@ -82,22 +88,22 @@ exchange: build ## Count the instructions that the release binary runs for a who
 	@$(say) "Instructions of an exchange"
 	@scripts/exchange-instructions $(TARGET)/release/egret
 
-# The stable compiler with its unstable flags let through, rather than a nightly that would have to be downloaded. What the
-# fuzzer finds goes to fuzz/target/corpus, so that the kept corpus grows by choice alone.
 fuzz: export PATH := $(CURDIR)/$(PEERS)/bin:$(PATH)
-fuzz: $(PEERS)/cargo-fuzz-$(CARGO_FUZZ) ## Fuzz every target for FUZZ_SECONDS (60)
-	@for target in $$(cargo fuzz list); do \
-		$(say) "Fuzzing $$target for $(FUZZ_SECONDS) s"; \
-		mkdir -p fuzz/target/corpus/$$target; \
-		RUSTC_BOOTSTRAP=1 cargo fuzz run $$target fuzz/target/corpus/$$target fuzz/corpus/$$target -- \
-			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -verbosity=0 -print_final_stats=1 || exit 1; \
-	done
+fuzz: $(PEERS)/cargo-fuzz-$(CARGO_FUZZ) ## Fuzz every target (FUZZ_SECONDS=120, FUZZ_LONG, FUZZ_LONG_SECONDS=600, FUZZ_JOBS=1)
+	@$(say) "Checking for a C compiler"
+	@scripts/need cc=gcc
+	@$(say) "Fuzzing"
+	@scripts/fuzz
 
-deny: $(PEERS)/cargo-deny-$(CARGO_DENY) ## Licences, duplicates, sources and advisories of all dependencies
+# ADVISORIES=no asks nobody, and says the same of the same lock file every day.
+ADVISORIES ?= yes
+deny: $(PEERS)/cargo-deny-$(CARGO_DENY) ## Licences, duplicates, sources and advisories of all dependencies (ADVISORIES=no: what is known here alone)
 	@$(say) "Licences, bans and sources"
 	@$(PEERS)/bin/cargo-deny --locked check bans licenses sources
 	@$(say) "Advisories"
-	@if git ls-remote --quiet --exit-code https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then \
+	@if [ '$(ADVISORIES)' = no ]; then \
+		echo 'Not asked for.'; \
+	elif git ls-remote --quiet --exit-code https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then \
 		$(PEERS)/bin/cargo-deny --locked check advisories; \
 	else \
 		echo 'The advisory database cannot be reached from here: not checked.'; \
