@@ -34,7 +34,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run build test lint doc check instructions exchange fuzz deny lab truth footprint clean
+.PHONY: help run build test lint doc check instructions exchange fuzz regressions deny lab truth footprint clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,12 @@ fuzz: $(PEERS)/cargo-fuzz-$(CARGO_FUZZ) ## Fuzz every target (FUZZ_SECONDS=120, 
 	@scripts/need cc=gcc
 	@$(say) "Fuzzing"
 	@scripts/fuzz
+
+# The tests of what was mended, which have to fail with a binary from before it: by hand, since CI has none.
+HAS_BEFORE := $(BEFORE)$(BEFORE_COMMIT)
+regressions: $(if $(HAS_BEFORE),$(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/python $(PEERS)/node) ## Show that tests of mended defects fail without the mending (BEFORE=path, or BEFORE_COMMIT)
+	@$(if $(HAS_BEFORE),scripts/need cc=gcc curl nginx openssl)
+	@scripts/regressions $(if $(BEFORE),--before '$(BEFORE)') $(if $(BEFORE_COMMIT),--before-commit '$(BEFORE_COMMIT)') $(ONLY)
 
 # ADVISORIES=no asks nobody, and says the same of the same lock file every day.
 ADVISORIES ?= yes

@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus};
 
 use serde_json::Value;
 
-use crate::egret::binary;
+use crate::egret::{binary, started};
 use crate::http::{Client, Response};
 use crate::process::{Directory, Process};
 use crate::wait;
@@ -73,11 +73,11 @@ impl Archiver {
             let lines = lines.iter().filter(|line| line.contains(part));
             lines.filter_map(|line| line.split_once("address=")?.1.trim().parse().ok()).collect()
         };
-        let control = process.until_says("the control port listens", |lines| {
+        let control = process.until_says(&started("its control port"), |lines| {
             listening(lines, "control port listening").first().copied()
         });
         let count = if speaks_tls { 2 } else { 1 };
-        let listeners = process.until_says("it listens", |lines| {
+        let listeners = process.until_says(&started("its gateway"), |lines| {
             Some(listening(lines, "gateway listening")).filter(|found| found.len() == count)
         });
         Self { process, listeners, control, directory }
