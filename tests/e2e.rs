@@ -20,7 +20,9 @@ mod scenarios {
     mod attack_bench;
     mod attack_control;
     mod attack_files;
+    mod attack_secret_files;
     mod attack_streams;
+    mod attack_files;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;

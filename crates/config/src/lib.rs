@@ -4,6 +4,7 @@
 //! in the JSON Schema, so that one definition of a config key yields the parser, the message, the schema and the default.
 
 mod document;
+mod file;
 mod problem;
 mod read;
 mod report;
@@ -12,6 +13,7 @@ mod tree;
 mod units;
 
 pub use document::{CONFIG_BYTES_MAX, load};
+pub use file::{CERTIFICATES_BYTES_MAX, read_file};
 pub use problem::{Problem, suggest};
 pub use report::{Finding, Report};
 pub use secret::Secret;

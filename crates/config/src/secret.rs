@@ -7,6 +7,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use zeroize::Zeroizing;
 
+use crate::file::read_file;
+
+/// The longest file that a secret is read from: keys, tokens and chains of certificates are far shorter.
+const FILE_BYTES_MAX: usize = 64 << 10;
+
 /// A secret together with where it came from; `Debug`, `Display` and serialisation show only the latter.
 #[derive(Clone)]
 pub struct Secret {
@@ -15,20 +20,23 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// Reads the secret that `${env:NAME}` or `${file:PATH}` names. Trailing line ends of a file are not part of it.
+    /// Reads the secret that `${env:NAME}` or `${file:PATH}` names. Trailing line ends of a file are not part
+    /// of it. A file has to be a regular one of at most 64 KiB.
     pub fn resolve(source: &str) -> Result<Self, String> {
         let inner = source
             .strip_prefix("${")
             .and_then(|rest| rest.strip_suffix('}'))
             .ok_or("a secret is never written in the config: name it as ${env:NAME} or ${file:PATH}")?;
         let value = match inner.split_once(':') {
-            Some(("env", name)) => std::env::var(name)
-                .map_err(|_| format!("the environment variable {name} is not set or not UTF-8"))?,
-            Some(("file", path)) => std::fs::read_to_string(path)
-                .map_err(|error| format!("cannot read the secret file {path}: {error}"))?,
+            Some(("env", name)) => Zeroizing::new(
+                std::env::var(name)
+                    .map_err(|_| format!("the environment variable {name} is not set or not UTF-8"))?,
+            ),
+            Some(("file", path)) => {
+                from_file(path).map_err(|message| format!("cannot read the secret file {path}: {message}"))?
+            }
             _ => return Err("a secret is named as ${env:NAME} or ${file:PATH}, nothing else".to_owned()),
         };
-        let value = Zeroizing::new(value);
         let trimmed = value.trim_end_matches(['\r', '\n']);
         if trimmed.is_empty() {
             return Err(format!("the secret {source} is empty"));
@@ -45,6 +53,13 @@ impl Secret {
     pub fn expose(&self) -> &str {
         &self.value
     }
+}
+
+/// The text of a file with a secret.
+fn from_file(path: &str) -> Result<Zeroizing<String>, String> {
+    let bytes = read_file(path, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+    Ok(Zeroizing::new(text.to_owned()))
 }
 
 impl PartialEq for Secret {
@@ -140,5 +155,25 @@ mod tests {
     fn a_missing_secret_says_which() {
         assert!(Secret::resolve("${env:EGRET_NO_SUCH}").unwrap_err().contains("EGRET_NO_SUCH"));
         assert!(Secret::resolve("${file:/no/such}").unwrap_err().contains("/no/such"));
+    }
+
+    #[test]
+    fn a_file_that_holds_no_secret_says_why() {
+        let path = std::env::temp_dir().join(format!("egret-secret-{}", std::process::id()));
+        let resolve = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            Secret::resolve(&format!("${{file:{}}}", path.display()))
+        };
+        assert_eq!(resolve(b"hunter2\r\n").unwrap().expose(), "hunter2");
+        assert_eq!(resolve(&vec![b'a'; FILE_BYTES_MAX]).unwrap().expose().len(), FILE_BYTES_MAX);
+        for (bytes, why) in [
+            (vec![b'a'; FILE_BYTES_MAX + 1], "it is longer than 65536 bytes"),
+            (b"hunter2\xff".to_vec(), "it is not UTF-8"),
+            (b"\n".to_vec(), "is empty"),
+        ] {
+            let message = resolve(&bytes).unwrap_err();
+            assert!(message.ends_with(why) && !message.contains("hunter2"), "{message}");
+        }
+        std::fs::remove_file(path).unwrap();
     }
 }

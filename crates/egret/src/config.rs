@@ -1,6 +1,6 @@
 //! The config as a whole: each room's part under its key, and reading it from a file.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -200,17 +200,33 @@ pub fn secret_files(text: &str) -> impl Iterator<Item = &str> {
     text.split(SECRET_FILE).skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
 }
 
-/// Reads a config file's text. The error says what to do.
+/// Reads a config file's text when Egret starts: from a pipe as well. The error says what to do.
 pub fn read(file: &Path) -> Result<String, String> {
+    let read = || {
+        let mut bytes = Vec::new();
+        // One byte more than allowed tells a file that is too long; a device without end cannot fill the
+        // memory.
+        let limit = u64::try_from(CONFIG_BYTES_MAX + 1).unwrap_or(u64::MAX);
+        std::fs::File::open(file)?.take(limit).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    text_of(file, read())
+}
+
+/// Reads it anew while Egret runs. A pipe, which might never end, is refused.
+pub fn read_again(file: &Path) -> Result<String, String> {
+    text_of(
+        file,
+        egret_config::read_file(file, CONFIG_BYTES_MAX).map(|mut bytes| std::mem::take(&mut *bytes)),
+    )
+}
+
+fn text_of(file: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, String> {
     let name = file.display();
-    let opened = std::fs::File::open(file).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => format!("{name}: there is no such file"),
-        _ => format!("{name}: cannot be opened: {error}"),
+    let bytes = read.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => format!("{name}: there is no such file"),
+        _ => format!("{name}: cannot be read: {error}"),
     })?;
-    let mut bytes = Vec::new();
-    // One byte more than allowed tells a file that is too long; a device without end cannot fill the memory.
-    let limit = u64::try_from(CONFIG_BYTES_MAX + 1).unwrap_or(u64::MAX);
-    opened.take(limit).read_to_end(&mut bytes).map_err(|error| format!("{name}: cannot be read: {error}"))?;
     if bytes.len() > CONFIG_BYTES_MAX {
         return Err(format!("{name}: longer than {CONFIG_BYTES_MAX} bytes, which no config may be"));
     }

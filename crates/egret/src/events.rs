@@ -103,10 +103,10 @@ impl Events {
 
     /// Reads the file once nobody seems to be writing it.
     pub async fn read_settled(&self, file: &Path) -> Result<String, String> {
-        let mut last = config::read(file);
+        let mut last = config::read_again(file);
         for _ in 1..SETTLE_READS_MAX {
             tokio::time::sleep(SETTLE).await;
-            let now = config::read(file);
+            let now = config::read_again(file);
             if now == last {
                 break;
             }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use egret_config::{CERTIFICATES_BYTES_MAX, read_file};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -186,7 +187,8 @@ fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
     if let Some(file) = ca {
         let failed = |error: &dyn std::fmt::Display| format!("ca: {}: {error}", file.display());
         let mut count = 0;
-        for certificate in CertificateDer::pem_file_iter(file).map_err(|error| failed(&error))? {
+        let bytes = read_file(file, CERTIFICATES_BYTES_MAX).map_err(|error| failed(&error))?;
+        for certificate in CertificateDer::pem_slice_iter(&bytes) {
             let certificate = certificate.map_err(|error| failed(&error))?;
             roots.add(certificate).map_err(|error| failed(&error))?;
             count += 1;

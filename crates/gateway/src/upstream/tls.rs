@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use egret_config::{Problem, Secret};
+use egret_config::{CERTIFICATES_BYTES_MAX, Problem, Secret, read_file};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
@@ -206,7 +206,11 @@ fn private_key(key: &Secret, path: &str, problems: &mut Vec<Problem>) -> Option<
 
 /// The certificates of a PEM file, at least one.
 fn certificates(file: &Path, path: &str, problems: &mut Vec<Problem>) -> Vec<CertificateDer<'static>> {
-    let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let read = read_file(file, CERTIFICATES_BYTES_MAX).map_err(|error| error.to_string());
+    let found = read.and_then(|bytes| {
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+        found.map_err(|error| error.to_string())
+    });
     let message = match found {
         Ok(found) if !found.is_empty() => return found,
         Ok(_) => format!("{} holds no certificate in PEM", file.display()),

@@ -1,0 +1,122 @@
+//! Reading a file that a config names, so that none of them can hold up whoever reads it, or fill the memory.
+
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use zeroize::Zeroizing;
+
+/// The longest file of certificates that is read: a bundle of all public authorities has about 250 KiB.
+pub const CERTIFICATES_BYTES_MAX: usize = 4 << 20;
+
+/// Room for a file whose length the system does not tell truly, such as one of `/proc`.
+const ROOM_BYTES_MIN: usize = 4096;
+
+/// The bytes of a regular file that has at most `bytes_max` of them, in memory that is overwritten when it is
+/// given back.
+///
+/// # Errors
+///
+/// Where the file cannot be opened or read; where it is no regular file (a pipe would be waited for without
+/// end); and where it is longer.
+pub fn read_file(path: impl AsRef<Path>, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>> {
+    // Without waiting: nobody may ever write to a pipe. For a regular file it means nothing.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    let too_long = || io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {bytes_max} bytes"));
+    let told = usize::try_from(metadata.len()).map_err(|_| too_long())?;
+    if told > bytes_max {
+        return Err(too_long());
+    }
+    // All of the memory at once, so that growing leaves no copy behind that is not overwritten; one byte more
+    // tells a file that is longer.
+    let room = (told + 1).max(ROOM_BYTES_MIN).min(bytes_max + 1);
+    let mut bytes = Zeroizing::new(vec![0; room]);
+    let mut filled = 0;
+    loop {
+        if filled == bytes.len() {
+            if filled > bytes_max {
+                return Err(too_long());
+            }
+            // It has grown, or is of those whose length is not told.
+            let mut more = Zeroizing::new(vec![0; (2 * filled).min(bytes_max + 1)]);
+            more[..filled].copy_from_slice(&bytes);
+            bytes = more;
+        }
+        match (&file).read(&mut bytes[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    /// A path that is gone with the test.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            Self(std::env::temp_dir().join(format!("egret-config-{name}-{}", std::process::id())))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_regular_file_is_read_up_to_its_bound() {
+        let scratch = Scratch::new("regular");
+        for len in [0, 1, 99, 100] {
+            std::fs::write(&scratch.0, vec![b'a'; len]).unwrap();
+            assert_eq!(*read_file(&scratch.0, 100).unwrap(), vec![b'a'; len]);
+        }
+        std::fs::write(&scratch.0, vec![b'a'; 101]).unwrap();
+        let error = read_file(&scratch.0, 100).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.to_string().as_str()),
+            (ErrorKind::FileTooLarge, "it is longer than 100 bytes")
+        );
+    }
+
+    #[test]
+    fn a_file_whose_length_is_not_told_is_bounded_too() {
+        // The system says that it has no bytes.
+        assert_eq!(std::fs::metadata("/proc/self/environ").unwrap().len(), 0);
+        let whole = std::fs::read("/proc/self/environ").unwrap();
+        assert_eq!(*read_file("/proc/self/environ", 1 << 24).unwrap(), whole);
+        if whole.len() > 10 {
+            assert_eq!(read_file("/proc/self/environ", 10).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        }
+    }
+
+    #[test]
+    fn a_pipe_a_directory_and_a_device_are_refused_at_once() {
+        let pipe = Scratch::new("pipe");
+        mknodat(CWD, &pipe.0, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [pipe.0.as_path(), Path::new("/"), Path::new("/dev/zero")] {
+            let error = read_file(path, 100).unwrap_err();
+            assert_eq!(error.to_string(), "it is no regular file", "{}", path.display());
+        }
+        assert_eq!(read_file("/no/such", 100).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
