@@ -22,6 +22,7 @@ mod scenarios {
     mod attack_files;
     mod attack_secret_files;
     mod attack_streams;
+    mod attack_echoes;
     mod attack_files;
     mod bad_requests;
     mod bad_responses;

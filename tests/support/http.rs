@@ -146,6 +146,14 @@ impl Client {
         self.received.drain(..count).collect()
     }
 
+    /// Reads the rest of a body in chunks, whatever it is, up to its last chunk.
+    pub fn rest_of_chunks(&mut self) {
+        while !self.received.ends_with(b"\r\n0\r\n\r\n") && self.received != b"0\r\n\r\n" {
+            assert!(self.more(), "closed amid a body: {:?}", String::from_utf8_lossy(&self.received));
+        }
+        self.received.clear();
+    }
+
     /// Reads whatever comes until the peer closes. A reset is as good as a close here.
     pub fn rest(&mut self) -> Vec<u8> {
         self.fill_until_close();

@@ -19,7 +19,7 @@ use egret_store::Timestamp;
 
 pub use config::{AccountConfig, AccountConfigs, ApiKeyConfig, BasicConfig, BearerConfig, CertificateConfig};
 use credential::Credential;
-pub use echo::{EchoMask, Echoes};
+pub use echo::{EchoMask, Echoes, hides_echoes};
 use placeholder::{Placeholder, secret_problem};
 pub use placeholder::{PlaceholderConfig, RequestPart};
 pub use sigv4::Sigv4Config;

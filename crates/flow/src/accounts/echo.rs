@@ -1,4 +1,9 @@
-//! Masks secrets that a provider sends back: in what passes, every one is replaced by as many asterisks, so that nothing else changes.
+//! Masks secrets that a provider sends back: in what passes, every one is replaced by as many asterisks, so
+//! that nothing else changes.
+//!
+//! What is held back of a text that comes in pieces must tell nothing of the secrets: whoever has the
+//! provider send a guess would see it arrive late if the guess is the beginning of one. So it hangs on
+//! lengths and line ends alone, and never on what the secrets are.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,18 +11,23 @@ use std::sync::Arc;
 use egret_har::base64;
 use zeroize::Zeroizing;
 
-use super::find::{Coding, Finder, Words};
+use super::find::{Coding, Finder, LINE_BYTES_MIN, Words};
 
 /// Shorter secrets are not looked for: they stand in much that is none.
 pub const SECRET_BYTES_MIN: usize = 8;
-/// Nor are longer ones: up to six times as much is held back of a body that may be one.
+/// Nor are longer ones: about eight times as much is held back of a body that is not in lines.
 pub const SECRET_BYTES_MAX: usize = 16 << 10;
 
 const MASK: u8 = b'*';
 
-/// Secrets that nobody is to be shown, compiled: as they stand, percent-encoded, escaped as in JSON, and in Base64 wherever in it they
-/// begin, as in `Authorization: Basic`.
-pub struct Echoes(Words);
+/// Secrets that nobody is to be shown, compiled: as they stand, percent-encoded (with `+` for a space as
+/// well), escaped as in JSON, and in Base64 wherever in it they begin, as in `Authorization: Basic`, or in
+/// lines, as in MIME.
+pub struct Echoes {
+    words: Words,
+    /// Whether a line end stands in a secret, so that none tells that a secret has ended.
+    has_lines: bool,
+}
 
 impl fmt::Debug for Echoes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,6 +39,7 @@ impl Echoes {
     /// The echoes of `secrets`. Refused, with what is wrong, where one of them is too short or too long to be told from other text.
     pub fn new<'s>(secrets: impl IntoIterator<Item = &'s [u8]>) -> Result<Self, String> {
         let mut words = Vec::new();
+        let mut has_lines = false;
         for secret in secrets {
             if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&secret.len()) {
                 return Err(format!(
@@ -37,10 +48,13 @@ impl Echoes {
                     secret.len()
                 ));
             }
+            has_lines |= secret.iter().any(|byte| is_line_end(*byte));
             words.push(Zeroizing::new(secret.to_vec()));
+            words.extend(in_form(secret));
             words.extend((0..3).flat_map(|offset| in_base64(secret, offset)));
         }
-        Ok(Self(Words::new(words.iter().map(|word| word.as_slice()))))
+        let words = Words::new(words.iter().map(|word| word.as_slice()));
+        Ok(Self { words: if has_lines { words } else { words.wrapped() }, has_lines })
     }
 
     /// Masks what is here as a whole. Says whether there was anything to mask.
@@ -54,6 +68,47 @@ impl Echoes {
         }
         mask.has_masked
     }
+}
+
+/// `secret` as a form has it that leaves all characters but spaces as they are.
+fn in_form(secret: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let with_plus = |byte: &u8| if *byte == b' ' { b'+' } else { *byte };
+    secret.contains(&b' ').then(|| Zeroizing::new(secret.iter().map(with_plus).collect()))
+}
+
+/// Beginnings of the names of charsets in which letters and digits are not the bytes of ASCII.
+const OTHER_CHARSETS: [&[u8]; 13] = [
+    b"utf-16",
+    b"utf16",
+    b"utf-32",
+    b"utf32",
+    b"utf-7",
+    b"utf7",
+    b"ucs",
+    b"iso-10646-ucs",
+    b"csunicode",
+    b"x-utf-16",
+    b"x-utf-32",
+    b"unicodef",
+    b"ebcdic",
+];
+
+/// Whether a secret could not be found in a body of this media type (RFC 9110 §8.3.2), since its charset
+/// writes it in other bytes.
+pub fn hides_echoes(media_type: &[u8]) -> bool {
+    let is_other = |parameter: &[u8]| {
+        let Some(at) = parameter.iter().position(|byte| *byte == b'=') else { return false };
+        if !parameter[..at].trim_ascii().eq_ignore_ascii_case(b"charset") {
+            return false;
+        }
+        let charset: Vec<u8> = parameter[at + 1..]
+            .iter()
+            .filter(|byte| !matches!(byte, b'"' | b'\'' | b'\\') && !byte.is_ascii_whitespace())
+            .map(u8::to_ascii_lowercase)
+            .collect();
+        charset == b"unicode" || OTHER_CHARSETS.iter().any(|other| charset.starts_with(other))
+    };
+    media_type.split(|byte| *byte == b';').skip(1).any(is_other)
 }
 
 /// The characters that stand in Base64 for `secret` alone, where `offset` bytes come before it in its group of three: in the common
@@ -74,7 +129,11 @@ fn in_base64(secret: &[u8], offset: usize) -> [Zeroizing<Vec<u8>>; 2] {
     [common, for_urls]
 }
 
-/// Masks one text that comes in pieces. It holds back what may be the beginning of a secret, and nothing else.
+/// Masks one text that comes in pieces.
+///
+/// Lines that have ended go on at once. Of what follows the last line end as much is held back as the longest
+/// of the words takes, until more comes or the text ends. A line that may be one of several of Base64 counts
+/// as not ended.
 #[derive(Debug)]
 pub struct EchoMask {
     echoes: Arc<Echoes>,
@@ -83,8 +142,10 @@ pub struct EchoMask {
     held: Vec<u8>,
     /// Bytes of the text so far.
     position: u64,
-    /// What was masked last, up to where it touches what was masked before.
-    masked: (u64, u64),
+    /// No word begins before this place and ends after it.
+    line_start: u64,
+    /// The end of the text so far; nothing where lines tell nothing.
+    line: Option<Line>,
     has_masked: bool,
 }
 
@@ -92,21 +153,34 @@ impl EchoMask {
     /// For a text with echoes of those secrets.
     pub fn new(echoes: Arc<Echoes>) -> Self {
         Self {
+            line: (!echoes.has_lines).then(Line::default),
             echoes,
             finders: [Coding::Plain, Coding::Percent, Coding::Json].map(Finder::new),
             held: Vec::new(),
             position: 0,
-            masked: (0, 0),
+            line_start: 0,
             has_masked: false,
         }
     }
 
     /// Takes the next piece, and appends to `out` what of the text can go on.
     pub fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) {
+        self.push_all([piece], out);
+    }
+
+    /// The same for several pieces that are here at once. What is held back is moved once for all of them.
+    pub fn push_all<'p>(&mut self, pieces: impl IntoIterator<Item = &'p [u8]>, out: &mut Vec<u8>) {
         let (start, origin) = self.release(out);
-        out.extend_from_slice(piece);
-        let words = &self.echoes.0;
-        let mut marks = Marks { text: &mut out[start..], origin, last: self.masked, is_any: false };
+        for piece in pieces {
+            out.extend_from_slice(piece);
+            self.read(piece, Marks { text: &mut out[start..], origin, is_any: false });
+        }
+        self.hold(start, out);
+    }
+
+    /// Looks for words in the next piece, and has them marked.
+    fn read(&mut self, piece: &[u8], mut marks: Marks<'_>) {
+        let words = &self.echoes.words;
         let mut at = 0;
         while at < piece.len() {
             if self.finders.iter().all(Finder::is_idle) {
@@ -116,24 +190,33 @@ impl EchoMask {
             }
             let Some(byte) = piece.get(at) else { break };
             let position = self.position + at as u64;
+            let is_end = is_line_end(*byte) && self.line.as_ref().is_some_and(|line| line.ends(piece, at));
             for finder in &mut self.finders {
-                finder.read(words, *byte, position, &mut |start, end| marks.mark(start, end));
+                if is_end {
+                    finder.finish(words, &mut |start, end| marks.mark(start, end));
+                } else {
+                    finder.read(words, *byte, position, &mut |start, end| marks.mark(start, end));
+                }
             }
             at += 1;
         }
+        self.has_masked |= marks.is_any;
+        if let Some(line) = &mut self.line {
+            let mut ends = memchr::memchr2_iter(b'\r', b'\n', piece).rev();
+            if let Some(end) = ends.find(|at| line.ends(piece, *at)) {
+                self.line_start = self.position + end as u64 + 1;
+            }
+            line.take(piece);
+        }
         self.position += piece.len() as u64;
-        let Marks { last, is_any, .. } = marks;
-        self.masked = last;
-        self.has_masked |= is_any;
-        self.hold(start, out);
     }
 
     /// The text ends: appends to `out` what was held back.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         let (start, origin) = self.release(out);
-        let mut marks = Marks { text: &mut out[start..], origin, last: self.masked, is_any: false };
+        let mut marks = Marks { text: &mut out[start..], origin, is_any: false };
         for finder in &mut self.finders {
-            finder.finish(&self.echoes.0, &mut |start, end| marks.mark(start, end));
+            finder.finish(&self.echoes.words, &mut |start, end| marks.mark(start, end));
         }
         self.has_masked |= marks.is_any;
     }
@@ -145,15 +228,55 @@ impl EchoMask {
         (start, origin)
     }
 
-    /// Takes back what may be the beginning of a secret from the end of `out`, but nothing of what stands there before `start`.
+    /// Takes back from the end of `out` what a word could still be a part of, whatever the words are, but
+    /// nothing of what stands there before `start`.
     fn hold(&mut self, start: usize, out: &mut Vec<u8>) {
-        let Some(mut from) = self.finders.iter().filter_map(Finder::start).min() else { return };
-        // What is masked is so whatever comes.
-        if (self.masked.0..self.masked.1).contains(&from) {
-            from = self.masked.1;
-        }
-        let len = usize::try_from(self.position - from).unwrap_or(usize::MAX).min(out.len() - start);
+        let len = usize::try_from(self.position - self.line_start).unwrap_or(usize::MAX);
+        let len = len.min(self.echoes.words.text_bytes_max()).min(out.len() - start);
         self.held.extend(out.drain(out.len() - len..));
+    }
+}
+
+fn is_line_end(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n')
+}
+
+/// The last line of a text that comes in pieces, as far as it matters whether it may be one of several of
+/// Base64.
+#[derive(Debug, Default)]
+struct Line {
+    /// Bytes at its end that Base64 may be made of, however it is escaped; no more than matter.
+    run: usize,
+    /// Whether a CR comes after them.
+    has_cr: bool,
+}
+
+impl Line {
+    /// Whether the CR or LF in `piece` at `at` ends all that may be a word. The text before `piece` is what
+    /// was taken so far.
+    fn ends(&self, piece: &[u8], at: usize) -> bool {
+        let before = &piece[..at];
+        let run = match (piece[at], before) {
+            (b'\n', [before @ .., b'\r']) => self.run_of(before),
+            // The CR was in the piece before.
+            (b'\n', []) if self.has_cr => self.run,
+            _ => self.run_of(before),
+        };
+        run < LINE_BYTES_MIN
+    }
+
+    /// Bytes at the end of `before`, the beginning of a piece, that Base64 may be made of.
+    fn run_of(&self, before: &[u8]) -> usize {
+        let is_one = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/-_%\\".contains(*byte);
+        let run = before.iter().rev().take(LINE_BYTES_MIN).take_while(is_one).count();
+        if run == before.len() && !self.has_cr { run + self.run } else { run }
+    }
+
+    fn take(&mut self, piece: &[u8]) {
+        let Some((last, before)) = piece.split_last() else { return };
+        let has_cr = *last == b'\r';
+        let run = self.run_of(if has_cr { before } else { piece });
+        *self = Self { run: run.min(LINE_BYTES_MIN), has_cr };
     }
 }
 
@@ -162,22 +285,20 @@ struct Marks<'a> {
     text: &'a mut [u8],
     /// Where it begins in the text.
     origin: u64,
-    last: (u64, u64),
     is_any: bool,
 }
 
 impl Marks<'_> {
-    /// Masks what stands in the text from `start` to `end`. What has gone on of it was masked before.
+    /// Masks what stands in the text from `start` to `end`, all of which is still here. Line ends stay.
     fn mark(&mut self, start: u64, end: u64) {
         let within =
             |position: u64| usize::try_from(position.saturating_sub(self.origin)).unwrap_or(usize::MAX);
-        self.text[within(start)..within(end)].fill(MASK);
+        for byte in &mut self.text[within(start)..within(end)] {
+            if !is_line_end(*byte) {
+                *byte = MASK;
+            }
+        }
         self.is_any = true;
-        self.last = if start <= self.last.1 && self.last.0 <= end {
-            (start.min(self.last.0), end.max(self.last.1))
-        } else {
-            (start, end)
-        };
     }
 }
 
@@ -258,34 +379,104 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_passes_at_once() {
+    fn lines_pass_at_once_and_what_follows_them_waits_whatever_it_is() {
         let echoes = echoes(&["sk_live_0123456789"]);
         let mut mask = EchoMask::new(Arc::clone(&echoes));
         let mut out = Vec::new();
-        for event in ["data: {\"delta\":\"sky\"}\n\n", "data: sk_live_9876543210\n\n", "data: [DONE]\n\n"] {
+        for event in [
+            "data: {\"delta\":\"sky\"}\n\n",
+            "data: sk_live_9876543210\n\n",
+            "data: [DONE]\r\n\r\n",
+            "{\"n\":1}\n",
+            "event: a\r\r",
+        ] {
             out.clear();
             mask.push(event.as_bytes(), &mut out);
             assert_eq!(String::from_utf8_lossy(&out), event);
         }
+        for next in ["data: sk_live_01", "data: zz_live_01", "----------------"] {
+            out.clear();
+            mask.push(next.as_bytes(), &mut out);
+            assert_eq!(out, b"");
+            mask.push(b"\n", &mut out);
+            assert_eq!(out, [next.as_bytes(), b"\n"].concat());
+        }
         out.clear();
-        mask.push(b"data: sk_live_01", &mut out);
-        assert_eq!(out, b"data: ");
-        // It goes on otherwise.
-        mask.push(b"2\n\nsk_", &mut out);
-        assert_eq!(out, b"data: sk_live_012\n\n");
+        mask.push(b"the end", &mut out);
+        assert_eq!(out, b"");
         mask.finish(&mut out);
-        assert_eq!(out, b"data: sk_live_012\n\nsk_");
+        assert_eq!(out, b"the end");
     }
 
     #[test]
-    fn what_is_masked_is_not_held_back_any_longer() {
-        let secrets = ["abcdefgh", "fghabcdefghi"];
-        let mut mask = EchoMask::new(echoes(&secrets));
+    fn a_line_that_may_be_one_of_base64_waits_for_the_next() {
+        let mut mask = EchoMask::new(echoes(&["sk_live_0123456789"]));
         let mut out = Vec::new();
-        mask.push(b"-abcdefgh", &mut out);
-        assert_eq!(out, b"-********");
-        mask.push(b"abcdefghi-", &mut out);
-        assert_eq!(out, b"-*****************-");
+        let line = "YQ".repeat(LINE_BYTES_MIN / 2);
+        for (piece, passed) in [
+            (line.clone() + "\n", ""),
+            ("\n".to_owned(), &*(line.clone() + "\n\n")),
+            (line.clone() + "\r", ""),
+            ("\n".to_owned(), ""),
+            ("\r\n".to_owned(), &*(line.clone() + "\r\n\r\n")),
+            (line[1..].to_owned() + "\n", &*(line[1..].to_owned() + "\n")),
+        ] {
+            out.clear();
+            mask.push(piece.as_bytes(), &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), passed, "{piece:?}");
+        }
+    }
+
+    #[test]
+    fn a_form_may_have_a_plus_for_a_space() {
+        let secret = "pass word + more";
+        for text in ["pass+word+%2B+more", "pass%20word%20%2B%20more", "pass+word+++more", "pass word + more"]
+        {
+            assert_eq!(
+                whole(&[secret], &format!("k={text}&")),
+                format!("k={}&", "*".repeat(text.len())),
+                "{text}"
+            );
+        }
+        assert_eq!(whole(&["pass_word"], "pass+word"), "pass+word");
+    }
+
+    #[test]
+    fn a_secret_with_line_ends_is_masked_and_no_line_end_tells_anything() {
+        let secret = "-----BEGIN KEY-----\nMIIE\n-----END KEY-----";
+        for text in [secret.to_owned(), secret.replace('\n', "\\n"), secret.replace('\n', "%0A")] {
+            let shown = whole(&[secret], &format!("<{text}>"));
+            assert!(!shown.contains("MIIE") && !shown.contains("BEGIN"), "{shown}");
+            assert_eq!(shown.len(), text.len() + 2);
+        }
+        let mut mask = EchoMask::new(echoes(&[secret]));
+        let mut out = Vec::new();
+        mask.push(b"-----BEGIN KEY-----\n", &mut out);
+        assert_eq!(out, b"");
+    }
+
+    #[test]
+    fn charsets_in_which_a_secret_has_other_bytes_are_told() {
+        for media_type in [
+            "application/json; charset=utf-16",
+            "text/plain;charset=\"UTF-16LE\"",
+            "text/plain; format=flowed ; Charset = utf-32be",
+            "text/plain; charset='ucs-2'",
+            "text/plain; charset=unicode",
+        ] {
+            assert!(hides_echoes(media_type.as_bytes()), "{media_type}");
+        }
+        for media_type in [
+            "",
+            "utf-16",
+            "application/json",
+            "text/plain; charset=utf-8",
+            "text/plain; charset=unicode-1-1-utf-8",
+            "text/plain; charset=iso-8859-1; name=utf-16",
+            "text/plain; charset=windows-1252",
+        ] {
+            assert!(!hides_echoes(media_type.as_bytes()), "{media_type}");
+        }
     }
 
     #[test]
@@ -296,7 +487,7 @@ mod tests {
         let (out, held) = masked(&echoes, text.as_bytes().chunks(10_000));
         assert!(out[..996_000].iter().all(|byte| *byte == b'a'));
         assert!(out[996_000..].iter().all(|byte| *byte == MASK));
-        assert!(held < secret.len(), "{held}");
+        assert!(held <= echoes.words.text_bytes_max(), "{held}");
     }
 
     #[test]
@@ -319,10 +510,26 @@ mod tests {
         let encoded = |secret: &&str| {
             let encoded =
                 (0..3).flat_map(|offset| in_base64(secret.as_bytes(), offset)).map(|word| word.to_vec());
-            [secret.as_bytes().to_vec()].into_iter().chain(encoded).collect::<Vec<_>>()
+            let in_form = in_form(secret.as_bytes()).map(|word| word.to_vec());
+            [secret.as_bytes().to_vec()].into_iter().chain(in_form).chain(encoded).collect::<Vec<_>>()
         };
         secrets.iter().flat_map(encoded).collect()
     }
+
+    const PIECES: [&str; 12] = [
+        "a",
+        "ab",
+        "abab\"/%",
+        "ababababab",
+        "YWJhYiIvJVw=",
+        "%61b",
+        "\\u0061bab",
+        "-",
+        "{\"a\":1}",
+        " ",
+        "0123456789012345678901234567890123456789012345678901234567890",
+        "*",
+    ];
 
     const SECRETS: [&str; 3] = ["abab\"/%\\", "ababababab", "b\"/%\\aé!"];
 
@@ -359,11 +566,65 @@ mod tests {
             for coding in [Coding::Plain, Coding::Percent, Coding::Json] {
                 prop_assert_eq!(occurrences(&words(&SECRETS), coding, &out), []);
             }
-            let longest = words(&SECRETS).iter().map(Vec::len).max().unwrap_or_default();
-            prop_assert!(held < 6 * longest, "{} bytes were held back", held);
+            prop_assert!(held <= echoes.words.text_bytes_max(), "{} bytes were held back", held);
             let mut at_once = text.clone();
             prop_assert_eq!(echoes.mask(&mut at_once), text != expected);
             prop_assert_eq!(at_once, out);
+        }
+
+        /// What tells a secret from others of its length must not show in what is passed on when.
+        #[test]
+        fn how_much_passes_hangs_on_no_secret(
+            pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..40),
+            lines in prop::collection::vec(prop::sample::select(vec!["\n", "\r\n", "\r", "\n\n"]), 0..40),
+        ) {
+            let mut masks = [["abab\"/%\\", "ababababab"], ["zzzzzzzz", "yyyyyyyyyy"]].map(|secrets| EchoMask::new(echoes(&secrets)));
+            let mut outs = [Vec::new(), Vec::new()];
+            let ends = lines.iter().copied().chain(std::iter::repeat(""));
+            for piece in pieces.iter().zip(ends).flat_map(|(piece, end)| [piece, end]) {
+                for (mask, out) in masks.iter_mut().zip(&mut outs) {
+                    mask.push(piece.as_bytes(), out);
+                    // Nothing has gone on that a word may still be found in.
+                    let start = mask.finders.iter().filter_map(Finder::start).min();
+                    prop_assert!(start.is_none_or(|start| start >= mask.position - mask.held.len() as u64));
+                }
+                prop_assert_eq!(outs[0].len(), outs[1].len());
+            }
+        }
+
+        #[test]
+        fn in_base64_in_lines_it_is_masked_as_in_one(
+            before in prop::collection::vec(any::<u8>(), 0..120),
+            after in prop::collection::vec(any::<u8>(), 0..120),
+            width in LINE_BYTES_MIN..80,
+            end in prop::sample::select(vec!["\n", "\r\n", "\\n", "\\r\\n", "%0A", "%0D%0A"]),
+            cuts in prop::collection::vec(0..1_000_usize, 0..6),
+        ) {
+            let secret = "s3cr3t/0123456789+abc".repeat(5);
+            let text = base64_of(&[&before, secret.as_bytes(), &after].concat());
+            let lines: Vec<_> = text.as_bytes().chunks(width).map(|line| std::str::from_utf8(line).unwrap()).collect();
+            let text_in_lines = lines.join(end);
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text_in_lines.len())).chain([0, text_in_lines.len()]).collect();
+            cuts.sort_unstable();
+            let pieces = cuts.windows(2).map(|ends| &text_in_lines[ends[0]..ends[1]]);
+            let (out, _) = masked(&echoes(&[&secret]), pieces);
+            let shown = String::from_utf8(out).unwrap();
+            // A line end that is escaped is masked as well.
+            let stars = "*".repeat(end.len());
+            let end = if end.trim().is_empty() { end } else { &*stars };
+            let mut expected = text.clone().into_bytes();
+            echoes(&[&secret]).mask(&mut expected);
+            let first = expected.iter().position(|byte| *byte == MASK).unwrap();
+            let last = expected.iter().rposition(|byte| *byte == MASK).unwrap();
+            let mut in_lines = Vec::new();
+            for (at, byte) in expected.iter().enumerate() {
+                if at > 0 && at % width == 0 {
+                    let is_within = at > first && at <= last;
+                    in_lines.extend_from_slice(if is_within { end } else { &text_in_lines[at + (at / width - 1) * end.len()..][..end.len()] }.as_bytes());
+                }
+                in_lines.push(*byte);
+            }
+            prop_assert_eq!(shown, String::from_utf8(in_lines).unwrap());
         }
     }
 }

@@ -19,6 +19,13 @@ pub(super) enum Coding {
 /// The longest escape: `\u0041`.
 const ESCAPE_BYTES_MAX: usize = 6;
 
+/// What breaks a text into lines of one length, as Base64 often is, makes none shorter: MIME has 76
+/// characters in each (RFC 2045 §6.8), PEM 64 (RFC 7468 §2), others 60.
+pub(super) const LINE_BYTES_MIN: usize = 60;
+
+/// The longest line end: `\u000d\u000a`.
+const LINE_END_BYTES_MAX: usize = 2 * ESCAPE_BYTES_MAX;
+
 /// Stands for a character that is none of a word: no UTF-8 has it.
 const NO_CHARACTER: u8 = 0xff;
 
@@ -30,6 +37,10 @@ pub(super) struct Words {
     targets: Vec<u32>,
     /// Where a byte leads from the root, which is where it leads mostly.
     from_root: Box<[u32; 256]>,
+    /// Bytes of the longest of them.
+    longest: usize,
+    /// Whether they are found where lines break them.
+    wrapped: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,7 +62,9 @@ impl Words {
     pub fn new<Word: AsRef<[u8]>>(words: impl IntoIterator<Item = Word>) -> Self {
         let mut nodes = vec![Node::default()];
         let mut children = vec![BTreeMap::<u8, u32>::new()];
+        let mut longest = 0;
         for word in words {
+            longest = longest.max(word.as_ref().len());
             let mut at = ROOT;
             for byte in word.as_ref() {
                 let next = number(nodes.len());
@@ -64,9 +77,21 @@ impl Words {
             }
             nodes[at as usize].word = nodes[at as usize].depth;
         }
-        let mut words = Self::with_edges(nodes, &children);
+        let mut words = Self { longest, ..Self::with_edges(nodes, &children) };
         words.link(&children);
         words
+    }
+
+    /// Has them found where line ends break them, at most one in [`LINE_BYTES_MIN`] characters. Only for
+    /// words without line ends.
+    pub fn wrapped(self) -> Self {
+        Self { wrapped: true, ..self }
+    }
+
+    /// The most bytes of a text that one of them takes, however it is written.
+    pub fn text_bytes_max(&self) -> usize {
+        let breaks = if self.wrapped { 1 + self.longest / LINE_BYTES_MIN } else { 0 };
+        self.longest * ESCAPE_BYTES_MAX + breaks * LINE_END_BYTES_MAX
     }
 
     fn with_edges(mut nodes: Vec<Node>, children: &[BTreeMap<u8, u32>]) -> Self {
@@ -81,7 +106,7 @@ impl Words {
         for (byte, target) in children.iter().take(1).flatten() {
             from_root[usize::from(*byte)] = *target;
         }
-        Self { nodes, labels, targets, from_root }
+        Self { nodes, labels, targets, from_root, longest: 0, wrapped: false }
     }
 
     /// Finds for each node the longest beginning at its end, those nearer to the root first.
@@ -134,6 +159,11 @@ pub(super) struct Finder {
     escape: [u8; ESCAPE_BYTES_MAX],
     escape_len: usize,
     escape_start: u64,
+    /// Characters since a line end within what may be a word; as many as a line has at least where there was
+    /// none.
+    since_line_end: usize,
+    /// Whether a CR has come that may be half a line end.
+    has_cr: bool,
 }
 
 /// What becomes of a begun escape with the next byte.
@@ -158,6 +188,8 @@ impl Finder {
             escape: [0; ESCAPE_BYTES_MAX],
             escape_len: 0,
             escape_start: 0,
+            since_line_end: LINE_BYTES_MIN,
+            has_cr: false,
         }
     }
 
@@ -167,6 +199,7 @@ impl Finder {
     }
 
     /// Where what it has read begins that may belong to a word.
+    #[cfg(test)]
     pub fn start(&self) -> Option<u64> {
         let escape = (self.escape_len > 0).then_some(self.escape_start);
         self.starts.front().copied().or(escape)
@@ -204,9 +237,17 @@ impl Finder {
         }
     }
 
-    /// Nothing follows.
+    /// Nothing follows, or nothing that could belong to a word with what was read.
     pub fn finish(&mut self, words: &Words, found: &mut impl FnMut(u64, u64)) {
         self.take_escape(words, found);
+        self.begin_anew();
+    }
+
+    fn begin_anew(&mut self) {
+        self.at = ROOT;
+        self.starts.clear();
+        self.since_line_end = LINE_BYTES_MIN;
+        self.has_cr = false;
     }
 
     /// Reads a byte that no escape has begun before.
@@ -237,7 +278,11 @@ impl Finder {
                 .and_then(|code| u8::try_from(code).ok())
                 .map_or(Escape::None, Escape::Byte),
             (Coding::Json, [byte @ (b'"' | b'\\' | b'/')]) => Escape::Byte(*byte),
-            (Coding::Json, [b'b' | b'f' | b'n' | b'r' | b't']) => Escape::Byte(NO_CHARACTER),
+            (Coding::Json, [b'b']) => Escape::Byte(8),
+            (Coding::Json, [b'f']) => Escape::Byte(12),
+            (Coding::Json, [b'n']) => Escape::Byte(b'\n'),
+            (Coding::Json, [b'r']) => Escape::Byte(b'\r'),
+            (Coding::Json, [b't']) => Escape::Byte(b'\t'),
             (Coding::Json, [b'u']) => Escape::Open,
             (Coding::Json, [b'u', digits @ ..]) => match hexadecimal(digits) {
                 None => Escape::None,
@@ -260,12 +305,15 @@ impl Finder {
 
     /// Takes a character that stands from `start` to `end`.
     fn take(&mut self, words: &Words, byte: u8, (start, end): (u64, u64), found: &mut impl FnMut(u64, u64)) {
+        if words.wrapped && self.at != ROOT && self.passes_over(byte) {
+            return;
+        }
         self.at = words.next(self.at, byte);
         let Node { depth, word, .. } = words.nodes[self.at as usize];
         if depth == 0 {
-            self.starts.clear();
-            return;
+            return self.begin_anew();
         }
+        self.since_line_end += 1;
         self.starts.push_back(start);
         while self.starts.len() > depth as usize {
             self.starts.pop_front();
@@ -275,6 +323,25 @@ impl Finder {
         {
             found(*start, end);
         }
+    }
+
+    /// Whether `byte` belongs to a line end within what may be a word.
+    fn passes_over(&mut self, byte: u8) -> bool {
+        let is_due = self.since_line_end >= LINE_BYTES_MIN;
+        match byte {
+            b'\r' if is_due && !self.has_cr => self.has_cr = true,
+            b'\n' if is_due => {
+                self.has_cr = false;
+                self.since_line_end = 0;
+            }
+            _ => {
+                if self.has_cr {
+                    self.begin_anew();
+                }
+                return false;
+            }
+        }
+        true
     }
 }
 
@@ -315,7 +382,11 @@ pub(super) mod tests {
         match (percent, escape) {
             (Some(code), _) => (vec![u8::try_from(code).unwrap()], 3),
             (_, Some(byte @ (b'"' | b'\\' | b'/'))) => (vec![*byte], 2),
-            (_, Some(b'b' | b'f' | b'n' | b'r' | b't')) => (vec![NO_CHARACTER], 2),
+            (_, Some(b'b')) => (vec![8], 2),
+            (_, Some(b'f')) => (vec![12], 2),
+            (_, Some(b'n')) => (vec![b'\n'], 2),
+            (_, Some(b'r')) => (vec![b'\r'], 2),
+            (_, Some(b't')) => (vec![b'\t'], 2),
             (_, Some(b'u')) => match digits(text.get(2..6)) {
                 Some(code) => {
                     let character = char::from_u32(code).map(|character| character.to_string().into_bytes());

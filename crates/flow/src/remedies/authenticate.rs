@@ -22,9 +22,11 @@ const REPLAY_BYTES: usize = 64 << 10;
 pub struct AuthenticateConfig {
     /// The account's name.
     pub account: String,
-    /// Whether the account's secrets are masked in responses, by as many asterisks: as they stand, percent-encoded, escaped as in JSON, and
-    /// in Base64. The provider is asked for the response in the clear and as a whole; one that has a content coding all the same, is a
-    /// part, or changes the protocol is refused (`echo-unreadable`). The secrets have to have 8 bytes at least.
+    /// Whether the account's secrets are masked in responses, by as many asterisks: as they stand,
+    /// percent-encoded, escaped as in JSON, and in Base64. Some of what is not in lines is held back. The
+    /// provider is asked for the response in the clear and as a whole; one that has a content coding all the
+    /// same, is a part, changes the protocol, or has a charset like UTF-16 is refused (`echo-unreadable`).
+    /// The secrets have to have 8 bytes at least.
     #[serde(default)]
     pub mask_echoes: bool,
 }

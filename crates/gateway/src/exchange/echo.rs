@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use egret_flow::accounts::{Applied, Echoes};
+use egret_flow::accounts::{Applied, Echoes, hides_echoes};
 use egret_flow::message::Fields;
 use egret_http1::{KnownField, ResponseFraming, Span};
 
@@ -45,11 +45,13 @@ impl Exchange<'_> {
         }
         let Tray { output, response, .. } = &*self.desk.tray;
         let has_body = !matches!(response.framing, ResponseFraming::None | ResponseFraming::Length(0));
+        let fields = Fields::received(&response.fields, output.filled());
         let what = match response.status {
             101 => "changes the protocol",
             206 if has_body => "is a part of another one",
-            _ if has_body && Fields::received(&response.fields, output.filled()).is_encoded() => {
-                "has a content coding that nobody has asked for"
+            _ if has_body && fields.is_encoded() => "has a content coding that nobody has asked for",
+            _ if has_body && fields.all(b"content-type").any(hides_echoes) => {
+                "has a charset that is not made of ASCII"
             }
             _ => {
                 self.mask_fields();

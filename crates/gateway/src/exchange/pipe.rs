@@ -313,9 +313,7 @@ impl Shield {
     /// leads then.
     fn pass(&mut self, input: &[u8], spans: &mut Vec<Span>, is_done: bool) -> &[u8] {
         self.masked.clear();
-        for span in spans.drain(..) {
-            self.mask.push(span.of(input), &mut self.masked);
-        }
+        self.mask.push_all(spans.drain(..).map(|span| span.of(input)), &mut self.masked);
         if is_done {
             self.mask.finish(&mut self.masked);
         }
@@ -626,8 +624,9 @@ mod tests {
     fn what_is_held_back_of_a_body_that_breaks_off_goes_nowhere() {
         let echoes = Echoes::new([&b"sk_live_0123456789"[..]]).unwrap();
         let shield = Some(Shield::new(&Arc::new(echoes)));
-        let (arrived, ended) = shielded(shield, ResponseFraming::Length(9), false, vec![b"a sk_li".to_vec()]);
+        let (arrived, ended) =
+            shielded(shield, ResponseFraming::Length(9), false, vec![b"a\nsk_li".to_vec()]);
         assert!(matches!(ended, Err(PipeError::Malformed(BodyError::Incomplete))), "{ended:?}");
-        assert_eq!(arrived, b"a ");
+        assert_eq!(arrived, b"a\n");
     }
 }
