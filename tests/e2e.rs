@@ -24,6 +24,7 @@ mod scenarios {
     mod attack_streams;
     mod attack_echoes;
     mod attack_files;
+    mod attack_placeholders;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;

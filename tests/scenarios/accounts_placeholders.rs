@@ -37,10 +37,11 @@ fn the_secret_stands_where_curl_has_put_the_word() {
         &egret,
         "origin",
         "",
-        &["--header", &bearer, "--header", &format!("X-Also: a {WORD}, b {WORD}")],
+        &["--header", &bearer, "--header", &format!("X-Also: {WORD}"), "--cookie", &format!("a=1; b={WORD}")],
     );
     assert_eq!(got["headers"]["Authorization"][0], format!("Bearer {SECRET}"));
-    assert_eq!(got["headers"]["X-Also"][0], format!("a {SECRET}, b {SECRET}"));
+    assert_eq!(got["headers"]["X-Also"][0], SECRET);
+    assert_eq!(got["headers"]["Cookie"][0], format!("a=1; b={SECRET}"));
     let got = curled(&egret, "origin", "", &["--user", &format!("me:{WORD}")]);
     assert_eq!(got["headers"]["Authorization"][0], "Basic bWU6czNjcjN0LyIwMTIzNDU2Nzg5Kw==");
     let got =
@@ -51,6 +52,25 @@ fn the_secret_stands_where_curl_has_put_the_word() {
     assert_eq!(got["json"], json!({ "auth": { "key": SECRET }, "n": 1 }));
     let got = curled(&egret, "origin", "", &["--data-urlencode", &format!("key={WORD}"), "--data", "a=1"]);
     assert_eq!((&got["form"]["key"][0], &got["form"]["a"][0]), (&json!(SECRET), &json!("1")));
+}
+
+#[test]
+fn it_stands_in_the_places_that_are_named_and_in_no_others() {
+    let (httpbin, directory) = (Httpbin::start(), Directory::default());
+    let places = ", in: [header, query, body], headers: [x-also], parameters: [key], pointers: [/auth]";
+    let egret = before(&httpbin.url(), &directory, places);
+    let bearer = format!("Authorization: Bearer {WORD}");
+    let also = format!("X-Also: a {WORD}, b {WORD}");
+    let json = format!("{{\"auth\":{{\"key\":\"x {WORD}\"}},\"n\":\"{WORD}\"}}");
+    let arguments = ["-H", &bearer, "-H", &also, "-H", "Content-Type: application/json", "--data", &json];
+    let got = curled(&egret, "origin", &format!("?key=a{WORD}&other={WORD}"), &arguments);
+    assert_eq!(got["headers"]["Authorization"][0], format!("Bearer {WORD}"));
+    assert_eq!(got["headers"]["X-Also"][0], format!("a {SECRET}, b {SECRET}"));
+    assert_eq!(
+        (&got["args"]["key"][0], &got["args"]["other"][0]),
+        (&json!(format!("a{SECRET}")), &json!(WORD))
+    );
+    assert_eq!(got["json"], json!({ "auth": { "key": format!("x {SECRET}") }, "n": WORD }));
 }
 
 #[test]

@@ -2,10 +2,11 @@
 //! the secret there. So a program that nobody trusts with it can be given any client library.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use egret_config::Size;
 use egret_har::base64;
-use egret_http1::KnownField;
+use egret_http1::{KnownField, is_token};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -13,6 +14,8 @@ use zeroize::Zeroizing;
 use super::credential::percent_encode;
 use super::find::{Coding, Words, find_all};
 use super::{Applied, Outgoing};
+use crate::json::{Pointers, pointer_problem};
+use crate::matching::decode_form;
 use crate::message::Fields;
 use crate::remedies::retry::BODY_BYTES_MAX;
 use crate::remedies::transform::remove_digests;
@@ -26,8 +29,9 @@ const TEXT_BYTES_MAX: usize = 256;
 /// A request in which it stands more often is none that an API asks for, and might grow beyond all bounds.
 const OCCURRENCES_MAX: usize = 64;
 
-/// A word that the client sends in the place of the account's secret. The secret stands where the word does, and nowhere else: a request
-/// without it is sent as it is.
+/// A word that the client sends in the place of the account's secret. The secret stands where the word does,
+/// and nowhere else: a request without it is sent as it is. Unless places are named, the word has to be all
+/// of a value, so that nobody has the provider hand the secret on, in a URL that it is to call for instance.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlaceholderConfig {
@@ -37,6 +41,20 @@ pub struct PlaceholderConfig {
     /// JSON, a form or text.
     #[serde(default = "parts_default", rename = "in")]
     pub parts: BTreeSet<RequestPart>,
+    /// The only header fields that it may stand in, anywhere in their values. If none is named, it may stand
+    /// in most, but only as the whole value, after a scheme (`Bearer WORD`), as user or password of `Basic`,
+    /// as a cookie, or as a parameter of `Authorization`. In `Referer`, `Origin`, `Forwarded`,
+    /// `X-Forwarded-Host` and others that say where a request comes from or goes it is never replaced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<String>,
+    /// The only parameters, of the query and of a form, that it may stand in, anywhere in their values. If
+    /// none is named, it may stand in all, but only as the whole value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parameters: Vec<String>,
+    /// What of a JSON body it may stand in, anywhere, as pointers (RFC 6901): `/auth/key`. If none is given,
+    /// it may stand in all values, but only as a whole string.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pointers: Vec<String>,
     /// The longest body that it is looked for in, up to `16MiB`. It is held back for that; a longer one is sent as it is.
     #[serde(default = "body_default")]
     pub body: Size,
@@ -67,18 +85,30 @@ pub struct Placeholder {
     word: Words,
     parts: BTreeSet<RequestPart>,
     body_bytes_max: usize,
+    places: Places,
+}
+
+/// Where the word may stand; where nothing is named, only as all of a value.
+#[derive(Debug, Default)]
+struct Places {
+    headers: Vec<String>,
+    parameters: Vec<String>,
+    pointers: Pointers,
 }
 
 impl std::fmt::Debug for Placeholder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Placeholder").field("in", &self.parts).finish_non_exhaustive()
+        f.debug_struct("Placeholder")
+            .field("in", &self.parts)
+            .field("places", &self.places)
+            .finish_non_exhaustive()
     }
 }
 
 impl Placeholder {
     /// The one of `config`. Refused with the key of the config that is wrong, and why.
     pub fn compile(config: &PlaceholderConfig) -> Result<Self, (&'static str, String)> {
-        let PlaceholderConfig { text, parts, body } = config;
+        let PlaceholderConfig { text, parts, body, headers, parameters, pointers } = config;
         let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_visible || !(TEXT_BYTES_MIN..=TEXT_BYTES_MAX).contains(&text.len()) {
             let message =
@@ -91,10 +121,16 @@ impl Placeholder {
         if body.bytes() > BODY_BYTES_MAX {
             return Err(("body", "at most `16MiB`: it is kept in memory for each exchange".to_owned()));
         }
+        check_places(config)?;
         Ok(Self {
             word: Words::new([text]),
             parts: parts.clone(),
             body_bytes_max: usize::try_from(body.bytes()).unwrap_or(usize::MAX),
+            places: Places {
+                headers: headers.clone(),
+                parameters: parameters.clone(),
+                pointers: Pointers::new(pointers.iter().map(String::as_str)),
+            },
         })
     }
 
@@ -103,20 +139,20 @@ impl Placeholder {
         if self.parts.contains(&RequestPart::Body) { self.body_bytes_max } else { 0 }
     }
 
-    /// Puts `secret` wherever the word stands in a request, and says whether it does. A fault where the secret may not stand in a request
-    /// or the word stands there too often.
+    /// Puts `secret` wherever the word stands in a request and may, and says whether it does. A fault where
+    /// the secret may not stand in a request or the word stands there too often.
     pub fn swap(&self, secret: &str, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<bool, Fault> {
         if let Some(problem) = secret_problem(secret) {
             return Err(Fault(problem.into()));
         }
-        let mut swap = Swap { word: &self.word, secret, left: OCCURRENCES_MAX };
+        let mut swap = Swap { word: &self.word, places: &self.places, secret, left: OCCURRENCES_MAX };
         let mut is_there = false;
         if self.parts.contains(&RequestPart::Header) {
             is_there |= swap.fields(outgoing.fields, applied)?;
         }
         if self.parts.contains(&RequestPart::Query)
             && let Some(query) = outgoing.query
-            && let Some(query) = swap.text(Coding::Percent, query)?
+            && let Some(query) = swap.form(query)?
         {
             applied.target = Some([outgoing.path, b"?", &query].concat());
             is_there = true;
@@ -124,13 +160,41 @@ impl Placeholder {
         if self.parts.contains(&RequestPart::Body)
             && let Some(body) = outgoing.body.filter(|body| body.len() <= self.body_bytes_max)
             && let Some(coding) = coding_of(outgoing.fields)
-            && let Some(body) = swap.text(coding, body)?
+            && let Some(body) = swap.body(coding, body)?
         {
             remove_digests(&mut applied.fields);
             applied.body = Some(body);
             is_there = true;
         }
         Ok(is_there)
+    }
+}
+
+/// Says which key names a place that the word could not stand in, and why.
+fn check_places(config: &PlaceholderConfig) -> Result<(), (&'static str, String)> {
+    let PlaceholderConfig { parts, headers, parameters, pointers, .. } = config;
+    let (header, query, body) = (RequestPart::Header, RequestPart::Query, RequestPart::Body);
+    if !headers.is_empty() && !parts.contains(&header) {
+        return Err(("headers", "`in` leaves the header out".to_owned()));
+    }
+    if !parameters.is_empty() && !parts.contains(&query) && !parts.contains(&body) {
+        return Err(("parameters", "`in` leaves query and body out".to_owned()));
+    }
+    if !pointers.is_empty() && !parts.contains(&body) {
+        return Err(("pointers", "`in` leaves the body out: add `body`".to_owned()));
+    }
+    for name in headers {
+        if !is_token(name.as_bytes()) {
+            return Err(("headers", format!("`{name}` is no name of a header field")));
+        }
+        if is_left_alone(name.as_bytes()) {
+            let message = format!("no secret is put into `{name}`, which others read than the one it is for");
+            return Err(("headers", message));
+        }
+    }
+    match pointers.iter().find_map(|pointer| pointer_problem(pointer)) {
+        Some(message) => Err(("pointers", message)),
+        None => Ok(()),
     }
 }
 
@@ -159,8 +223,19 @@ fn coding_of(fields: Fields<'_>) -> Option<Coding> {
     }
 }
 
-/// Whether a field says where a message goes or how it is framed, or is one that the gateway writes itself.
+/// Whether a field says where a message comes from, where it goes or how it is framed, or is one that the
+/// gateway writes itself. Providers log such fields, hand them on, and call what they name.
 fn is_left_alone(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 8] = [
+        b"referer",
+        b"origin",
+        b"forwarded",
+        b"x-real-ip",
+        b"x-original-host",
+        b"x-original-url",
+        b"x-rewrite-url",
+        b"x-host",
+    ];
     let known = KnownField::of(name);
     known.is_hop_by_hop()
         || matches!(
@@ -173,15 +248,100 @@ fn is_left_alone(name: &[u8]) -> bool {
                 | KnownField::Via
                 | KnownField::XForwardedFor
         )
+        || NAMES.iter().any(|other| name.eq_ignore_ascii_case(other))
+        || name.get(..12).is_some_and(|start| start.eq_ignore_ascii_case(b"x-forwarded-"))
 }
 
-/// Puts the secret where the word stands in one request.
+impl Places {
+    /// Whether the word may stand in the value of a field, with this before and that after it.
+    fn allows_in_field(&self, name: &[u8], before: &[u8], after: &[u8]) -> bool {
+        if !self.headers.is_empty() {
+            return self.headers.iter().any(|header| header.as_bytes().eq_ignore_ascii_case(name));
+        }
+        if after.is_empty() && (before.is_empty() || is_scheme(before)) {
+            return true;
+        }
+        if name.eq_ignore_ascii_case(b"cookie") {
+            is_parameter(before, after, b';')
+        } else {
+            name.eq_ignore_ascii_case(b"authorization") && is_parameter(before, after, b',')
+        }
+    }
+
+    /// The same in the user and password of `Basic`, with a colon between them.
+    fn allows_in_credentials(&self, before: &[u8], after: &[u8]) -> bool {
+        let is_user = before.is_empty() && after.first() == Some(&b':');
+        let is_password =
+            after.is_empty() && before.iter().position(|byte| *byte == b':') == before.len().checked_sub(1);
+        !self.headers.is_empty() || is_user || is_password
+    }
+
+    /// The same in a query or a form, of which `before` and `after` are all the rest.
+    fn allows_in_form(&self, before: &[u8], after: &[u8]) -> bool {
+        let pair = before.rsplit(|byte| *byte == b'&').next().unwrap_or_default();
+        let (name, value) = match memchr::memchr(b'=', pair) {
+            Some(at) => (Some(&pair[..at]), &pair[at + 1..]),
+            None => (None, pair),
+        };
+        if !self.parameters.is_empty() {
+            let name = name.map(decode_form);
+            return name.is_some_and(|name| self.parameters.iter().any(|wanted| wanted.as_bytes() == &*name));
+        }
+        value.is_empty() && matches!(after.first(), None | Some(b'&'))
+    }
+
+    /// The same in JSON, with `places` in it to which the pointers lead.
+    fn allows_in_json(&self, places: &[Range<usize>], text: &[u8], (start, end): (usize, usize)) -> bool {
+        if !self.pointers.is_empty() {
+            return places.iter().any(|place| place.start <= start && end <= place.end);
+        }
+        let (before, after) = (&text[..start], &text[end..]);
+        // A quotation mark after a backslash is a character of the string.
+        let begins = before.ends_with(b"\"") && !before.ends_with(b"\\\"");
+        let rest = after.strip_prefix(b"\"").map(<[u8]>::trim_ascii_start);
+        begins && rest.is_some_and(|rest| rest.first() != Some(&b':'))
+    }
+}
+
+/// Whether the word stands by itself in a text: within nothing that could be a URL, or belong to one.
+fn is_alone(before: &[u8], after: &[u8]) -> bool {
+    let is_end = |byte: Option<&u8>| {
+        byte.is_none_or(|byte| byte.is_ascii_whitespace() || matches!(byte, b'<' | b'>' | b'"' | b'\''))
+    };
+    is_end(before.last()) && is_end(after.first())
+}
+
+/// Whether this is a scheme of authentication before its credentials: `Bearer `.
+fn is_scheme(before: &[u8]) -> bool {
+    let scheme = before.trim_ascii_end();
+    scheme.len() < before.len() && is_token(scheme)
+}
+
+/// Whether the word between these is the value of a parameter, quoted or not, in a list with that
+/// `separator`: `Token key="WORD", n=1`.
+fn is_parameter(before: &[u8], after: &[u8], separator: u8) -> bool {
+    let before =
+        before.rsplit(|byte| *byte == separator || byte.is_ascii_whitespace()).next().unwrap_or_default();
+    let after = after.split(|byte| *byte == separator).next().unwrap_or_default().trim_ascii_end();
+    let (before, after) = match (before.strip_suffix(b"\""), after.strip_prefix(b"\"")) {
+        (Some(before), Some(after)) => (before, after),
+        (None, None) => (before, after),
+        _ => return false,
+    };
+    after.is_empty() && before.strip_suffix(b"=").is_some_and(is_token)
+}
+
+/// Puts the secret where the word stands in one request, and may.
 struct Swap<'a> {
     word: &'a Words,
+    places: &'a Places,
     secret: &'a str,
     /// How often it may still stand there.
     left: usize,
 }
+
+/// Where the word stands in a text: from a byte up to another.
+type Found = Vec<(usize, usize)>;
 
 impl Swap<'_> {
     /// Fields of a name of which one has the word are all written anew, in their order.
@@ -197,14 +357,13 @@ impl Swap<'_> {
             applied.fields.remove(name);
             for (same, value) in fields.clone().filter(|(other, _)| other.eq_ignore_ascii_case(name)) {
                 match self.holds(same, value) {
-                    Some(Holds::Plainly) => {
-                        let swapped = self.text(Coding::Plain, value)?;
-                        applied.fields.add(same, swapped.as_deref().unwrap_or(value));
+                    Some(Holds::Plainly(found)) => {
+                        applied.fields.add(same, &self.replace(Coding::Plain, value, &found)?);
                     }
-                    Some(Holds::Credentials(credentials)) => {
-                        let swapped = self.text(Coding::Plain, &credentials)?.map(Zeroizing::new);
+                    Some(Holds::Credentials(credentials, found)) => {
+                        let swapped = Zeroizing::new(self.replace(Coding::Plain, &credentials, &found)?);
                         let mut value = b"Basic ".to_vec();
-                        base64::encode(swapped.as_ref().unwrap_or(&credentials), &mut value);
+                        base64::encode(&swapped, &mut value);
                         applied.fields.add(same, &value);
                     }
                     None => applied.fields.add(same, value),
@@ -214,47 +373,75 @@ impl Swap<'_> {
         Ok(!names.is_empty())
     }
 
-    /// How the word stands in a field, if it does.
+    /// How the word stands in a field, if it does and may.
     fn holds(&self, name: &[u8], value: &[u8]) -> Option<Holds> {
-        if self.is_in(value) {
-            return Some(Holds::Plainly);
+        let places = self.places;
+        let found = self.find(Coding::Plain, value, |(start, end)| {
+            places.allows_in_field(name, &value[..start], &value[end..])
+        });
+        if !found.is_empty() {
+            return Some(Holds::Plainly(found));
         }
         let (scheme, credentials) = value.split_at_checked(b"Basic ".len())?;
         let is_basic =
             KnownField::of(name) == KnownField::Authorization && scheme.eq_ignore_ascii_case(b"Basic ");
-        let credentials = is_basic.then(|| base64::decode(credentials.trim_ascii())).flatten()?;
-        self.is_in(&credentials).then(|| Holds::Credentials(Zeroizing::new(credentials)))
+        let is_wanted = places.headers.is_empty() || places.allows_in_field(name, b"", b"");
+        let credentials =
+            (is_basic && is_wanted).then(|| base64::decode(credentials.trim_ascii())).flatten()?;
+        let found = self.find(Coding::Plain, &credentials, |(start, end)| {
+            places.allows_in_credentials(&credentials[..start], &credentials[end..])
+        });
+        (!found.is_empty()).then(|| Holds::Credentials(Zeroizing::new(credentials), found))
     }
 
-    fn is_in(&self, text: &[u8]) -> bool {
-        let mut is_in = false;
-        find_all(self.word, Coding::Plain, text, |_, _| is_in = true);
-        is_in
+    /// A query or a form with the secret; nothing where the word does not stand in it, or may not.
+    fn form(&mut self, text: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        let places = self.places;
+        let found = self
+            .find(Coding::Percent, text, |(start, end)| places.allows_in_form(&text[..start], &text[end..]));
+        self.text(Coding::Percent, text, &found)
     }
 
-    /// A text with the secret, encoded as the text is, wherever the word stands; nothing where it does not.
-    fn text(&mut self, coding: Coding, text: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
-        let mut places: Vec<(usize, usize)> = Vec::new();
-        let mut is_too_often = false;
+    /// The same of a body that is read as `coding` has it.
+    fn body(&mut self, coding: Coding, text: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        let places = self.places;
+        let found = match coding {
+            Coding::Percent => return self.form(text),
+            Coding::Json => {
+                let led = places.pointers.places(text).unwrap_or_default();
+                let led: Vec<_> = led.into_iter().flatten().collect();
+                self.find(Coding::Json, text, |at| places.allows_in_json(&led, text, at))
+            }
+            Coding::Plain => {
+                self.find(Coding::Plain, text, |(start, end)| is_alone(&text[..start], &text[end..]))
+            }
+        };
+        self.text(coding, text, &found)
+    }
+
+    fn text(&mut self, coding: Coding, text: &[u8], found: &Found) -> Result<Option<Vec<u8>>, Fault> {
+        if found.is_empty() { Ok(None) } else { self.replace(coding, text, found).map(Some) }
+    }
+
+    /// Where the word stands in `text` and `may`; once more than it may at most.
+    fn find(&self, coding: Coding, text: &[u8], may: impl Fn((usize, usize)) -> bool) -> Found {
+        let mut all = Found::new();
         let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
         find_all(self.word, coding, text, |start, end| {
-            let (start, end) = (place(start), place(end));
-            if places.last().is_some_and(|(_, before)| start < *before) {
-                return;
-            }
-            is_too_often |= places.len() == self.left;
-            if !is_too_often {
-                places.push((start, end));
+            let found = (place(start), place(end));
+            let overlaps = all.last().is_some_and(|(_, before)| found.0 < *before);
+            if !overlaps && all.len() <= self.left && may(found) {
+                all.push(found);
             }
         });
-        if is_too_often {
-            let detail = format!("the placeholder stands more than {OCCURRENCES_MAX} times in the request");
-            return Err(Fault(detail.into()));
-        }
-        if places.is_empty() {
-            return Ok(None);
-        }
-        self.left -= places.len();
+        all
+    }
+
+    /// `text` with the secret, encoded as the text is, where the word was found.
+    fn replace(&mut self, coding: Coding, text: &[u8], found: &Found) -> Result<Vec<u8>, Fault> {
+        self.left = self.left.checked_sub(found.len()).ok_or_else(|| {
+            Fault(format!("the placeholder stands more than {OCCURRENCES_MAX} times in the request").into())
+        })?;
         let mut secret = Zeroizing::new(Vec::new());
         match coding {
             Coding::Plain => secret.extend_from_slice(self.secret.as_bytes()),
@@ -262,24 +449,24 @@ impl Swap<'_> {
             Coding::Json => write_json(self.secret, &mut secret),
         }
         // All of it at once, so that no memory with parts of it is left behind.
-        let mut swapped = Vec::with_capacity(text.len() + places.len() * secret.len());
+        let mut swapped = Vec::with_capacity(text.len() + found.len() * secret.len());
         let mut at = 0;
-        for (start, end) in places {
-            swapped.extend_from_slice(&text[at..start]);
+        for (start, end) in found {
+            swapped.extend_from_slice(&text[at..*start]);
             swapped.extend_from_slice(&secret);
-            at = end;
+            at = *end;
         }
         swapped.extend_from_slice(&text[at..]);
-        Ok(Some(swapped))
+        Ok(swapped)
     }
 }
 
 /// How a word stands in a field.
 enum Holds {
     /// As it is.
-    Plainly,
+    Plainly(Found),
     /// In the user or the password of `Basic`, which are these together.
-    Credentials(Zeroizing<Vec<u8>>),
+    Credentials(Zeroizing<Vec<u8>>, Found),
 }
 
 #[cfg(test)]
@@ -300,7 +487,18 @@ mod tests {
             text: text.to_owned(),
             parts: parts.iter().copied().collect(),
             body: body_default(),
+            headers: Vec::new(),
+            parameters: Vec::new(),
+            pointers: Vec::new(),
         }
+    }
+
+    /// One for all parts of a request that may stand in these places alone.
+    fn in_places(headers: &[&str], parameters: &[&str], pointers: &[&str]) -> Placeholder {
+        let owned = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
+        let (headers, parameters, pointers) = (owned(headers), owned(parameters), owned(pointers));
+        Placeholder::compile(&PlaceholderConfig { headers, parameters, pointers, ..config(WORD, &ALL) })
+            .unwrap()
     }
 
     fn placeholder(parts: &[RequestPart]) -> Placeholder {
@@ -375,7 +573,7 @@ mod tests {
         for (before, after) in [
             (format!("user:{WORD}"), format!("user:{SECRET}")),
             (format!("{WORD}:"), format!("{SECRET}:")),
-            (format!("{WORD}:x{WORD}"), format!("{SECRET}:x{SECRET}")),
+            (format!("{WORD}:x{WORD}"), format!("{SECRET}:x{WORD}")),
         ] {
             for scheme in ["Basic", "basic"] {
                 let lines = format!("Authorization: {scheme} {}\r\n", base64_of(&before));
@@ -384,6 +582,13 @@ mod tests {
                 assert_eq!(sent.lines, [format!("Authorization: Basic {}", base64_of(&after))]);
             }
         }
+        let lines = format!("Authorization: Basic {}\r\n", base64_of(&format!("{WORD}:x{WORD}")));
+        let (_, sent) = swapped(&in_places(&["authorization"], &[], &[]), "/", &lines, "").unwrap();
+        assert_eq!(
+            sent.lines,
+            [format!("Authorization: Basic {}", base64_of(&format!("{SECRET}:x{SECRET}")))]
+        );
+        assert!(!swapped(&in_places(&["x-key"], &[], &[]), "/", &lines, "").unwrap().0);
         // Nowhere else: that would be a guess.
         let lines = format!("X-Other: Basic {}\r\nAuthorization: Basic no-Base64!\r\n", base64_of(WORD));
         assert!(!swapped(&placeholder(&ALL), "/", &lines, "").unwrap().0);
@@ -450,6 +655,63 @@ mod tests {
     }
 
     #[test]
+    fn unless_told_otherwise_it_is_all_of_a_value_and_in_no_url() {
+        let json = "Content-Type: application/json\r\n";
+        let text = "Content-Type: text/xml\r\n";
+        for (target, lines, body) in [
+            ("/", "Referer: {{KEY/1}}\r\nOrigin: {{KEY/1}}\r\nForwarded: for={{KEY/1}}\r\n", ""),
+            ("/", "X-Forwarded-Host: {{KEY/1}}\r\nX-Original-URL: {{KEY/1}}\r\n", ""),
+            ("/", "X-Callback: https://evil.example/?k={{KEY/1}}\r\n", ""),
+            ("/", "X-Callback: evil.example?k={{KEY/1}}\r\nX-A: {{KEY/1}}.evil.example\r\n", ""),
+            ("/", "Cookie: u=https://evil.example/?k={{KEY/1}}\r\n", ""),
+            ("/", "Authorization: Custom realm=\"https://evil.example/?k={{KEY/1}}\"\r\n", ""),
+            ("/?callback=https://evil.example/?k={{KEY/1}}&b", "", ""),
+            ("/?callback=https%3A%2F%2Fevil.example%2F%3Fk%3D%7B%7BKEY%2F1%7D%7D", "", ""),
+            ("/?{{KEY/1}}=1&a={{KEY/1}}x", "", ""),
+            (
+                "/",
+                json,
+                r#"{"callback":"https://evil.example/?k={{KEY/1}}","a":"\"{{KEY/1}}","{{KEY/1}}":1}"#,
+            ),
+            ("/", text, "<callback>https://evil.example/?k={{KEY/1}}</callback>"),
+        ] {
+            let (is_there, sent) = swapped(&placeholder(&ALL), target, lines, body).unwrap();
+            assert!(!is_there, "{target} {lines} {body} -> {sent:?}");
+        }
+        for line in [
+            "Authorization: Bearer {{KEY/1}}",
+            "Authorization: Token token=\"{{KEY/1}}\", n=\"1\"",
+            "Authorization: Custom id=1,key={{KEY/1}}",
+            "Cookie: a=1; sid=\"{{KEY/1}}\"; b=2",
+            "X-Auth: Key {{KEY/1}}",
+        ] {
+            let (_, sent) = swapped(&placeholder(&ALL), "/", &format!("{line}\r\n"), "").unwrap();
+            assert_eq!(sent.lines, [line.replace(WORD, SECRET)]);
+        }
+        let body = "<a key=\"{{KEY/1}}\">{{KEY/1}}</a>";
+        let (_, sent) = swapped(&placeholder(&ALL), "/", text, body).unwrap();
+        assert_eq!(sent.body, body.replace(WORD, SECRET));
+    }
+
+    #[test]
+    fn where_places_are_named_it_stands_there_alone_and_anywhere() {
+        let named = in_places(&["X-Key"], &["key"], &["/auth"]);
+        let lines = "x-key: a {{KEY/1}}, b {{KEY/1}}\r\nAuthorization: {{KEY/1}}\r\nContent-Type: application/json\r\n";
+        let body = r#"{"auth":{"a":["x {{KEY/1}}"]},"b":"{{KEY/1}}"}"#;
+        let (_, sent) = swapped(&named, "/?k%65y=a{{KEY/1}}&keys={{KEY/1}}&key", lines, body).unwrap();
+        assert_eq!(sent.target, "/?k%65y=as%22e%2Fc%26r%5Cet%3D%C3%A9&keys={{KEY/1}}&key");
+        assert_eq!(sent.lines[2], format!("x-key: a {SECRET}, b {SECRET}"));
+        assert_eq!(sent.lines[0], "Authorization: {{KEY/1}}");
+        assert_eq!(sent.body, r#"{"auth":{"a":["x s\"e/c&r\\et=é"]},"b":"{{KEY/1}}"}"#);
+        // A body that readers may understand differently has no such place.
+        let twice = r#"{"auth":"{{KEY/1}}","auth":1}"#;
+        assert_eq!(swapped(&named, "/", "Content-Type: application/json\r\n", twice).unwrap().1.body, twice);
+        let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+        let (_, sent) = swapped(&named, "/", form, "a={{KEY/1}}&key={{KEY/1}}").unwrap();
+        assert_eq!(sent.body, "a={{KEY/1}}&key=s%22e%2Fc%26r%5Cet%3D%C3%A9");
+    }
+
+    #[test]
     fn what_remedies_have_removed_does_not_come_back() {
         let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\nX-A: {WORD}\r\n\r\n").into_bytes();
         let mut head = RequestHead::new();
@@ -460,7 +722,8 @@ mod tests {
         let fields = Fields::new(&head.fields, &bytes, &changes);
         let mut applied = Applied::default();
         let placeholder = placeholder(&ALL);
-        let mut swap = Swap { word: &placeholder.word, secret: SECRET, left: OCCURRENCES_MAX };
+        let Placeholder { word, places, .. } = &placeholder;
+        let mut swap = Swap { word, places, secret: SECRET, left: OCCURRENCES_MAX };
         assert!(swap.fields(fields, &mut applied).unwrap());
         assert_eq!(applied.fields.added().collect::<Vec<_>>(), [(&b"x-b"[..], SECRET.as_bytes())]);
     }
@@ -469,7 +732,7 @@ mod tests {
     fn a_request_that_would_grow_without_bounds_is_refused() {
         let often = |times: usize| {
             let lines = format!("X-A: {WORD}\r\nContent-Type: text/plain\r\n");
-            swapped(&placeholder(&ALL), "/", &lines, &WORD.repeat(times))
+            swapped(&placeholder(&ALL), "/", &lines, &format!("{WORD} ").repeat(times))
         };
         assert!(often(OCCURRENCES_MAX - 1).unwrap().0);
         assert!(often(OCCURRENCES_MAX).unwrap_err().0.contains("more than 64 times"));
@@ -483,6 +746,30 @@ mod tests {
         }
         assert_eq!(wrong(config(WORD, &[])), "in");
         assert_eq!(wrong(PlaceholderConfig { body: Size::from_kib(16 << 11), ..config(WORD, &ALL) }), "body");
+        let names = |names: &[&str]| names.iter().copied().map(str::to_owned).collect::<Vec<_>>();
+        for name in ["referer", "Host", "x-forwarded-proto", "Content-Length", "a b", ""] {
+            assert_eq!(
+                wrong(PlaceholderConfig { headers: names(&[name]), ..config(WORD, &ALL) }),
+                "headers",
+                "{name}"
+            );
+        }
+        for pointer in ["auth", "/a~2"] {
+            assert_eq!(
+                wrong(PlaceholderConfig { pointers: names(&[pointer]), ..config(WORD, &ALL) }),
+                "pointers"
+            );
+        }
+        let (header, body) = ([RequestPart::Header], [RequestPart::Body]);
+        assert_eq!(wrong(PlaceholderConfig { headers: names(&["a"]), ..config(WORD, &body) }), "headers");
+        assert_eq!(
+            wrong(PlaceholderConfig { parameters: names(&["a"]), ..config(WORD, &header) }),
+            "parameters"
+        );
+        assert_eq!(
+            wrong(PlaceholderConfig { pointers: names(&["/a"]), ..config(WORD, &header) }),
+            "pointers"
+        );
         for secret in ["a\r\nX-Evil: 1", "a\nb", "a\tb", "a\0b", "a\u{85}b"] {
             assert!(secret_problem(secret).is_some(), "{secret:?}");
         }
@@ -496,7 +783,7 @@ mod tests {
 
     const PLAIN: &[&str] = &["{{KEY/1}}", "{{KEY", "/1}}", "{{", "a", "=", ";", "%7B", "\\", "\"", " a"];
     const PERCENT: &[&str] =
-        &["{{KEY/1}}", "%7B%7BKEY%2F1%7D%7D", "{{KEY", "/1}}", "%7b", "{", "%4B", "a", "=", "%25", "&"];
+        &["{{KEY/1}}", "%7B%7BKEY%2F1%7D%7D", "{{KEY", "/1}}", "%7b", "{", "%4B", "a", "=", "%25"];
     const JSON: &[&str] = &[
         "{{KEY/1}}",
         "\\u007B{KEY\\/1}}",
@@ -523,9 +810,10 @@ mod tests {
             let line = |(name, value): (&&str, &&str)| format!("{name}: {value}\r\n");
             let lines: String = names.iter().zip(&trimmed).map(line).collect();
             let lines = lines + "Content-Type: application/json\r\n";
-            let target = format!("/p?{query}");
+            let target = format!("/p?k={query}");
             let body = format!("[\"{json}\"]");
-            let (_, sent) = swapped(&placeholder(&ALL), &target, &lines, &body).unwrap();
+            let named = in_places(&["x-a", "x-b", "x-c"], &["k"], &[""]);
+            let (_, sent) = swapped(&named, &target, &lines, &body).unwrap();
             // Fields of one name stay in order; of several, the order means nothing (RFC 9110 §5.3).
             let mut expected: Vec<_> = names.iter().zip(&trimmed).map(|(name, value)| format!("{name}: {}", value.replace(WORD, SECRET))).collect();
             expected.push("Content-Type: application/json".to_owned());
@@ -542,11 +830,29 @@ mod tests {
                 String::from_utf8_lossy(&bytes).into_owned()
             };
             let is_there = decoded(&query).contains(WORD);
-            prop_assert_eq!(decoded(&sent.target), format!("/p?{}", decoded(&query).replace(WORD, SECRET)));
+            prop_assert_eq!(decoded(&sent.target), format!("/p?k={}", decoded(&query).replace(WORD, SECRET)));
             prop_assert_eq!(is_there, sent.target != target);
             let read = |body: &str| serde_json::from_str::<Vec<String>>(body).unwrap().concat();
             prop_assert_eq!(read(&sent.body), read(&body).replace(WORD, SECRET));
             prop_assert_eq!(read(&body).contains(WORD), sent.body != body);
+        }
+
+        #[test]
+        fn unless_told_otherwise_what_is_replaced_is_a_whole_value(
+            queries in prop::collection::vec(text(PERCENT), 1..4),
+            json in text(JSON),
+        ) {
+            let decoded = |text: &str| String::from_utf8_lossy(&decode_form(text.as_bytes())).into_owned();
+            let body = format!("{{\"a\":\"{json}\"}}");
+            let target = format!("/p?{}", queries.join("&"));
+            let (_, sent) = swapped(&placeholder(&ALL), &target, "Content-Type: application/json\r\n", &body).unwrap();
+            for (before, after) in queries.iter().zip(sent.target[3..].split('&')) {
+                let value = before.split_once('=').map_or(&**before, |(_, value)| value);
+                prop_assert_eq!(decoded(value) == WORD, before != after, "{} {}", before, after);
+            }
+            let read = |body: &str| serde_json::from_str::<serde_json::Value>(body).unwrap()["a"].as_str().unwrap().to_owned();
+            let expected = if read(&body) == WORD { SECRET.to_owned() } else { read(&body) };
+            prop_assert_eq!(read(&sent.body), expected);
         }
     }
 }

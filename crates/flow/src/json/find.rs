@@ -1,5 +1,7 @@
 //! Finds what pointers (RFC 6901) name in a JSON text, without reading any value.
 
+use std::ops::Range;
+
 use super::{JsonError, Scanner, index, parts, unescape};
 
 /// Pointers, read once.
@@ -25,12 +27,17 @@ impl Pointers {
     /// What each of them names in `text`, as it is written there. `None` where `text` is no JSON, and where a name on the way stands
     /// several times in one object, since readers differ in which of them they take.
     pub fn find<'t>(&self, text: &'t [u8]) -> Option<Vec<Option<&'t [u8]>>> {
+        Some(self.places(text)?.into_iter().map(|place| text.get(place?)).collect())
+    }
+
+    /// Where each of them leads in `text`. `None` as for [`find`](Self::find).
+    pub fn places(&self, text: &[u8]) -> Option<Vec<Option<Range<usize>>>> {
         std::str::from_utf8(text).ok()?;
         self.0.iter().map(|parts| find(text, parts).ok()).collect()
     }
 }
 
-fn find<'t>(text: &'t [u8], parts: &[String]) -> Result<Option<&'t [u8]>, JsonError> {
+fn find(text: &[u8], parts: &[String]) -> Result<Option<Range<usize>>, JsonError> {
     let mut finder = Finder { scanner: Scanner { text, at: 0, depth: 0 }, found: None };
     finder.scanner.space();
     finder.value(parts)?;
@@ -40,7 +47,7 @@ fn find<'t>(text: &'t [u8], parts: &[String]) -> Result<Option<&'t [u8]>, JsonEr
 
 struct Finder<'t> {
     scanner: Scanner<'t>,
-    found: Option<&'t [u8]>,
+    found: Option<Range<usize>>,
 }
 
 impl Finder<'_> {
@@ -50,7 +57,7 @@ impl Finder<'_> {
             (None, _) => {
                 let start = self.scanner.at;
                 self.scanner.skip()?;
-                self.found = Some(&self.scanner.text[start..self.scanner.at]);
+                self.found = Some(start..self.scanner.at);
                 Ok(())
             }
             (Some((part, rest)), Some(b'{')) => self.object(part, rest),
