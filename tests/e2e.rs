@@ -23,6 +23,7 @@ mod scenarios {
     mod attack_secret_files;
     mod attack_streams;
     mod attack_echoes;
+    mod attack_fallbacks;
     mod attack_files;
     mod attack_placeholders;
     mod bad_requests;

@@ -58,3 +58,18 @@ fn another_provider_is_called_by_another_path_and_two_stand_in_for_each_other() 
     egret.client().send(post).response().assert_forwarded(503);
     assert_eq!((first.requests().len(), second.requests().len()), (3, 2));
 }
+
+#[test]
+fn credentials_go_to_another_provider_where_that_is_wanted() {
+    let (first, second) = (failing(), Provider::answering(ok("from the second")));
+    let flows = "flows: [{ name: f, match: { provider: origin }, \
+                 remedies: [{ fallback: { provider: second, forward_credentials: true } }] }]\n";
+    let egret = Config::with_origin(first.url()).provider("second", second.url()).flows(flows).start();
+    let request = format!(
+        "GET /origin/a?api_key=k HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer t\r\n\r\n",
+        egret.address()
+    );
+    egret.client().send(request).response().assert_forwarded(200);
+    let seen = second.only_request();
+    assert_eq!((seen.target(), seen.values("authorization")), ("/a?api_key=k", vec!["Bearer t"]));
+}

@@ -53,6 +53,7 @@ pub(crate) use disk::{DiskPlace, SECRET_BYTES, fingerprint};
 pub use flights::{Background, Ending, Flights, Lead, Turn, Waiting};
 pub use freshness::Standing;
 pub use key::{Key, KeySecret, Partition, Place};
+pub(crate) use key::{is_credential_field, is_credential_parameter};
 pub use range::ByteRange;
 pub use reply::{Form, Piece, Reply};
 pub use served::Served;

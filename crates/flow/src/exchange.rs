@@ -12,8 +12,9 @@ use egret_store::entries::Filling;
 use crate::accounts::Account;
 use crate::accounts::token::Fetch;
 use crate::answer::Local;
-use crate::cache::{Background, Stored};
+use crate::cache::{Background, Stored, is_credential_field, is_credential_parameter};
 use crate::expression::{self, Expression, Inputs};
+use crate::matching::decode_form;
 use crate::message::{Changes, Fields, Request, Response};
 use crate::plan::Flows;
 use crate::random::Random;
@@ -440,6 +441,9 @@ impl<'a> Exchange<'a> {
 
     /// Drafts another call. What the query is made of further in is taken back before.
     pub(crate) fn detour(&mut self, detour: Detour) {
+        if detour.without_credentials {
+            self.drop_credentials();
+        }
         if let Some(mut path) = detour.path {
             if let Some(query) = self.request().query {
                 path.push(b'?');
@@ -450,6 +454,35 @@ impl<'a> Exchange<'a> {
         let call = &mut self.draft.call;
         call.is_detour = true;
         call.provider = detour.provider.or(call.provider);
+    }
+
+    /// Has the next call made without what names a credential in the request: fields, and parameters of the
+    /// query.
+    fn drop_credentials(&mut self) {
+        let request = self.request();
+        let mut fields = Changes::default();
+        for (name, _) in request.fields.iter().filter(|(name, _)| is_credential_field(name)) {
+            if !fields.removes(name) {
+                fields.remove(name);
+            }
+        }
+        let is_kept = |pair: &&[u8]| {
+            let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+            !is_credential_parameter(&decode_form(name))
+        };
+        let is_one =
+            request.query.is_some_and(|query| !query.split(|byte| *byte == b'&').all(|pair| is_kept(&pair)));
+        let target = request.query.filter(|_| is_one).map(|query| {
+            let kept: Vec<&[u8]> = query.split(|byte| *byte == b'&').filter(is_kept).collect();
+            let separator: &[u8] = if kept.is_empty() { b"" } else { b"?" };
+            [request.path, separator, &kept.join(&b'&')].concat()
+        });
+        for change in fields.iter() {
+            self.draft.request.remove(change.name);
+        }
+        if let Some(target) = target {
+            self.draft.target = Some(target.into());
+        }
     }
 
     /// Asks to be asked again at `at`, or earlier if somebody else wants that.

@@ -119,6 +119,8 @@ pub struct Detour {
     pub provider: Option<usize>,
     /// The path, relative to the provider's URL, where it is another one. The query stays.
     pub path: Option<Vec<u8>>,
+    /// Whether credentials in the request, which are meant for the provider called first, are left out.
+    pub without_credentials: bool,
 }
 
 /// What of the messages a remedy has to see or keep.

@@ -413,7 +413,7 @@ const COMMON: [&[u8]; 14] = [
 ];
 
 /// Whether a field says who asks, by its name.
-pub(super) fn is_credential_field(name: &[u8]) -> bool {
+pub(crate) fn is_credential_field(name: &[u8]) -> bool {
     !COMMON.iter().any(|common| name.eq_ignore_ascii_case(common)) && says_who_asks(name)
 }
 
@@ -426,7 +426,8 @@ fn says_who_asks(name: &[u8]) -> bool {
 /// Names of query parameters that are credentials without one of the words in them.
 const PARAMETERS: [&[u8]; 5] = [b"appid", b"app_id", b"sig", b"sid", b"apikey"];
 
-pub(super) fn is_credential_parameter(name: &[u8]) -> bool {
+/// Whether a parameter of the query says who asks, by its name.
+pub(crate) fn is_credential_parameter(name: &[u8]) -> bool {
     WORDS.iter().any(|word| contains(name, word))
         || PARAMETERS.iter().any(|other| name.eq_ignore_ascii_case(other))
 }

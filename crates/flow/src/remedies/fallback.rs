@@ -43,6 +43,10 @@ pub struct FallbackConfig {
     pub methods: BTreeSet<String>,
     /// The longest body that is kept so that it can be sent again; requests with longer ones do not go elsewhere.
     pub body: Size,
+    /// Whether another provider gets the credentials in the request, which are meant for the one called
+    /// first. Otherwise it gets no header field and no parameter of the query that is one by its name, such
+    /// as `Authorization`, `Cookie` or `api_key`. What remedies further in and accounts add is added for it.
+    pub forward_credentials: bool,
 }
 
 impl Default for FallbackConfig {
@@ -61,6 +65,7 @@ impl Default for FallbackConfig {
             response: None,
             methods: BTreeSet::new(),
             body: Size::from_kib(64),
+            forward_credentials: false,
         }
     }
 }
@@ -73,6 +78,7 @@ pub struct Fallback {
     methods: BTreeSet<String>,
     to: To,
     replay: usize,
+    forwards_credentials: bool,
 }
 
 #[derive(Debug)]
@@ -117,6 +123,7 @@ impl Remedy for Fallback {
             methods: config.methods.clone(),
             to: to?,
             replay,
+            forwards_credentials: config.forward_credentials,
         })
     }
 
@@ -149,35 +156,40 @@ impl Remedy for Fallback {
                 response.render(exchange).map(|fixed| Reaction::Answer(Box::new(Answer::Fixed(fixed))))
             }
             To::Call { .. } if held.gone || !exchange.may_repeat(&self.methods) => Ok(Reaction::Pass),
-            To::Call { provider, path } => call_instead(provider.as_ref(), path.as_ref(), held, exchange),
+            To::Call { provider, path } => {
+                self.call_instead(provider.as_ref(), path.as_ref(), held, exchange)
+            }
         };
         reaction.unwrap_or_else(Reaction::Fail)
     }
 }
 
-/// Has another call made, unless it is the one that has just failed.
-fn call_instead(
-    to: Option<&(usize, String)>,
-    path: Option<&PathTemplate>,
-    held: &mut Held,
-    exchange: &Exchange<'_>,
-) -> Result<Reaction, Fault> {
-    let path = path.map(|path| path.render(exchange)).transpose()?.map(Cow::into_owned);
-    let failed = exchange.draft.call.provider;
-    let own = |number: Option<usize>| match to {
-        Some((other, name)) if number.is_none() && exchange.destination.provider == name => Some(*other),
-        _ => number,
-    };
-    let is_there = own(to.map_or(held.provider, |(number, _)| Some(*number))) == own(failed);
-    if is_there && path.as_deref().is_none_or(|path| path == exchange.request().path) {
-        return Ok(Reaction::Pass);
-    }
-    held.gone = true;
-    let provider = to.map(|(number, _)| *number);
-    Ok(Reaction::Instead(Box::new(Detour { provider, path })))
-}
-
 impl Fallback {
+    /// Has another call made, unless it is the one that has just failed.
+    fn call_instead(
+        &self,
+        to: Option<&(usize, String)>,
+        path: Option<&PathTemplate>,
+        held: &mut Held,
+        exchange: &Exchange<'_>,
+    ) -> Result<Reaction, Fault> {
+        let path = path.map(|path| path.render(exchange)).transpose()?.map(Cow::into_owned);
+        let failed = exchange.draft.call.provider;
+        let own = |number: Option<usize>| match to {
+            Some((other, name)) if number.is_none() && exchange.destination.provider == name => Some(*other),
+            _ => number,
+        };
+        let is_there = own(to.map_or(held.provider, |(number, _)| Some(*number))) == own(failed);
+        if is_there && path.as_deref().is_none_or(|path| path == exchange.request().path) {
+            return Ok(Reaction::Pass);
+        }
+        held.gone = true;
+        let provider = to.map(|(number, _)| *number);
+        let is_other = to.is_some_and(|(_, name)| exchange.destination.provider != name);
+        let without_credentials = is_other && !self.forwards_credentials;
+        Ok(Reaction::Instead(Box::new(Detour { provider, path, without_credentials })))
+    }
+
     fn is_meant(&self, exchange: &Exchange<'_>) -> bool {
         let refused = match exchange.answered {
             Some(Local::Refused(reason)) => self.on_refused.contains(&reason),
@@ -288,6 +300,48 @@ mod tests {
         assert_eq!(visit.draft.call.provider, Some(1));
         assert_eq!(visit.draft.target.as_deref(), Some(&b"/other?b=c"[..]));
         assert_eq!(visit.response(&stage, "500"), Stand::Response(500));
+    }
+
+    #[test]
+    fn another_provider_gets_no_credential_of_the_client_unless_that_is_wanted() {
+        let get = "GET https://one.example/a?page=2&api%5Fkey=k&b=c&token=t\nAuthorization: Bearer t\nCookie: s=1\nX-Api-Key: k\nAccept: */*\nUser-Agent: u";
+        let sent = |fallbacks: &Value, failures: usize| {
+            let stage = Stage::with(fallbacks);
+            let mut visit = stage.send(get);
+            for _ in 0..failures {
+                assert_eq!(visit.poll(&stage), Stand::Call);
+                assert_eq!(visit.response(&stage, "503"), Stand::Repeat(stage.now));
+            }
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            let (target, fields, _) = visit.sent(&stage);
+            (target, fields)
+        };
+        let whole = sent(&json!([{ "fallback": { "provider": "two", "forward_credentials": true } }]), 1);
+        assert_eq!(whole.0, "/a?page=2&api%5Fkey=k&b=c&token=t");
+        assert_eq!(whole.1.len(), 6);
+        let bare = sent(&json!([{ "fallback": { "provider": "two" } }]), 1);
+        assert_eq!(bare.0, "/a?page=2&b=c");
+        assert_eq!(bare.1, ["Host: one.example", "Accept: */*", "User-Agent: u"]);
+        let (target, _) = sent(&json!([{ "fallback": { "provider": "two", "path": "/other" } }]), 1);
+        assert_eq!(target, "/other?page=2&b=c");
+        // The provider called first keeps them: with another path, and where a fallback further out leads
+        // back to it.
+        let (target, fields) = sent(&json!([{ "fallback": { "path": "/other" } }]), 1);
+        assert_eq!((&*target, fields.len()), ("/other?page=2&api%5Fkey=k&b=c&token=t", 6));
+        let back = json!([
+            { "fallback": { "provider": "one", "path": "/back" } },
+            { "fallback": { "provider": "two" } },
+        ]);
+        assert_eq!(sent(&back, 2).1.len(), 6);
+        // What a remedy further in sets is for whoever is called.
+        let (_, fields) = sent(
+            &json!([
+                { "fallback": { "provider": "two" } },
+                { "transform": { "request": { "headers": { "set": { "x-api-key": "two's" } } } } },
+            ]),
+            1,
+        );
+        assert_eq!(fields, ["Host: one.example", "Accept: */*", "User-Agent: u", "x-api-key: two's"]);
     }
 
     #[test]
