@@ -26,6 +26,7 @@ mod scenarios {
     mod attack_fallbacks;
     mod attack_files;
     mod attack_placeholders;
+    mod attack_tls;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;

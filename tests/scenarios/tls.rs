@@ -71,6 +71,32 @@ fn a_certificate_for_another_name_is_a_502_unless_that_name_is_expected() {
 }
 
 #[test]
+fn a_server_s_own_certificate_is_believed_where_it_stands_in_ca() {
+    for is_authority in [false, true] {
+        let own = Authority::self_signed(&["127.0.0.1"], is_authority);
+        let directory = Directory::default();
+        let ca = directory.write("ca.pem", own.certificate());
+        let keys = format!("tls: {{ ca: \"{}\" }}", ca.display());
+        let other = Authority::self_signed(&["127.0.0.1"], is_authority);
+        let egret = Config::default()
+            .provider_with("origin", format!("https://{}", own.own().serve("its own")), &keys)
+            .provider_with("other", format!("https://{}", other.own().serve("another's")), &keys)
+            .provider_with(
+                "renamed",
+                format!("https://localhost:{}", own.own().serve("by name").port()),
+                &keys,
+            )
+            .start();
+        assert_eq!(egret.get("/").assert_forwarded(200).text(), "its own");
+        // Neither another certificate of that name nor this one for another name.
+        for provider in ["other", "renamed"] {
+            let refused = egret.client().get(egret.address(), &format!("/{provider}/")).response();
+            refused.assert_generated(502, "tls-failed");
+        }
+    }
+}
+
+#[test]
 fn verification_is_switched_off_only_with_a_warning() {
     let nginx = Nginx::start(&Authority::default(), HELLO);
     let (egret, _directory) = before(&nginx, &Authority::default(), "verify: dangerously-off");

@@ -1,7 +1,7 @@
 //! A certificate authority for one test, and servers that show its certificates.
 
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use rcgen::{
@@ -34,6 +34,22 @@ impl Default for Authority {
 }
 
 impl Authority {
+    /// A server's own certificate for these names and addresses, signed with its own key; made out as an
+    /// authority's if `is_authority`.
+    pub fn self_signed(names: &[&str], is_authority: bool) -> Self {
+        let names = names.iter().copied().map(str::to_owned).collect::<Vec<_>>();
+        let mut params = CertificateParams::new(names.clone()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, format!("Server {}", names.concat()));
+        params.is_ca =
+            if is_authority { IsCa::Ca(BasicConstraints::Unconstrained) } else { IsCa::ExplicitNoCa };
+        Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
+    }
+
+    /// Itself, as a server shows it.
+    pub fn own(&self) -> Leaf {
+        Leaf { certificate: self.certificate(), key: self.issuer.key().serialize_pem() }
+    }
+
     /// Its own certificate, in PEM.
     pub fn certificate(&self) -> String {
         self.issuer.pem()
@@ -54,6 +70,21 @@ impl Authority {
 }
 
 impl Leaf {
+    /// Starts a server that shows it, and that answers one request a connection with `text`. It ends with the
+    /// test.
+    pub fn serve(&self, text: &'static str) -> SocketAddr {
+        let server = self.server();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A client that does not believe it leaves; the next may.
+                let _ = answer_once(&server, stream, text);
+            }
+        });
+        address
+    }
+
     /// What a server needs to show it.
     pub fn server(&self) -> Arc<rustls::ServerConfig> {
         let chain = vec![CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()];
@@ -64,6 +95,20 @@ impl Leaf {
             .unwrap();
         Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
     }
+}
+
+fn answer_once(server: &Arc<rustls::ServerConfig>, stream: TcpStream, text: &str) -> std::io::Result<()> {
+    let connection = rustls::ServerConnection::new(Arc::clone(server)).map_err(std::io::Error::other)?;
+    let mut tls = rustls::StreamOwned::new(connection, stream);
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        tls.read_exact(&mut byte)?;
+        request.push(byte[0]);
+    }
+    write!(tls, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{text}", text.len())?;
+    tls.conn.send_close_notify();
+    tls.flush()
 }
 
 /// Shakes hands as the server on `stream`, reads until `request_end`, sends `response` and drops the connection without the
@@ -79,7 +124,7 @@ pub fn answer_without_goodbye(
     let mut request = Vec::new();
     while !request.ends_with(request_end) {
         let mut byte = [0];
-        std::io::Read::read_exact(&mut tls, &mut byte).unwrap();
+        tls.read_exact(&mut byte).unwrap();
         request.push(byte[0]);
     }
     tls.write_all(response).unwrap();

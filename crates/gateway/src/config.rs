@@ -651,7 +651,9 @@ pub struct ProviderTimeoutsConfig {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderTlsConfig {
-    /// PEM file of certificate authorities that are trusted for this provider besides the system's.
+    /// PEM file of certificate authorities that are trusted for this provider besides the system's, or of the
+    /// provider's own certificate where that is self-signed: just this one is believed then, for its names
+    /// and dates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// PEM file of the client certificate chain, with `key`.

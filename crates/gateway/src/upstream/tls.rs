@@ -2,6 +2,7 @@
 
 mod error;
 mod stream;
+mod trust;
 
 use std::fmt;
 use std::path::Path;
@@ -18,6 +19,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, S
 
 use crate::config::{ListenTlsConfig, ProviderTlsConfig, TlsVerify};
 use crate::upstream::authority::Host;
+use trust::Trust;
 
 pub use error::TlsError;
 pub use stream::{DetachedTlsStream, TlsStream, accept, handshake};
@@ -40,14 +42,15 @@ impl fmt::Debug for ClientTls {
 }
 
 impl ClientTls {
-    /// Compiles the `tls` keys at `path` (`providers.NAME.tls`) and reads the files that they name. All problems are
-    /// reported at once.
+    /// Compiles the `tls` keys at `path` (`providers.NAME.tls`) and reads the files that they name. All
+    /// problems are reported at once.
     ///
-    /// Trusted are the system's authorities, or Mozilla's where the system has none, and those of `ca`. TLS 1.2 and 1.3
-    /// are spoken, HTTP/1.1 is negotiated (RFC 7301), sessions are resumed.
+    /// Trusted are the system's authorities, or Mozilla's where the system has none, and those of `ca`; and
+    /// of `ca` the very certificates that are self-signed. TLS 1.2 and 1.3 are spoken, HTTP/1.1 is negotiated
+    /// (RFC 7301), sessions are resumed.
     pub fn compile(config: &ProviderTlsConfig, path: &str) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
-        let roots = roots(config, path, &mut problems);
+        let trust = trust(config, path, &mut problems);
         let identity = identity(config, path, &mut problems);
         let server_name = config.server_name.as_deref().and_then(|name| {
             let parsed = Host::parse(name.as_bytes()).map_err(|error| error.to_string());
@@ -62,11 +65,14 @@ impl ClientTls {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| vec![Problem::new(path, format!("TLS is not available: {error}"))])?;
-        let builder = if config.verify == TlsVerify::Full {
-            builder.with_root_certificates(roots)
+        let verifier = if config.verify == TlsVerify::Full {
+            trust
+                .verifier()
+                .map_err(|error| vec![Problem::new(path, format!("TLS is not available: {error}"))])?
         } else {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Believer))
+            Arc::new(Believer)
         };
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match identity {
             Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(|error| {
                 vec![Problem::new(
@@ -157,23 +163,17 @@ fn system_roots() -> Arc<RootCertStore> {
     ROOTS.get_or_init(load).clone()
 }
 
-fn roots(config: &ProviderTlsConfig, path: &str, problems: &mut Vec<Problem>) -> Arc<RootCertStore> {
-    let system = system_roots();
-    let Some(file) = &config.ca else { return system };
+/// Whom the certificate has to be from.
+fn trust(config: &ProviderTlsConfig, path: &str, problems: &mut Vec<Problem>) -> Trust {
     let path = format!("{path}.ca");
-    if config.verify == TlsVerify::DangerouslyOff {
-        problems
-            .push(Problem::new(path, "`verify: dangerously-off` trusts everybody: leave out one of the two"));
-        return system;
+    if config.ca.is_some() && config.verify == TlsVerify::DangerouslyOff {
+        problems.push(Problem::new(
+            path.as_str(),
+            "`verify: dangerously-off` trusts everybody: leave out one of the two",
+        ));
+        return Trust::load(None, &path, problems);
     }
-    let mut roots = RootCertStore::clone(&system);
-    for (index, certificate) in certificates(file, &path, problems).into_iter().enumerate() {
-        if let Err(error) = roots.add(certificate) {
-            let message = format!("certificate {} of {} is no authority: {error}", index + 1, file.display());
-            problems.push(Problem::new(path.as_str(), message));
-        }
-    }
-    Arc::new(roots)
+    Trust::load(config.ca.as_deref(), &path, problems)
 }
 
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);

@@ -65,6 +65,14 @@ impl Leaf {
         Self { certificate: params.signed_by(&key, authority).unwrap(), key }
     }
 
+    /// Signed with its own key.
+    fn own(name: &str, edit: impl FnOnce(&mut CertificateParams)) -> Self {
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        edit(&mut params);
+        let key = KeyPair::generate().unwrap();
+        Self { certificate: params.self_signed(&key).unwrap(), key }
+    }
+
     fn der(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         (vec![self.certificate.der().clone()], PrivateKeyDer::try_from(self.key.serialize_der()).unwrap())
     }
@@ -197,6 +205,107 @@ fn what_is_wrong_with_a_certificate_is_told_apart() {
         // Both authorities carry the same name, so it is the signature that tells them apart.
         assert!(matches!(error, TlsError::Certificate(UnknownIssuer | Signature)), "{error:?}");
     });
+}
+
+/// Trusts what the file in PEM holds.
+fn trusting_file(pem: &str) -> Result<ClientTls, Vec<Problem>> {
+    let ca = TempFile::new(pem);
+    let config = ProviderTlsConfig { ca: Some(ca.0.clone()), ..ProviderTlsConfig::default() };
+    ClientTls::compile(&config, "providers.x.tls")
+}
+
+#[test]
+fn a_self_signed_certificate_in_ca_is_believed_for_its_names_and_dates() {
+    run(async {
+        let kinds = [IsCa::NoCa, IsCa::ExplicitNoCa, IsCa::Ca(BasicConstraints::Unconstrained)];
+        for kind in kinds {
+            let own = |edit: fn(&mut CertificateParams)| {
+                Leaf::own("localhost", |params| {
+                    params.is_ca = kind.clone();
+                    edit(params);
+                })
+            };
+            let good = own(|_| ());
+            let tls = trusting_file(&good.certificate.pem()).unwrap();
+            for version in [&TLS12, &TLS13] {
+                let address = serve(server(&good, &[version]), echo);
+                assert_echo(&mut open(address, &tls, "localhost").await.unwrap()).await;
+                let error = open(address, &tls, "other.example").await.unwrap_err();
+                assert_eq!(error, TlsError::Certificate(CertificateProblem::WrongName));
+            }
+            let expired = own(|params| params.not_after = date_time_ymd(2020, 1, 1));
+            let to_come = own(|params| params.not_before = date_time_ymd(3000, 1, 1));
+            for (leaf, problem) in
+                [(expired, CertificateProblem::Expired), (to_come, CertificateProblem::NotYetValid)]
+            {
+                let address = serve(server(&leaf, &[&TLS13]), echo);
+                let tls = trusting_file(&leaf.certificate.pem()).unwrap();
+                let error = open(address, &tls, "localhost").await.unwrap_err();
+                assert_eq!(error, TlsError::Certificate(problem));
+            }
+            // Another one with the same names.
+            let address = serve(server(&own(|_| ()), &[&TLS13]), echo);
+            assert!(open(address, &tls, "localhost").await.is_err());
+        }
+    });
+}
+
+#[test]
+fn only_an_authority_in_ca_signs_others() {
+    run(async {
+        let authority = BasicConstraints::Unconstrained;
+        for (kind, is_believed) in
+            [(IsCa::NoCa, false), (IsCa::ExplicitNoCa, false), (IsCa::Ca(authority), true)]
+        {
+            let mut params = CertificateParams::new(["other.example".to_owned()]).unwrap();
+            params.is_ca = kind;
+            let own = Authority::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+            let mut named = CertificateParams::new(["localhost".to_owned()]).unwrap();
+            // By the same name it would look self-signed.
+            named.distinguished_name.push(rcgen::DnType::CommonName, "signed");
+            let key = KeyPair::generate().unwrap();
+            let leaf = Leaf { certificate: named.signed_by(&key, &own).unwrap(), key };
+            let address = serve(server(&leaf, &[&TLS13]), echo);
+            let opened = open(address, &trusting_file(&own.pem()).unwrap(), "localhost").await;
+            assert_eq!(opened.is_ok(), is_believed);
+        }
+    });
+}
+
+/// An authority's certificate of version 1, by `openssl x509 -req -signkey`.
+const VERSION_1: &str = "-----BEGIN CERTIFICATE-----\n\
+MIIBNDCB2wIUJNu72kUFdER0M6b0pO6SLzCyHaQwCgYIKoZIzj0EAwIwHDEaMBgG\n\
+A1UEAwwRUm9vdCBvZiB2ZXJzaW9uIDEwIBcNMjYxMTIzMDc0OTIxWhgPMjEyNjEw\n\
+MzAwNzQ5MjFaMBwxGjAYBgNVBAMMEVJvb3Qgb2YgdmVyc2lvbiAxMFkwEwYHKoZI\n\
+zj0CAQYIKoZIzj0DAQcDQgAEI6yVbqpOcbN4E2D+vIW61JGEjdj+T0eSf2LCM7Qf\n\
+GR9yGlvVAcbdEVZntBZ6V4UieucxeV3juxmSslxoio0sYDAKBggqhkjOPQQDAgNI\n\
+ADBFAiBTGdvv0obOh0Ufd1m41lUdWEtZmVpMqEDka5X+jxz3dAIhAJhYZsG0e8wG\n\
+Oa4N13IMp98JV8fnXZEKub5/1j42EVuF\n\
+-----END CERTIFICATE-----\n";
+
+#[test]
+fn an_authority_of_version_1_is_one_still() {
+    assert!(trusting_file(VERSION_1).is_ok());
+}
+
+#[test]
+fn a_file_without_an_authority_or_a_servers_own_certificate_is_refused() {
+    let authority = new_authority();
+    let named = |params: &mut CertificateParams| {
+        params.distinguished_name.push(rcgen::DnType::CommonName, "signed");
+    };
+    let leaf = Leaf::new(&authority, "localhost", named);
+    let client = Leaf::own("localhost", |params| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    });
+    for certificate in [&leaf.certificate, &client.certificate] {
+        let problems = trusting_file(&certificate.pem()).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert_eq!(problems[0].path, "providers.x.tls.ca");
+        assert!(problems[0].message.contains("holds no authority"), "{problems:?}");
+    }
+    // Beside its authority it does no harm.
+    assert!(trusting_file(&(leaf.certificate.pem() + &authority.pem())).is_ok());
 }
 
 #[test]

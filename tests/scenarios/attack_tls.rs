@@ -1,0 +1,19 @@
+//! A server's own certificate in `tls.ca`, whose key could sign certificates for any name.
+
+use egret_tests::egret::Config;
+use egret_tests::pki::Authority;
+use egret_tests::process::Directory;
+
+#[test]
+fn who_has_the_key_of_a_pinned_certificate_makes_no_others_that_are_believed() {
+    let own = Authority::self_signed(&["other.example"], false);
+    // Its holder is no authority, and signs a certificate for a name that it has not.
+    let forged = own.leaf(&["127.0.0.1"]);
+    let directory = Directory::default();
+    let ca = directory.write("ca.pem", own.certificate());
+    let url = format!("https://{}", forged.serve("forged"));
+    let egret = Config::default()
+        .provider_with("origin", url, &format!("tls: {{ ca: \"{}\" }}", ca.display()))
+        .start();
+    egret.get("/").assert_generated(502, "tls-failed");
+}
