@@ -22,9 +22,9 @@ mod scenarios {
     mod attack_files;
     mod attack_secret_files;
     mod attack_streams;
+    mod attack_clear;
     mod attack_echoes;
     mod attack_fallbacks;
-    mod attack_files;
     mod attack_placeholders;
     mod attack_tls;
     mod bad_requests;

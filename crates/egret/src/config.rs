@@ -11,7 +11,7 @@ use egret_flow::accounts::AccountConfigs;
 use egret_flow::config::FlowConfig;
 use egret_flow::diagnosis::Exports;
 use egret_flow::quota::{QuotaConfigs, StoreKind};
-use egret_gateway::config::{GatewayConfig, Parts, Providers};
+use egret_gateway::config::{GatewayConfig, Parts, Providers, is_in_clear};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -136,6 +136,31 @@ impl Config {
         self.quotas.values().any(|quota| quota.store == StoreKind::File)
     }
 
+    /// What is good and may not be meant so: credentials that go over the network in the clear.
+    pub fn warnings(&self) -> Vec<Problem> {
+        let mut warnings = Vec::new();
+        for (name, account) in &self.accounts {
+            let at = format!("accounts.{name}");
+            if account.sends_secret() {
+                let is_in_clear = |provider: &&String| {
+                    self.providers.get(*provider).is_some_and(|provider| is_in_clear(&provider.url))
+                };
+                for provider in account.provider.iter().filter(is_in_clear) {
+                    let message = format!(
+                        "the credential goes to `{provider}` in the clear, since its URL is `http`: everybody on the way can read it"
+                    );
+                    warnings.push(Problem::new(format!("{at}.provider"), message));
+                }
+            }
+            if account.oauth2.as_ref().is_some_and(|oauth2| is_in_clear(&oauth2.token_url)) {
+                let message = "tokens are fetched in the clear, since this is `http`: everybody on the way can read them, and what they are \
+                               asked for with";
+                warnings.push(Problem::new(format!("{at}.oauth2.token_url"), message));
+            }
+        }
+        warnings
+    }
+
     /// What the types cannot say: dangling names, contradictions.
     fn problems(&self) -> Vec<Problem> {
         let mut problems = egret_gateway::validate(self.gateway_parts(&exports::unopened(&self.exporters)));
@@ -236,17 +261,29 @@ fn text_of(file: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, String
     })
 }
 
-/// Validates a file; what to print when it is good.
-pub fn check(file: &Path) -> Result<String, Failure> {
+/// A file that is good.
+#[derive(Debug)]
+pub struct Checked {
+    /// What to print, with a line end.
+    pub good: String,
+    /// What to print on standard error besides, each with its place.
+    pub warnings: Vec<String>,
+}
+
+/// Validates a file.
+pub fn check(file: &Path) -> Result<Checked, Failure> {
     let text = read(file).map_err(Failure::Misused)?;
     let name = file.display().to_string();
     let config = Config::parse(&name, &text).map_err(|report| Failure::Misused(report.to_string()))?;
+    let warnings = egret_config::load(&name, &text, Config::warnings)
+        .map_or_else(|report| report.summaries(), |_: Config| Vec::new());
     let (listeners, providers) = (config.gateway.listen.len(), config.providers.len());
-    Ok(format!(
+    let good = format!(
         "{name}: good ({listeners} listener{}, {providers} provider{})\n",
         plural(listeners),
         plural(providers)
-    ))
+    );
+    Ok(Checked { good, warnings })
 }
 
 fn plural(count: usize) -> &'static str {

@@ -77,7 +77,13 @@ fn obey(command: Command) -> Result<(), Failure> {
         Command::Archiver(arguments) => arguments.obey(),
         Command::Provider(arguments) => provider::run(*arguments),
         Command::Bench(args) => bench::run(*args),
-        Command::Check { file } => cli::print(&config::check(&file)?),
+        Command::Check { file } => {
+            let checked = config::check(&file)?;
+            for warning in checked.warnings {
+                eprintln!("warning: {warning}");
+            }
+            cli::print(&checked.good)
+        }
         Command::Explain(arguments) => cli::print(&explain::explain(&arguments)?),
         Command::Schema => cli::print(&reference::schema_text()),
         Command::Lab(lab) => lab.obey(),

@@ -186,7 +186,7 @@ impl Served {
         demo: Option<Provider>,
         logging: Logging,
     ) -> Result<Self, Failure> {
-        warn_unverified(&config.providers);
+        warn_of(&config);
         let exporters =
             Exporters::default().open(&config.exporters, site(&config)).map_err(Failure::Failed)?;
         let shown = Arc::new(Shown {
@@ -352,7 +352,7 @@ impl Served {
         self.disks.settle(self.gateway.cache_disks());
         self.change_exporters(exporters);
         tell_listeners(&listened, &self.gateway.addresses());
-        warn_unverified(&new.providers);
+        warn_of(&new);
         self.logging.set_level(new.log.level);
         self.shown.set_config(new.clone());
         self.config = new;
@@ -422,6 +422,14 @@ fn parts<'a>(config: &'a Config, quotas: Option<&'a DurableQuotas>, exports: &'a
 fn tell_listeners(before: &[SocketAddr], now: &[SocketAddr]) {
     for address in now.iter().filter(|address| !before.contains(address)) {
         tracing::info!(%address, "gateway listening");
+    }
+}
+
+/// What is good and may not be meant so.
+fn warn_of(config: &Config) {
+    warn_unverified(&config.providers);
+    for warning in config.warnings() {
+        tracing::warn!(key = warning.path, "{}", warning.message);
     }
 }
 

@@ -16,6 +16,8 @@ use egret_store::Ledger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 
+use crate::upstream::authority::{Authority, Host};
+
 /// Providers by name, as the config gives them.
 pub type Providers = BTreeMap<String, ProviderConfig>;
 
@@ -645,6 +647,17 @@ pub struct ProviderTimeoutsConfig {
     /// For a whole exchange.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<Duration>,
+}
+
+/// Whether what is sent to `url` can be read on its way: it is neither `https` nor a host on this machine.
+pub fn is_in_clear(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else { return false };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let Ok(authority) = Authority::parse(authority.as_bytes(), Some(80)) else { return false };
+    match authority.host {
+        Host::Name(name) => &*name != "localhost" && !name.ends_with(".localhost"),
+        Host::Ip(ip) => !is_loopback(ip),
+    }
 }
 
 /// TLS towards one provider.

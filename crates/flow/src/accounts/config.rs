@@ -105,6 +105,13 @@ impl AccountConfig {
         kinds.into_iter().flatten().collect()
     }
 
+    /// Whether whoever reads its requests has what they are made with. A signature is good for one request,
+    /// and a certificate's key is not sent.
+    pub fn sends_secret(&self) -> bool {
+        let has_session_token = self.sigv4.as_ref().is_some_and(|sigv4| sigv4.session_token.is_some());
+        has_session_token || self.basic.is_some() || self.oauth2.is_some() || self.secret().is_some()
+    }
+
     /// What stands in requests and must not be shown, if it is the same in all of them.
     pub(super) fn secret(&self) -> Option<&Secret> {
         let password = self.basic.as_ref().and_then(|basic| basic.password.as_ref());
