@@ -27,6 +27,7 @@ mod scenarios {
     mod attack_fallbacks;
     mod attack_placeholders;
     mod attack_tls;
+    mod attack_addresses;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;

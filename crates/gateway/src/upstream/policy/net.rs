@@ -110,7 +110,7 @@ fn mask(prefix: u8) -> u128 {
 
 /// Where clouds tell a machine its credentials. Most lie in link-local ranges, which are denied as a whole; they are here
 /// so that naming a link-local range in a rule does not open them.
-const METADATA: [Net; 9] = [
+const METADATA: [Net; 10] = [
     Net::v4([169, 254, 169, 254], 32), // AWS, GCP, Azure, OCI, DigitalOcean, ...
     Net::v4([169, 254, 170, 2], 32),   // AWS ECS: credentials of the task
     Net::v4([169, 254, 170, 23], 32),  // AWS EKS: credentials of the pod
@@ -120,6 +120,7 @@ const METADATA: [Net; 9] = [
     Net::v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254], 128), // AWS over IPv6
     Net::v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23], 128), // AWS EKS over IPv6
     Net::v6([0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254], 128), // GCP over IPv6
+    Net::v6([0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42], 128), // Scaleway over IPv6
 ];
 
 /// Names that stand for [`METADATA`], denied before DNS is asked.
@@ -199,8 +200,9 @@ impl Kind {
     }
 }
 
-/// The IPv4 address that packets to `ip` end at: IPv4-mapped and -compatible (RFC 4291 §2.5.5), NAT64 (RFC 6052), 6to4
-/// (RFC 3056), Teredo (RFC 4380 §4).
+/// The IPv4 address that packets to `ip` end at: IPv4-mapped and -compatible (RFC 4291 §2.5.5),
+/// IPv4-translated (RFC 2765 §2.1), NAT64 (RFC 6052), 6to4 (RFC 3056), Teredo (RFC 4380 §4), ISATAP under any
+/// prefix, with its bit for a global address set or not (RFC 5214 §6.1).
 pub(super) fn embedded_v4(ip: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(ip) = ip else { return None };
     let from = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
@@ -208,6 +210,8 @@ pub(super) fn embedded_v4(ip: IpAddr) -> Option<Ipv4Addr> {
         // `::` and `::1` are addresses of IPv6's own.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [_, _, _, _, 0 | 0x200, 0x5efe, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
         | [0x2002, high, low, ..] => Some(from(high, low)),
         [0x2001, 0, .., high, low] => Some(from(!high, !low)),
@@ -348,12 +352,17 @@ mod tests {
             ("100.100.100.200", Metadata),
             ("168.63.129.16", Metadata),
             ("fd00:ec2::254", Metadata),
-            // An IPv4 address inside: mapped, compatible, NAT64, 6to4, Teredo.
+            ("fd00:42::42", Metadata),
+            ("fd00:42::43", Private),
+            // An IPv4 address inside: mapped, compatible, translated, NAT64, 6to4, Teredo, ISATAP.
             ("::ffff:8.8.8.8", Public),
             ("::ffff:10.0.0.1", Private),
             ("::ffff:169.254.169.254", Metadata),
             ("::127.0.0.1", Private),
             ("::169.254.169.254", Metadata),
+            ("::ffff:0:8.8.8.8", Public),
+            ("::ffff:0:127.0.0.1", Private),
+            ("::ffff:0:169.254.169.254", Metadata),
             ("64:ff9b::8.8.8.8", Public),
             ("64:ff9b::7f00:1", Private),
             ("64:ff9b::a9fe:a9fe", Metadata),
@@ -363,6 +372,14 @@ mod tests {
             ("2001:0:4136:e378:8000:63bf:f7f7:f7f7", Public), // 8.8.8.8 inverted
             ("2001:0:4136:e378:8000:63bf:80ff:fffe", Private), // 127.0.0.1 inverted
             ("2001:0:4136:e378:8000:63bf:5601:5601", Metadata), // 169.254.169.254 inverted
+            ("::5efe:8.8.8.8", Public),
+            ("2606:4700::5efe:808:808", Public),
+            ("::5efe:127.0.0.1", Private),
+            ("::5efe:169.254.169.254", Metadata),
+            ("2606:4700::5efe:10.0.0.1", Private),
+            ("2606:4700::200:5efe:169.254.1.1", LinkLocal),
+            ("2606:4700:0:1:200:5efe:169.254.169.254", Metadata),
+            ("fe80::5efe:8.8.8.8", LinkLocal),
         ] {
             assert_eq!(Kind::of(ip(text)), kind, "{text}");
         }
@@ -376,6 +393,9 @@ mod tests {
             let [high, low] = [u16::try_from(bits >> 16).unwrap(), u16::try_from(bits & 0xffff).unwrap()];
             for v6 in [
                 v4.to_ipv6_mapped(),
+                Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, high, low),
+                Ipv6Addr::new(0x2606, 0x4700, 0, 0, 0, 0x5efe, high, low),
+                Ipv6Addr::new(0x2606, 0x4700, 0, 0, 0x200, 0x5efe, high, low),
                 Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low),
                 Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1),
                 Ipv6Addr::new(0x2001, 0, 0x4136, 0xe378, 0x8000, 0x63bf, !high, !low),

@@ -1,0 +1,29 @@
+//! Addresses that mean another, or a metadata service that few know of.
+
+use egret_tests::egret::Config;
+
+#[test]
+fn a_metadata_service_is_denied_however_its_address_is_written() {
+    // Everything is denied here, so that nothing is called whatever an address is taken for; what tells is the reason.
+    let egret = Config::default().gateway("egress: { default: deny }").start();
+    for host in [
+        // Scaleway's.
+        "fd00:42::42",
+        // IPv4-translated.
+        "::ffff:0:169.254.169.254",
+        "::ffff:0:a9fe:a9fe",
+        // ISATAP, with the bit for a global address and without, under any prefix.
+        "::5efe:169.254.169.254",
+        "::200:5efe:169.254.169.254",
+        "2001:db8:1:2:0:5efe:a9fe:a9fe",
+        "2001:db8:1:2:200:5efe:169.254.169.254",
+    ] {
+        let before = egret.denials("metadata");
+        let request = format!("GET http://[{host}]/latest/meta-data HTTP/1.1\r\nHost: a\r\n\r\n");
+        egret.client().send(request).response().assert_generated(403, "egress-denied");
+        let tunnel = format!("CONNECT [{host}]:80 HTTP/1.1\r\nHost: a\r\n\r\n");
+        let refused = egret.client().send(tunnel).response_to("HEAD");
+        assert_eq!((refused.status, refused.field("x-egret-error")), (403, Some("egress-denied")), "{host}");
+        assert_eq!(egret.denials("metadata") - before, 2, "{host}");
+    }
+}
