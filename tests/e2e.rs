@@ -28,6 +28,7 @@ mod scenarios {
     mod attack_placeholders;
     mod attack_tls;
     mod attack_addresses;
+    mod attack_status_lines;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;

@@ -269,8 +269,8 @@ pub(crate) fn edit_response(
             edits.remove(index);
         }
     }
-    if response.version == Version::Http10 {
-        // The status has a fixed place: `HTTP/1.0 200`.
+    if response.version == Version::Http10 || !response.has_space_after_status() {
+        // The status has a fixed place: `HTTP/1.0 200`. A space follows it, reason or none.
         edits.start_line(&[b"HTTP/1.1 ", &bytes[9..12], b" ", response.reason.of(bytes)]);
     }
     if !dated {

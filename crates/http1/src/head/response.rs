@@ -148,6 +148,12 @@ impl ResponseHead {
         self.keep_alive_max = facts.keep_alive_max;
     }
 
+    /// Whether the space stands after the status code that has to, even where no reason follows it (RFC 9112
+    /// §4). Some servers leave it out.
+    pub fn has_space_after_status(&self) -> bool {
+        self.start_line_end > STATUS_END
+    }
+
     /// The head with `edits` applied. `buffer` holds the bytes the head was parsed from; without edits they come out as they
     /// are.
     pub fn render<'a>(&'a self, buffer: &'a [u8], edits: &'a Edits) -> Rendering<'a> {
@@ -198,7 +204,9 @@ mod tests {
             ("HTTP/1.1 200 \u{e9}", "\u{e9}".as_bytes()),
         ] {
             let text = format!("{line}\r\n\r\n");
-            assert_eq!(accept(&text, Method::Get).reason.of(text.as_bytes()), reason, "{line}");
+            let head = accept(&text, Method::Get);
+            assert_eq!(head.reason.of(text.as_bytes()), reason, "{line}");
+            assert_eq!(head.has_space_after_status(), line.len() > 12, "{line}");
         }
     }
 
