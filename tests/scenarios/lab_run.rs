@@ -93,6 +93,43 @@ fn a_run_leaves_a_folder_that_says_what_was_under_test() {
 }
 
 #[test]
+fn only_the_gateway_is_kept_from_huge_pages() {
+    let directory = Directory::default();
+    let file = experiment(
+        &directory,
+        "provider: { path: /delay/0.1 }\nclient: { kind: bench, requests: 2000, concurrency: 5, warm_up_requests: 0 }\nrounds: 1\n\
+         scenarios: [{ name: no-flow, egret: no-flow.yaml }]\n",
+    );
+    let out = directory.join("out");
+    let lab = Process::start(&mut lab(&[&file, "--out".as_ref(), &out]));
+    let enabled = |id: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("THP_enabled:")?.trim().parse::<u8>().ok())
+    };
+    // What each of its children is, and whether it may have huge pages.
+    let children = || -> Vec<(String, Option<u8>)> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", lab.id())).into_iter().flatten().flatten();
+        let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        let ids: Vec<String> =
+            lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
+        let command = |id: &String| {
+            let line = std::fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            line.split('\0').nth(1).unwrap_or_default().to_owned()
+        };
+        ids.iter().map(|id| (command(id), enabled(id))).collect()
+    };
+    wait::until(
+        "the gateway, the provider and the client run, each with the pages that it should have",
+        || {
+            let children = children();
+            let has = |command: &str, pages: u8| children.contains(&(command.to_owned(), Some(pages)));
+            (has("run", 0) && has("provider", 1) && has("bench", 1)).then_some(())
+        },
+    );
+    assert_eq!(enabled(&lab.id().to_string()), Some(1), "the lab itself");
+}
+
+#[test]
 fn other_proxies_providers_and_clients_take_part() {
     let directory = Directory::default();
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments");

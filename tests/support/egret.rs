@@ -138,8 +138,6 @@ impl Egret {
     fn start_in(directory: Directory, config: &Config, change: impl FnOnce(&mut Command)) -> Self {
         let file = directory.write("egret.yaml", config.yaml());
         let mut command = Command::new(binary());
-        // Whether the system hands out memory by pages of 2 MiB is its own business, and no test's.
-        command.env("MIMALLOC_ALLOW_THP", "0");
         command.current_dir(directory.path()).arg("run").arg("--config").arg(file);
         change(&mut command);
         let process = Process::start(&mut command);

@@ -20,6 +20,7 @@ mod exports;
 mod har;
 mod lab;
 mod logging;
+mod memory;
 mod provider;
 mod reference;
 mod run;
@@ -32,8 +33,9 @@ use egret_lab::streams::say;
 
 use cli::{Cli, Command};
 
-/// A gateway allocates and frees small objects on many threads. mimalloc keeps that off the system allocator's shared arenas,
-/// gives memory back after a burst, and is fast under musl too, whose own allocator takes a lock for every call.
+/// A gateway allocates and frees small objects on many threads. mimalloc keeps that off the system
+/// allocator's shared arenas, gives memory back after a burst, and is fast under musl too, whose own
+/// allocator takes a lock for every call. It is built to ask for no huge pages (`no_thp`), see [`memory`].
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

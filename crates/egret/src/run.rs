@@ -25,7 +25,7 @@ use crate::durable::DurableQuotas;
 use crate::events::{Event, Events, runtime};
 use crate::exports::Keyring;
 use crate::logging::Logging;
-use crate::{Failure, cli};
+use crate::{Failure, cli, memory};
 
 /// Supervisors signal a process and then its group, which makes one request of two signals.
 const ECHO: Duration = Duration::from_millis(100);
@@ -51,6 +51,7 @@ pub struct Run {
 impl Run {
     /// Runs until it is told to stop.
     pub fn run(self) -> Result<(), Failure> {
+        let refused = memory::refuse_huge_pages();
         let demo = if self.demo { Some(demo::start()?) } else { None };
         let text = self.read().map_err(|message| {
             Failure::Misused(format!(
@@ -60,6 +61,9 @@ impl Run {
         let config =
             self.parse(&text, demo.as_ref()).map_err(|report| Failure::Misused(report.to_string()))?;
         let logging = Logging::start(config.log)?;
+        if let Err(error) = refused {
+            tracing::warn!(%error, "the system may use huge pages, so that more memory is resident");
+        }
         let runtime = runtime()?;
         // Before anything listens, so that no signal and no change of the file from then on is lost.
         let mut events = {
