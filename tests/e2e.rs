@@ -29,6 +29,7 @@ mod scenarios {
     mod attack_tls;
     mod attack_addresses;
     mod attack_status_lines;
+    mod attack_tunnels;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;

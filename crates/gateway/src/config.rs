@@ -524,8 +524,9 @@ pub struct LimitsConfig {
     /// Client connections open at once, tunnels included; more are answered 503 and closed.
     #[schemars(range(min = 1))]
     pub connections: u32,
-    /// Exchanges under way at once, all workers together; 0 is without end. Above it an exchange is answered 429 `too-many-in-flight`. One
-    /// counts until its response has ended, or the protocol to which it was upgraded; tunnels by CONNECT do not count.
+    /// Exchanges under way at once, all workers together; 0 is without end. Above it an exchange is answered
+    /// 429 `too-many-in-flight`. One counts until its response has ended, or the protocol to which it was
+    /// upgraded, or its tunnel by CONNECT.
     pub exchanges: u32,
     /// Requests on one client connection, after which it is closed; 0 is without end.
     pub requests_per_connection: u32,
@@ -697,7 +698,8 @@ pub enum TlsVerify {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolConfig {
-    /// Connections open at once, all workers together; 0 is without end. Above it an exchange is answered 503 `pool-full`.
+    /// Connections open at once, all workers together, tunnels to it included; 0 is without end. Above it an
+    /// exchange or CONNECT is answered 503 `pool-full`.
     pub connections: u32,
     /// Idle connections kept per worker.
     pub idle: u32,

@@ -60,12 +60,13 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
     desk.reset_up();
     let end = match route(client, desk, &view) {
         Ok(Route::Forward(forward)) => {
-            let Ok(_place) = Place::take(&client.worker, view.plan.limits.exchanges) else {
-                let detail = "as many exchanges are under way as may be at once (`gateway.limits.exchanges`)";
-                let failure = Failure::new(ErrorKind::TooManyInFlight, detail);
-                let end = Box::pin(refuse(client, desk, &view, &failure, Some(&forward), begun)).await;
-                desk.give_tray_back(&client.worker);
-                return end;
+            let _place = match Place::take(&client.worker, view.plan.limits.exchanges) {
+                Ok(place) => place,
+                Err(failure) => {
+                    let end = Box::pin(refuse(client, desk, &view, &failure, Some(&forward), begun)).await;
+                    desk.give_tray_back(&client.worker);
+                    return end;
+                }
             };
             let upstream = Rc::clone(&forward.upstream);
             let mut exchange = Exchange::new(client, desk, view, upstream, begun);
@@ -85,20 +86,23 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
     end
 }
 
-/// One of the exchanges that may be under way at once; given up when dropped. Nothing where there may be any number.
+/// One of the exchanges and tunnels that may be under way at once; given up when dropped. Nothing where there
+/// may be any number.
 struct Place(Option<Rc<Worker>>);
 
-/// There is none left.
-struct NoPlace;
-
 impl Place {
-    fn take(worker: &Rc<Worker>, most: u32) -> Result<Self, NoPlace> {
+    fn take(worker: &Rc<Worker>, most: u32) -> Result<Self, Failure> {
         if most == 0 {
             return Ok(Self(None));
         }
         let place = Self(Some(Rc::clone(worker)));
         let before = worker.shared.exchanges.fetch_add(1, Relaxed);
-        if before < most { Ok(place) } else { Err(NoPlace) }
+        if before < most {
+            return Ok(place);
+        }
+        let detail =
+            "as many exchanges and tunnels are under way as may be at once (`gateway.limits.exchanges`)";
+        Err(Failure::new(ErrorKind::TooManyInFlight, detail))
     }
 }
 

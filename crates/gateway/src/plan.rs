@@ -196,8 +196,8 @@ pub(crate) struct UpstreamPlan {
     /// Whether the config names it.
     pub configured: bool,
     pub stats: Arc<ProviderStats>,
-    /// Connections open now, over all workers.
-    open: AtomicU32,
+    /// Connections open now, over all workers, tunnels included.
+    open: Arc<AtomicU32>,
     /// What it was compiled from; none for a host that is not configured.
     source: Option<ProviderConfig>,
 }
@@ -233,20 +233,22 @@ impl OtherHosts {
             policy: Arc::clone(&self.policy),
             configured: false,
             stats: Arc::clone(&self.stats),
-            open: AtomicU32::new(0),
+            open: Arc::default(),
             source: None,
             origin,
         }
     }
 
     /// How to reach `authority` for a tunnel, through which the client speaks as it likes. `provider` is the configured one at
-    /// that place, if there is one.
+    /// that place, if there is one; a tunnel takes one of its connections.
     pub fn tunnel(&self, authority: Authority, provider: Option<&Arc<UpstreamPlan>>) -> UpstreamPlan {
         let mut plan = self.upstream(Origin { tls: false, authority });
         if let Some(provider) = provider {
             plan.configured = true;
             plan.stats = Arc::clone(&provider.stats);
             plan.timeouts = provider.timeouts;
+            plan.pool.connections = provider.pool.connections;
+            plan.open = Arc::clone(&provider.open);
         }
         plan
     }
@@ -295,9 +297,14 @@ impl UpstreamPlan {
             policy: Arc::clone(&self.policy),
             configured: self.configured,
             stats: Arc::clone(&self.stats),
-            open: AtomicU32::new(0),
+            open: Arc::clone(&self.open),
             source: self.source.clone(),
         }
+    }
+
+    /// Whether as many connections are open as may be.
+    pub fn is_full(&self) -> bool {
+        self.pool.connections != 0 && self.open.load(Relaxed) >= self.pool.connections
     }
 
     /// Takes a place for one more connection, or says that the limit is reached.
@@ -389,7 +396,7 @@ impl Plan {
                 policy: Arc::clone(&policy),
                 configured: true,
                 stats: stats.unwrap_or_else(|| ProviderStats::new(name, workers)),
-                open: AtomicU32::new(0),
+                open: Arc::default(),
                 source: Some(provider.clone()),
                 origin,
             }));

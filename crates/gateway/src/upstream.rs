@@ -180,6 +180,14 @@ impl Upstream {
         self.open(worker).await
     }
 
+    /// Closes an idle connection, be it another worker's, where all places are taken: a tunnel cannot do with
+    /// one that is there.
+    pub async fn make_room(&self, worker: &Worker) {
+        if self.plan.is_full() && self.take_idle(Moment::now()).is_none() {
+            drop(self.borrow_from_another(worker).await);
+        }
+    }
+
     /// A new connection.
     pub async fn open(&self, worker: &Worker) -> Result<(Box<Connection>, DialTimes), Failure> {
         let Some(open) = self.plan.try_open() else {

@@ -424,6 +424,11 @@ impl View {
         let nowhere = Rc::new(Upstream::new(Arc::new(plan.other_hosts.nowhere()), worker));
         Self { plan, upstreams, nowhere }
     }
+
+    /// `provider` of this plan as this worker reaches it.
+    pub fn upstream_of(&self, provider: &Arc<UpstreamPlan>) -> Option<&Rc<Upstream>> {
+        self.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, provider))
+    }
 }
 
 /// Makes room for one more entry. Which one goes does not matter: it costs the next user one look-up or one connection.

@@ -9,10 +9,11 @@ use egret_http1::{ResponseFraming, Span};
 use egret_store::Moment;
 
 use crate::client::{Client, Desk, End, Tray};
-use crate::exchange;
 use crate::exchange::access_log::Record;
+use crate::exchange::failure::Failure;
 use crate::exchange::pipe::{Kept, Pipe};
 use crate::exchange::route::Forward;
+use crate::exchange::{self, Place};
 use crate::upstream::Upstream;
 use crate::upstream::authority::Authority;
 use crate::upstream::stream::Stream;
@@ -31,8 +32,16 @@ pub(crate) async fn connect(
     let provider = view.plan.provider_by_authority(&authority);
     let plan = view.plan.other_hosts.tunnel(authority, provider);
     let upstream = Rc::new(Upstream::new(Arc::new(plan), client.worker.number));
-    let connection = match upstream.open(&client.worker).await {
-        Ok((connection, _)) => connection,
+    let pooled = provider.and_then(|provider| view.upstream_of(provider));
+    let opened = async {
+        let place = Place::take(&client.worker, view.plan.limits.exchanges)?;
+        if let Some(pooled) = pooled {
+            pooled.make_room(&client.worker).await;
+        }
+        Ok::<_, Failure>((place, upstream.open(&client.worker).await?.0))
+    };
+    let (_place, connection) = match opened.await {
+        Ok(opened) => opened,
         Err(failure) => {
             let forward = Forward::whole(upstream, Span::default());
             return exchange::refuse(client, desk, view, &failure, Some(&forward), begun).await;
