@@ -30,6 +30,7 @@ mod scenarios {
     mod attack_addresses;
     mod attack_status_lines;
     mod attack_tunnels;
+    mod attack_upgrades;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;

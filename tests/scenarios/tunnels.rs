@@ -55,18 +55,81 @@ fn an_upgrade_that_is_answered_with_200_stays_http() {
     let mut client = egret.client();
     // What follows would reach the provider as it is, host and target of the client's choice, if a tunnel were opened.
     client.send(format!(
-        "GET /origin/a HTTP/1.1\r\nHost: {own}\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nGET /origin/b HTTP/1.1\r\nHost: {own}\r\n\r\n"
+        "GET /origin/a HTTP/1.1\r\nHost: {own}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nGET /origin/b HTTP/1.1\r\nHost: {own}\r\n\r\n"
     ));
     assert_eq!(client.response().assert_forwarded(200).text(), "GET /a HTTP/1.1");
     assert_eq!(client.response().assert_forwarded(200).text(), "GET /b HTTP/1.1");
     client.send(format!(
-        "GET /origin/c HTTP/1.1\r\nHost: {own}\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n\x16\x03not http\r\n\r\n"
+        "GET /origin/c HTTP/1.1\r\nHost: {own}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x16\x03not http\r\n\r\n"
     ));
     assert_eq!(client.response().assert_forwarded(200).text(), "GET /c HTTP/1.1");
     client.response().assert_generated(400, "bad-request");
     client.assert_closed();
     assert!(!String::from_utf8_lossy(&origin.received()).contains("not http"));
     assert_eq!(egret.stat("/clients/tunnels"), 0);
+}
+
+#[test]
+fn protocols_are_named_for_all_or_for_one_provider() {
+    let origin = Provider::scripted(|peer| {
+        while let Some(request) = peer.request() {
+            match request.values("upgrade")[..] {
+                [] => peer.send(ok("as ever")),
+                [asked, ..] => {
+                    peer.send(format!("HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: {asked}\r\n\r\n"))
+                }
+            };
+        }
+    });
+    let egret = Config::with_origin(origin.url())
+        .provider_with("own", origin.url(), "upgrades: [spdy/3]")
+        .provider_with("none", origin.url(), "upgrades: []")
+        .gateway("upgrades: [x, websocket]")
+        .start();
+    for (provider, asked, status) in [
+        ("origin", "x", 101),
+        ("origin", "x/2", 101),
+        ("origin", "WebSocket", 101),
+        ("origin", "spdy/3", 200),
+        ("own", "SPDY/3", 101),
+        ("own", "spdy/4", 200),
+        ("own", "websocket", 200),
+        ("none", "websocket", 200),
+    ] {
+        let mut client = egret.client();
+        client.send(format!(
+            "GET /{provider}/ HTTP/1.1\r\nHost: {}\r\nConnection: upgrade\r\nUpgrade: {asked}\r\n\r\n",
+            egret.address()
+        ));
+        assert_eq!(client.head().status, status, "{provider}: {asked}");
+    }
+}
+
+#[test]
+fn a_tunnel_takes_the_place_of_an_idle_connection() {
+    let origin = Provider::scripted(|peer| {
+        while peer.request().is_some() {
+            peer.send(ok("hello"));
+        }
+    });
+    let config = Config::default().provider_with("origin", origin.url(), "pool: { connections: 1 }");
+    let egret = config.gateway("workers: 4").start();
+    for number in 1..=3 {
+        egret.get("/").assert_forwarded(200);
+        wait::until_true("the connection is idle", || egret.provider_stat("origin", "connections_idle") == 1);
+        // Whichever worker it is that has it.
+        let mut client = egret.client();
+        client.send(format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.address()));
+        assert_eq!(client.response_to("HEAD").status, 200);
+        client.get("a", "/").response();
+        assert_eq!(
+            (egret.provider_stat("origin", "connections_open"), origin.connections()),
+            (1, 2 * number)
+        );
+        egret.get("/").assert_generated(503, "pool-full");
+        drop(client);
+        wait::until_true("the tunnel is gone", || egret.provider_stat("origin", "connections_open") == 0);
+    }
 }
 
 #[test]
@@ -84,13 +147,15 @@ fn a_101_that_nobody_asked_for_is_a_502() {
 fn a_101_before_the_request_is_through_is_a_502() {
     let origin = Provider::scripted(|peer| {
         let _ = peer.request_head();
-        peer.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nsurprise");
+        peer.send(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nsurprise",
+        );
         peer.stall();
     });
     let egret = Config::with_origin(origin.url()).start();
     let mut client = egret.client();
     client.send(format!(
-        "POST /origin/ HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: x\r\nContent-Length: 10\r\n\r\nabc",
+        "POST /origin/ HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 10\r\n\r\nabc",
         egret.address()
     ));
     client.response().assert_generated(502, "bad-response");

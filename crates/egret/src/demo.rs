@@ -28,6 +28,7 @@ pub fn provider_config(address: SocketAddr) -> ProviderConfig {
         timeouts: ProviderTimeoutsConfig::default(),
         tls: ProviderTlsConfig::default(),
         pool: PoolConfig::default(),
+        upgrades: None,
     }
 }
 

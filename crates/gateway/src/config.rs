@@ -65,6 +65,11 @@ pub struct GatewayConfig {
     pub limits: LimitsConfig,
     /// How host names are resolved.
     pub dns: DnsConfig,
+    /// Protocols that a request may ask its provider to change to (`Upgrade`, RFC 9110 §7.8): a name for any
+    /// version, or `name/version`. What goes through a changed connection is seen by no flow. Others are
+    /// taken out of the request, which then goes on as an ordinary one. They do not hold where an account
+    /// shows a `certificate`: name them under that provider.
+    pub upgrades: Vec<String>,
     /// Names of trailer fields that are forwarded (RFC 9110 §6.5); `x-*` matches a prefix. All others are dropped.
     pub trailers: Vec<String>,
     /// Further header fields that name the scheme of where a request goes, in this order, after `x-egret-scheme` and its like:
@@ -91,6 +96,7 @@ impl Default for GatewayConfig {
             timeouts: TimeoutsConfig::default(),
             limits: LimitsConfig::default(),
             dns: DnsConfig::default(),
+            upgrades: vec!["websocket".to_owned()],
             trailers: [
                 "server-timing",
                 "etag",
@@ -627,6 +633,10 @@ pub struct ProviderConfig {
     /// Connections to it.
     #[serde(default)]
     pub pool: PoolConfig,
+    /// Protocols that requests may ask it to change to, in the place of `gateway.upgrades`; for connections
+    /// that show the `certificate` of an account too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrades: Option<Vec<String>>,
 }
 
 /// How long to wait on one provider; what is not given comes from `gateway.timeouts`.

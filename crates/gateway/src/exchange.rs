@@ -21,6 +21,7 @@ pub(crate) mod route;
 pub(crate) mod serving;
 pub(crate) mod token;
 pub(crate) mod tunnel;
+pub(crate) mod upgrade;
 
 use std::future::poll_fn;
 use std::io;
@@ -586,19 +587,19 @@ impl<'a> Exchange<'a> {
     fn parse_response(&mut self, cx: &mut Context<'_>) -> Result<bool, Stop> {
         let bad = |error| Stop::Failure(Failure::bad_response(error));
         while !self.desk.tray.output.filled().is_empty() {
-            let Desk { request, up, tray, .. } = &mut *self.desk;
+            let Desk { input, request, up, tray, .. } = &mut *self.desk;
             let Tray { output, response, .. } = &mut **tray;
             let progress =
                 response.parse(output.filled(), &self.view.plan.head_limits, request.method).map_err(bad)?;
             match (progress, response.status) {
                 (Progress::Partial, _) => return Ok(false),
-                // What is still to come of the request belongs to the old protocol (RFC 9110 §7.8).
-                (Progress::Complete, 101) if request.upgrade && response.upgrade && up.is_complete() => {
-                    return Ok(true);
-                }
                 (Progress::Complete, 101) => {
-                    let detail =
-                        "the provider changed the protocol without having been asked to, or too early";
+                    let (request, response) = ((&*request, input.filled()), (&*response, output.filled()));
+                    // What is still to come of the request belongs to the old protocol (RFC 9110 §7.8).
+                    if up.is_complete() && self.upstream.plan.upgrades.are_agreed_on(request, response) {
+                        return Ok(true);
+                    }
+                    let detail = "the provider changed the protocol without having been asked for that one, or too early";
                     return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
                 }
                 (Progress::Complete, 100..=199) => self.pass_on_informational(cx)?,

@@ -24,6 +24,7 @@ use crate::config::{
 };
 use crate::exchange::failure::ErrorAnswers;
 use crate::exchange::named_fields::NamedFields;
+use crate::exchange::upgrade::Protocols;
 use crate::upstream::authority::{Authority, AuthorityError, Host};
 use crate::upstream::policy::EgressPolicy;
 use crate::upstream::tls::{ClientTls, ServerTls};
@@ -193,6 +194,8 @@ pub(crate) struct UpstreamPlan {
     pub timeouts: UpstreamTimeouts,
     pub pool: PoolConfig,
     pub policy: Arc<EgressPolicy>,
+    /// To which protocols connections to it may change.
+    pub upgrades: Arc<Protocols>,
     /// Whether the config names it.
     pub configured: bool,
     pub stats: Arc<ProviderStats>,
@@ -216,6 +219,7 @@ pub(crate) struct OtherHosts {
     tls: ClientTls,
     timeouts: UpstreamTimeouts,
     policy: Arc<EgressPolicy>,
+    upgrades: Arc<Protocols>,
     pub stats: Arc<ProviderStats>,
 }
 
@@ -231,6 +235,7 @@ impl OtherHosts {
             timeouts: self.timeouts,
             pool: PoolConfig::default(),
             policy: Arc::clone(&self.policy),
+            upgrades: Arc::clone(&self.upgrades),
             configured: false,
             stats: Arc::clone(&self.stats),
             open: Arc::default(),
@@ -283,8 +288,11 @@ impl UpstreamPlan {
         self.hosts.iter().any(|pattern| pattern.matches(bare(&text)))
     }
 
-    /// The same provider, reached with another certificate, and counted together.
+    /// The same provider, reached with the certificate of an account, and counted together. What goes through
+    /// a connection that has changed its protocol goes in that account's name, so that only what the config
+    /// names for this very provider is changed to.
     fn with_tls(&self, tls: ClientTls) -> Self {
+        let named = self.source.as_ref().is_some_and(|source| source.upgrades.is_some());
         Self {
             origin: self.origin.clone(),
             host_field: self.host_field.clone(),
@@ -295,6 +303,7 @@ impl UpstreamPlan {
             timeouts: self.timeouts,
             pool: self.pool.clone(),
             policy: Arc::clone(&self.policy),
+            upgrades: if named { Arc::clone(&self.upgrades) } else { Arc::default() },
             configured: self.configured,
             stats: Arc::clone(&self.stats),
             open: Arc::clone(&self.open),
@@ -340,12 +349,7 @@ impl Plan {
         let exposed = !all_loopback(&config.listen);
         let mut own_ports = own.to_vec();
         own_ports.extend(config.listen.iter().map(|listen| listen.address));
-        let same_network = previous.filter(|previous| {
-            previous.config.egress == config.egress
-                && previous.config.open_proxy == config.open_proxy
-                && previous.config.listen == config.listen
-                && previous.config.timeouts == config.timeouts
-        });
+        let same_network = previous.filter(|previous| reaches_alike(&previous.config, config));
         let policy = match same_network {
             Some(previous) => Some(Arc::clone(&previous.other_hosts.policy)),
             None => ok_or_push(
@@ -358,11 +362,11 @@ impl Plan {
         let listeners = compile_listeners(config, providers, &mut problems);
         let named_fields = NamedFields::compile(config, &mut problems);
         let errors = ErrorAnswers::compile(&config.errors, &mut problems);
+        let upgrades = Arc::new(Protocols::compile(&config.upgrades, "gateway.upgrades", &mut problems));
         let flows = compile_flows(parts, &origins, workers, previous);
         let flows = ok_or_push(flows, &mut problems).unwrap_or_default();
         let Some(policy) = policy else { return Err(problems) };
 
-        let default_timeouts = upstream_timeouts(&config.timeouts, None);
         let mut plans: Vec<Arc<UpstreamPlan>> = Vec::with_capacity(origins.len());
         let mut by_name = HashMap::new();
         for (name, provider, (origin, path_prefix)) in origins {
@@ -394,6 +398,7 @@ impl Plan {
                 timeouts: upstream_timeouts(&config.timeouts, Some(provider)),
                 pool: provider.pool.clone(),
                 policy: Arc::clone(&policy),
+                upgrades: upgrades_of(name, provider, &upgrades, &mut problems),
                 configured: true,
                 stats: stats.unwrap_or_else(|| ProviderStats::new(name, workers)),
                 open: Arc::default(),
@@ -407,7 +412,13 @@ impl Plan {
                 .map(|tls| {
                     let stats = previous.map(|previous| Arc::clone(&previous.other_hosts.stats));
                     let stats = stats.unwrap_or_else(|| ProviderStats::new(OTHER_HOSTS, workers));
-                    Arc::new(OtherHosts { tls, timeouts: default_timeouts, policy, stats })
+                    Arc::new(OtherHosts {
+                        tls,
+                        timeouts: upstream_timeouts(&config.timeouts, None),
+                        policy,
+                        upgrades,
+                        stats,
+                    })
                 }),
         };
         let certified = certified(&flows, &plans, &mut problems);
@@ -635,6 +646,28 @@ fn provider_origins<'a>(providers: &'a Providers, problems: &mut Vec<Problem>) -
         }
     }
     origins
+}
+
+/// Whether all that is reached is reached in the same way under both, but for what providers have of their
+/// own.
+fn reaches_alike(before: &GatewayConfig, now: &GatewayConfig) -> bool {
+    before.egress == now.egress
+        && before.open_proxy == now.open_proxy
+        && before.listen == now.listen
+        && before.timeouts == now.timeouts
+        && before.upgrades == now.upgrades
+}
+
+/// To which protocols connections to a provider may change: those of its own config, or else those that hold
+/// for all.
+fn upgrades_of(
+    name: &str,
+    provider: &ProviderConfig,
+    others: &Arc<Protocols>,
+    problems: &mut Vec<Problem>,
+) -> Arc<Protocols> {
+    let Some(names) = &provider.upgrades else { return Arc::clone(others) };
+    Arc::new(Protocols::compile(names, &format!("providers.{name}.upgrades"), problems))
 }
 
 /// Where the token of an account is fetched.

@@ -1,5 +1,6 @@
 //! What is changed in a message on its way: no more than RFC 9110 asks of an intermediary.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use egret_flow::Draft;
@@ -122,7 +123,7 @@ pub(crate) fn edit_request(
     edits.clear();
     let plan = &forward.upstream.plan;
     let host = forward.host_field(bytes);
-    let (mut has_host, mut forwarded_for) = (false, None);
+    let (mut has_host, mut forwarded_for, mut upgrades) = (false, None, false);
     for (index, field) in request.fields.iter().enumerate() {
         match field.known {
             KnownField::Host => {
@@ -138,7 +139,14 @@ pub(crate) fn edit_request(
             }
             // Sent on as they are, since what they say holds for the next connection too.
             KnownField::TransferEncoding => {}
-            KnownField::Upgrade if request.upgrade => {}
+            KnownField::Upgrade if request.upgrade => match plan.upgrades.left_of(field.value.of(bytes)) {
+                Some(Cow::Borrowed(_)) => upgrades = true,
+                Some(Cow::Owned(left)) => {
+                    upgrades = true;
+                    edits.replace_value(index, &left);
+                }
+                None => edits.remove(index),
+            },
             _ if field.hop_by_hop => edits.remove(index),
             KnownField::XForwardedFor => forwarded_for = Some((index, field.value)),
             _ => {}
@@ -172,7 +180,7 @@ pub(crate) fn edit_request(
         };
         edits.start_line(&[request.method_text.of(bytes), b" ", prefix, slash, path, b" HTTP/1.1"]);
     }
-    if request.upgrade {
+    if upgrades {
         edits.insert("Connection", b"upgrade");
     } else if request.te_trailers {
         edits.insert("TE", b"trailers");

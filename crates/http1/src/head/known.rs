@@ -61,6 +61,7 @@ known_fields! {
     Expires = "expires", EndToEnd;
     Forwarded = "forwarded", EndToEnd;
     Host = "host", EndToEnd;
+    Http2Settings = "http2-settings", HopByHop;
     IdempotencyKey = "idempotency-key", EndToEnd;
     IfMatch = "if-match", EndToEnd;
     IfModifiedSince = "if-modified-since", EndToEnd;
