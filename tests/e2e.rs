@@ -28,6 +28,7 @@ mod scenarios {
     mod attack_placeholders;
     mod attack_tls;
     mod attack_addresses;
+    mod attack_slow_readers;
     mod attack_status_lines;
     mod attack_tunnels;
     mod attack_upgrades;

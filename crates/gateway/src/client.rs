@@ -18,6 +18,7 @@ use crate::event_loop::{self, Socket};
 use crate::exchange;
 use crate::exchange::access_log::Record;
 use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::pace::Patience;
 use crate::exchange::pipe::Pipe;
 use crate::upstream::stream::Stream;
 use crate::upstream::tls::{ServerTls, accept};
@@ -373,17 +374,23 @@ impl Client {
         let _ = socket2::SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO));
     }
 
-    /// Sends all of `bytes`, unless the client takes too long or is gone.
+    /// Sends all of `bytes`, unless the client takes too long (`timeouts.idle`), takes too little
+    /// (`limits.body_rate`) or is gone.
     pub async fn send_all(&mut self, bytes: &[u8]) -> bool {
         let idle = self.worker.view().plan.timeouts.idle;
-        self.timer.set(Moment::now(), idle);
+        let mut patience = Patience::new(self, idle, Moment::now());
         let mut sent = 0;
         poll_fn(|cx| {
             while sent < bytes.len() {
                 match self.stream.poll_write(cx, &[IoSlice::new(&bytes[sent..])]) {
-                    Poll::Ready(Ok(count)) if count > 0 => sent += count,
+                    Poll::Ready(Ok(count)) if count > 0 => {
+                        sent += count;
+                        if sent < bytes.len() {
+                            patience.note_taken(self, count as u64);
+                        }
+                    }
                     Poll::Ready(_) => return Poll::Ready(false),
-                    Poll::Pending if self.timer.poll_expired(cx) => return Poll::Ready(false),
+                    Poll::Pending if patience.is_lost(self, cx, true) => return Poll::Ready(false),
                     Poll::Pending => return Poll::Pending,
                 }
             }

@@ -545,7 +545,9 @@ pub struct LimitsConfig {
     pub fields: u16,
     /// Informational responses (1xx) that a provider may send before the final one.
     pub informational: u8,
-    /// The slowest that a client may send a body, in bytes per second, judged every 10 s; `0B` is off.
+    /// The slowest that a client may send a body or take a response, in bytes per second; `0B` is off. What
+    /// it sends is judged every 10 s. What it takes is judged while something waits for it, over 10 s and the
+    /// time in which it would take half of what the system buffers.
     pub body_rate: Size,
     /// Authorities without a configured provider for which idle connections are kept.
     #[schemars(range(min = 1))]

@@ -15,6 +15,7 @@ pub(crate) mod gather;
 pub(crate) mod guide;
 pub(crate) mod hedge;
 pub(crate) mod named_fields;
+pub(crate) mod pace;
 pub(crate) mod pipe;
 pub(crate) mod recording;
 pub(crate) mod route;
@@ -42,6 +43,7 @@ use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::{Drafted, Reply, edit_request, edit_response, survey};
 use crate::exchange::guide::Guide;
 use crate::exchange::hedge::Hedge;
+use crate::exchange::pace::Taking;
 use crate::exchange::pipe::{Kept, PipeError, Shield};
 use crate::exchange::recording::Recording;
 use crate::exchange::route::{Forward, Question, Route};
@@ -717,6 +719,7 @@ impl<'a> Exchange<'a> {
         let mut ended = self.clock.forwarded;
         if finish == Finish::Complete && !self.desk.tray.down.is_complete() {
             self.deadlines.rate = RateWindow::NONE;
+            self.deadlines.taking = Taking::NOTHING;
             self.note_progress(self.timeouts().idle);
             finish = poll_fn(|cx| self.poll_bodies(cx, &mut connection)).await;
             ended = Moment::now();
@@ -807,7 +810,12 @@ impl<'a> Exchange<'a> {
             }
             Poll::Pending => {}
         }
-        if self.desk.up.moved_bytes + self.desk.tray.down.moved_bytes != before {
+        let (waits, taken) = (down.is_blocked_on_sink(), down.moved_bytes);
+        if waits != self.deadlines.taking.is_waiting() {
+            self.deadlines.taking.note(waits, Moment::now(), taken);
+            self.deadlines.arm(self.client);
+        }
+        if self.desk.up.moved_bytes + taken != before {
             self.note_progress(self.timeouts().idle);
         }
         if self.client.timer.poll_expired(cx)
@@ -829,6 +837,11 @@ impl<'a> Exchange<'a> {
             self.give_half_closed_client_time(now);
         }
         if due(self.deadlines.total) || due(self.deadlines.phase) {
+            return Some(Finish::CutShort);
+        }
+        let (taken, rate) = (self.desk.tray.down.moved_bytes, self.view.plan.limits.body_rate.bytes());
+        if !self.deadlines.taking.keeps_up(now, taken, rate, || pace::hidden_bytes(self.client)) {
+            pace::give_up(self.client);
             return Some(Finish::CutShort);
         }
         self.deadlines.rearm(self.client, cx, now);

@@ -6,10 +6,11 @@ use std::time::Duration;
 use egret_store::Moment;
 
 use crate::client::Client;
+use crate::exchange::pace::Taking;
 use crate::upstream::DialTimes;
 
 /// Over how long a client's rate is judged (`limits.body_rate`).
-const RATE_WINDOW: Duration = Duration::from_secs(10);
+pub(crate) const RATE_WINDOW: Duration = Duration::from_secs(10);
 
 /// The moments of an exchange.
 pub(crate) struct Clock {
@@ -63,12 +64,14 @@ pub(crate) struct Deadlines {
     pub phase: Moment,
     /// The client's upload.
     pub rate: RateWindow,
+    /// How the client takes the response.
+    pub taking: Taking,
     /// From when on the client is watched while its provider is waited for; never once it is.
     pub watch: Moment,
 }
 
-/// Whether a client keeps up `limits.body_rate` while it sends a body. How fast it takes one cannot be told from here: the system
-/// buffers megabytes on its way, and speaks of them in large portions.
+/// Whether a client keeps up `limits.body_rate` while it sends a body. How fast it takes one is told by
+/// [`Taking`].
 pub(crate) struct RateWindow {
     ends: Moment,
     moved_bytes: u64,
@@ -78,8 +81,15 @@ impl Deadlines {
     /// Only the end of the whole exchange, if it has one.
     pub fn new(total: Moment) -> Self {
         let never = Moment::NEVER;
-        let rate = RateWindow::NONE;
-        Self { total, half_close: never, half_close_moved_bytes: 0, phase: never, rate, watch: never }
+        Self {
+            total,
+            half_close: never,
+            half_close_moved_bytes: 0,
+            phase: never,
+            rate: RateWindow::NONE,
+            taking: Taking::NOTHING,
+            watch: never,
+        }
     }
 
     /// Whether it is time to look whether the client is still there.
@@ -89,9 +99,8 @@ impl Deadlines {
 
     /// Sets the client's timer to the nearest deadline.
     pub fn arm(&self, client: &Client) {
-        client
-            .timer
-            .set_at(self.total.min(self.half_close).min(self.phase).min(self.rate.ends).min(self.watch));
+        let next = self.total.min(self.half_close).min(self.phase);
+        client.timer.set_at(next.min(self.rate.ends).min(self.taking.ends()).min(self.watch));
     }
 
     /// After the timer went off without consequence: the next deadline, and somebody who is woken by it.

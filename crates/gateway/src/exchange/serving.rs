@@ -19,6 +19,7 @@ use crate::client::{Client, End};
 use crate::event_loop::now;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::{Reply, Via, edit_generated};
+use crate::exchange::pace::Patience;
 use crate::exchange::pipe::GATHER_BYTES_MAX;
 
 /// Pieces that the system is handed in one call.
@@ -215,23 +216,23 @@ async fn send_pieces(
         }
         pieces = &[];
     }
-    client.timer.set(now::turned(), idle);
+    let mut patience = Patience::new(client, idle, now::turned());
     let mut sent = 0;
     let finish = poll_fn(|cx| {
         while sent < total {
             let slices = rest_of(head, pieces, body, sent);
-            match poll_write(client, cx, &slices) {
+            match poll_write(client, &mut patience, cx, &slices) {
                 Poll::Ready(Some(count)) => {
                     sent += count;
                     if sent < total {
-                        client.timer.set(Moment::now(), idle);
+                        patience.note_taken(client, count);
                     }
                 }
                 Poll::Ready(None) => return Poll::Ready(Finish::ClientGone),
                 Poll::Pending => return Poll::Pending,
             }
         }
-        poll_flush(client, cx)
+        poll_flush(client, &mut patience, cx)
     })
     .await;
     (finish, sent)
@@ -271,21 +272,26 @@ fn rest_of<'a>(
     slices
 }
 
-/// Bytes that the client has taken; none where it is gone, or takes nothing for too long.
-fn poll_write(client: &mut Client, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<Option<u64>> {
+/// Bytes that the client has taken; none where it is gone, or takes nothing, or too little, for too long.
+fn poll_write(
+    client: &mut Client,
+    patience: &mut Patience,
+    cx: &mut Context<'_>,
+    slices: &[IoSlice<'_>],
+) -> Poll<Option<u64>> {
     match client.stream.poll_write(cx, slices) {
         Poll::Ready(Ok(count)) if count > 0 => Poll::Ready(Some(count as u64)),
         Poll::Ready(_) => Poll::Ready(None),
-        Poll::Pending if client.timer.poll_expired(cx) => Poll::Ready(None),
+        Poll::Pending if patience.is_lost(client, cx, true) => Poll::Ready(None),
         Poll::Pending => Poll::Pending,
     }
 }
 
-fn poll_flush(client: &mut Client, cx: &mut Context<'_>) -> Poll<Finish> {
+fn poll_flush(client: &mut Client, patience: &mut Patience, cx: &mut Context<'_>) -> Poll<Finish> {
     match client.stream.poll_flush(cx) {
         Poll::Ready(Ok(())) => Poll::Ready(Finish::Complete),
         Poll::Ready(Err(_)) => Poll::Ready(Finish::ClientGone),
-        Poll::Pending if client.timer.poll_expired(cx) => Poll::Ready(Finish::ClientGone),
+        Poll::Pending if patience.is_lost(client, cx, true) => Poll::Ready(Finish::ClientGone),
         Poll::Pending => Poll::Pending,
     }
 }
@@ -310,7 +316,7 @@ impl Coming {
     }
 
     async fn send(mut self, client: &mut Client, body: &Body, idle: Option<Duration>) -> (Finish, u64) {
-        client.timer.set(Moment::now(), idle);
+        let mut patience = Patience::new(client, idle, Moment::now());
         let mut sent_bytes = 0;
         let finish = poll_fn(|cx| {
             loop {
@@ -320,26 +326,26 @@ impl Coming {
                         Poll::Ready(Next::End) => self.end(),
                         Poll::Ready(Next::Broken) => return Poll::Ready(Finish::CutShort),
                         Poll::Pending if self.is_sent() => {
-                            let is_late = client.timer.poll_expired(cx);
+                            let is_late = patience.is_lost(client, cx, false);
                             return if is_late { Poll::Ready(Finish::CutShort) } else { Poll::Pending };
                         }
                         Poll::Pending => {}
                     }
                 }
                 while !self.is_sent() {
-                    let written = poll_write(client, cx, &self.rest());
+                    let written = poll_write(client, &mut patience, cx, &self.rest());
                     match written {
                         Poll::Ready(Some(count)) => {
                             self.sent += usize::try_from(count).unwrap_or(usize::MAX);
                             sent_bytes += count;
-                            client.timer.set(Moment::now(), idle);
+                            patience.note_taken(client, count);
                         }
                         Poll::Ready(None) => return Poll::Ready(Finish::ClientGone),
                         Poll::Pending => return Poll::Pending,
                     }
                 }
                 if self.has_ended {
-                    return poll_flush(client, cx);
+                    return poll_flush(client, &mut patience, cx);
                 }
                 self.lead.clear();
                 self.block = None;
