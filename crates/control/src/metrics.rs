@@ -435,6 +435,8 @@ fn gateway(text: &mut Text, stats: &StatsSnapshot, ready: bool, version: &str) {
     text.sample("egret_config_reloads_total", &[("result", "refused")], stats.reloads_refused);
     let dropped = "Access-log lines dropped because the log could not keep up.";
     text.counter("egret_access_log_dropped_total", dropped, stats.access_log_dropped);
+    let gathered = "Memory that bodies take which flows want to see whole, or send again.";
+    text.gauge("egret_gathered_bytes", gathered, stats.gathered_bytes);
     text.gauge(
         "egret_ready",
         "1 while new exchanges are welcome, 0 while starting or draining.",

@@ -545,6 +545,11 @@ pub struct LimitsConfig {
     pub fields: u16,
     /// Informational responses (1xx) that a provider may send before the final one.
     pub informational: u8,
+    /// Memory for bodies that are gathered, since a flow wants to see them whole or send them again, all
+    /// workers together; at least `1MiB`. A request whose body does not fit is answered 503 `bodies-full`.
+    /// One that is kept for a repetition alone goes on and cannot be repeated, and a response goes on as if
+    /// it were too long to be changed.
+    pub gathered: Size,
     /// The slowest that a client may send a body or take a response, in bytes per second; `0B` is off. What
     /// it sends is judged every 10 s. What it takes is judged while something waits for it, over 10 s and the
     /// time in which it would take half of what the system buffers.
@@ -564,6 +569,7 @@ impl Default for LimitsConfig {
             head: Size::from_kib(32),
             fields: 128,
             informational: 16,
+            gathered: Size::from_kib(64 * 1024),
             body_rate: Size::from_bytes(64),
             dynamic_upstreams: 1_024,
         }

@@ -765,7 +765,7 @@ impl<'a> Exchange<'a> {
         let mut changed = None;
         if let Some(guide) = &mut self.guide {
             down.shield = guide.echoes.as_ref().map(|echoes| Box::new(Shield::new(echoes)));
-            guide.tap(&output.filled()[..response.len], down);
+            guide.tap(&output.filled()[..response.len], down, &worker.buffers.budget);
             changed = guide.draft.response_body.clone().map(|body| (body, guide.response_body.framed_len));
         }
         let head = response.render(output.filled(), &edits);
@@ -897,6 +897,7 @@ impl<'a> Exchange<'a> {
     fn drop_request(&mut self) {
         let Desk { input, request, .. } = &mut *self.desk;
         input.remove(0, request.len + self.kept_body);
+        self.client.worker.buffers.shrink(input);
         self.kept_body = 0;
     }
 

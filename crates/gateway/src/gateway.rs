@@ -103,6 +103,7 @@ impl Gateway {
             .map_err(|error| StartError::System("open the access log", error))?;
         let (shared, boxes) = Shared::new(workers, resolver, access_log);
         let shared = Arc::new(shared);
+        shared.gathered.set_most(plan.gathered_bytes());
         let recording = shared.records.obey(&plan.flows.diagnoses);
         recording.map_err(|error| StartError::System("start the thread of the diagnoses", error))?;
         let (end, ended) = mpsc::channel();
@@ -151,6 +152,7 @@ impl Gateway {
         let recording = self.shared.records.obey(&plan.flows.diagnoses);
         recording.map_err(|error| StartError::System("start the thread of the diagnoses", error))?;
         state.plan = Arc::new(plan);
+        self.shared.gathered.set_most(state.plan.gathered_bytes());
         self.shared.tell_all(|| Message::Plan(Arc::clone(&state.plan)));
         let mut listeners = self.listen(listeners, sockets);
         for before in &mut state.listeners {
@@ -188,6 +190,7 @@ impl Gateway {
             reloads: self.shared.reloads.load(Relaxed),
             reloads_refused: self.shared.reloads_refused.load(Relaxed),
             access_log_dropped: workers.iter().map(|worker| worker.access_log_dropped.get()).sum(),
+            gathered_bytes: self.shared.gathered.taken() as u64,
         }
     }
 

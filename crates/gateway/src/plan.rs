@@ -446,6 +446,11 @@ impl Plan {
         })
     }
 
+    /// Bytes that all gathered bodies together may take.
+    pub fn gathered_bytes(&self) -> usize {
+        bytes(self.limits.gathered.bytes())
+    }
+
     /// The listener at that address, if there is one still.
     pub fn listener(&self, address: SocketAddr) -> Option<&ListenerPlan> {
         self.listeners.iter().find(|listener| listener.address == address)
@@ -630,6 +635,7 @@ fn check_limits(limits: &LimitsConfig, problems: &mut Vec<Problem>) {
         limits.start_line <= limits.head,
         "a start line is part of the head: not above `limits.head`",
     );
+    check("gathered", limits.gathered.bytes() >= 1 << 20, "at least `1MiB`");
     check("dynamic_upstreams", limits.dynamic_upstreams >= 1, "at least 1 is needed");
 }
 

@@ -145,6 +145,8 @@ pub struct StatsSnapshot {
     pub reloads_refused: u64,
     /// Access-log lines dropped because the log could not keep up.
     pub access_log_dropped: u64,
+    /// Bytes of memory that gathered bodies take now, of `gateway.limits.gathered`.
+    pub gathered_bytes: u64,
 }
 
 /// A number of something.

@@ -4,6 +4,7 @@
 //! idle connection to spare) goes through an inbox each.
 
 pub(crate) mod acceptor;
+pub(crate) mod budget;
 pub(crate) mod buffer;
 pub(crate) mod counters;
 pub(crate) mod timer;
@@ -36,6 +37,7 @@ use crate::upstream::dial::DialError;
 use crate::upstream::dns::{DnsError, Resolver};
 use crate::upstream::policy::{Reason, Target};
 use crate::upstream::{Lent, Upstream};
+use crate::worker::budget::Budget;
 use crate::worker::buffer::BufferPool;
 use crate::worker::counters::WorkerCounters;
 use crate::worker::timer::Timers;
@@ -61,6 +63,8 @@ pub(crate) struct Shared {
     pub connections: Box<[AtomicU32]>,
     /// Exchanges under way, counted while they are limited: the one thing that exchanges of different workers then both touch.
     pub exchanges: AtomicU32,
+    /// What bodies take that are gathered: touched by those alone.
+    pub gathered: Arc<Budget>,
     pub draining: AtomicBool,
     pub reloads: AtomicU64,
     pub reloads_refused: AtomicU64,
@@ -117,6 +121,7 @@ impl Shared {
             clock: Clock::new(),
             connections: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             exchanges: AtomicU32::new(0),
+            gathered: Arc::default(),
             draining: AtomicBool::new(false),
             reloads: AtomicU64::new(0),
             reloads_refused: AtomicU64::new(0),
@@ -199,11 +204,12 @@ struct Others {
 impl Worker {
     /// A worker that obeys `plan`.
     pub fn new(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, outbox: Outbox) -> Rc<Self> {
+        let buffers = BufferPool::new(Arc::clone(&shared.gathered));
         Rc::new(Self {
             number,
             shared,
             timers: Rc::default(),
-            buffers: BufferPool::default(),
+            buffers,
             desks: RefCell::default(),
             tray: RefCell::default(),
             edits: RefCell::default(),
@@ -260,6 +266,9 @@ impl Worker {
     /// Keeps a desk for later.
     pub fn give_desk_back(&self, mut desk: Box<client::Desk>) {
         self.buffers.take_back(&mut desk.input);
+        if self.buffers.has_freed() {
+            self.has_kept();
+        }
         let mut desks = self.desks.borrow_mut();
         if desks.len() < SPARE_DESKS {
             desks.push(desk);
@@ -330,7 +339,7 @@ impl Worker {
         upstream
     }
 
-    /// Has idle connections looked at while there are any.
+    /// Has idle connections, and memory that was freed, looked at while there are any.
     pub fn has_kept(&self) {
         // Asked after every exchange, answered by the sweeper once in a while.
         if !self.sweeping.replace(true) {
@@ -400,6 +409,7 @@ impl Worker {
             for upstream in view.upstreams.iter().chain(others.by_origin.values()) {
                 remain |= upstream.sweep(now);
             }
+            remain |= self.buffers.give_memory_back();
             self.sweeping.set(remain);
             if remain {
                 self.kept.notify_one();

@@ -317,7 +317,10 @@ impl Transform {
         match body {
             Some([]) => Ok(None),
             Some(body) if body.len() <= self.body_bytes_max => plan.apply(body, exchange),
-            _ => Err(Fault("the body is longer than `body`".into())),
+            _ => Err(Fault(
+                "the body is longer than `body`, or there was no room for it (`gateway.limits.gathered`)"
+                    .into(),
+            )),
         }
     }
 }

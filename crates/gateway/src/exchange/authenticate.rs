@@ -35,7 +35,7 @@ impl Exchange<'_> {
         };
         let received_body = match request.framing {
             RequestFraming::None => Some(&b""[..]),
-            RequestFraming::Length(_) | RequestFraming::Chunked => guide.body.whole(),
+            RequestFraming::Length(_) | RequestFraming::Chunked => guide.body.whole(bytes),
         };
         let plan = &forward.upstream.plan;
         let outgoing = Outgoing {

@@ -92,10 +92,13 @@ impl Errand {
         let Ok(stream) = nobody() else { return (desk, false) };
         let mut client = Client::new(Place::of_nobody(Rc::clone(worker)), stream, self.listener);
         worker.buffers.lend(&mut desk.input);
-        worker.buffers.grow(&mut desk.input, self.request.len() + 1);
+        if worker.buffers.grow_gathered(&mut desk.input, self.request.len() + 1).is_err() {
+            return (desk, false);
+        }
         desk.input.clear();
         desk.input.spare()[..self.request.len()].copy_from_slice(&self.request);
         desk.input.advance(self.request.len());
+        drop(self.request);
         desk.request.reset();
         let parsed = desk.request.parse(desk.input.filled(), &self.view.plan.head_limits);
         let Desk { input, request, .. } = &mut *desk;

@@ -46,6 +46,7 @@ pub(crate) enum ErrorKind {
     NotCached,
     AccountUnavailable,
     EchoUnreadable,
+    BodiesFull,
 }
 
 /// One line of the table of answers.
@@ -58,7 +59,7 @@ struct Row {
 
 impl ErrorKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::BadRequest,
         Self::UriTooLong,
         Self::HeadTooLarge,
@@ -93,6 +94,7 @@ impl ErrorKind {
         Self::NotCached,
         Self::AccountUnavailable,
         Self::EchoUnreadable,
+        Self::BodiesFull,
     ];
 
     const fn row(self) -> Row {
@@ -133,6 +135,7 @@ impl ErrorKind {
             Self::RemedyFailed => row("remedy-failed", 503, "proxy_internal_error"),
             Self::NotCached => row("not-cached", 504, "http_request_denied"),
             Self::AccountUnavailable => row("account-unavailable", 503, "http_request_denied"),
+            Self::BodiesFull => row("bodies-full", 503, "proxy_internal_error"),
             Self::EchoUnreadable => row("echo-unreadable", 502, "http_response_content_coding"),
         }
     }
@@ -267,6 +270,13 @@ impl Failure {
     /// A request body that breaks a rule.
     pub fn bad_request_body(error: BodyError) -> Self {
         Self::new(ErrorKind::BadRequest, error.to_string())
+    }
+
+    /// A request whose body a flow wants to see, and for which there is no memory among that of all such
+    /// bodies.
+    pub fn bodies_full() -> Self {
+        let detail = "the bodies that flows want to see whole take as much memory as they may together (`gateway.limits.gathered`)";
+        Self::new(ErrorKind::BodiesFull, detail)
     }
 
     /// A response whose head, or whose body before any of it has gone on, breaks a rule.

@@ -1,52 +1,102 @@
 //! Bodies that a flow wants to see before they go on: received as a whole, up to what was asked for, and left where they came in, so that
 //! they go on, or are sent again, as any other does.
+//!
+//! All of them together, in the whole process, take no more memory than `limits.gathered`. Memory for one is
+//! taken as it comes: it doubles, up to what its length says. So a client that has sent nothing but a head
+//! takes no place from others, and none has twice what it has sent.
 
 use std::future::poll_fn;
 use std::mem;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, Span};
 use egret_store::Moment;
 
 use super::{Exchange, Stop};
-use crate::client::Tray;
 use crate::exchange::clock::RateWindow;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::upstream::Connection;
+use crate::worker::budget::{Budget, Exhausted, Share};
+use crate::worker::buffer::{BUFFER_BYTES, Buffer};
 
 /// Tells a client that waits for it to send its body (RFC 9110 §10.1.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
+/// Memory that a body is given at once, if its length says that it needs as much: most fit.
+const FIRST_BYTES: usize = 64 << 10;
+/// Memory is given in multiples of this.
+const PAGE_BYTES: usize = 4096;
+
 /// A body that is gathered.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
-    /// What of it is here, without framing.
-    pub content: Vec<u8>,
+    /// Where it is among what was received, if it came in one piece.
+    place: Option<Span>,
+    /// What of it is here without framing, if it came in chunks.
+    decoded: Vec<u8>,
+    /// What that takes of what all such bodies may.
+    share: Share,
     pub is_whole: bool,
     /// Bytes that it takes with its framing where it was received, if it is whole.
     pub framed_len: usize,
 }
 
 impl Body {
-    /// All of it, if it is here.
-    pub fn whole(&self) -> Option<&[u8]> {
-        self.is_whole.then_some(self.content.as_slice())
+    /// All of it, if it is here. `received` is the message as it came.
+    pub fn whole<'a>(&'a self, received: &'a [u8]) -> Option<&'a [u8]> {
+        let body = match self.place {
+            Some(place) => place.of(received),
+            None => &self.decoded,
+        };
+        self.is_whole.then_some(body)
     }
 
+    /// The same, to be changed.
+    fn whole_mut<'a>(&'a mut self, received: &'a mut [u8]) -> Option<&'a mut [u8]> {
+        let body = match self.place {
+            Some(place) => received.get_mut(place.range()).unwrap_or_default(),
+            None => &mut self.decoded,
+        };
+        self.is_whole.then_some(body)
+    }
+
+    /// Forgets the body, and gives back what memory it had taken from others.
     pub fn clear(&mut self) {
-        self.content.clear();
+        self.place = None;
+        self.decoded.clear();
+        self.decoded.shrink_to(BUFFER_BYTES);
+        self.share.release();
         self.is_whole = false;
         self.framed_len = 0;
+    }
+
+    /// Makes room for `len` bytes more.
+    fn reserve(&mut self, len: usize, budget: &Arc<Budget>) -> Result<(), Exhausted> {
+        let (held, needed) = (self.decoded.capacity(), self.decoded.len() + len);
+        if needed > held {
+            let bytes = needed.max(2 * held).next_multiple_of(PAGE_BYTES);
+            self.share.cover(budget, bytes)?;
+            self.decoded.reserve_exact(bytes - self.decoded.len());
+        }
+        Ok(())
     }
 }
 
 /// A body on its way to being whole.
 struct Gathering {
     decoder: BodyDecoder,
-    /// Bytes of the body, with its framing, that are decoded.
+    is_chunked: bool,
+    /// Where the body begins.
+    start: usize,
+    /// Bytes of it, with its framing, that are decoded.
     used: usize,
+    /// Bytes of it without.
+    len: usize,
     /// The most that it may come to without framing.
     most: usize,
+    /// The most that it may come to with its framing, and what is before it.
+    received_most: usize,
     spans: Vec<Span>,
 }
 
@@ -56,26 +106,65 @@ enum Gathered {
     Some,
     All,
     TooMuch,
+    /// As much as may be given to it and others together.
+    NoRoom,
 }
 
 impl Gathering {
-    fn new(framing: impl Into<ResponseFraming>, most: usize) -> Self {
+    /// Of a body that begins at `start` of what is received, and comes to at most `most` bytes.
+    fn new(framing: impl Into<ResponseFraming>, start: usize, most: usize) -> Self {
+        let framing = framing.into();
         let mut decoder = BodyDecoder::none();
         decoder.restart(framing);
-        Self { decoder, used: 0, most, spans: Vec::new() }
+        // Chunks of a byte each are mostly framing.
+        let framed_most = match framing {
+            ResponseFraming::Length(length) => usize::try_from(length).unwrap_or(usize::MAX),
+            _ => most.saturating_mul(2),
+        };
+        Self {
+            decoder,
+            is_chunked: framing == ResponseFraming::Chunked,
+            start,
+            used: 0,
+            len: 0,
+            most,
+            // Something may follow, and has to be noticed.
+            received_most: start.saturating_add(framed_most).saturating_add(1),
+            spans: Vec::new(),
+        }
     }
 
-    /// Decodes what is new in `framed`, the body as far as it is here, onto the end of `body`.
-    fn take(&mut self, framed: &[u8], body: &mut Vec<u8>) -> Result<Gathered, BodyError> {
-        let bytes = &framed[self.used..];
+    /// Takes up what is new of the body in `received`, the message as far as it is here.
+    fn take(
+        &mut self,
+        received: &[u8],
+        body: &mut Body,
+        budget: &Arc<Budget>,
+    ) -> Result<Gathered, BodyError> {
+        let bytes = &received[self.start + self.used..];
         self.spans.clear();
         self.used += self.decoder.decode(bytes, &mut self.spans)?;
-        self.spans.iter().for_each(|span| body.extend_from_slice(span.of(bytes)));
-        // Chunks of a byte each are mostly framing.
-        if body.len() > self.most || self.used > 2 * self.most {
+        let len: usize = self.spans.iter().map(|span| span.len()).sum();
+        self.len += len;
+        if self.len > self.most || self.used > self.most.saturating_mul(2) {
             return Ok(Gathered::TooMuch);
         }
+        if self.is_chunked {
+            if body.reserve(len, budget).is_err() {
+                return Ok(Gathered::NoRoom);
+            }
+            self.spans.iter().for_each(|span| body.decoded.extend_from_slice(span.of(bytes)));
+        } else {
+            body.place = Some(Span::new(self.start, self.start + self.used));
+        }
         Ok(if self.decoder.is_done() { Gathered::All } else { Gathered::Some })
+    }
+
+    /// How large the buffer has to be in which all of the body is received, now that it is full.
+    fn next_bytes(&self, buffer: &Buffer) -> usize {
+        let doubled = (2 * buffer.capacity()).max(FIRST_BYTES);
+        let most = self.received_most.checked_next_multiple_of(PAGE_BYTES).unwrap_or(usize::MAX);
+        doubled.min(most).max(buffer.capacity() + PAGE_BYTES)
     }
 }
 
@@ -92,7 +181,7 @@ impl Exchange<'_> {
         if tells && !self.client.send_all(CONTINUE).await {
             return Err(Stop::ClientGone);
         }
-        let mut gathering = Gathering::new(framing, most);
+        let mut gathering = Gathering::new(framing, self.desk.request.len, most);
         self.deadlines.rate = RateWindow::starting(Moment::now(), 0);
         self.note_progress(self.view.plan.timeouts.idle);
         poll_fn(|cx| self.poll_gather(cx, &mut gathering)).await
@@ -100,12 +189,14 @@ impl Exchange<'_> {
 
     fn poll_gather(&mut self, cx: &mut Context<'_>, gathering: &mut Gathering) -> Poll<Result<(), Stop>> {
         let Some(guide) = &mut self.guide else { return Poll::Ready(Ok(())) };
-        let head_len = self.desk.request.len;
+        let buffers = &self.client.worker.buffers;
+        let no_room = || Poll::Ready(Err(Stop::Failure(Failure::bodies_full())));
         let mut progressed = false;
         loop {
             let input = &mut self.desk.input;
-            match gathering.take(&input.filled()[head_len..], &mut guide.body.content) {
+            match gathering.take(input.filled(), &mut guide.body, &buffers.budget) {
                 Ok(Gathered::Some) => {}
+                Ok(Gathered::NoRoom) => return no_room(),
                 Ok(ended) => {
                     guide.body.is_whole = ended == Gathered::All;
                     guide.body.framed_len = gathering.used;
@@ -113,8 +204,8 @@ impl Exchange<'_> {
                 }
                 Err(error) => return Poll::Ready(Err(Stop::Failure(Failure::bad_request_body(error)))),
             }
-            if input.is_full() {
-                self.client.worker.buffers.grow(input, 2 * input.filled().len());
+            if input.is_full() && buffers.grow_gathered(input, gathering.next_bytes(input)).is_err() {
+                return no_room();
             }
             match self.client.stream.poll_read(cx, input.spare()) {
                 Poll::Ready(Ok(count)) if count > 0 => {
@@ -129,16 +220,15 @@ impl Exchange<'_> {
         if progressed {
             self.note_progress(self.view.plan.timeouts.idle);
         }
-        self.poll_late_body(cx)
+        self.poll_late_body(cx, gathering.len as u64)
     }
 
     /// Pending as long as the client may take its time.
-    fn poll_late_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
+    fn poll_late_body(&mut self, cx: &mut Context<'_>, gathered: u64) -> Poll<Result<(), Stop>> {
         let now = Moment::now();
         if !self.client.timer.poll_expired(cx) {
             return Poll::Pending;
         }
-        let gathered = self.guide.as_ref().map_or(0, |guide| guide.body.content.len() as u64);
         let is_late = self.deadlines.phase <= now
             || !self.deadlines.rate.keeps_up(now, gathered, self.view.plan.limits.body_rate.bytes());
         if is_late {
@@ -149,7 +239,9 @@ impl Exchange<'_> {
         Poll::Pending
     }
 
-    /// Receives the response's body as a whole, and leaves it in the tray too. One of more than `most` bytes is left to pass through.
+    /// Receives the response's body as a whole, and leaves it in the tray too. One of more than `most` bytes
+    /// is left to pass through, and so is one for which there is no room: the call has been made, and whoever
+    /// wanted to see the body decides what follows from that.
     pub(super) async fn gather_response(
         &mut self,
         connection: &mut Connection,
@@ -162,15 +254,17 @@ impl Exchange<'_> {
             return Ok(());
         }
         guide.gathers_response = true;
-        let mut gathering = Gathering::new(framing, most);
+        let mut gathering = Gathering::new(framing, self.desk.tray.response.len, most);
         self.note_progress(self.timeouts().idle);
         let gathered = poll_fn(|cx| self.poll_gather_response(cx, &mut gathering, connection)).await;
         if let Some(guide) = &mut self.guide {
             guide.gathers_response = false;
             guide.response_body.framed_len = gathering.used;
             guide.response_body.is_whole = gathered.as_ref().is_ok_and(|gathered| *gathered == Gathered::All);
-            if let Some(echoes) = &guide.echoes {
-                echoes.mask(&mut guide.response_body.content);
+            if let Some(echoes) = &guide.echoes
+                && let Some(body) = guide.response_body.whole_mut(self.desk.tray.output.filled_mut())
+            {
+                echoes.mask(body);
             }
         }
         // Until now the provider was waited for.
@@ -211,15 +305,16 @@ impl Exchange<'_> {
         connection: &mut Connection,
     ) -> Poll<Result<Gathered, Failure>> {
         let Some(guide) = &mut self.guide else { return Poll::Ready(Ok(Gathered::TooMuch)) };
-        let Tray { output, response, .. } = &mut *self.desk.tray;
+        let buffers = &self.client.worker.buffers;
+        let output = &mut self.desk.tray.output;
         loop {
-            match gathering.take(&output.filled()[response.len..], &mut guide.response_body.content) {
+            match gathering.take(output.filled(), &mut guide.response_body, &buffers.budget) {
                 Ok(Gathered::Some) => {}
                 Ok(ended) => return Poll::Ready(Ok(ended)),
                 Err(error) => return Poll::Ready(Err(Failure::bad_response(error))),
             }
-            if output.is_full() {
-                self.client.worker.buffers.grow(output, 2 * output.filled().len());
+            if output.is_full() && buffers.grow_gathered(output, gathering.next_bytes(output)).is_err() {
+                return Poll::Ready(Ok(Gathered::NoRoom));
             }
             match ready!(connection.stream.poll_read(cx, output.spare())) {
                 Ok(count) if count > 0 => {
@@ -234,6 +329,107 @@ impl Exchange<'_> {
                     return Poll::Ready(Err(Failure::new(ErrorKind::ProviderClosed, detail)));
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What is taken up of `message`, whose body begins at `start`, as it comes in pieces that end at `cuts`.
+    fn gathered(
+        message: &[u8],
+        framing: ResponseFraming,
+        start: usize,
+        most: usize,
+        cuts: &[usize],
+        budget: &Arc<Budget>,
+    ) -> (Gathered, Body, usize) {
+        let mut gathering = Gathering::new(framing, start, most);
+        let (mut body, mut end) = (Body::default(), start);
+        let mut cuts = cuts.iter().copied();
+        loop {
+            let ended = gathering.take(&message[..end], &mut body, budget).unwrap();
+            if ended != Gathered::Some || end == message.len() {
+                body.is_whole = ended == Gathered::All;
+                return (ended, body, gathering.used);
+            }
+            end = message.len().min(end + cuts.next().unwrap_or(message.len()));
+        }
+    }
+
+    fn in_chunks(content: &[u8], len: usize) -> Vec<u8> {
+        let chunk = |piece: &[u8]| [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+        content.chunks(len).map(chunk).chain([b"0\r\n\r\n".to_vec()]).collect::<Vec<_>>().concat()
+    }
+
+    #[test]
+    fn a_body_with_a_length_stays_where_it_came_and_one_in_chunks_takes_its_share() {
+        let budget = Arc::new(Budget::default());
+        let (_, body, used) =
+            gathered(b"HEADabcdeNEXT", ResponseFraming::Length(5), 4, 100, &[2, 2], &budget);
+        assert_eq!((body.whole(b"HEADabcdeNEXT"), used, budget.taken()), (Some(&b"abcde"[..]), 5, 0));
+        let message = [b"HEAD".to_vec(), in_chunks(b"abcde", 2)].concat();
+        let (_, mut body, used) = gathered(&message, ResponseFraming::Chunked, 4, 100, &[3; 9], &budget);
+        assert_eq!((body.whole(&message), used), (Some(&b"abcde"[..]), message.len() - 4));
+        assert_eq!(budget.taken(), PAGE_BYTES);
+        body.clear();
+        assert_eq!((body.whole(&message), budget.taken()), (None, 0));
+        budget.set_most(PAGE_BYTES - 1);
+        let (ended, ..) = gathered(&message, ResponseFraming::Chunked, 4, 100, &[], &budget);
+        assert_eq!((ended, budget.taken()), (Gathered::NoRoom, 0));
+    }
+
+    #[test]
+    fn memory_doubles_up_to_what_the_length_says() {
+        let pool = crate::worker::buffer::BufferPool::default();
+        let mut buffer = Buffer::default();
+        pool.lend(&mut buffer);
+        let steps = |length: u64, buffer: &mut Buffer| -> Vec<usize> {
+            let gathering = Gathering::new(ResponseFraming::Length(length), 100, 1 << 20);
+            let mut steps = Vec::new();
+            while buffer.capacity() <= 100 + usize::try_from(length).unwrap() {
+                let bytes = gathering.next_bytes(buffer);
+                pool.grow_gathered(buffer, bytes).unwrap();
+                steps.push(bytes >> 10);
+            }
+            steps
+        };
+        assert_eq!(steps(20_000, &mut buffer), [20]);
+        pool.take_back(&mut buffer);
+        pool.lend(&mut buffer);
+        assert_eq!(steps(1 << 20, &mut buffer), [64, 128, 256, 512, 1024, 1028]);
+    }
+
+    proptest! {
+        /// However it comes, a body is what was sent, or too much; and what it takes is given back.
+        #[test]
+        fn a_body_is_gathered_however_it_is_cut(
+            content in prop::collection::vec(any::<u8>(), 0..600),
+            len in 1_usize..200,
+            most in 0_usize..700,
+            chunked: bool,
+            cuts in prop::collection::vec(1_usize..100, 0..40),
+        ) {
+            let budget = Arc::new(Budget::default());
+            let framing =
+                if chunked { ResponseFraming::Chunked } else { ResponseFraming::Length(content.len() as u64) };
+            let framed = if chunked { in_chunks(&content, len) } else { content.clone() };
+            let message = [b"HEAD".to_vec(), framed.clone()].concat();
+            let (ended, body, used) = gathered(&message, framing, 4, most, &cuts, &budget);
+            if content.len() > most || framed.len() > 2 * most {
+                prop_assert_eq!(ended, Gathered::TooMuch);
+                prop_assert_eq!(body.whole(&message), None);
+            } else {
+                prop_assert_eq!(ended, Gathered::All);
+                prop_assert_eq!((body.whole(&message), used), (Some(&content[..]), framed.len()));
+            }
+            prop_assert!(budget.taken() >= if chunked && ended == Gathered::All { content.len() } else { 0 });
+            drop(body);
+            prop_assert_eq!(budget.taken(), 0);
         }
     }
 }

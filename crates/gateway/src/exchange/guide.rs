@@ -26,6 +26,7 @@ use egret_http1::{
     Field, HeadLimits, Method, Progress, RequestFraming, ResponseFraming, ResponseHead, Span, TargetForm,
 };
 use egret_store::Moment;
+use egret_store::entries::Block;
 
 use super::{Exchange, Stop};
 use crate::client::{Desk, End, Tray};
@@ -40,6 +41,7 @@ use crate::exchange::route::{Forward, HostField};
 use crate::exchange::serving::write_head;
 use crate::upstream::{Connection, DialTimes, Upstream};
 use crate::worker::Worker;
+use crate::worker::budget::{Budget, Share};
 use crate::worker::buffer::BUFFER_BYTES;
 
 /// Guides that a worker keeps for later.
@@ -71,6 +73,8 @@ pub(crate) struct Guide {
     pub gathers_response: bool,
     /// Whether the head of a stored answer is in the tray, for remedies to see.
     pub has_taken_up: bool,
+    /// What the bodies that remedies have put in the place of others take of what all gathered ones may.
+    drafted: Share,
     /// What of the response to the last call is masked, if something is.
     pub echoes: Option<Arc<Echoes>>,
     /// A second call beside a slow one.
@@ -152,6 +156,7 @@ impl Guide {
         self.body.is_whole = desk.request.framing == RequestFraming::None;
         self.told_to_continue = false;
         self.response_body.clear();
+        self.drafted.release();
         self.gathers_response = false;
         self.echoes = None;
         self.hedge = None;
@@ -174,12 +179,21 @@ impl Guide {
         if is_json { needs.response_json } else { 0 }
     }
 
+    /// Counts the bodies that remedies have made of those that were gathered. They are there already, so that
+    /// they are never refused.
+    fn count_drafted(&mut self, budget: &Arc<Budget>) {
+        let Draft { request_body, response_body, .. } = &self.draft;
+        let bytes = [request_body, response_body].into_iter().flatten().map(|body| body.len()).sum();
+        self.drafted.cover_anyway(budget, bytes);
+    }
+
     /// Keeps no large body of an exchange that is over.
     fn forget_bodies(&mut self) {
-        for body in [&mut self.body.content, &mut self.response_body.content, &mut self.tail] {
-            body.clear();
-            body.shrink_to(BUFFER_BYTES);
-        }
+        self.body.clear();
+        self.response_body.clear();
+        self.tail.clear();
+        self.tail.shrink_to(BUFFER_BYTES);
+        self.drafted.release();
         self.draft.request_body = None;
         self.draft.response_body = None;
         // Others may be waiting for these.
@@ -193,7 +207,7 @@ impl Guide {
     fn find(&mut self, flows: &Flows, desk: &Desk, now: Timestamp, roll: u64) -> Option<bool> {
         let Self { course, draft, matches, forward, target, body, .. } = self;
         let bytes = desk.input.filled();
-        let received = Received { head: &desk.request, bytes, body: body.whole() };
+        let received = Received { head: &desk.request, bytes, body: body.whole(bytes) };
         let destination = forward.as_ref().map_or(Destination::NOWHERE, Forward::destination);
         let exchange = FlowExchange::new(now, destination, received, target.of(bytes), draft);
         let request = exchange.request();
@@ -209,12 +223,12 @@ impl Guide {
     }
 
     /// Has what remedies want to see at the end of the response kept, if they want anything.
-    pub fn tap(&mut self, head: &[u8], down: &mut Pipe) {
+    pub fn tap(&mut self, head: &[u8], down: &mut Pipe, budget: &Arc<Budget>) {
         let most = self.course.needs().response_tail;
         if most > 0 {
             self.response_head.clear();
             self.response_head.extend_from_slice(head);
-            down.tap.get_or_insert_default().keep_end(mem::take(&mut self.tail), most);
+            down.tap.get_or_insert_default().keep_end(mem::take(&mut self.tail), most, budget);
         }
         if let Some(filling) = self.draft.filling.take() {
             down.tap.get_or_insert_default().store(filling);
@@ -231,7 +245,7 @@ impl Guide {
         let Self { course, draft, matches, forward, target, body, .. } = self;
         let Standing { worker, at, desk, repeatable, outcome } = standing;
         let bytes = desk.input.filled();
-        let received = Received { head: &desk.request, bytes, body: body.whole() };
+        let received = Received { head: &desk.request, bytes, body: body.whole(bytes) };
         let destination = forward.as_ref().map_or(Destination::NOWHERE, Forward::destination);
         let mut exchange = FlowExchange::new(
             worker.shared.clock.timestamp(at),
@@ -468,9 +482,12 @@ impl Exchange<'_> {
         let Some(guide) = &mut self.guide else { return Poll::Ready(Onward::Call) };
         let flows = &self.view.plan.flows;
         let repeatable = !self.unrepeatable;
-        let standing =
-            Standing { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome: Outcome::None };
-        guide.go_on(flows, standing, |course, exchange| course.poll_request(flows, exchange, cx))
+        let worker = &self.client.worker;
+        let standing = Standing { worker, at, desk: self.desk, repeatable, outcome: Outcome::None };
+        let onward =
+            guide.go_on(flows, standing, |course, exchange| course.poll_request(flows, exchange, cx));
+        guide.count_drafted(&worker.buffers.budget);
+        onward
     }
 
     /// Takes what the request has brought outwards through its remedies.
@@ -487,7 +504,7 @@ impl Exchange<'_> {
         let tray = &self.desk.tray;
         let whole = mem::take(&mut guide.response_body);
         let body = match brought {
-            Brought::Response(_) => whole.whole(),
+            Brought::Response(_) => whole.whole(tray.output.filled()),
             Brought::Answer(_) => tray.output.filled().get(tray.response.len..),
             Brought::Stored(_) | Brought::Failure(_) => None,
         };
@@ -500,6 +517,7 @@ impl Exchange<'_> {
         let standing = Standing { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome };
         let backward = guide.go_on(flows, standing, |course, exchange| course.response(flows, exchange));
         guide.response_body = whole;
+        guide.count_drafted(&self.client.worker.buffers.budget);
         backward
     }
 
@@ -579,7 +597,7 @@ impl Exchange<'_> {
         let whole =
             served.body().blocks().filter(|_| is_wanted && served.has_body() && served.pieces().is_none());
         match whole {
-            Some(blocks) if blocks.iter().map(|block| block.len()).sum::<usize>() <= most => {
+            Some(blocks) if self.makes_room(message.len(), blocks, most) => {
                 for block in blocks {
                     message.extend_from_slice(block);
                 }
@@ -592,6 +610,14 @@ impl Exchange<'_> {
                 Err(Brought::Stored(Box::new(served)))
             }
         }
+    }
+
+    /// Whether a stored body of these `blocks` behind a head of `head_len` bytes fits into the tray: `most`
+    /// is what remedies want to see, and what is gathered for others may take it all.
+    fn makes_room(&mut self, head_len: usize, blocks: &[Block], most: usize) -> bool {
+        let len: usize = blocks.iter().map(|block| block.len()).sum();
+        let buffers = &self.client.worker.buffers;
+        len <= most && buffers.grow_gathered(&mut self.desk.tray.output, head_len + len).is_ok()
     }
 
     /// Makes the call that is wanted in the background. Says whether it was made.
@@ -638,6 +664,8 @@ impl Exchange<'_> {
             message.extend_from_slice(changed.unwrap_or(&output.filled()[response.len..]));
             message
         };
+        let mut share = Share::default();
+        share.cover_anyway(&self.client.worker.buffers.budget, message.len());
         self.send_answer(&message, status, persistent).await
     }
 

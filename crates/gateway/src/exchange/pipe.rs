@@ -14,6 +14,7 @@ use egret_store::entries::Filling;
 use smallvec::SmallVec;
 
 use crate::upstream::stream::Stream;
+use crate::worker::budget::{Budget, Share};
 use crate::worker::buffer::{Buffer, BufferPool, STREAM_BYTES};
 
 /// Up to here the pieces of a message are put together here, so that the system is handed one; beyond, by the system in a vectored
@@ -55,6 +56,18 @@ impl Kept {
     /// Just the first `len` bytes; the body only passes through.
     pub fn first(len: usize) -> Self {
         Self { len, most: len, has_gap: false }
+    }
+
+    /// Has a full buffer grow, if the body is to stay in it. Where all bodies together that do would take too
+    /// much, no more of it stays.
+    fn grow(&mut self, buffer: &mut Buffer, buffers: &BufferPool) -> bool {
+        if self.has_gap || self.len >= self.most {
+            return false;
+        }
+        let bytes = (2 * buffer.filled().len()).min(self.most + STREAM_BYTES);
+        let has_grown = buffers.grow_gathered(buffer, bytes.max(buffer.filled().len() + 1)).is_ok();
+        self.has_gap |= !has_grown;
+        has_grown
     }
 
     /// Has the next `count` bytes stay too, unless they would be too many.
@@ -246,10 +259,9 @@ impl Pipe {
             if self.decoder.is_done() {
                 return Poll::Ready(Ok(()));
             }
-            if buffer.is_full() {
+            if buffer.is_full() && !kept.grow(buffer, shared.0) {
                 // A head that fills the buffer leaves no place for the body. There is more where this came from, too.
-                let bytes = (2 * buffer.filled().len()).min(kept.most + STREAM_BYTES);
-                shared.0.grow(buffer, bytes.max(2 * STREAM_BYTES));
+                shared.0.grow(buffer, buffer.filled().len() + STREAM_BYTES);
             }
             if buffer.filled().len() == kept.len {
                 let received =
@@ -335,6 +347,10 @@ pub(crate) struct Tap {
     start_max: usize,
     end: Vec<u8>,
     end_max: usize,
+    /// What the end takes of what all gathered bodies may.
+    share: Share,
+    /// Where that is taken from; none where nothing is wanted of the end, or no more since there was no room.
+    budget: Option<Arc<Budget>>,
     passed_bytes: u64,
     /// Where all of it is stored.
     filling: Option<Filling<Stored>>,
@@ -359,10 +375,12 @@ impl Tap {
         (self.start, self.start_max) = (bytes, most);
     }
 
-    /// Wants the last `most` bytes. Uses the memory of `bytes`.
-    pub fn keep_end(&mut self, mut bytes: Vec<u8>, most: usize) {
+    /// Wants the last `most` bytes, if `budget` has room for them; where it has not, nothing is kept. Uses
+    /// the memory of `bytes`.
+    pub fn keep_end(&mut self, mut bytes: Vec<u8>, most: usize, budget: &Arc<Budget>) {
         bytes.clear();
         (self.end, self.end_max) = (bytes, most);
+        self.budget = Some(Arc::clone(budget));
     }
 
     fn take(&mut self, data: &[u8]) {
@@ -373,8 +391,20 @@ impl Tap {
         if self.start.len() < self.start_max {
             self.start.extend_from_slice(&data[..data.len().min(self.start_max - self.start.len())]);
         }
-        if self.end_max > 0 {
-            self.end.extend_from_slice(&data[data.len().saturating_sub(self.end_max)..]);
+        if let Some(budget) = &self.budget {
+            let data = &data[data.len().saturating_sub(self.end_max)..];
+            let (held, needed) = (self.end.capacity(), self.end.len() + data.len());
+            if needed > held {
+                let bytes = needed.max(2 * held);
+                if self.share.cover(budget, bytes).is_err() {
+                    self.budget = None;
+                    self.end = Vec::new();
+                    self.share.release();
+                    return;
+                }
+                self.end.reserve_exact(bytes - self.end.len());
+            }
+            self.end.extend_from_slice(data);
             // Not each time, so that the cost stays in proportion.
             if self.end.len() > self.end_max.saturating_mul(2) {
                 self.end.drain(..self.end.len() - self.end_max);

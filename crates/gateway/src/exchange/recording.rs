@@ -222,7 +222,9 @@ impl Exchange<'_> {
         if let Some(mut tap) = self.desk.up.tap.take() {
             record.request_body.body_bytes = tap.passed_bytes();
             record.request_body.bytes = tap.take_start();
-        } else if let Some(body) = self.guide.as_ref().and_then(|guide| guide.body.whole()) {
+        } else if let Some(body) =
+            self.guide.as_ref().and_then(|guide| guide.body.whole(self.desk.input.filled()))
+        {
             // A remedy has put another in its place.
             let kept = &body[..body.len().min(request_room.unwrap_or_default())];
             record.request_body.body_bytes = body.len() as u64;

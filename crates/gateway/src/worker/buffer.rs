@@ -1,7 +1,11 @@
 //! Receive buffers, lent by a pool per worker, so that a connection that waits for a request holds none.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::hint::black_box;
 use std::mem;
+use std::sync::Arc;
+
+use crate::worker::budget::{Budget, Exhausted, Share};
 
 /// What a buffer holds when it is lent: most heads and small bodies in one read.
 pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
@@ -10,12 +14,20 @@ pub(crate) const STREAM_BYTES: usize = 128 * 1024;
 /// Buffers of each size that a worker keeps for later; more are given back to the allocator.
 const SPARE_BUFFERS: usize = 256;
 const SPARE_STREAM_BUFFERS: usize = 8;
+/// After how many looks at it memory is given back that was freed: the allocator keeps it for a second, and a
+/// look is a second's too.
+const LOOKS_BEFORE_RETURN: u8 = 3;
+/// A piece of memory that is large enough for the allocator to have pages of its own for it. None of them is
+/// touched.
+const PROMPT_BYTES: usize = 4 << 20;
 
 /// Bytes received and not yet consumed, at the front of a fixed piece of memory.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
     filled: usize,
+    /// What the memory takes of what bodies may that are gathered, if one is in it.
+    share: Share,
 }
 
 impl Buffer {
@@ -60,7 +72,8 @@ impl Buffer {
         self.filled == self.bytes.len()
     }
 
-    fn capacity(&self) -> usize {
+    /// Bytes that it can hold.
+    pub fn capacity(&self) -> usize {
         self.bytes.len()
     }
 }
@@ -72,9 +85,18 @@ pub(crate) struct BufferPool {
     spare_stream: RefCell<Vec<Box<[u8]>>>,
     /// Where small messages are put together: one place for all of a worker's, which the processor then keeps at hand.
     pub gathered: RefCell<Vec<u8>>,
+    /// What all bodies together may take that are gathered.
+    pub budget: Arc<Budget>,
+    /// Looks until the allocator is asked to give memory back; 0 where none has been freed.
+    looks_left: Cell<u8>,
 }
 
 impl BufferPool {
+    /// A pool whose gathered bodies take from `budget`.
+    pub fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, ..Self::default() }
+    }
+
     /// Makes sure that `buffer` has memory.
     pub fn lend(&self, buffer: &mut Buffer) {
         if !buffer.is_lent() {
@@ -95,17 +117,64 @@ impl BufferPool {
         self.keep(mem::replace(&mut buffer.bytes, larger));
     }
 
+    /// Grows `buffer` to at least `bytes`, which stay what they are, for a body that is gathered in it;
+    /// unless all of these together would take too much.
+    pub fn grow_gathered(&self, buffer: &mut Buffer, bytes: usize) -> Result<(), Exhausted> {
+        if buffer.capacity() < bytes {
+            buffer.share.cover(&self.budget, bytes)?;
+            self.grow(buffer, bytes);
+        }
+        Ok(())
+    }
+
     /// Takes the memory back.
     pub fn take_back(&self, buffer: &mut Buffer) {
         buffer.filled = 0;
         self.keep(mem::take(&mut buffer.bytes));
+        buffer.share.release();
+    }
+
+    /// Takes the memory back that a gathered body has left, if what is still there needs far less.
+    pub fn shrink(&self, buffer: &mut Buffer) {
+        if buffer.capacity() > STREAM_BYTES && buffer.filled <= BUFFER_BYTES / 2 {
+            let mut smaller = Buffer::default();
+            self.lend(&mut smaller);
+            smaller.spare()[..buffer.filled].copy_from_slice(buffer.filled());
+            smaller.advance(buffer.filled);
+            self.take_back(buffer);
+            *buffer = smaller;
+        }
+    }
+
+    /// Whether memory has been freed that the system should have back.
+    pub fn has_freed(&self) -> bool {
+        self.looks_left.get() > 0
+    }
+
+    /// Has the allocator give memory back once it has been free for long enough. To be called every second;
+    /// says whether once more.
+    ///
+    /// The allocator looks at what has been free for a second whenever it frees pages, and at no other time:
+    /// where a burst has ended and nobody comes any more, all would stay resident. So it is given some to
+    /// free.
+    pub fn give_memory_back(&self) -> bool {
+        let left = self.looks_left.get().saturating_sub(1);
+        if self.looks_left.replace(left) == 1 {
+            drop(black_box(Vec::<u8>::with_capacity(PROMPT_BYTES)));
+        }
+        left > 0
     }
 
     fn keep(&self, bytes: Box<[u8]>) {
         let (spare, most) = match bytes.len() {
             BUFFER_BYTES => (&self.spare, SPARE_BUFFERS),
             STREAM_BYTES => (&self.spare_stream, SPARE_STREAM_BUFFERS),
-            _ => return,
+            len => {
+                if len > STREAM_BYTES {
+                    self.looks_left.set(LOOKS_BEFORE_RETURN);
+                }
+                return;
+            }
         };
         let mut spare = spare.borrow_mut();
         if spare.len() < most {
@@ -146,6 +215,40 @@ mod tests {
         pool.take_back(&mut buffer);
         assert!(!buffer.is_lent());
         assert_eq!(pool.spare_stream.borrow().len(), 1);
+    }
+
+    #[test]
+    fn a_gathered_body_takes_its_share_until_its_memory_is_taken_back() {
+        let budget = Arc::new(Budget::default());
+        budget.set_most(3 << 20);
+        let pool = BufferPool::new(Arc::clone(&budget));
+        let (mut one, mut other) = (filled_with(&pool, b"kept"), filled_with(&pool, b"x"));
+        assert_eq!(pool.grow_gathered(&mut one, 2 << 20), Ok(()));
+        assert_eq!((one.filled(), one.capacity(), budget.taken()), (&b"kept"[..], 2 << 20, 2 << 20));
+        assert_eq!(pool.grow_gathered(&mut one, 1 << 20), Ok(()), "it is that large already");
+        assert_eq!(pool.grow_gathered(&mut other, 2 << 20), Err(Exhausted));
+        assert_eq!((other.capacity(), budget.taken()), (BUFFER_BYTES, 2 << 20));
+        pool.shrink(&mut one);
+        assert_eq!((one.filled(), one.capacity(), budget.taken()), (&b"kept"[..], BUFFER_BYTES, 0));
+        assert_eq!(pool.grow_gathered(&mut other, 2 << 20), Ok(()));
+        pool.take_back(&mut other);
+        assert_eq!((other.is_lent(), budget.taken()), (false, 0));
+    }
+
+    #[test]
+    fn memory_is_given_back_some_looks_after_it_was_freed_last() {
+        let pool = BufferPool::default();
+        let free = || {
+            let mut buffer = filled_with(&pool, b"x");
+            pool.grow(&mut buffer, 1 << 20);
+            pool.take_back(&mut buffer);
+        };
+        assert!(!pool.has_freed() && !pool.give_memory_back());
+        free();
+        assert!(pool.has_freed() && pool.give_memory_back());
+        free();
+        assert!(pool.give_memory_back() && pool.give_memory_back() && !pool.give_memory_back());
+        assert!(!pool.has_freed());
     }
 
     #[test]

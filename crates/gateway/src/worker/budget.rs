@@ -1,0 +1,159 @@
+//! What all bodies together may take of memory that are gathered at once, in the whole process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Bytes that gathered bodies may take, and do take. Touched only where memory for one is asked for or given
+/// back: a body grows by doubling, so that this is a handful of times for each.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    most: AtomicUsize,
+    taken: AtomicUsize,
+}
+
+impl Default for Budget {
+    /// Without end.
+    fn default() -> Self {
+        Self { most: AtomicUsize::new(usize::MAX), taken: AtomicUsize::new(0) }
+    }
+}
+
+/// There is less left than was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Exhausted;
+
+impl Budget {
+    /// Changes how much there may be, in bytes. What has been taken stays.
+    pub fn set_most(&self, bytes: usize) {
+        self.most.store(bytes, Relaxed);
+    }
+
+    /// Bytes taken now.
+    pub fn taken(&self) -> usize {
+        self.taken.load(Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), Exhausted> {
+        let before = self.taken.fetch_add(bytes, Relaxed);
+        if before.checked_add(bytes).is_some_and(|after| after <= self.most.load(Relaxed)) {
+            return Ok(());
+        }
+        self.taken.fetch_sub(bytes, Relaxed);
+        Err(Exhausted)
+    }
+}
+
+/// What somebody has taken of a budget; given back when dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    budget: Option<Arc<Budget>>,
+    bytes: usize,
+}
+
+impl Share {
+    /// Takes as much more as it needs to have `bytes` in all. Never gives any back.
+    pub fn cover(&mut self, budget: &Arc<Budget>, bytes: usize) -> Result<(), Exhausted> {
+        let more = bytes.saturating_sub(self.bytes);
+        if more > 0 {
+            budget.take(more)?;
+            self.budget.get_or_insert_with(|| Arc::clone(budget));
+            self.bytes = bytes;
+        }
+        Ok(())
+    }
+
+    /// The same for what has been allocated already, however much is left.
+    pub fn cover_anyway(&mut self, budget: &Arc<Budget>, bytes: usize) {
+        let more = bytes.saturating_sub(self.bytes);
+        if more > 0 {
+            budget.taken.fetch_add(more, Relaxed);
+            self.budget.get_or_insert_with(|| Arc::clone(budget));
+            self.bytes = bytes;
+        }
+    }
+
+    /// Gives all of it back.
+    pub fn release(&mut self) {
+        if let Some(budget) = self.budget.take() {
+            budget.taken.fetch_sub(self.bytes, Relaxed);
+            self.bytes = 0;
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(most: usize) -> Arc<Budget> {
+        let budget = Arc::new(Budget::default());
+        budget.set_most(most);
+        budget
+    }
+
+    #[test]
+    fn what_is_taken_is_given_back_once() {
+        let budget = of(100);
+        let (mut one, mut other) = (Share::default(), Share::default());
+        assert_eq!(one.cover(&budget, 60), Ok(()));
+        assert_eq!(one.cover(&budget, 40), Ok(()), "it has that already");
+        assert_eq!(other.cover(&budget, 41), Err(Exhausted));
+        assert_eq!(other.cover(&budget, 40), Ok(()));
+        assert_eq!(budget.taken(), 100);
+        one.release();
+        one.release();
+        drop(one);
+        assert_eq!(budget.taken(), 40);
+        assert_eq!(other.cover(&budget, usize::MAX), Err(Exhausted), "nothing overflows");
+        drop(other);
+        assert_eq!(budget.taken(), 0);
+    }
+
+    #[test]
+    fn what_is_there_anyway_counts_beyond_the_end() {
+        let (budget, mut share) = (of(100), Share::default());
+        share.cover_anyway(&budget, 150);
+        share.cover_anyway(&budget, 120);
+        assert_eq!((budget.taken(), Share::default().cover(&budget, 1)), (150, Err(Exhausted)));
+        drop(share);
+        assert_eq!(budget.taken(), 0);
+    }
+
+    #[test]
+    fn a_smaller_budget_takes_nothing_away() {
+        let (budget, mut share) = (of(100), Share::default());
+        assert_eq!(share.cover(&budget, 100), Ok(()));
+        budget.set_most(10);
+        assert_eq!((budget.taken(), Share::default().cover(&budget, 1)), (100, Err(Exhausted)));
+        share.release();
+        assert_eq!(share.cover(&budget, 10), Ok(()));
+    }
+
+    proptest! {
+        /// What is taken is the sum of the shares, and never more than there may be.
+        #[test]
+        fn shares_add_up(steps in prop::collection::vec((0_usize..8, 0_usize..60), 0..60)) {
+            let budget = of(200);
+            let mut shares: Vec<Share> = (0..8).map(|_| Share::default()).collect();
+            for (number, bytes) in steps {
+                let share = &mut shares[number];
+                if bytes == 0 {
+                    share.release();
+                } else if share.cover(&budget, bytes).is_ok() {
+                    prop_assert!(share.bytes >= bytes);
+                }
+                let sum: usize = shares.iter().map(|share| share.bytes).sum();
+                prop_assert_eq!(budget.taken(), sum);
+                prop_assert!(sum <= 200);
+            }
+        }
+    }
+}

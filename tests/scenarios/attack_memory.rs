@@ -1,0 +1,60 @@
+//! Memory: of bodies that are gathered and never end, and of connections that wait.
+
+use egret_tests::egret::Config;
+use egret_tests::http::Client;
+use egret_tests::process::Directory;
+use egret_tests::provider::Provider;
+use egret_tests::wait;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn bodies_that_are_gathered_and_never_end_take_no_more_than_they_may_together() {
+    const CLIENTS: u64 = 120;
+    // 64 MiB by default, and what the system and the allocator need beside them.
+    const MOST: u64 = 96 * MIB;
+    const LENGTH: usize = 1 << 20;
+    const MISSING: usize = 64;
+    let (origin, directory) = (Provider::plain(), Directory::default());
+    let key = directory.write_secret("key", "a-key-that-signs").display().to_string();
+    let egret = Config::with_origin(origin.url())
+        .flows(format!(
+            "accounts:\n  signs: {{ provider: origin, sigv4: {{ access_key_id: \"${{file:{key}}}\", secret_access_key: \"${{file:{key}}}\", region: r, service: s }} }}\n\
+             flows: [{{ name: f, remedies: [{{ authenticate: {{ account: signs }} }}] }}]\n"
+        ))
+        .start();
+    let post =
+        format!("POST /origin/ HTTP/1.1\r\nHost: {}\r\nContent-Length: {LENGTH}\r\n\r\n", egret.address());
+    let mut whole = egret.client();
+    whole.send(&post).send(vec![b'a'; LENGTH]).response().assert_forwarded(200);
+    let before = egret.process().resident_bytes();
+    let clients: Vec<Client> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = egret.client();
+            client.offer(&post).offer(vec![b'a'; LENGTH - MISSING]);
+            client
+        })
+        .collect();
+    let sent = (LENGTH - MISSING) as u64;
+    let growth = || egret.process().resident_bytes().saturating_sub(before);
+    wait::until_true("all that was sent has been received, or refused, or it is too much already", || {
+        let refused = egret.generated("bodies-full");
+        let is_done = egret.stat("/clients/received_bytes") + refused * sent >= CLIENTS * sent;
+        is_done || growth() > MOST
+    });
+    let taken = growth();
+    println!("{CLIENTS} bodies of 1 MiB that never end: {} KiB more resident", taken >> 10);
+    assert!(taken <= MOST, "{} KiB", taken >> 10);
+    drop(clients);
+    wait::until_true("all have left", || egret.stat("/clients/open") <= 1);
+    wait::until_true("their memory is given back", || growth() <= 16 * MIB);
+    whole.send(&post).send(vec![b'a'; LENGTH]).response().assert_forwarded(200);
+}
+
+#[test]
+fn the_gateway_takes_no_huge_pages() {
+    let egret = Config::default().start();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", egret.process().id())).unwrap();
+    let enabled = status.lines().find_map(|line| line.strip_prefix("THP_enabled:")).map(str::trim);
+    assert_eq!(enabled, Some("0"), "{status}");
+}
