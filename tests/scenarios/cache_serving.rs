@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use egret_tests::cached::{answer, figure, flow, purge, status};
+use egret_tests::cached::{answer, figure, flow, purge, slow, status, taken};
 use egret_tests::egret::Config;
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait::{Watched, until_true};
@@ -79,7 +79,7 @@ fn who_comes_while_an_answer_comes_gets_it_as_it_comes() {
 }
 
 #[test]
-fn what_breaks_off_is_too_large_or_is_left_by_its_client_is_not_stored() {
+fn what_breaks_off_is_too_large_or_stops_amid_its_body_is_not_stored() {
     let large = "x".repeat(5_000);
     let origin = Provider::scripted(move |peer| {
         while let Some(request) = peer.request() {
@@ -101,17 +101,80 @@ fn what_breaks_off_is_too_large_or_is_left_by_its_client_is_not_stored() {
             };
         }
     });
-    let egret = Config::with_origin(origin.url()).flows(flow("{ max_entry: 4KiB }")).start();
+    let config = Config::default().provider_with("origin", origin.url(), "timeouts: { idle: 500ms }");
+    let egret = config.flows(flow("{ max_entry: 4KiB }")).start();
     let cut = egret.client().get(egret.address(), "/origin/cut").any_response_to("GET");
     assert!(cut.cut);
     assert!(status(&egret.get("/large")).contains("detail=too-large"));
     assert_eq!(egret.get("/chunked").body.len(), 5_000);
+    // Nobody waits for the rest, and the provider does not send it.
     let mut left = egret.client();
     left.get(egret.address(), "/origin/left").head();
     left.bytes(4);
     left.reset();
     until_true("nothing is stored", || figure(&egret, "entries") == 0 && figure(&egret, "counts/miss") == 4);
     assert_eq!(figure(&egret, "bytes"), 0);
+}
+
+#[test]
+fn who_waits_for_what_turns_out_too_large_gets_it_from_the_provider() {
+    let may_end = Arc::new(Watched::<bool>::default());
+    let ends = Arc::clone(&may_end);
+    let origin = Provider::scripted(move |peer| {
+        while peer.request().is_some() {
+            peer.send(
+                "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n",
+            );
+            peer.send(format!("{}\r\n", "a".repeat(1_000)));
+            ends.until("the rest may come", |may_end| may_end.then_some(()));
+            peer.send(format!("fa0\r\n{}\r\n0\r\n\r\n", "b".repeat(4_000)));
+        }
+    });
+    let egret = Config::with_origin(origin.url()).flows(flow("{ max_entry: 4KiB }")).start();
+    let mut first = egret.client();
+    first.get(egret.address(), "/origin/a");
+    origin.until_requested(1);
+    let mut others: Vec<_> = (0..5).map(|_| egret.client()).collect();
+    for client in &mut others {
+        client.get(egret.address(), "/origin/a");
+    }
+    may_end.change(|may_end| *may_end = true);
+    for client in others.iter_mut().chain([&mut first]) {
+        let answer = client.any_response_to("GET");
+        assert_eq!((answer.body.len(), answer.cut), (5_000, false));
+    }
+}
+
+#[test]
+fn a_slow_reader_of_what_declares_more_than_may_be_stored_delays_nobody() {
+    const LEN: usize = 8 << 20;
+    let origin = Provider::answering(answer("Cache-Control: max-age=60", &"x".repeat(LEN)));
+    let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
+    let _slow = slow(egret.address(), "/a");
+    for _ in 0..2 {
+        assert_eq!(taken(egret.address(), "/a"), (LEN, "an orderly end"));
+    }
+    assert_eq!(figure(&egret, "counts/stored"), 0);
+}
+
+#[test]
+fn a_client_that_takes_nothing_does_not_hold_its_providers_connection() {
+    let body = "x".repeat(6 << 20);
+    let origin = Provider::with_answers(move |request| {
+        if request.target() == "/large" {
+            answer("Cache-Control: max-age=60", &body)
+        } else {
+            answer("Cache-Control: no-store", "small")
+        }
+    });
+    let config = Config::default().provider_with("origin", origin.url(), "pool: { connections: 1 }");
+    let egret = config.flows(flow("{ max_entry: 8MiB, memory: 128MiB }")).start();
+    let mut slow = egret.client();
+    slow.get(egret.address(), "/origin/large").head();
+    until_true("all of it is stored", || figure(&egret, "bytes") > 6 << 20);
+    assert_eq!(egret.get("/a").text(), "small");
+    assert_eq!(slow.bytes(6 << 20).len(), 6 << 20);
+    assert_eq!(origin.connections(), 1);
 }
 
 #[test]

@@ -1,10 +1,18 @@
 //! What the cache of the first flow says of itself.
 
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 use crate::egret::Egret;
-use crate::http::{Client, Response};
-use crate::wait::until_true;
+use crate::http::{Client, Response, find};
+use crate::wait::{DEADLINE, until_true};
+
+/// How long a reader waits for more of a body that, undisturbed, is there in a fraction of that.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The first flow, with a cache of these keys alone.
 pub fn flow(cache: &str) -> String {
@@ -51,4 +59,40 @@ pub fn purge(egret: &Egret, query: &str) -> Value {
         egret.control()
     );
     Client::connect(egret.control()).send(request).response().json()
+}
+
+/// A client with a small window that asks the gateway for a path of `origin`, takes 200 bytes of the response and then nothing: at 200 bytes
+/// per second, which no timeout minds, the rest would take hours.
+pub fn slow(address: SocketAddr, path: &str) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    write!(stream, "GET /origin{path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.read_exact(&mut [0; 200]).unwrap();
+    stream
+}
+
+/// Bytes of the body that a client gets which takes what comes, and how it ended.
+pub fn taken(address: SocketAddr, path: &str) -> (usize, &'static str) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    // By HTTP/1.0 no framing is counted with the body.
+    write!(stream, "GET /origin{path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (mut received, mut piece) = (Vec::new(), vec![0; 256 << 10]);
+    let ended = loop {
+        match stream.read(&mut piece) {
+            Ok(0) => break "an orderly end",
+            Ok(count) => received.extend_from_slice(&piece[..count]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                break "nothing more came";
+            }
+            Err(_) => break "a reset",
+        }
+    };
+    let start = String::from_utf8_lossy(&received[..received.len().min(300)]);
+    assert!(start.starts_with("HTTP/1.1 200 "), "{start:?}");
+    let head = find(&received, b"\r\n\r\n").expect("a whole head") + 4;
+    (received.len() - head, ended)
 }

@@ -11,11 +11,12 @@ use egret_har::key::KEY_BYTES;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
 use egret_store::Timestamp;
+use egret_store::entries::Filling;
 use serde_json::Value;
 
 use crate::accounts::AccountConfigs;
 use crate::answer::{Answer, Fixed, Reason, Refused};
-use crate::cache::Served;
+use crate::cache::{Served, Stored};
 use crate::config::{FlowConfig, KnownProvider};
 use crate::course::{Backward, Course, Onward, Tells};
 use crate::diagnosis::{Exports, Family, Keeper};
@@ -340,6 +341,11 @@ impl Visit {
                 request.fields.iter().map(|(name, value)| format!("{}: {}", text(name), text(value)));
             (text(request.path) + &query, fields.collect(), request.body.map(text))
         })
+    }
+
+    /// Where the response's body is to be stored.
+    pub fn filling(&mut self) -> Option<Filling<Stored>> {
+        self.draft.filling.take()
     }
 
     /// The fields that the client gets besides those of the provider.

@@ -721,10 +721,67 @@ impl<'a> Exchange<'a> {
             self.deadlines.rate = RateWindow::NONE;
             self.deadlines.taking = Taking::NOTHING;
             self.note_progress(self.timeouts().idle);
-            finish = poll_fn(|cx| self.poll_bodies(cx, &mut connection)).await;
+            finish = poll_fn(|cx| self.poll_bodies(cx, Some(&mut connection))).await;
             ended = Moment::now();
         }
-        self.finish(connection, finish, reply, ended)
+        if finish != Finish::Complete && self.desk.tray.down.is_filling() && self.desk.up.is_complete() {
+            Box::pin(self.fill_alone(&mut connection)).await;
+        }
+        if finish == Finish::Complete && self.desk.tray.down.is_filled() {
+            return Box::pin(self.send_filled(connection, reply)).await;
+        }
+        self.finish(Some(connection), finish, reply, ended)
+    }
+
+    /// Receives the rest of a response into a cache, though its client is gone, or takes nothing.
+    async fn fill_alone(&mut self, connection: &mut Connection) {
+        debug!(
+            provider = self.upstream.plan.stats.name(),
+            "a response goes on into the cache without its client"
+        );
+        self.deadlines.phase = Moment::NEVER;
+        self.deadlines.half_close = Moment::NEVER;
+        self.note_fill_progress();
+        poll_fn(|cx| {
+            let Tray { output, down, .. } = &mut *self.desk.tray;
+            let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
+            let before = down.read_bytes;
+            let polled = down.poll_fill_alone(cx, &mut connection.stream, output, shared);
+            if polled.is_ready() {
+                return Poll::Ready(());
+            }
+            if down.read_bytes != before {
+                self.note_fill_progress();
+            }
+            if self.client.timer.poll_expired(cx) {
+                let now = Moment::now();
+                if self.deadlines.total <= now || self.deadlines.fill <= now {
+                    self.desk.tray.down.stop_filling();
+                    return Poll::Ready(());
+                }
+                self.deadlines.rearm(self.client, cx, now);
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Sends the client the rest of a response that is stored. The provider's connection is left to others meanwhile.
+    async fn send_filled(&mut self, connection: Box<Connection>, reply: Reply) -> End {
+        let mut connection = Some(connection);
+        if self.is_reusable()
+            && let Some(connection) = connection.take()
+        {
+            self.keep(connection, Moment::now());
+        }
+        self.note_progress(self.timeouts().idle);
+        let finish = poll_fn(|cx| self.poll_bodies(cx, None)).await;
+        self.finish(connection, finish, reply, Moment::now())
+    }
+
+    fn note_fill_progress(&mut self) {
+        self.deadlines.fill = Moment::now().after(self.timeouts().idle);
+        self.deadlines.arm(self.client);
     }
 
     /// How the response goes on that is in the tray: as it has come, or with the body that a remedy has put in its place.
@@ -781,15 +838,18 @@ impl<'a> Exchange<'a> {
                 output.remove(0, response.len + used);
                 Ok(Finish::Complete)
             }
-            Err(PipeError::Malformed(error)) => Err(Failure::bad_response(error)),
+            Err(PipeError::Malformed(error)) => {
+                down.stop_filling();
+                Err(Failure::bad_response(error))
+            }
             Err(PipeError::SourceGone | PipeError::SinkGone) => Ok(Finish::ClientGone),
         }
     }
 
-    /// Moves both bodies on until the response's is through.
-    fn poll_bodies(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Finish> {
+    /// Moves both bodies on until the response's is through, or all of it is stored; there is no `connection` any more then.
+    fn poll_bodies(&mut self, cx: &mut Context<'_>, mut connection: Option<&mut Connection>) -> Poll<Finish> {
         let before = self.desk.up.moved_bytes + self.desk.tray.down.moved_bytes;
-        if self.is_uploading() {
+        if let Some(connection) = connection.as_deref_mut().filter(|_| self.is_uploading()) {
             match self.poll_up(cx, connection) {
                 Poll::Ready(Err(PipeError::SinkGone)) => self.sink_closed = true,
                 Poll::Ready(Err(_)) => return Poll::Ready(Finish::ClientGone),
@@ -800,8 +860,13 @@ impl<'a> Exchange<'a> {
         }
         let Tray { output, down, .. } = &mut *self.desk.tray;
         let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
-        let kept = &mut Kept::first(0);
-        match down.poll(cx, &mut connection.stream, (output, kept), &mut self.client.stream, shared) {
+        let (kept, received) = (&mut Kept::first(0), down.read_bytes);
+        let sink = &mut self.client.stream;
+        let polled = match &mut connection {
+            Some(connection) => down.poll(cx, &mut connection.stream, (output, kept), sink, shared),
+            None => down.poll_rest(cx, sink, shared),
+        };
+        match polled {
             Poll::Ready(Ok(())) => return Poll::Ready(Finish::Complete),
             Poll::Ready(Err(PipeError::SinkGone)) => return Poll::Ready(Finish::ClientGone),
             Poll::Ready(Err(error)) => {
@@ -810,6 +875,11 @@ impl<'a> Exchange<'a> {
             }
             Poll::Pending => {}
         }
+        let Tray { down, .. } = &*self.desk.tray;
+        let (is_filling, has_received) = (down.is_filling(), down.read_bytes != received);
+        if connection.is_some() && down.is_filled() && self.desk.up.is_complete() {
+            return Poll::Ready(Finish::Complete);
+        }
         let (waits, taken) = (down.is_blocked_on_sink(), down.moved_bytes);
         if waits != self.deadlines.taking.is_waiting() {
             self.deadlines.taking.note(waits, Moment::now(), taken);
@@ -817,6 +887,11 @@ impl<'a> Exchange<'a> {
         }
         if self.desk.up.moved_bytes + taken != before {
             self.note_progress(self.timeouts().idle);
+        }
+        if !is_filling {
+            self.deadlines.fill = Moment::NEVER;
+        } else if has_received || self.deadlines.fill == Moment::NEVER {
+            self.note_fill_progress();
         }
         if self.client.timer.poll_expired(cx)
             && let Some(finish) = self.expired_while_streaming(cx)
@@ -836,10 +911,20 @@ impl<'a> Exchange<'a> {
             }
             self.give_half_closed_client_time(now);
         }
-        if due(self.deadlines.total) || due(self.deadlines.phase) {
+        let down = &mut self.desk.tray.down;
+        if due(self.deadlines.total) || due(self.deadlines.fill) {
+            // Nobody waits any longer for what the provider does not send.
+            down.stop_filling();
             return Some(Finish::CutShort);
         }
-        let (taken, rate) = (self.desk.tray.down.moved_bytes, self.view.plan.limits.body_rate.bytes());
+        if due(self.deadlines.phase) {
+            if !down.is_filling() || down.is_blocked_on_sink() {
+                return Some(Finish::CutShort);
+            }
+            // The client has all that there is.
+            self.deadlines.phase = Moment::NEVER;
+        }
+        let (taken, rate) = (down.moved_bytes, self.view.plan.limits.body_rate.bytes());
         if !self.deadlines.taking.keeps_up(now, taken, rate, || pace::hidden_bytes(self.client)) {
             pace::give_up(self.client);
             return Some(Finish::CutShort);
@@ -848,19 +933,30 @@ impl<'a> Exchange<'a> {
         None
     }
 
-    /// Keeps what can be kept of both connections, and counts.
-    fn finish(&mut self, connection: Box<Connection>, finish: Finish, reply: Reply, ended: Moment) -> End {
-        let response = &self.desk.tray.response;
-        let reusable = finish == Finish::Complete
+    /// Whether the provider's connection is of use for another request: all of this one's response has come on it, and nothing else.
+    fn is_reusable(&self) -> bool {
+        let Tray { output, response, down } = &*self.desk.tray;
+        down.is_received()
             && response.persistent
             && response.framing != ResponseFraming::UntilClose
             && self.desk.up.is_complete()
             && !self.sink_closed
             // Bytes after the response were not asked for; whoever reads them as the next response is lost.
-            && self.desk.tray.output.filled().is_empty();
-        if reusable {
+            && output.filled().is_empty()
+    }
+
+    /// Keeps what can be kept of both connections, and counts.
+    fn finish(
+        &mut self,
+        connection: Option<Box<Connection>>,
+        finish: Finish,
+        reply: Reply,
+        ended: Moment,
+    ) -> End {
+        if let Some(connection) = connection.filter(|_| self.is_reusable()) {
             self.keep(connection, ended);
         }
+        let response = &self.desk.tray.response;
         self.client.worker.counters().sent_bytes.add(self.desk.tray.down.moved_bytes);
         let until_close = !reply.chunked
             && matches!(response.framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);

@@ -102,6 +102,9 @@ const ENTRY_OVERHEAD: usize = 512;
 /// A part has room for so many of the largest bodies at least, so that one of them does not empty it.
 const BODIES_IN_SHARD: u64 = 8;
 const SHARDS_MAX: u64 = 16;
+/// Bodies that had to go, and are still being read, may take as much as the store: beyond, nothing more is stored or read back, since slow
+/// readers of many entries would have it all kept for them.
+const ALIVE_PER_BYTE: u64 = 2;
 /// Slots that a purge looks at under one lock.
 const PURGE_BATCH: usize = 256;
 
@@ -111,6 +114,8 @@ pub struct Entries<K: Kept> {
     shards: Box<[Mutex<Shard<K>>]>,
     limits: EntryLimits,
     alive: Arc<AtomicU64>,
+    /// Bytes of bodies that are in, and of those that had to go and are still being read or written.
+    alive_max: u64,
     /// The number of the next entry.
     next: AtomicU64,
     /// Changed under the lock of a part, as that is, so that both agree on every group.
@@ -148,7 +153,7 @@ pub enum Purge<'a> {
 pub enum Full {
     /// It is longer than a body may be.
     TooLarge,
-    /// Nothing can be evicted for it: all that is stored is still coming.
+    /// Nothing can be evicted for it: all that is stored is still coming, or what had to go is still being read.
     NoRoom,
 }
 
@@ -165,7 +170,9 @@ impl<K: Kept> Entries<K> {
             (1..=SHARDS_MAX).rev().find(|count| count.is_power_of_two() && *count <= most).unwrap_or(1);
         let shards = (0..count).map(|_| Mutex::new(Shard::new(limits.bytes / count))).collect();
         let next = AtomicU64::new(disk.as_ref().map_or(1, |disk| disk.first_number()));
-        Arc::new(Self { shards, limits, alive: Arc::default(), next, disk })
+        let waiting = disk.as_ref().map_or(0, |disk| disk.waiting_bytes());
+        let alive_max = limits.bytes.saturating_mul(ALIVE_PER_BYTE).saturating_add(waiting);
+        Arc::new(Self { shards, limits, alive: Arc::default(), alive_max, next, disk })
     }
 
     /// The disk, if there is one.
@@ -195,6 +202,9 @@ impl<K: Kept> Entries<K> {
         if expected > self.limits.body_bytes {
             return Err(Full::TooLarge);
         }
+        if !self.may_add(expected) {
+            return Err(Full::NoRoom);
+        }
         let body = Arc::new(Body::new(Arc::clone(&self.alive)));
         let (used, tags) = (AtomicBool::new(false), Arc::clone(tags));
         let base = bytes_of(&kept);
@@ -212,6 +222,11 @@ impl<K: Kept> Entries<K> {
         }
         drop(shard);
         Ok(Filling { entries: Arc::clone(self), entry, charge, is_done: false })
+    }
+
+    /// Whether bodies may take so many bytes more, those among them that had to go and are still being read.
+    fn may_add(&self, bytes: u64) -> bool {
+        self.alive.load(Relaxed).saturating_add(bytes) <= self.alive_max
     }
 
     /// Puts `kept` in the place of what is kept with `entry`, with the same body. Nothing happens where that is no longer in, or not whole.
@@ -284,6 +299,10 @@ impl<K: Kept> Entries<K> {
         let Some(length) = entry.body.len().filter(|length| *length <= self.limits.body_bytes) else {
             return false;
         };
+        // It is among those that are alive.
+        if !self.may_add(0) {
+            return false;
+        }
         let blocks = entry.body.blocks().map_or(0, <[Block]>::len);
         let charge = charge_of(&entry, length, blocks);
         let mut shard = self.shard(entry.place.group);
@@ -359,7 +378,7 @@ impl<K: Kept> Filling<K> {
         &self.entry
     }
 
-    /// Adds what has come. Where there is no room for it, the entry is to be dropped.
+    /// Adds what has come. Where there is no room for it, the entry is to be [given up](Self::give_up), or dropped.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), Full> {
         if bytes.is_empty() {
             return Ok(());
@@ -369,9 +388,23 @@ impl<K: Kept> Filling<K> {
         if length > self.entries.limits.body_bytes {
             return Err(Full::TooLarge);
         }
+        if !self.entries.may_add(bytes.len() as u64) {
+            return Err(Full::NoRoom);
+        }
         self.charge_at_least(length, blocks + 1)?;
         self.entry.body.push(bytes.into());
         Ok(())
+    }
+
+    /// There is no room for what has come, which is `rest`: the entry goes, and who reads it learns that it will never be whole. Whoever has
+    /// the body already finds `rest` behind it.
+    pub fn give_up(mut self, rest: &[u8]) {
+        self.is_done = true;
+        self.entries.remove(&self.entry);
+        if !rest.is_empty() {
+            self.entry.body.push(rest.into());
+        }
+        self.entry.body.break_off(true);
     }
 
     /// All of it has come.
@@ -412,7 +445,7 @@ impl<K: Kept> Drop for Filling<K> {
     fn drop(&mut self) {
         if !self.is_done {
             self.entries.remove(&self.entry);
-            self.entry.body.break_off();
+            self.entry.body.break_off(false);
         }
     }
 }

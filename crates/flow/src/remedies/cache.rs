@@ -8,15 +8,15 @@ use std::time::Duration;
 use aws_lc_rs::rand;
 use egret_http1::{Method, ResponseFraming};
 use egret_store::Timestamp;
-use egret_store::entries::{Entries, Entry, EntryLimits, Filling, Full, Loading, Lookup, Purge, Seal};
+use egret_store::entries::{Body, Entries, Entry, EntryLimits, Filling, Full, Loading, Lookup, Purge, Seal};
 use smallvec::SmallVec;
 
 use crate::accounts::Account;
 use crate::answer::{Answer, Local, Reason, Refused};
 use crate::cache::{
     Action, Ask, Background, CacheConfig, CacheDisk, CacheEvent, CacheSnapshot, CacheStatus, Candidate,
-    Decision, DiskConfig, DiskPlace, Ending, Flights, Forward, KeySecret, Lead, Place, Policy, Question,
-    Reply, Served, Stored, Times, Turn, Validation, Verdict, Waiting, problems,
+    Decision, DiskConfig, DiskPlace, Ending, Flights, Form, Forward, KeySecret, Lead, Place, Policy,
+    Question, Reply, Served, Stored, Times, Turn, Validation, Verdict, Waiting, problems,
 };
 use crate::cache::{Counts, NotStored, SECRET_BYTES, fingerprint};
 use crate::exchange::{Destination, Exchange, Mark, Outcome};
@@ -26,6 +26,10 @@ use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
 
 /// How long a request waits for what is on the disk before it goes on as if that were not there: no disk that works takes so long.
 const DISK_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// How long a request waits for a response that is still coming and does not tell its length, before it takes it as it comes: it may turn out
+/// to be larger than may be stored, and whoever has got some of it by then cannot get the rest.
+const SETTLE_MAX: Duration = Duration::from_secs(1);
 
 /// What is stored under a key.
 type Found = SmallVec<[Arc<Entry<Stored>>; 2]>;
@@ -59,7 +63,21 @@ pub struct Held {
     waited: Option<(Timestamp, Forward)>,
     /// Whether what it waited for has come, so that it waits no more.
     has_waited: bool,
+    /// Whether what it has found will turn out to be whole.
+    settling: Settling,
     fetch: Fetch,
+}
+
+/// How far a request is with a response that is still coming and does not tell its length.
+#[derive(Debug, Default)]
+enum Settling {
+    /// It has found none.
+    #[default]
+    None,
+    /// It waits for it to be whole, until then.
+    Waits(Arc<Body>, Timestamp),
+    /// It has waited, and takes it as it comes.
+    Over,
 }
 
 /// How far a request is with what is on the disk.
@@ -230,6 +248,17 @@ impl Cache {
                 }
                 continue;
             }
+            if let Decision::Serve(reply) | Decision::ServeStale(reply, _) = &decision
+                && !is_background
+                && found[reply.candidate].body.len().is_none()
+            {
+                match self.settle(exchange, held, (id, &found[reply.candidate], reply), cx) {
+                    Some(Poll::Pending) => return Poll::Pending,
+                    // It is whole, or gone.
+                    Some(Poll::Ready(())) => continue,
+                    None => {}
+                }
+            }
             let (validation, why) = match decision {
                 Decision::Serve(reply) => {
                     lead.into_iter().for_each(Lead::answered);
@@ -271,6 +300,42 @@ impl Cache {
             self.go_on(exchange, held, (*question, why), (found, validation), lead);
             return Poll::Ready(Step::Next);
         }
+    }
+
+    /// Has a request wait for what it has found and what is still coming, once for [`SETTLE_MAX`]. Ready when that is whole or gone; none where the
+    /// request may have it as it comes.
+    fn settle(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut Held,
+        (id, entry, reply): (u128, &Arc<Entry<Stored>>, &Reply),
+        cx: &Context<'_>,
+    ) -> Option<Poll<()>> {
+        let body = &entry.body;
+        let is_ended = body.poll_ended(cx).is_ready();
+        if is_ended {
+            held.settling = Settling::Over;
+            if body.lacks_room() {
+                // All who wait go on at once, and so does whoever comes next.
+                self.state.flights.note_uncacheable(id, exchange.now);
+            }
+            return Some(Poll::Ready(()));
+        }
+        if entry.kept.declared_len.is_some() || !reply.has_body || reply.form == Form::NotModified {
+            return None;
+        }
+        let until = match &held.settling {
+            Settling::None => exchange.now + SETTLE_MAX,
+            Settling::Waits(known, until) if Arc::ptr_eq(known, body) => *until,
+            Settling::Waits(..) | Settling::Over => return None,
+        };
+        if exchange.now >= until {
+            held.settling = Settling::Over;
+            return None;
+        }
+        held.settling = Settling::Waits(Arc::clone(body), until);
+        exchange.wake_at(until);
+        Some(Poll::Pending)
     }
 
     /// Has what is on the disk put into memory; once for a request. Says whether it is on its way.
@@ -689,7 +754,7 @@ mod tests {
     use egret_store::Moment;
     use serde_json::{Value, json};
 
-    use super::DISK_WAIT_MAX;
+    use super::{DISK_WAIT_MAX, SETTLE_MAX};
     use crate::cache::Stop;
     use crate::exchange::FailureKind;
     use crate::fixture::{Stage, Stand, Visit, problems};
@@ -789,6 +854,61 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(stage.exchange(GET, "200"), Stand::Fixed(_)));
         }
+    }
+
+    #[test]
+    fn what_comes_without_a_length_is_waited_for_a_moment_and_left_if_it_is_too_large() {
+        let mut stage = stage(&json!({ "max_entry": "1KiB" }));
+        let coming = |stage: &Stage, fields: &str| {
+            let mut first = stage.send(GET);
+            assert_eq!(first.poll(stage), Stand::Call);
+            let response = format!("200\ncache-control: max-age=60{fields}");
+            assert_eq!(first.response(stage, &response), Stand::Response(200));
+            let mut filling = first.filling().unwrap();
+            filling.push(b"some").unwrap();
+            (first, filling)
+        };
+        // It is whole within a second.
+        let (first, filling) = coming(&stage, "");
+        let mut second = stage.send(GET);
+        let until = stage.now + SETTLE_MAX;
+        assert_eq!(second.poll(&stage), Stand::Wait(Some(until)));
+        stage.pass_ms(500);
+        assert_eq!(second.poll(&stage), Stand::Wait(Some(until)));
+        filling.finish();
+        let Stand::Stored(served) = second.poll(&stage) else { panic!("it is stored") };
+        assert_eq!(served.body().len(), Some(4));
+        drop((first, second));
+        // It takes longer.
+        stage.pass_ms(60_000);
+        let (first, mut filling) = coming(&stage, "");
+        let mut second = stage.send(GET);
+        assert!(matches!(second.poll(&stage), Stand::Wait(_)));
+        stage.pass_ms(1_000);
+        assert!(matches!(second.poll(&stage), Stand::Stored(_)));
+        // It is too large: whoever waits goes on alone, and so does the next.
+        let mut third = stage.send(GET);
+        assert!(matches!(third.poll(&stage), Stand::Wait(_)));
+        assert!(filling.push(&[0; 2_000]).is_err());
+        filling.give_up(&[0; 2_000]);
+        let mut fourth = stage.send(GET);
+        assert_eq!((third.poll(&stage), fourth.poll(&stage)), (Stand::Call, Stand::Call));
+        drop((first, second, third, fourth));
+        // It breaks off: one goes, the others wait for it.
+        stage.pass_ms(31_000);
+        let (first, filling) = coming(&stage, "");
+        let (mut second, mut third) = (stage.send(GET), stage.send(GET));
+        assert!(matches!((second.poll(&stage), third.poll(&stage)), (Stand::Wait(_), Stand::Wait(_))));
+        drop(filling);
+        assert_eq!(second.poll(&stage), Stand::Call);
+        assert!(matches!(third.poll(&stage), Stand::Wait(_)));
+        drop((first, second, third));
+        // With a length it is served at once, and so is what needs no body.
+        stage.pass_ms(31_000);
+        let (_first, _filling) = coming(&stage, "\ncontent-length: 9\netag: \"1\"");
+        assert!(is_hit(&stage, GET));
+        let (_first, _filling) = coming(&stage, "\netag: \"1\"");
+        assert!(is_hit(&stage, &format!("{GET}\nif-none-match: \"1\"")));
     }
 
     /// A stage whose disk is in `directory`.

@@ -62,6 +62,8 @@ pub(crate) struct Deadlines {
     pub half_close_moved_bytes: u64,
     /// What is waited for now: the first byte, or the next one.
     pub phase: Moment,
+    /// The next byte of a response that is being stored, whatever its client takes.
+    pub fill: Moment,
     /// The client's upload.
     pub rate: RateWindow,
     /// How the client takes the response.
@@ -86,6 +88,7 @@ impl Deadlines {
             half_close: never,
             half_close_moved_bytes: 0,
             phase: never,
+            fill: never,
             rate: RateWindow::NONE,
             taking: Taking::NOTHING,
             watch: never,
@@ -99,8 +102,8 @@ impl Deadlines {
 
     /// Sets the client's timer to the nearest deadline.
     pub fn arm(&self, client: &Client) {
-        let next = self.total.min(self.half_close).min(self.phase);
-        client.timer.set_at(next.min(self.rate.ends).min(self.taking.ends()).min(self.watch));
+        let nearest = self.total.min(self.half_close).min(self.phase).min(self.fill);
+        client.timer.set_at(nearest.min(self.rate.ends).min(self.taking.ends()).min(self.watch));
     }
 
     /// After the timer went off without consequence: the next deadline, and somebody who is woken by it.

@@ -231,7 +231,7 @@ impl Guide {
             down.tap.get_or_insert_default().keep_end(mem::take(&mut self.tail), most, budget);
         }
         if let Some(filling) = self.draft.filling.take() {
-            down.tap.get_or_insert_default().store(filling);
+            down.store(filling);
         }
     }
 
@@ -753,6 +753,7 @@ impl Exchange<'_> {
 
     /// Ends the exchange for its remedies, if it has any.
     pub(super) fn end_guided(&mut self, at: Moment) {
+        self.desk.tray.down.stop_filling();
         let tap = self.desk.tray.down.tap.take().filter(Tap::wants_end);
         let Some(guide) = &mut self.guide else { return };
         let head_bytes = mem::take(&mut guide.response_head);

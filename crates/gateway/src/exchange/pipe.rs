@@ -1,5 +1,6 @@
 //! One direction of a body: received, checked, framed for the other side and sent, with back-pressure and no more than one
-//! buffer in between.
+//! buffer in between. A body that is stored on its way is received at the pace of who sends it, and the other side is served from
+//! what is stored.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use egret_flow::cache::Stored;
 use egret_http1::{
     BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Rendering, ResponseFraming, Span, TrailerNames, chunk_head,
 };
-use egret_store::entries::Filling;
+use egret_store::entries::{Body, Filling};
 use smallvec::SmallVec;
 
 use crate::upstream::stream::Stream;
@@ -98,6 +99,8 @@ pub(crate) struct Pipe {
     pub shield: Option<Box<Shield>>,
     /// Where a copy of the body goes, if somebody wants one.
     pub tap: Option<Tap>,
+    /// Where the body is stored, if it is.
+    fill: Option<Fill>,
     /// Framed bytes that the other side took, head included: moves whenever there is progress.
     pub moved_bytes: u64,
     /// Bytes that [`poll`](Self::poll) has received.
@@ -116,6 +119,7 @@ impl Default for Pipe {
             held: false,
             shield: None,
             tap: None,
+            fill: None,
             moved_bytes: 0,
             read_bytes: 0,
         }
@@ -129,6 +133,7 @@ impl Pipe {
         self.chunked = chunked;
         self.trailers.clear();
         self.shield = None;
+        self.fill = None;
     }
 
     /// Makes ready for a body that is delimited by `framing` and that goes out in chunks or as it is.
@@ -168,7 +173,28 @@ impl Pipe {
 
     /// Whether what is waited for is that the other side takes more.
     pub fn is_blocked_on_sink(&self) -> bool {
-        !self.backlog.is_empty() || self.held
+        !self.backlog.is_empty() || self.held || self.fill.as_ref().is_some_and(Fill::is_ahead)
+    }
+
+    /// Has all of the body stored. Where it breaks off, or is more than may be stored, nothing is.
+    pub fn store(&mut self, filling: Filling<Stored>) {
+        self.fill = Some(Fill::new(filling));
+    }
+
+    /// Whether the body is being stored, and some of it is still to come.
+    pub fn is_filling(&self) -> bool {
+        self.fill.as_ref().is_some_and(|fill| fill.filling.is_some())
+    }
+
+    /// Whether all of the body is stored, while the other side has still to take some of it.
+    pub fn is_filled(&self) -> bool {
+        self.fill.as_ref().is_some_and(|fill| fill.filling.is_none() && fill.error.is_none())
+            && self.decoder.is_done()
+    }
+
+    /// Gives up storing the body.
+    pub fn stop_filling(&mut self) {
+        self.fill = None;
     }
 
     /// Sends `head`, if one goes first, and after it what `input` holds of the body, in one go. What the other side does not take
@@ -198,22 +224,19 @@ impl Pipe {
     ) -> Result<(), PipeError> {
         let is_done = self.decoder.is_done();
         let ends = self.chunked && is_done;
-        if ends {
-            names.filter(self.decoder.trailers(), &mut self.trailers);
-        }
-        let input = match &mut self.shield {
-            Some(shield) => {
-                shield.mask_trailers(&mut self.trailers);
-                shield.pass(input, &mut self.spans, is_done)
-            }
-            None => input,
-        };
+        let input =
+            show(input, &mut self.spans, (&self.decoder, ends, names), &mut self.shield, &mut self.trailers);
         let data_len: usize = self.spans.iter().map(|span| span.len()).sum();
+        if let Some(fill) = &mut self.fill {
+            fill.take(input, &self.spans, is_done);
+            fill.passed += data_len as u64;
+            // Whole, or not stored: either way what there is of it goes out here.
+            if fill.filling.is_none() {
+                self.fill = None;
+            }
+        }
         if let Some(tap) = &mut self.tap {
             self.spans.iter().for_each(|span| tap.take(span.of(input)));
-            if is_done {
-                tap.finish();
-            }
         }
         let message = Message {
             head,
@@ -222,24 +245,7 @@ impl Pipe {
             spans: &self.spans,
             trailers: ends.then_some(&self.trailers),
         };
-        if message.max_len(data_len) <= GATHER_BYTES_MAX {
-            let mut gathered = buffers.gathered.borrow_mut();
-            gathered.clear();
-            message.for_each_piece(|piece| gathered.extend_from_slice(piece));
-            let sent = send_now(cx, &[IoSlice::new(&gathered)], &self.backlog, sink)?;
-            self.backlog.extend_from_slice(&gathered[sent..]);
-            self.moved_bytes += sent as u64;
-        } else {
-            let mut slices = SmallVec::<[IoSlice<'_>; 16]>::new();
-            message.for_each_piece(|piece| slices.push(IoSlice::new(piece)));
-            let sent = send_now(cx, &slices, &self.backlog, sink)?;
-            let mut rest = &mut slices[..];
-            IoSlice::advance_slices(&mut rest, sent);
-            for slice in rest {
-                self.backlog.extend_from_slice(slice);
-            }
-            self.moved_bytes += sent as u64;
-        }
+        self.moved_bytes += message.send(cx, data_len, &mut self.backlog, sink, buffers)?;
         self.held = sink.is_holding();
         Ok(())
     }
@@ -254,6 +260,9 @@ impl Pipe {
         sink: &mut Stream,
         shared: Shared<'_>,
     ) -> Poll<Result<(), PipeError>> {
+        if self.fill.is_some() {
+            ready!(self.poll_fill(cx, source, buffer, sink, shared))?;
+        }
         loop {
             ready!(self.poll_backlog(cx, sink))?;
             if self.decoder.is_done() {
@@ -287,6 +296,144 @@ impl Pipe {
         }
     }
 
+    /// Receives a body at the pace of its source, stores it, and sends what is stored at the pace of its sink. Ready when both have all of
+    /// it, or when it is not stored any more and the sink has what was.
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Stream,
+        buffer: &mut Buffer,
+        sink: &mut Stream,
+        shared: Shared<'_>,
+    ) -> Poll<Result<(), PipeError>> {
+        loop {
+            let is_level = self.poll_level(cx, sink, shared)?.is_ready();
+            let Some(fill) = &mut self.fill else { return Poll::Ready(Ok(())) };
+            if fill.filling.is_some() {
+                ready!(self.poll_store(cx, source, buffer, shared));
+            } else if is_level {
+                let ended = fill.error.take().map_or(Ok(()), Err);
+                self.fill = None;
+                return Poll::Ready(ended);
+            } else {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Receives and stores the rest of a body that nobody takes. Ready when that is over.
+    pub fn poll_fill_alone(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Stream,
+        buffer: &mut Buffer,
+        shared: Shared<'_>,
+    ) -> Poll<()> {
+        while self.is_filling() {
+            ready!(self.poll_store(cx, source, buffer, shared));
+        }
+        Poll::Ready(())
+    }
+
+    /// Sends the rest of a body all of which is stored. Ready when the other side has it.
+    pub fn poll_rest(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut Stream,
+        shared: Shared<'_>,
+    ) -> Poll<Result<(), PipeError>> {
+        ready!(self.poll_level(cx, sink, shared))?;
+        self.fill = None;
+        self.poll_backlog(cx, sink)
+    }
+
+    /// Sends what is stored. Ready when the other side has got as far.
+    fn poll_level(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut Stream,
+        (buffers, _): Shared<'_>,
+    ) -> Poll<Result<(), PipeError>> {
+        loop {
+            ready!(self.poll_backlog(cx, sink))?;
+            let Some(fill) = &mut self.fill else { return Poll::Ready(Ok(())) };
+            let block = fill.body.block_after(fill.passed);
+            let data = block.as_deref().unwrap_or_default();
+            fill.passed += data.len() as u64;
+            let is_end = self.decoder.is_done() && fill.error.is_none() && !fill.is_ahead();
+            if data.is_empty() && (!is_end || fill.has_ended) {
+                return Poll::Ready(Ok(()));
+            }
+            fill.has_ended = is_end;
+            if let Some(tap) = &mut self.tap {
+                tap.take(data);
+            }
+            let message = Message {
+                head: None,
+                chunk: (self.chunked && !data.is_empty()).then(|| chunk_head(data.len())),
+                input: data,
+                spans: &[Span::new(0, data.len())],
+                trailers: (self.chunked && is_end).then_some(&self.trailers),
+            };
+            self.moved_bytes += message.send(cx, data.len(), &mut self.backlog, sink, buffers)?;
+            self.held = sink.is_holding();
+        }
+    }
+
+    /// Receives more of the body into what is stored. Ready when there is more of it, or there will not be.
+    fn poll_store(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Stream,
+        buffer: &mut Buffer,
+        (buffers, names): Shared<'_>,
+    ) -> Poll<()> {
+        let is_full = buffer.is_full();
+        if buffer.filled().is_empty() {
+            if is_full {
+                buffers.grow(buffer, STREAM_BYTES);
+            }
+            let Ok(received) = ready!(source.poll_read(cx, buffer.spare())) else {
+                return Poll::Ready(self.break_off(PipeError::SourceGone));
+            };
+            buffer.advance(received);
+            self.read_bytes += received as u64;
+            if received == 0
+                && let Err(error) = self.decoder.end_of_input()
+            {
+                return Poll::Ready(self.break_off(PipeError::Malformed(error)));
+            }
+        }
+        let was_full = buffer.is_full();
+        let input = buffer.filled();
+        self.spans.clear();
+        let used = match self.decoder.decode(input, &mut self.spans) {
+            Ok(used) => used,
+            Err(error) => return Poll::Ready(self.break_off(PipeError::Malformed(error))),
+        };
+        let is_done = self.decoder.is_done();
+        let ends = self.chunked && is_done;
+        let data =
+            show(input, &mut self.spans, (&self.decoder, ends, names), &mut self.shield, &mut self.trailers);
+        if let Some(fill) = &mut self.fill {
+            fill.take(data, &self.spans, is_done);
+        }
+        buffer.remove(0, used);
+        if was_full && buffer.filled().is_empty() {
+            // There is more where this came from: fewer, larger pieces.
+            buffers.grow(buffer, STREAM_BYTES);
+        }
+        Poll::Ready(())
+    }
+
+    /// Nothing more comes of a body that is being stored, though something is missing.
+    fn break_off(&mut self, error: PipeError) {
+        if let Some(fill) = &mut self.fill {
+            fill.filling = None;
+            fill.error = Some(error);
+        }
+    }
+
     /// Sends what was kept. Ready when nothing is left.
     pub fn poll_backlog(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), PipeError>> {
         while self.backlog_sent < self.backlog.len() {
@@ -303,6 +450,75 @@ impl Pipe {
         ready!(sink.poll_flush(cx)).map_err(|_| PipeError::SinkGone)?;
         self.held = false;
         Poll::Ready(Ok(()))
+    }
+}
+
+/// What of `input` may be seen, to which `spans` leads then; and the trailers, if the body ends with it.
+fn show<'i>(
+    input: &'i [u8],
+    spans: &mut Vec<Span>,
+    (decoder, ends, names): (&BodyDecoder, bool, &TrailerNames),
+    shield: &'i mut Option<Box<Shield>>,
+    trailers: &mut Vec<u8>,
+) -> &'i [u8] {
+    if ends {
+        names.filter(decoder.trailers(), trailers);
+    }
+    match shield {
+        Some(shield) => {
+            shield.mask_trailers(trailers);
+            shield.pass(input, spans, decoder.is_done())
+        }
+        None => input,
+    }
+}
+
+/// A body on its way into a cache.
+#[derive(Debug)]
+struct Fill {
+    /// None once all of the body is stored, or is not going to be.
+    filling: Option<Filling<Stored>>,
+    /// What is stored of it, which stays here for the other side even if it is not stored any more.
+    body: Arc<Body>,
+    /// Bytes of the body that have gone on to the other side.
+    passed: u64,
+    /// Whether the end of the body has gone on, too.
+    has_ended: bool,
+    /// Why nothing more comes of the body, though something is missing.
+    error: Option<PipeError>,
+}
+
+impl Fill {
+    fn new(filling: Filling<Stored>) -> Self {
+        let body = Arc::clone(&filling.entry().body);
+        Self { filling: Some(filling), body, passed: 0, has_ended: false, error: None }
+    }
+
+    /// Stores what `spans` of `input` hold of the body, the end of which has come if `is_done`.
+    fn take(&mut self, input: &[u8], spans: &[Span], is_done: bool) {
+        let Some(mut filling) = self.filling.take() else { return };
+        let joined: Vec<u8>;
+        let data = match spans {
+            [] => &[],
+            [span] => span.of(input),
+            // Chunks of a byte each would be blocks of a byte each.
+            spans => {
+                joined = spans.iter().flat_map(|span| span.of(input)).copied().collect();
+                &joined
+            }
+        };
+        match filling.push(data) {
+            Ok(()) if is_done => {
+                filling.finish();
+            }
+            Ok(()) => self.filling = Some(filling),
+            Err(_) => filling.give_up(data),
+        }
+    }
+
+    /// Whether there is more of the body than has gone on.
+    fn is_ahead(&self) -> bool {
+        self.body.received() > self.passed
     }
 }
 
@@ -352,23 +568,9 @@ pub(crate) struct Tap {
     /// Where that is taken from; none where nothing is wanted of the end, or no more since there was no room.
     budget: Option<Arc<Budget>>,
     passed_bytes: u64,
-    /// Where all of it is stored.
-    filling: Option<Filling<Stored>>,
 }
 
 impl Tap {
-    /// Has all of the body stored. Where it breaks off, or is more than may be stored, nothing is.
-    pub fn store(&mut self, filling: Filling<Stored>) {
-        self.filling = Some(filling);
-    }
-
-    /// All of the body has passed.
-    fn finish(&mut self) {
-        if let Some(filling) = self.filling.take() {
-            filling.finish();
-        }
-    }
-
     /// Wants the first `most` bytes. Uses the memory of `bytes`.
     pub fn keep_start(&mut self, mut bytes: Vec<u8>, most: usize) {
         bytes.clear();
@@ -385,9 +587,6 @@ impl Tap {
 
     fn take(&mut self, data: &[u8]) {
         self.passed_bytes += data.len() as u64;
-        if self.filling.as_mut().is_some_and(|filling| filling.push(data).is_err()) {
-            self.filling = None;
-        }
         if self.start.len() < self.start_max {
             self.start.extend_from_slice(&data[..data.len().min(self.start_max - self.start.len())]);
         }
@@ -462,6 +661,35 @@ impl Message<'_, '_> {
         self.head.map_or(0, Rendering::max_len) + data_len + framing
     }
 
+    /// Sends it, `data_len` bytes of data among it, unless `backlog` has to go first; what is not taken at once is added to that. Returns how
+    /// much was taken.
+    fn send(
+        &self,
+        cx: &mut Context<'_>,
+        data_len: usize,
+        backlog: &mut Vec<u8>,
+        sink: &mut Stream,
+        buffers: &BufferPool,
+    ) -> Result<u64, PipeError> {
+        if self.max_len(data_len) <= GATHER_BYTES_MAX {
+            let mut gathered = buffers.gathered.borrow_mut();
+            gathered.clear();
+            self.for_each_piece(|piece| gathered.extend_from_slice(piece));
+            let sent = send_now(cx, &[IoSlice::new(&gathered)], backlog, sink)?;
+            backlog.extend_from_slice(&gathered[sent..]);
+            return Ok(sent as u64);
+        }
+        let mut slices = SmallVec::<[IoSlice<'_>; 16]>::new();
+        self.for_each_piece(|piece| slices.push(IoSlice::new(piece)));
+        let sent = send_now(cx, &slices, backlog, sink)?;
+        let mut rest = &mut slices[..];
+        IoSlice::advance_slices(&mut rest, sent);
+        for slice in rest {
+            backlog.extend_from_slice(slice);
+        }
+        Ok(sent as u64)
+    }
+
     /// Goes over all pieces in order; none is empty.
     fn for_each_piece<'p>(&'p self, mut take: impl FnMut(&'p [u8])) {
         if let Some(head) = self.head {
@@ -506,6 +734,10 @@ fn send_now(
 mod tests {
     use std::future::poll_fn;
 
+    use egret_flow::cache::Kept as _;
+    use egret_store::Timestamp;
+    use egret_store::entries::{Entries, EntryLimits, Place};
+    use proptest::prelude::*;
     use tokio::sync::oneshot;
 
     use super::*;
@@ -658,5 +890,137 @@ mod tests {
             shielded(shield, ResponseFraming::Length(9), false, vec![b"a\nsk_li".to_vec()]);
         assert!(matches!(ended, Err(PipeError::Malformed(BodyError::Incomplete))), "{ended:?}");
         assert_eq!(arrived, b"a\n");
+    }
+
+    /// Where a body of at most `most` bytes is stored.
+    fn filling(most: u64) -> Filling<Stored> {
+        let lines = b"date: Sun, 22 Nov 2026 00:31:16 GMT\r\n";
+        let mut kept =
+            [1_795_307_476_000_000_u64, 1_795_307_476_000_000, 0, u64::MAX].map(u64::to_le_bytes).concat();
+        kept.extend_from_slice(&200_u16.to_le_bytes());
+        kept.extend_from_slice(&[0; 16]);
+        for part in [&b"http://h:80/"[..], lines] {
+            kept.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            kept.extend_from_slice(part);
+        }
+        let stored = Stored::load(&kept, &Box::default()).unwrap();
+        let limits = EntryLimits { bytes: 64 << 20, body_bytes: most, ..EntryLimits::default() };
+        let place = Place { id: 1, group: 1 };
+        Entries::new(limits).begin(place, stored, &[].into(), None, Timestamp::from_secs(1)).unwrap()
+    }
+
+    /// What arrives on the other side, which takes nothing before the body has ended in the store; how it ended; and what is stored.
+    fn stored(
+        framing: ResponseFraming,
+        chunked: bool,
+        most: u64,
+        pieces: Vec<Vec<u8>>,
+    ) -> (Vec<u8>, Result<(), PipeError>, Option<Vec<u8>>) {
+        run(async {
+            let (sender, source) = ends();
+            let (sink, receiver) = ends();
+            spawn(async move {
+                for piece in pieces {
+                    if sender.send_all(&piece).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            let filling = filling(most);
+            let entry = Arc::clone(filling.entry());
+            let (tell, received) = oneshot::channel();
+            let ended = Arc::clone(&entry);
+            spawn(async move {
+                poll_fn(|cx| ended.body.poll_ended(cx)).await;
+                let (mut bytes, mut piece) = (Vec::new(), vec![0; 4096]);
+                while let count @ 1.. = receiver.receive(&mut piece).await.unwrap() {
+                    bytes.extend_from_slice(&piece[..count]);
+                }
+                tell.send(bytes).unwrap();
+            });
+            let (mut source, mut sink) = (Stream::Plain(source), Stream::Plain(sink));
+            let (buffers, names) = (BufferPool::default(), TrailerNames::new(["x-*"]));
+            let mut buffer = Buffer::default();
+            buffers.lend(&mut buffer);
+            let mut pipe = Pipe::default();
+            pipe.reset(framing, chunked);
+            pipe.store(filling);
+            let shared = (&buffers, &names);
+            let ended = poll_fn(|cx| {
+                pipe.poll(cx, &mut source, (&mut buffer, &mut Kept::first(0)), &mut sink, shared)
+            })
+            .await;
+            drop(sink);
+            let kept = entry.body.blocks().map(<[_]>::concat);
+            (received.await.unwrap(), ended, kept)
+        })
+    }
+
+    #[test]
+    fn a_body_that_is_stored_is_received_though_its_sink_takes_nothing() {
+        let body: Vec<u8> = (0..3_000_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+        let length = ResponseFraming::Length(3_000_000);
+        let (arrived, ended, kept) = stored(length, false, 4 << 20, vec![body.clone()]);
+        assert!(ended.is_ok() && arrived == body && kept == Some(body.clone()));
+        let (arrived, ended, kept) = stored(ResponseFraming::UntilClose, false, 4 << 20, vec![body.clone()]);
+        assert!(ended.is_ok() && arrived == body && kept == Some(body.clone()));
+        let framed =
+            [format!("{:x}\r\n", body.len()).as_bytes(), &body, b"\r\n0\r\nX-Sum: 1\r\n\r\n"].concat();
+        let (arrived, ended, kept) = stored(ResponseFraming::Chunked, true, 4 << 20, vec![framed]);
+        assert!(ended.is_ok() && arrived.ends_with(b"\r\n0\r\nX-Sum: 1\r\n\r\n") && kept == Some(body));
+    }
+
+    #[test]
+    fn a_body_that_outgrows_the_store_arrives_as_a_whole() {
+        let body: Vec<u8> = (0..3_000_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+        for most in [1, 100_000, 2_900_000] {
+            let (arrived, ended, kept) = stored(ResponseFraming::UntilClose, false, most, vec![body.clone()]);
+            assert!(ended.is_ok() && arrived == body && kept.is_none(), "{most}");
+        }
+    }
+
+    #[test]
+    fn what_came_of_a_body_that_breaks_off_arrives_and_is_not_stored() {
+        let body = vec![b'x'; 2_000_000];
+        let (arrived, ended, kept) =
+            stored(ResponseFraming::Length(3_000_000), false, 4 << 20, vec![body.clone()]);
+        assert!(matches!(ended, Err(PipeError::Malformed(BodyError::Incomplete))), "{ended:?}");
+        assert!(arrived == body && kept.is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_stored_on_its_way_arrives_as_what_is_not(
+            sizes in prop::collection::vec(0_usize..70_000, 0..8),
+            most in 1_u64..300_000,
+            is_cut in any::<bool>(),
+            chunked in any::<bool>(),
+        ) {
+            let mut framed: Vec<Vec<u8>> = Vec::new();
+            let mut body = Vec::new();
+            for size in sizes.iter().filter(|size| **size > 0) {
+                let data = vec![size.to_le_bytes()[0]; *size];
+                framed.push([format!("{size:x}\r\n").as_bytes(), &data, b"\r\n"].concat());
+                body.extend(data);
+            }
+            if !is_cut {
+                framed.push(b"0\r\n\r\n".to_vec());
+            }
+            let (arrived, ended, kept) = stored(ResponseFraming::Chunked, chunked, most, framed);
+            prop_assert_eq!(ended.is_ok(), !is_cut);
+            prop_assert_eq!(kept.is_some(), !is_cut && body.len() as u64 <= most);
+            prop_assert!(kept.is_none_or(|kept| kept == body));
+            let arrived = if chunked { unframed(&arrived, is_cut) } else { arrived };
+            prop_assert!(arrived == body, "{} of {}", arrived.len(), body.len());
+        }
+    }
+
+    /// The content of a body in chunks.
+    fn unframed(framed: &[u8], is_cut: bool) -> Vec<u8> {
+        let (mut decoder, mut spans) = (BodyDecoder::none(), Vec::new());
+        decoder.restart(ResponseFraming::Chunked);
+        assert_eq!(decoder.decode(framed, &mut spans).unwrap(), framed.len());
+        assert_eq!(decoder.is_done(), !is_cut);
+        spans.iter().flat_map(|span| span.of(framed)).copied().collect()
     }
 }

@@ -25,8 +25,12 @@ pub struct Body {
 #[derive(Debug, Default)]
 struct Coming {
     blocks: Vec<Block>,
+    /// Where each of them ends.
+    ends: Vec<u64>,
     bytes: u64,
     is_broken: bool,
+    /// Whether that is because there was no room for more of it.
+    lacks_room: bool,
     waiting: Vec<Waker>,
 }
 
@@ -69,6 +73,42 @@ impl Body {
         self.whole.get().is_none() && self.lock().is_broken
     }
 
+    /// Whether it will never be whole because there was no room for all of it: that of the next request would not find any either.
+    pub fn lacks_room(&self) -> bool {
+        self.whole.get().is_none() && self.lock().lacks_room
+    }
+
+    /// How many bytes of it are here.
+    pub fn received(&self) -> u64 {
+        self.len().unwrap_or_else(|| self.lock().bytes)
+    }
+
+    /// The block after the first `read` bytes, if it is here.
+    pub fn block_after(&self, read: u64) -> Option<Block> {
+        if let Some(whole) = self.whole.get() {
+            return after(&whole.blocks, &whole.ends, read);
+        }
+        let coming = self.lock();
+        // It becomes whole under the lock, and may have since.
+        match self.whole.get() {
+            Some(whole) => after(&whole.blocks, &whole.ends, read),
+            None => after(&coming.blocks, &coming.ends, read),
+        }
+    }
+
+    /// Ready when it is whole, or will never be; whoever polls is woken then.
+    pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.whole.get().is_some() {
+            return Poll::Ready(());
+        }
+        let mut coming = self.lock();
+        if self.whole.get().is_some() || coming.is_broken {
+            return Poll::Ready(());
+        }
+        coming.wait(cx);
+        Poll::Pending
+    }
+
     /// All of it, once it is here.
     pub fn blocks(&self) -> Option<&[Block]> {
         self.whole.get().map(|whole| &*whole.blocks)
@@ -89,7 +129,9 @@ impl Body {
 
     /// The block after the first `read` bytes, which have been taken from it before; whoever polls is woken when it is there.
     pub fn poll_next(&self, read: u64, cx: &mut Context<'_>) -> Poll<Next> {
-        let of = |whole: &Whole| Poll::Ready(after(&whole.blocks, read).map_or(Next::End, Next::Block));
+        let of = |whole: &Whole| {
+            Poll::Ready(after(&whole.blocks, &whole.ends, read).map_or(Next::End, Next::Block))
+        };
         if let Some(whole) = self.whole.get() {
             return of(whole);
         }
@@ -98,13 +140,11 @@ impl Body {
         if let Some(whole) = self.whole.get() {
             return of(whole);
         }
-        match after(&coming.blocks, read) {
+        match after(&coming.blocks, &coming.ends, read) {
             Some(block) => Poll::Ready(Next::Block(block)),
             None if coming.is_broken => Poll::Ready(Next::Broken),
             None => {
-                if !coming.waiting.iter().any(|other| other.will_wake(cx.waker())) {
-                    coming.waiting.push(cx.waker().clone());
-                }
+                coming.wait(cx);
                 Poll::Pending
             }
         }
@@ -115,6 +155,8 @@ impl Body {
         self.alive.fetch_add(block.len() as u64, Relaxed);
         let mut coming = self.lock();
         coming.bytes += block.len() as u64;
+        let end = coming.bytes;
+        coming.ends.push(end);
         coming.blocks.push(block);
         wake(coming);
     }
@@ -129,6 +171,7 @@ impl Body {
     pub(super) fn finish(&self) -> usize {
         let mut coming = self.lock();
         let blocks = std::mem::take(&mut coming.blocks);
+        coming.ends = Vec::new();
         let blocks = if blocks.len() > 1 { joined(blocks) } else { blocks };
         let count = blocks.len();
         let ends = blocks.iter().scan(0, |end, block| {
@@ -141,15 +184,25 @@ impl Body {
         count
     }
 
-    /// It will never be whole. What is there of it stays for those who read it.
-    pub(super) fn break_off(&self) {
+    /// It will never be whole; for want of room, if `lacks_room`. What is there of it stays for those who read it.
+    pub(super) fn break_off(&self, lacks_room: bool) {
         let mut coming = self.lock();
         coming.is_broken = true;
+        coming.lacks_room = lacks_room;
         wake(coming);
     }
 
     fn lock(&self) -> MutexGuard<'_, Coming> {
         self.coming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Coming {
+    /// Has whoever polls be woken by what comes next.
+    fn wait(&mut self, cx: &Context<'_>) {
+        if !self.waiting.iter().any(|other| other.will_wake(cx.waker())) {
+            self.waiting.push(cx.waker().clone());
+        }
     }
 }
 
@@ -167,18 +220,12 @@ fn wake(mut coming: MutexGuard<'_, Coming>) {
     waiting.into_iter().for_each(Waker::wake);
 }
 
-/// What follows the first `read` bytes: the rest of the block in which they end.
-fn after(blocks: &[Block], read: u64) -> Option<Block> {
-    let mut start = 0_u64;
-    for block in blocks {
-        let end = start + block.len() as u64;
-        if read < end {
-            let skipped = usize::try_from(read - start).ok()?;
-            return Some(if skipped == 0 { Arc::clone(block) } else { block[skipped..].into() });
-        }
-        start = end;
-    }
-    None
+/// What follows the first `read` bytes: the rest of the block in which they end. `ends` is where each block ends.
+fn after(blocks: &[Block], ends: &[u64], read: u64) -> Option<Block> {
+    let at = ends.partition_point(|end| *end <= read);
+    let (block, end) = (blocks.get(at)?, ends.get(at)?);
+    let skipped = usize::try_from(read - (end - block.len() as u64)).ok()?;
+    Some(if skipped == 0 { Arc::clone(block) } else { block[skipped..].into() })
 }
 
 /// The same bytes, with small neighbours put together.

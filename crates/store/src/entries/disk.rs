@@ -214,6 +214,11 @@ impl<K: Kept> Disk<K> {
         &self.seal.secret
     }
 
+    /// What may wait in memory to be written.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        self.limits.waiting_bytes
+    }
+
     /// Has its files take at most so many bytes from now on.
     pub fn set_bytes_max(&self, bytes: u64) {
         self.bytes_max.store(bytes, Relaxed);

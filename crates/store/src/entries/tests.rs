@@ -111,6 +111,49 @@ fn a_body_that_breaks_off_is_gone_and_its_readers_learn_it() {
 }
 
 #[test]
+fn a_body_that_outgrows_its_room_is_gone_and_whoever_has_it_finds_what_did_not_fit() {
+    let entries = store(1 << 20, 1 << 10);
+    let mut filling = begin(&entries, 1, None).unwrap();
+    filling.push(&[1; 1_000]).unwrap();
+    let entry = find(&entries, 1).pop().unwrap();
+    assert!(entry.body.poll_ended(&Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(filling.push(&[2; 100]), Err(Full::TooLarge));
+    filling.give_up(&[2; 100]);
+    assert!(find(&entries, 1).is_empty());
+    assert_eq!(next(&entry, 1_000), Poll::Ready(Next::Block([2; 100].into())));
+    assert_eq!(next(&entry, 1_100), Poll::Ready(Next::Broken));
+    assert_eq!((entry.body.received(), entry.body.block_after(1_099)), (1_100, Some([2].into())));
+    assert_eq!(entry.body.block_after(1_100), None);
+    assert!(entry.body.is_broken() && entry.body.lacks_room() && entry.body.len().is_none());
+    assert!(entry.body.poll_ended(&Context::from_waker(Waker::noop())).is_ready());
+    drop(begin(&entries, 2, None).unwrap());
+    assert_eq!(entries.stats().bytes, 0);
+}
+
+#[test]
+fn what_had_to_go_and_is_still_read_takes_as_much_as_the_store_at_most() {
+    const BODY: u64 = 1_000;
+    let entries = store(20_000, BODY);
+    let body = vec![1; 1_000];
+    let mut readers = Vec::new();
+    let refused = (0..1_000).find_map(|id| {
+        let mut filling = begin(&entries, id, None).unwrap();
+        let full = filling.push(&body).err();
+        readers.push(Arc::clone(filling.entry()));
+        if full.is_none() {
+            filling.finish();
+        }
+        full
+    });
+    assert_eq!(refused, Some(Full::NoRoom));
+    let alive = entries.stats().alive_bytes;
+    assert!((39_000..=40_000).contains(&alive), "{alive}");
+    assert_eq!(begin(&entries, 5_000, Some(BODY)).err(), Some(Full::NoRoom));
+    readers.clear();
+    put(&entries, 5_000, &body);
+}
+
+#[test]
 fn who_reads_an_entry_goes_on_when_it_is_evicted() {
     let entries = store(8_000, 1_000);
     let first = put(&entries, 0, &[7; 1_000]);
