@@ -40,7 +40,7 @@ use crate::message::{Request, Response};
 
 pub use conditional::Validators;
 pub(crate) use counts::Counts;
-pub use egret_store::entries::{DiskError, DiskEvent, DiskStats, EntryStats, Kept, Purge, Stop};
+pub use egret_store::entries::{DiskError, DiskEvent, DiskStats, EntryFile, EntryStats, Kept, Purge, Stop};
 pub use key::label_of;
 
 pub use config::{

@@ -33,3 +33,8 @@ fn the_corpus_of_caching_holds() {
 fn the_corpus_of_json_holds() {
     replay("json", checks::json);
 }
+
+#[test]
+fn the_corpus_of_cache_files_holds() {
+    replay("cache_file", checks::cache_file);
+}

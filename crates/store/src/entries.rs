@@ -18,7 +18,7 @@ use disk::Purging;
 use shard::Shard;
 
 pub use body::{Block, Body, Next};
-pub use disk::{Disk, DiskError, DiskEvent, DiskLimits, DiskStats, Loading, Lookup, Seal, Stop};
+pub use disk::{Disk, DiskError, DiskEvent, DiskLimits, DiskStats, EntryFile, Loading, Lookup, Seal, Stop};
 
 /// What is kept with a body.
 pub trait Kept: Send + Sync + Sized + 'static {

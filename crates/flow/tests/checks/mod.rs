@@ -1,11 +1,11 @@
-//! What holds for any expression, for any body that is edited, and for whatever peers say of caching. Shared by the fuzz targets and the corpus.
+//! What holds for any expression, for any body that is edited, for whatever peers say of caching, and for the files of a cache. Shared by the fuzz targets and the corpus.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use egret_flow::Timestamp;
 use egret_flow::cache::{
-    self, Ask, CacheConfig, Candidate, Decision, Kept as _, KeySecret, Policy, Stored, Times,
+    self, Ask, CacheConfig, Candidate, Decision, EntryFile, Kept as _, KeySecret, Policy, Stored, Times,
 };
 use egret_flow::expression::{Expression, Inputs, Outcome, Scope};
 use egret_flow::json::{Action, JsonEdits, JsonError};
@@ -161,6 +161,119 @@ pub fn cache(bytes: &[u8]) -> bool {
             assert!(reply.standing.ttl_s() <= ttl_s);
             reply.write_fields(&stored, 9, &mut Vec::new());
             assert!(reply.content_length(&stored, 9).is_none_or(|len| len < 4_096));
+        }
+    }
+    true
+}
+
+/// Bytes before the tags in the file of an entry, and where in them the length of the body stands, its checksum, and that of the rest.
+const FILE_HEAD: usize = 76;
+const FILE_BODY_LEN: usize = 60;
+const FILE_BODY_SUM: usize = 68;
+const FILE_SUM: usize = 72;
+
+/// Any bytes as the file of an entry on a cache's disk, as they are and with the checksums and the length that they should have. Nothing
+/// panics; a file is read if a simple reader can read it, to the same, and not if a byte is missing or one follows; and a response that is
+/// read back is saved as it was, and can be served. Says whether the file, as it is, is that of a response.
+pub fn cache_file(bytes: &[u8]) -> bool {
+    if let Some(mended) = mended(bytes) {
+        let simple = simple_file(&mended);
+        let read = EntryFile::read(&mended);
+        assert_eq!(read.is_some(), simple.is_some());
+        if let (Some(file), Some((number, tags, kept, body))) = (read, simple) {
+            assert_eq!((file.number, file.tags.len()), (number, tags));
+            assert_eq!((&*file.kept, &*file.body), (kept, body));
+            assert!(EntryFile::read(&mended[..mended.len() - 1]).is_none());
+            assert!(EntryFile::read(&[&mended[..], b"x"].concat()).is_none());
+            stored(&file.kept);
+        }
+    }
+    EntryFile::read(bytes).is_some_and(|file| stored(&file.kept))
+}
+
+fn number_at(bytes: &[u8], at: usize, len: usize) -> u64 {
+    bytes[at..at + len].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// How long tags and kept bytes are together.
+fn middle_len(bytes: &[u8]) -> Option<usize> {
+    let len = number_at(bytes, 52, 4) + number_at(bytes, 56, 4);
+    usize::try_from(len).ok().filter(|len| *len <= 4 << 20 && FILE_HEAD + len <= bytes.len())
+}
+
+/// The same with the length of the body and the checksums that belong to it.
+fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut mended = bytes.to_vec();
+    bytes.get(FILE_HEAD - 1)?;
+    let body = bytes.get(FILE_HEAD + middle_len(bytes)?..)?;
+    mended[FILE_BODY_LEN..FILE_BODY_SUM].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    mended[FILE_BODY_SUM..FILE_SUM].copy_from_slice(&crc32(body.iter()).to_le_bytes());
+    let middle = &bytes[FILE_HEAD..bytes.len() - body.len()];
+    let sum = crc32(mended[..FILE_SUM].iter().chain(middle));
+    mended[FILE_SUM..FILE_HEAD].copy_from_slice(&sum.to_le_bytes());
+    Some(mended)
+}
+
+/// The number, how many tags there are, what is kept, and the body of a file with good checksums.
+fn simple_file(bytes: &[u8]) -> Option<(u64, usize, &[u8], &[u8])> {
+    let tags_len = usize::try_from(number_at(bytes, 52, 4)).ok()?;
+    let (middle, body) = bytes[FILE_HEAD..].split_at(middle_len(bytes)?);
+    let (mut tags, kept) = middle.split_at(tags_len);
+    let mut count = 0;
+    while !tags.is_empty() {
+        let len = usize::try_from(number_at(tags.get(..2)?, 0, 2)).ok()?;
+        std::str::from_utf8(tags.get(2..2 + len)?).ok()?;
+        tags = &tags[2 + len..];
+        count += 1;
+    }
+    bytes.starts_with(b"ege1").then_some((number_at(bytes, 4, 8), count, kept, body))
+}
+
+/// CRC-32 as Ethernet has it, bit by bit.
+fn crc32<'a>(bytes: impl Iterator<Item = &'a u8>) -> u32 {
+    !bytes.fold(!0, |sum, byte| {
+        (0..8)
+            .fold(sum ^ u32::from(*byte), |sum: u32, _| sum >> 1 ^ if sum & 1 == 1 { 0xedb8_8320 } else { 0 })
+    })
+}
+
+/// Whether it is what was kept of a response.
+fn stored(kept: &[u8]) -> bool {
+    let targets: Box<[Box<str>]> = ["egret-cache-control".into()].into();
+    let Some(stored) = Stored::load(kept, &targets) else { return false };
+    let saved = stored.save();
+    assert_eq!(Stored::load(&saved, &targets).map(|again| again.save()), Some(saved));
+    let policy = Policy::new(&CacheConfig::default(), "f", Arc::new(KeySecret::new(&[1; 32])));
+    let bytes = b"GET / HTTP/1.1\r\nhost: h\r\nrange: bytes=1-3\r\n\r\n";
+    let mut head = RequestHead::new();
+    assert_eq!(head.parse(bytes, &HeadLimits::default()), Ok(Progress::Complete));
+    let request = Request {
+        provider: "stripe",
+        tls: true,
+        host: "h",
+        port: 443,
+        method: b"GET",
+        path: b"/",
+        query: None,
+        fields: Fields::received(&head.fields, bytes),
+        consumer: None,
+        body: None,
+    };
+    let Ask::Look(question) = policy.ask(&request, &cache::Place::default()) else { return true };
+    for now_s in [0, 1_795_307_476, u64::from(u32::MAX)] {
+        let candidates = [Candidate { stored: &stored, len: Some(9) }];
+        let decision = policy.decide(&question, &request, &candidates, Timestamp::from_secs(now_s));
+        if let Decision::Serve(reply) | Decision::ServeStale(reply, _) = decision {
+            let mut lines = Vec::new();
+            reply.write_fields(&stored, 9, &mut lines);
+            // Each field is a line of its own.
+            assert!(lines.is_empty() || lines.ends_with(b"\r\n"));
+            assert!(
+                lines
+                    .split(|byte| *byte == b'\n')
+                    .filter(|line| !line.is_empty())
+                    .all(|line| line.contains(&b':'))
+            );
         }
     }
     true

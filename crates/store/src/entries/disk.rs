@@ -24,7 +24,7 @@ use files::{Directory, OpenError, Record, Sealed};
 use index::{Index, Known, OwnPurge, Phase};
 use load::Load;
 
-pub use files::Seal;
+pub use files::{EntryFile, Seal};
 pub use load::Loading;
 
 /// Within this time it is on the disk that an entry is gone.

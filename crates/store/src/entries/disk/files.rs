@@ -195,6 +195,34 @@ impl Record {
     }
 }
 
+/// What the file of an entry holds. The disk itself never has a body in one piece; this is for those who look at single files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryFile {
+    /// Tells it from all others of its directory.
+    pub number: u64,
+    /// Where it is stored.
+    pub place: Place,
+    /// When it was put in.
+    pub stored_at: Timestamp,
+    /// What it can be purged by.
+    pub tags: Box<[Box<str>]>,
+    /// What [`Kept::save`](super::super::Kept::save) has made.
+    pub kept: Vec<u8>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl EntryFile {
+    /// Reads all of a file. `None` where it is not whole, or not one that was written.
+    pub fn read(mut bytes: &[u8]) -> Option<Self> {
+        let len = bytes.len() as u64;
+        let record = Record::read(&mut bytes).ok()?.filter(|record| record.body_len <= len)?;
+        let body = record.read_body(&mut bytes).ok()??.concat();
+        let Record { number, place, stored_at, tags, kept, .. } = record;
+        Some(Self { number, place, stored_at, tags, kept, body })
+    }
+}
+
 fn tags(mut bytes: &[u8]) -> Option<Box<[Box<str>]>> {
     let mut tags = Vec::new();
     while !bytes.is_empty() {
@@ -496,6 +524,8 @@ mod tests {
             prop_assert_eq!((&read, blocks.concat()), (&record, bytes));
             let whole = std::fs::read(open.file(5)).unwrap();
             prop_assert_eq!(record.bytes(), (whole.len() as u64).next_multiple_of(4096));
+            let file = EntryFile::read(&whole).unwrap();
+            prop_assert_eq!((file.number, file.kept, file.body), (5, record.kept, blocks.concat()));
             let mut changed = whole.clone();
             changed[change.index(whole.len())] ^= 4;
             std::fs::write(open.file(5), &changed).unwrap();
