@@ -165,6 +165,47 @@ fn nobody_gets_what_was_got_with_another_credential() {
 }
 
 #[test]
+fn nobody_gets_what_was_got_with_another_value_of_any_field() {
+    const NAMES: u64 = 300;
+    let origin = Provider::with_answers(|request| {
+        let fields = request.fields.iter().filter(|(name, _)| name.starts_with("X-F"));
+        let told: String = fields.map(|(name, value)| format!("{name}={value};")).collect();
+        answer("Cache-Control: public, max-age=600", &told)
+    });
+    let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
+    let mut client = egret.client();
+    let mut state = 7_u64;
+    for _ in 0..NAMES {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let letters =
+            (0..1 + state % 20).map(|at| char::from(b'a' + u8::try_from((state >> (at + 8)) % 26).unwrap()));
+        let name = format!("X-F{}", letters.collect::<String>());
+        for value in ["one", "two", "", "one"] {
+            client.send(format!(
+                "GET /origin/a HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer a\r\n{name}: {value}\r\n\r\n",
+                egret.address()
+            ));
+            assert_eq!(client.response().text(), format!("{name}={value};"));
+        }
+    }
+    assert!(figure(&egret, "counts/hit") >= NAMES, "who asks for the same gets the same");
+    // What says nothing of who asks is shared, with a credential and without.
+    for credential in ["", "Authorization: Bearer b\r\n"] {
+        let before = origin.requests().len();
+        for (name, value) in
+            [("User-Agent", "a"), ("User-Agent", "b"), ("traceparent", "00-1-1-00"), ("X-Request-Id", "1")]
+        {
+            client.send(format!(
+                "GET /origin/b HTTP/1.1\r\nHost: {}\r\n{credential}{name}: {value}\r\n\r\n",
+                egret.address()
+            ));
+            client.response().assert_forwarded(200);
+        }
+        assert_eq!(origin.requests().len(), before + 1, "{credential}");
+    }
+}
+
+#[test]
 fn a_flood_of_keys_takes_no_more_memory_than_there_is() {
     const KEYS: usize = 20_000;
     let origin = Provider::answering(answer("Cache-Control: max-age=600", &"x".repeat(200)));

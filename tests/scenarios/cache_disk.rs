@@ -2,8 +2,9 @@
 
 use egret_tests::cached::{answer, figure, flow, purge, status, until_open, until_written};
 use egret_tests::egret::{Config, Egret};
-use egret_tests::process::raise_open_files;
+use egret_tests::process::{Directory, raise_open_files};
 use egret_tests::provider::{Provider, Request};
+use egret_tests::wait::until_true;
 use serde_json::json;
 
 const DISK: &str = "{ disk: { size: 64MiB } }";
@@ -165,6 +166,39 @@ fn nobody_gets_what_was_got_with_another_credential_after_a_restart() {
     }
     let log = egret.log();
     assert!(!log.contains("swordfish") && !log.contains("secret"), "{log}");
+}
+
+#[test]
+fn an_account_finds_what_is_its_own_after_a_restart_unless_its_secret_is_another() {
+    let origin = telling("Cache-Control: public, max-age=600");
+    let directory = Directory::default();
+    let file = directory.write_secret("token", "first");
+    let flows = format!(
+        "accounts:\n  main: {{ provider: origin, bearer: {{ token: \"${{file:{}}}\" }} }}\n\
+         flows: [{{ name: f, remedies: [{{ authenticate: {{ account: main }} }}, {{ cache: {DISK} }}] }}]\n",
+        file.display()
+    );
+    let config = Config::with_origin(origin.url()).flows(flows);
+    let started = |egret: Egret| {
+        let egret = egret.restart("TERM", &config);
+        until_true("the disk is open", || {
+            let flows = egret.control_get("/api/v1/flows").json();
+            flows.pointer("/flows/0/remedies/1/cache/disk/is_open") == Some(&true.into())
+        });
+        egret
+    };
+    let egret = config.start();
+    assert_eq!(egret.get("/a").text(), "/a Bearer first");
+    let egret = started(egret);
+    assert!(status(&egret.get("/a")).starts_with("egret; hit"));
+    directory.write_secret("token", "second");
+    let egret = started(egret);
+    assert_eq!(egret.get("/a").text(), "/a Bearer second");
+    directory.write_secret("token", "first");
+    let egret = started(egret);
+    let found = egret.get("/a");
+    assert!(status(&found).starts_with("egret; hit"), "{found:?}");
+    assert_eq!((found.text(), origin.requests().len()), ("/a Bearer first", 2));
 }
 
 /// The files on its disk.

@@ -54,6 +54,8 @@ pub struct Account {
     /// What it was made from, to tell whether the next config has another.
     config: AccountConfig,
     standing: Arc<Standing>,
+    /// A digest of its credential, which is the same for the same secret whenever it is made.
+    digest: [u8; 32],
     /// How often its credential has changed: what was held against one that is gone does not count any more.
     version: u32,
     /// What the client sends in the place of the secret, and that.
@@ -154,6 +156,7 @@ impl Accounts {
                 credential,
                 config: config.clone(),
                 standing,
+                digest: config.digest(),
                 version,
                 placeholder,
                 echoes: OnceLock::new(),
@@ -207,6 +210,11 @@ impl Account {
     /// How it stands.
     pub(crate) fn standing(&self) -> &Arc<Standing> {
         &self.standing
+    }
+
+    /// A digest of its credential: another one with another secret, and the same after a restart. Nothing is to be kept of it but a keyed hash.
+    pub(crate) fn credential_digest(&self) -> &[u8; 32] {
+        &self.digest
     }
 
     /// How often its credential has changed.
@@ -440,6 +448,13 @@ mod tests {
         let after = compiled("two", &["one"], Some(&before));
         cool(&before, 401);
         assert!(!cools(&after));
+    }
+
+    #[test]
+    fn a_digest_tells_secrets_apart_and_is_the_same_for_the_same_one() {
+        let of = |token: &str, provider: &[&str]| *compiled(token, provider, None).0[0].credential_digest();
+        assert_eq!(of("one", &["one"]), of("one", &["one", "two"]));
+        assert_ne!(of("one", &["one"]), of("two", &["one"]));
     }
 
     #[test]

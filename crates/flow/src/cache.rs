@@ -216,7 +216,8 @@ impl Policy {
         let Some((key, partition)) = key else {
             return if wants.only_if_cached { Ask::OnlyIfCached } else { Ask::Forward(Forward::Bypass) };
         };
-        let has_authorization = request.fields.get(b"authorization").is_some();
+        let has_authorization =
+            request.fields.forwarded().any(|(name, _)| name.eq_ignore_ascii_case(b"authorization"));
         Ask::Look(Question { key, partition, wants, method, has_authorization })
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use aws_lc_rs::digest;
 use egret_config::Secret;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -117,6 +118,25 @@ impl AccountConfig {
         let password = self.basic.as_ref().and_then(|basic| basic.password.as_ref());
         let value = self.api_key.as_ref().map(|api_key| &api_key.value);
         password.or(value).or(self.bearer.as_ref().map(|bearer| &bearer.token))
+    }
+
+    /// A digest of the credential with all that belongs to it, but not of the providers that it is for.
+    pub(super) fn digest(&self) -> [u8; 32] {
+        let Self { provider: _, basic: _, api_key: _, bearer: _, oauth2, sigv4, certificate, placeholder: _ } =
+            self;
+        let others = Self { provider: AnyOf::default(), ..self.clone() };
+        let unsent = certificate.iter().map(|certificate| &certificate.key);
+        let unsent = unsent.chain(sigv4.iter().map(|sigv4| &sigv4.access_key_id));
+        let unsent = unsent.chain(oauth2.iter().flat_map(OAuth2Config::secrets));
+        let mut context = digest::Context::new(&digest::SHA256);
+        let mut add = |part: &[u8]| {
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part);
+        };
+        // Secrets show in it by what they are called alone.
+        add(&serde_json::to_vec(&others).unwrap_or_default());
+        self.secrets().into_iter().chain(unsent).for_each(|secret| add(secret.expose().as_bytes()));
+        context.finish().as_ref().try_into().unwrap_or_default()
     }
 
     /// Everything that a provider could send back and that must not be shown.

@@ -12,7 +12,7 @@ use super::stored::Stored;
 /// What keys are made with.
 pub(crate) const SECRET_BYTES: usize = 32;
 /// Changes when keys are made in another way, or what is kept of an answer is written in another.
-const FORMAT: &[u8] = b"egret cache 2";
+const FORMAT: &[u8] = b"egret cache 3";
 /// What may wait to be written; more only for one large answer.
 const WAITING_BYTES: u64 = 16 << 20;
 /// Of a flow's name as much as shows in its directory.

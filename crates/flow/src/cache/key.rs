@@ -1,9 +1,10 @@
 //! Keys of stored answers: what a request is for, and for whom.
 //!
 //! A key is a keyed hash (SHA-256 over a secret and what is told apart, 128 bits of it) over parts with their lengths, so that no two
-//! requests share one by accident or by somebody's design, and nothing of a credential can be told from it. Whatever looks like a
-//! credential or names an identity by its name goes in: taking too much for one costs misses, taking too little would show one
-//! customer's answer to another.
+//! requests share one by accident or by somebody's design, and nothing of a credential can be told from it. Only what goes on to the
+//! provider counts. A field whose name looks like a credential or an identity goes in, and where there is one, so does every other field
+//! but those that are known to say nothing of who asks: taking too much costs misses, taking too little would show one customer's
+//! response to another.
 
 use std::borrow::Cow;
 
@@ -69,6 +70,19 @@ impl Digest {
                 self.mark(Self::LONG);
                 self.push(digest(&SHA256, part).as_ref());
             }
+        }
+    }
+
+    /// Adds a name, the case of which makes no difference.
+    fn name(&mut self, name: &[u8]) {
+        let mut lower = [0; Self::PART_MAX];
+        match lower.get_mut(..name.len()) {
+            Some(lower) => {
+                lower.copy_from_slice(name);
+                lower.make_ascii_lowercase();
+                self.part(lower);
+            }
+            None => self.part(&name.to_ascii_lowercase()),
         }
     }
 
@@ -154,6 +168,8 @@ pub struct Place<'a> {
     pub kept_host: Option<(&'a str, u16)>,
     /// The account whose credential the gateway adds.
     pub account: Option<&'a str>,
+    /// A digest of that credential: with a new secret an account may be another customer's.
+    pub credential: Option<&'a [u8; 32]>,
 }
 
 /// A URL as far as a cache tells URLs apart.
@@ -327,42 +343,154 @@ impl Keyer {
 
     /// Whose part of the cache it is.
     fn partition(&self, request: &Request<'_>, place: &Place<'_>, digest: &mut Digest) -> Partition {
+        let mut shows_credential = place.account.is_some();
         if self.shared {
             digest.part(b"shared");
-            return Partition::Shared;
-        }
-        digest.part(b"isolated");
-        digest.optional(place.account.map(str::as_bytes));
-        let mut partition =
-            if place.account.is_some() { Partition::Credential } else { Partition::Anonymous };
-        for (name, value) in request.fields.iter() {
-            if self.is_credential(name) {
-                digest.part(&name.to_ascii_lowercase());
-                digest.part(value);
-                partition = Partition::Credential;
+        } else {
+            digest.part(b"isolated");
+            digest.optional(place.account.map(str::as_bytes));
+            digest.optional(place.credential.map(|credential| &credential[..]));
+            for name in &self.credentials {
+                shows_credential |= fields_of(request.fields, name, digest);
             }
         }
-        if request.parameters().any(|(name, _)| is_credential_parameter(name)) {
-            partition = Partition::Credential;
+        let mut has_others = false;
+        for (name, value) in request.fields.forwarded() {
+            match Nature::of(name) {
+                Nature::Harmless => continue,
+                Nature::Target => {}
+                Nature::Other | Nature::Credential if self.shared => continue,
+                Nature::Credential => shows_credential = true,
+                Nature::Other => {
+                    has_others = true;
+                    continue;
+                }
+            }
+            digest.name(name);
+            digest.part(value);
         }
-        partition
-    }
-
-    fn is_credential(&self, name: &[u8]) -> bool {
-        is_credential_field(name)
-            || self.credentials.iter().any(|other| other.as_bytes().eq_ignore_ascii_case(name))
+        if self.shared {
+            return Partition::Shared;
+        }
+        shows_credential |= request.parameters().any(|(name, _)| is_credential_parameter(name));
+        if !shows_credential {
+            return Partition::Anonymous;
+        }
+        if has_others {
+            digest.missing();
+            for (name, value) in request.fields.forwarded() {
+                if Nature::of(name) == Nature::Other {
+                    digest.name(name);
+                    digest.part(value);
+                }
+            }
+        }
+        Partition::Credential
     }
 }
 
-/// All values of a field, in order.
-fn fields_of(fields: Fields<'_>, name: &str, digest: &mut Digest) {
-    for (_, value) in fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())) {
+/// All values of a field that the config names, in order. Says whether there is one.
+fn fields_of(fields: Fields<'_>, name: &str, digest: &mut Digest) -> bool {
+    let mut is_there = false;
+    for value in fields.all_meant(name.as_bytes()) {
         digest.part(value);
+        is_there = true;
     }
     digest.missing();
+    is_there
 }
 
-/// What stands in the names of fields that say who asks: credentials, and whose data a credential is used for.
+/// What a field of a request means to the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nature {
+    /// It says nothing of who asks, nor of what for: it is never part of the key.
+    Harmless,
+    /// It changes what is asked for: it is always part of the key.
+    Target,
+    /// It says who asks: it is part of the key, unless the cache is `shared`.
+    Credential,
+    /// Nobody knows: it is part of the key where something else says who asks.
+    Other,
+}
+
+impl Nature {
+    #[inline]
+    fn of(name: &[u8]) -> Self {
+        if is_harmless(name) {
+            Self::Harmless
+        } else if is_target(name) {
+            Self::Target
+        } else if is_credential_field(name) {
+            Self::Credential
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// Fields by the length of their names, which tells most apart: where the request goes is in the key already, `Vary` has what content is
+/// negotiated by, the cache itself judges conditions, ranges and directives, and ids of requests and of spans are for those who look for them later.
+#[inline]
+fn is_harmless(name: &[u8]) -> bool {
+    let names: &[&[u8]] = match name.len() {
+        2 => &[b"b3"],
+        4 => &[b"host", b"date"],
+        5 => &[b"range"],
+        6 => &[b"accept", b"expect", b"pragma"],
+        8 => &[b"if-match", b"if-range", b"priority"],
+        9 => &[b"x-span-id"],
+        10 => &[b"user-agent", b"tracestate", b"request-id", b"x-trace-id"],
+        11 => &[b"traceparent"],
+        12 => &[b"x-request-id", b"x-user-agent", b"sentry-trace"],
+        13 => &[b"cache-control", b"if-none-match", b"uber-trace-id"],
+        14 => &[b"content-length", b"accept-charset", b"correlation-id"],
+        15 => &[
+            b"accept-encoding",
+            b"accept-language",
+            b"idempotency-key",
+            b"x-amzn-trace-id",
+            b"amz-sdk-request",
+        ],
+        16 => &[b"x-correlation-id"],
+        17 => &[b"if-modified-since", b"x-idempotency-key", b"client-request-id"],
+        18 => &[b"x-datadog-trace-id"],
+        19 => &[b"if-unmodified-since", b"x-client-request-id", b"x-datadog-parent-id"],
+        21 => &[b"x-cloud-trace-context", b"amz-sdk-invocation-id"],
+        22 => &[b"x-ms-client-request-id"],
+        23 => &[b"elastic-apm-traceparent"],
+        25 => &[b"upgrade-insecure-requests"],
+        27 => &[b"x-datadog-sampling-priority"],
+        _ => &[],
+    };
+    let is_of = |prefix: &[u8]| starts_with(name, prefix);
+    names.iter().any(|other| name.eq_ignore_ascii_case(other))
+        || is_of(b"sec-ch-")
+        || is_of(b"sec-fetch-")
+        || is_of(b"x-b3-")
+}
+
+/// Beginnings of the names of fields by which frameworks and proxies take another URL than that of the request line.
+const TARGET_PREFIXES: [&[u8]; 5] =
+    [b"x-original-", b"x-rewrite-", b"x-override-", b"x-envoy-original-", b"x-forwarded-"];
+/// The same whole.
+const TARGETS: [&[u8]; 7] = [
+    b"forwarded",
+    b"x-host",
+    b"x-http-host-override",
+    b"x-scheme",
+    b"x-url-scheme",
+    b"x-script-name",
+    b"front-end-https",
+];
+
+fn is_target(name: &[u8]) -> bool {
+    // Whom a proxy has got the request from is no part of its URL.
+    TARGETS.iter().any(|target| name.eq_ignore_ascii_case(target))
+        || (TARGET_PREFIXES.iter().any(|prefix| starts_with(name, prefix))
+            && !name.eq_ignore_ascii_case(b"x-forwarded-for"))
+}
+
+/// What stands in the names of fields, and of parameters, that say who asks: credentials, and whose data a credential is used for.
 const WORDS: [&[u8]; 18] = [
     b"auth",
     b"token",
@@ -383,44 +511,32 @@ const WORDS: [&[u8]; 18] = [
     b"on-behalf",
     b"client",
 ];
+/// The same, in the names of fields alone: a parameter of the query is part of the key anyhow.
+const FIELD_WORDS: [&[u8]; 16] = [
+    b"org",
+    b"scope",
+    b"workspace",
+    b"team",
+    b"merchant",
+    b"company",
+    b"namespace",
+    b"select-",
+    b"login",
+    b"dpop",
+    b"role",
+    b"impersonat",
+    b"subject",
+    b"principal",
+    b"identity",
+    b"sudo",
+];
 /// Names that hold one of them and say something else.
-const OTHERS: [&[u8]; 7] = [
-    b"user-agent",
-    b"idempotency-key",
-    b"sec-websocket-key",
-    b"cache-key",
-    b"upgrade-insecure-requests",
-    b"x-idempotency-key",
-    b"x-user-agent",
-];
-
-/// Names of fields that most requests have and that hold none of the words: not searched for each.
-const COMMON: [&[u8]; 14] = [
-    b"host",
-    b"user-agent",
-    b"accept",
-    b"accept-encoding",
-    b"accept-language",
-    b"connection",
-    b"cache-control",
-    b"pragma",
-    b"content-type",
-    b"content-length",
-    b"if-none-match",
-    b"if-modified-since",
-    b"range",
-    b"traceparent",
-];
+const OTHERS: [&[u8]; 2] = [b"cache-key", b"sec-websocket-key"];
 
 /// Whether a field says who asks, by its name.
 pub(crate) fn is_credential_field(name: &[u8]) -> bool {
-    !COMMON.iter().any(|common| name.eq_ignore_ascii_case(common)) && says_who_asks(name)
-}
-
-fn says_who_asks(name: &[u8]) -> bool {
-    let is_other =
-        || OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) || starts_with(name, b"sec-ch-");
-    WORDS.iter().any(|word| contains(name, word)) && !is_other()
+    let is_other = || OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) || is_harmless(name);
+    WORDS.iter().chain(&FIELD_WORDS).any(|word| contains(name, word)) && !is_other()
 }
 
 /// Names of query parameters that are credentials without one of the words in them.
@@ -532,8 +648,65 @@ mod tests {
     }
 
     #[test]
-    fn no_common_field_says_who_asks() {
-        assert!(COMMON.iter().all(|name| !says_who_asks(name)));
+    fn a_field_that_does_not_go_on_counts_nowhere() {
+        let bare = "GET https://a.example/x";
+        for config in
+            [json!({}), json!({ "credentials": ["x-shade"] }), json!({ "key": { "headers": ["x-shade"] } })]
+        {
+            for field in ["X-Shade: a", "X-Api-Key: a", "X-Original-Url: /b"] {
+                let name = field.split(':').next().unwrap();
+                let taken_back = format!("{bare}\n{field}\nConnection: close, {name}");
+                let (own, partition) =
+                    key_with(config.clone(), "f", &taken_back, None, &Place::default()).unwrap();
+                assert_eq!((own, partition), (key(config.clone(), bare), Partition::Anonymous), "{field}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_changes_what_is_asked_for_counts_for_everybody() {
+        let bare = "GET https://a.example/x";
+        for field in [
+            "X-Original-URL: /b",
+            "x-rewrite-url: /b",
+            "X-Forwarded-Host: b",
+            "Forwarded: host=b",
+            "X-Host: b",
+        ] {
+            for config in [json!({}), json!({ "shared": true })] {
+                let other = key(config.clone(), &format!("{bare}\n{field}"));
+                assert_ne!(other.id, key(config, bare).id, "{field}");
+            }
+        }
+        assert_eq!(key(json!({}), &format!("{bare}\nX-Forwarded-For: 10.0.0.1")), key(json!({}), bare));
+    }
+
+    #[test]
+    fn with_a_new_secret_an_account_has_a_new_part() {
+        let of = |credential: Option<&[u8; 32]>| {
+            let place = Place { account: Some("one"), credential, ..Place::default() };
+            key_with(json!({}), "f", "GET https://a.example/x", None, &place).unwrap().0.id
+        };
+        assert_eq!(of(Some(&[1; 32])), of(Some(&[1; 32])));
+        assert!(of(Some(&[1; 32])) != of(Some(&[2; 32])) && of(Some(&[1; 32])) != of(None));
+    }
+
+    proptest! {
+        #[test]
+        fn who_asks_with_a_credential_shares_with_nobody_whose_fields_differ(
+            name in "[a-zA-Z0-9-]{1,30}",
+            (one, other) in ("[a-z]{0,3}", "[a-z]{0,3}"),
+            credential in prop::sample::select(vec!["Authorization: Bearer a", "X-Api-Key: a", "Cookie: a=b"]),
+        ) {
+            let lower = name.to_ascii_lowercase();
+            let known = egret_http1::KnownField::of(lower.as_bytes());
+            prop_assume!(!is_harmless(lower.as_bytes()) && !known.is_hop_by_hop() && one != other);
+            // What frames a message is not free.
+            prop_assume!(!matches!(&*lower, "transfer-encoding" | "content-length" | "upgrade" | "connection"));
+            let of = |value: &str| key(json!({}), &format!("GET https://a.example/x\n{credential}\n{name}: {value}")).id;
+            prop_assert_ne!(of(&one), of(&other));
+            prop_assert_ne!(of(&one), key(json!({}), &format!("GET https://a.example/x\n{credential}")).id);
+        }
     }
 
     #[test]
@@ -592,10 +765,28 @@ mod tests {
             let shared = json!({ "shared": true });
             assert_eq!(key(shared.clone(), &with), key(shared, bare), "{field}");
         }
-        for field in
-            ["User-Agent: a", "Idempotency-Key: a", "Accept: a", "traceparent: a", "Sec-CH-UA-Client: a"]
+        for field in [
+            "User-Agent: a",
+            "Idempotency-Key: a",
+            "Accept: a",
+            "traceparent: a",
+            "Sec-CH-UA-Client: a",
+            "X-Ms-Client-Request-Id: a",
+            "X-B3-TraceId: a",
+            "Priority: u=1",
+        ] {
+            for credential in ["", "\nAuthorization: Bearer a"] {
+                let bare = format!("{bare}{credential}");
+                assert_eq!(key(json!({}), &format!("{bare}\n{field}")), key(json!({}), &bare), "{field}");
+            }
+        }
+        for field in ["X-Custom: a", "Baggage: user=1", "Prefer: wait=5", "Origin: https://b.example"] {
+            let anonymous = key(json!({}), &format!("{bare}\n{field}"));
+            assert_eq!(anonymous, key(json!({}), bare), "{field}");
+        }
+        for field in ["X-Scope-OrgID: a", "DPoP: a", "X-Team: a", "Dropbox-API-Select-Admin: a", "X-Role: a"]
         {
-            assert_eq!(key(json!({}), &format!("{bare}\n{field}")), key(json!({}), bare), "{field}");
+            assert_ne!(key(json!({}), &format!("{bare}\n{field}")).id, key(json!({}), bare).id, "{field}");
         }
         let account = Place { account: Some("one"), ..Place::default() };
         assert_ne!(key_with(json!({}), "f", bare, None, &account).unwrap().0.id, key(json!({}), bare).id);

@@ -74,13 +74,13 @@ impl Vary {
     }
 }
 
-/// What the fields `name` of a request are worth: lines are joined, and white space around commas goes, since a list means the same
-/// without. Codings and languages are the same in any case.
+/// What the fields `name` of a request are worth to the provider: only those that go on to it. Lines are joined, and white space around
+/// commas goes, since a list means the same without. Codings and languages are the same in any case.
 fn value(secret: &KeySecret, request: Fields<'_>, name: &[u8]) -> u128 {
     let mut digest = secret.digest(b"vary");
     let mut is_there = false;
     let mut joined = Vec::new();
-    for (_, value) in request.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name)) {
+    for (_, value) in request.forwarded().filter(|(other, _)| other.eq_ignore_ascii_case(name)) {
         if std::mem::replace(&mut is_there, true) {
             joined.push(b',');
         }
@@ -144,6 +144,9 @@ mod tests {
             ("x-a: \"1, 2\"", "x-a: \"1,2\"", false),
             ("x-a: 1, 2", "x-a: 2, 1", false),
             ("x-a:", "x-b: 1", false),
+            // What does not go on is not there.
+            ("Connection: x-a\nx-a: 1", "x-b: 1", true),
+            ("Connection: x-a\nx-a: 1", "x-a: 1", false),
             ("Accept-Encoding: GZIP", "accept-encoding: gzip", true),
             ("accept-language: DE, en", "Accept-Language: de,en", true),
         ] {

@@ -1,6 +1,6 @@
 //! The fields of a message: those received, with the changes that remedies have made.
 
-use egret_http1::Field;
+use egret_http1::{Field, KnownField, list};
 
 /// Changes to the fields of a message, in the order they were made. Kept and cleared between messages, so that nothing is allocated.
 #[derive(Debug, Clone, Default)]
@@ -191,12 +191,32 @@ impl<'a> Fields<'a> {
         kept.chain(changes.added())
     }
 
-    /// The same without those that were received for one connection alone, or for the gateway itself, and so do not go on.
+    /// The values of all fields `name`, in order, but for those that `Connection` keeps from going on: the client has taken those back. What
+    /// the gateway itself keeps back is among them.
+    pub(crate) fn all_meant<'n>(self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        let Self { received, bytes, changes } = self;
+        let is_nominated = move || {
+            let connection = received.iter().filter(move |field| field.known == KnownField::Connection);
+            connection
+                .flat_map(move |field| list(field.value.of(bytes)))
+                .any(|other| other.eq_ignore_ascii_case(name))
+        };
+        let is_kept = move |field: &&Field| {
+            is_named(field, bytes, name)
+                && !(field.hop_by_hop && is_nominated())
+                && (changes.is_empty() || !changes.removes(name))
+        };
+        let kept = received.iter().filter(is_kept).map(|field| field.value.of(bytes));
+        let added = changes.added().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        kept.chain(added.map(|(_, value)| value))
+    }
+
+    /// All fields without those that were received for one connection alone, or for the gateway itself, and so do not go on.
     pub(crate) fn forwarded(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
         let Self { received, bytes, changes } = self;
         let received = received.iter().filter(|field| !field.hop_by_hop);
         let received = received.map(|field| (field.name.of(bytes), field.value.of(bytes)));
-        received.filter(|(name, _)| !changes.removes(name)).chain(changes.added())
+        received.filter(|(name, _)| changes.is_empty() || !changes.removes(name)).chain(changes.added())
     }
 }
 

@@ -732,7 +732,8 @@ fn place_at<'a>(exchange: &Exchange<'a>, mark: &Mark) -> Place<'a> {
 
 fn place_with<'a>(exchange: &Exchange<'a>, account: Option<&'a Account>) -> Place<'a> {
     let Destination { base, has_bare_base, kept_host, .. } = exchange.destination;
-    Place { base, has_bare_base, kept_host, account: account.map(Account::name) }
+    let credential = account.map(Account::credential_digest);
+    Place { base, has_bare_base, kept_host, account: account.map(Account::name), credential }
 }
 
 /// What is stored, as it is judged.

@@ -122,6 +122,11 @@ const OWN_PARAMETERS: [&str; 7] =
 const LIST_MAX: usize = 100;
 
 impl OAuth2Config {
+    /// What tokens are fetched with.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        self.client_secret.iter().chain(&self.refresh_token)
+    }
+
     /// Notes what is wrong with it in `problems`; `at` is its place in the config.
     pub(super) fn check(&self, at: &str, problems: &mut Vec<Problem>) {
         let mut check = |key: &str, is_good: bool, message: &str| {
