@@ -18,6 +18,7 @@ mod scenarios {
     mod archiver_routes;
     mod attack_addresses;
     mod attack_bench;
+    mod attack_cache;
     mod attack_clear;
     mod attack_control;
     mod attack_echoes;

@@ -178,6 +178,25 @@ fn a_client_that_takes_nothing_does_not_hold_its_providers_connection() {
 }
 
 #[test]
+fn what_is_stale_is_not_served_where_the_config_says_so() {
+    let origin = Provider::scripted(|peer| {
+        if let Some(request) = peer.request()
+            && request.values("if-none-match").is_empty()
+        {
+            peer.send(
+                "HTTP/1.1 200 OK\r\nCache-Control: max-age=10\r\nAge: 20\r\nETag: \"1\"\r\nConnection: close\r\n\
+                 Content-Length: 4\r\n\r\nbody",
+            );
+        }
+    });
+    for (cache, status) in [("{}", 200), ("{ stale_if_error: 5s }", 502), ("{ stale_if_error: 60s }", 200)] {
+        let egret = Config::with_origin(origin.url()).flows(flow(cache)).start();
+        assert_eq!(egret.get("/a").text(), "body");
+        assert_eq!(egret.get("/a").status, status, "{cache}");
+    }
+}
+
+#[test]
 fn what_is_stored_is_purged_by_url_prefix_tag_and_all() {
     let origin = Provider::answering(answer("Cache-Control: max-age=60", "x"));
     let egret = Config::with_origin(origin.url()).flows(flow("{ tags: [green] }")).start();

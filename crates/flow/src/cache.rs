@@ -51,7 +51,7 @@ pub use directives::{Extent, RequestDirectives, ResponseDirectives};
 pub use disk::CacheDisk;
 pub(crate) use disk::{DiskPlace, SECRET_BYTES, fingerprint};
 pub use flights::{Background, Ending, Flights, Lead, Turn, Waiting};
-pub use freshness::Standing;
+pub use freshness::{Standing, Trouble};
 pub use key::{Key, KeySecret, Partition, Place};
 pub(crate) use key::{is_credential_field, is_credential_parameter};
 pub use range::ByteRange;
@@ -263,20 +263,20 @@ impl Policy {
         }
     }
 
-    /// What is served where the provider cannot be had, if anything is.
+    /// What is served where the provider is in that trouble, if anything is.
     pub fn fail(
         &self,
         question: &Question,
         request: &Request<'_>,
         candidates: &[Candidate<'_>],
-        now: Timestamp,
+        (trouble, now): (Trouble, Timestamp),
     ) -> Option<Reply> {
         let chosen = self.choose(request, candidates)?;
         let stored = candidates[chosen].stored;
         let standing = self.lifetimes.standing(stored, question.partition, now);
         let wants = &question.wants;
         let is_wanted = !is_for_origin(request) && (!wants.no_cache || wants.stale_if_error.is_some());
-        let may = self.lifetimes.may_serve_on_error(stored, question.partition, standing, wants);
+        let may = self.lifetimes.may_serve_on_error(stored, question.partition, standing, (wants, trouble));
         (is_wanted && may).then(|| Reply::new(request, chosen, stored, standing, candidates[chosen].len, now))
     }
 
@@ -293,7 +293,7 @@ impl Policy {
             return self.not_modified(question, request, response, times, candidates, validation);
         }
         if matches!(response.status, 500 | 502..=504)
-            && let Some(reply) = self.fail(question, request, candidates, times.received)
+            && let Some(reply) = self.fail(question, request, candidates, (Trouble::Error, times.received))
         {
             return Verdict { action: Action::ServeStale(reply), gone: Vec::new() };
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use egret_flow::Timestamp;
 use egret_flow::cache::{
     Action, Ask, CacheConfig, CacheStatus, Candidate, Decision, Key, KeySecret, Piece, Place, Policy, Reply,
-    Stored, Times, Validation, problems,
+    Stored, Times, Trouble, Validation, problems,
 };
 use egret_flow::message::{Fields, Request, Response};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
@@ -275,7 +275,8 @@ impl Bench {
         let sent_at = self.now;
         let Some(answer) = self.fetch(&sent)? else {
             let (at, reply) = self.with_candidates(question.key, |bench, candidates| {
-                request.with(|request| bench.policy.fail(&question, request, candidates, bench.now))
+                let trouble = (Trouble::Silence, bench.now);
+                request.with(|request| bench.policy.fail(&question, request, candidates, trouble))
             });
             let failed = Answer { status: 502, ..Answer::default() };
             return Ok(reply.map_or(failed, |reply| self.render(&at, &reply).marked(status.failed(&reply))));

@@ -172,7 +172,7 @@ impl Fixture {
             base: destination.base,
             has_bare_base: destination.has_bare_base,
             kept_host: destination.kept_host,
-            account: None,
+            ..Place::default()
         };
         let key = match cache.ask(&exchange.request(), &place) {
             Ask::Look(question) => Some(question.key),

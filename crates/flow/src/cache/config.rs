@@ -21,7 +21,8 @@ use crate::json::pointer_problem;
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
     /// For how long an answer is fresh where it does not say so itself, by its status: `{ 2xx: 60s, 404: 10s }`. Of several that
-    /// cover a status the narrowest holds. Statuses 429 and 5xx are stored only where they are named here.
+    /// cover a status the narrowest holds. Without one, a 5xx is stored only where it says itself for how long it is fresh. Statuses
+    /// 428, 429, 431 and 511 are never stored (RFC 6585), though a range may cover them.
     pub ttl: BTreeMap<Statuses, Duration>,
     /// Whether `ttl` holds for the statuses it names whatever the answer says of caching.
     #[serde(rename = "override")]
@@ -53,7 +54,8 @@ pub struct CacheConfig {
     /// For how long an answer that is no longer fresh may be given while it is asked for anew, where it does not say so itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_while_revalidate: Option<Duration>,
-    /// The same where the provider cannot be had, or answers with 500, 502, 503 or 504.
+    /// The same where the provider cannot be had, or answers with 500, 502, 503 or 504. Where nothing is given, here or by the answer:
+    /// `5m` where the provider closes without a response, cannot be connected to or is too late, and not at all otherwise; `0s` for never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_if_error: Option<Duration>,
     /// What becomes of answers that set cookies.
@@ -189,6 +191,12 @@ pub fn problems(config: &CacheConfig) -> Vec<(&'static str, String)> {
     let KeyConfig { query, parameters, headers, body, .. } = &config.key;
     let posts = config.methods.contains("POST");
     note("override", !config.overrides || !config.ttl.is_empty(), "there is no `ttl` that could hold");
+    let is_stored = |statuses: &Statuses| !(statuses.len() == 1 && is_never_stored(statuses.from));
+    note(
+        "ttl",
+        config.ttl.keys().all(is_stored),
+        "no cache may store 428, 429, 431 or 511 (RFC 6585): leave that status out",
+    );
     note("ttl", config.ttl.values().all(|ttl| *ttl <= TIME_MAX), "up to a year (`365d`)");
     let is_known = |method: &String| matches!(method.as_str(), "GET" | "HEAD" | "POST");
     note("methods", config.methods.iter().all(is_known), "answers are stored for `GET`, `HEAD` and `POST`");
@@ -264,6 +272,11 @@ pub fn problems(config: &CacheConfig) -> Vec<(&'static str, String)> {
         problems.push(("key.body", problem));
     }
     problems
+}
+
+/// Statuses that no cache may store (RFC 6585 §3 to §6): they are about one client, or about its network.
+pub(super) const fn is_never_stored(status: u16) -> bool {
+    matches!(status, 428 | 429 | 431 | 511)
 }
 
 /// A status, a class or a range of them: `200`, `2xx`, `500-504`.

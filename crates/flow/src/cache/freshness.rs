@@ -23,6 +23,19 @@ pub(super) struct Lifetimes {
     private: bool,
 }
 
+/// For how long a stale answer may be given while the provider cannot be reached, where nobody says (RFC 9111 §4.2.4). Long enough for a
+/// restart of the provider, and short enough that nobody takes old prices for new ones for an hour.
+const STALE_IF_SILENT: Duration = Duration::from_secs(300);
+
+/// Why a stale answer is to stand in for the provider's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// The provider answers with an error, or the gateway itself refuses the call.
+    Error,
+    /// There is no response: the provider cannot be connected to, is too late, or has closed.
+    Silence,
+}
+
 /// How a stored answer stands at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
@@ -143,22 +156,30 @@ impl Lifetimes {
     /// Whether a stale answer may be given while it is asked for anew.
     pub fn may_revalidate_later(&self, stored: &Stored, partition: Partition, standing: Standing) -> bool {
         let told = stored.directives.stale_while_revalidate.filter(|_| !self.is_forced(stored.status));
-        let window = told.map(Duration::from_secs).or(self.stale_while_revalidate);
+        // What the config says is for what is worth having.
+        let configured = self.stale_while_revalidate.filter(|_| stored.status < 500);
+        let window = told.map(Duration::from_secs).or(configured);
         window.is_some_and(|window| standing.staleness() <= window) && !self.forbids_stale(stored, partition)
     }
 
-    /// Whether it may be given where the provider cannot be had, or answers with an error (RFC 5861 §4).
+    /// Whether it may be given where the provider cannot be had, or answers with an error (RFC 5861 §4, RFC 9111 §4.2.4). An error that is
+    /// stored stands in for nothing once it is stale.
     pub fn may_serve_on_error(
         &self,
         stored: &Stored,
         partition: Partition,
         standing: Standing,
-        wants: &RequestDirectives,
+        (wants, trouble): (&RequestDirectives, Trouble),
     ) -> bool {
         let told = stored.directives.stale_if_error.filter(|_| !self.is_forced(stored.status));
-        let window = told.map(Duration::from_secs).or(self.stale_if_error);
-        let window = window.max(wants.stale_if_error.map(Duration::from_secs));
-        let is_within = window.is_some_and(|window| standing.staleness() <= window);
+        // Who says how old it may be does not want it stale (RFC 9111 §5.2.1.1).
+        let is_fine = trouble == Trouble::Silence && wants.max_age.is_none() && wants.min_fresh.is_none();
+        let window = told
+            .map(Duration::from_secs)
+            .or(self.stale_if_error)
+            .or(is_fine.then_some(STALE_IF_SILENT))
+            .max(wants.stale_if_error.map(Duration::from_secs));
+        let is_within = stored.status < 500 && window.is_some_and(|window| standing.staleness() <= window);
         standing.is_fresh() && !self.needs_validation(stored)
             || is_within && !self.forbids_stale(stored, partition)
     }

@@ -3,9 +3,9 @@
 use egret_http1::Method;
 use egret_http1::decimal;
 
-use super::config::SetCookie;
+use super::config::{SetCookie, is_never_stored};
 use super::directives::{Extent, RequestDirectives, ResponseDirectives};
-use super::freshness::is_heuristic;
+use super::freshness::{Trouble, is_heuristic};
 use super::key::{Place, Url, is_credential_parameter};
 use super::stored::{Lines, Stored, Times, age_s, storable_lines};
 use super::vary::Vary;
@@ -28,7 +28,7 @@ pub enum NotStored {
     Authorization,
     /// It is none that stands for what is asked for: part of it, or about conditions of the request.
     Status,
-    /// Its status is an error that passes, and the config does not name it.
+    /// Its status is an error that passes, and nothing says for how long it is fresh; or it is one that no cache may store.
     Error,
     /// It asks not to be stored by who does not know its status.
     NotUnderstood,
@@ -112,10 +112,14 @@ impl Policy {
         stored.declared_len = declared_len;
         stored.url = stored_url(request, place);
         let standing = self.lifetimes.standing(&stored, question.partition, times.received);
+        // An error passes: unless somebody says for how long it holds, it is gone.
+        if status >= 500 && self.lifetimes.told(status).is_none() && !standing.is_fresh() {
+            return Err(NotStored::Error);
+        }
         let is_useful = stored.has_validator() || standing.is_fresh() || {
             let (partition, none) = (question.partition, RequestDirectives::default());
             self.lifetimes.may_revalidate_later(&stored, partition, standing)
-                || self.lifetimes.may_serve_on_error(&stored, partition, standing, &none)
+                || self.lifetimes.may_serve_on_error(&stored, partition, standing, (&none, Trouble::Error))
         };
         if is_useful { Ok(stored) } else { Err(NotStored::Useless) }
     }
@@ -160,15 +164,16 @@ impl Policy {
         if matches!(status, ..200 | 206 | 304 | 412 | 416 | 417 | 600..) {
             return Err(NotStored::Status);
         }
-        if matches!(status, 429 | 500..) && !told {
+        let ResponseDirectives {
+            no_store, must_understand, public, max_age, s_maxage, must_revalidate, ..
+        } = directives;
+        let has_lifetime = max_age.is_some() || s_maxage.is_some() || has_expires();
+        if is_never_stored(status) || (status >= 500 && !told && !has_lifetime) {
             return Err(NotStored::Error);
         }
         if self.lifetimes.is_forced(status) {
             return Ok(());
         }
-        let ResponseDirectives {
-            no_store, must_understand, public, max_age, s_maxage, must_revalidate, ..
-        } = directives;
         let lets_share = *public || *must_revalidate || s_maxage.is_some();
         if directives.malformed {
             Err(NotStored::Malformed)
@@ -184,12 +189,11 @@ impl Policy {
             Err(NotStored::Authorization)
         } else {
             let is_marked = *public
-                || max_age.is_some()
-                || s_maxage.is_some()
+                || has_lifetime
                 || told
                 || is_heuristic(status)
                 || (directives.private == Extent::All && is_private);
-            if is_marked || has_expires() { Ok(()) } else { Err(NotStored::Unmarked) }
+            if is_marked { Ok(()) } else { Err(NotStored::Unmarked) }
         }
     }
 }

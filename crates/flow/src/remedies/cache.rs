@@ -16,10 +16,10 @@ use crate::answer::{Answer, Local, Reason, Refused};
 use crate::cache::{
     Action, Ask, Background, CacheConfig, CacheDisk, CacheEvent, CacheSnapshot, CacheStatus, Candidate,
     Decision, DiskConfig, DiskPlace, Ending, Flights, Form, Forward, KeySecret, Lead, Place, Policy,
-    Question, Reply, Served, Stored, Times, Turn, Validation, Verdict, Waiting, problems,
+    Question, Reply, Served, Stored, Times, Trouble, Turn, Validation, Verdict, Waiting, problems,
 };
 use crate::cache::{Counts, NotStored, SECRET_BYTES, fingerprint};
-use crate::exchange::{Destination, Exchange, Mark, Outcome};
+use crate::exchange::{CallFailure, Destination, Exchange, FailureKind, Mark, Outcome};
 use crate::expression::BODY_BYTES_MAX;
 use crate::message::Request;
 use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
@@ -476,11 +476,18 @@ impl Cache {
             return Reaction::Pass;
         };
         let changes = exchange.draft.request.first(asked.mark.request_changes());
+        let is_silent = |failure: CallFailure| {
+            matches!(failure.kind, FailureKind::Connect | FailureKind::Timeout | FailureKind::Reset)
+        };
+        let trouble = match exchange.outcome {
+            Outcome::Failure(failure) if is_silent(failure) => Trouble::Silence,
+            _ => Trouble::Error,
+        };
         let reply = self.policy.fail(
             &question,
             &exchange.request_at(&asked.mark, &changes),
             &candidates(&asked.found),
-            exchange.now,
+            (trouble, exchange.now),
         );
         asked.lead.into_iter().for_each(Lead::answered);
         let Some(reply) = reply else {
@@ -912,6 +919,31 @@ mod tests {
         assert!(is_hit(&stage, &format!("{GET}\nif-none-match: \"1\"")));
     }
 
+    #[test]
+    fn what_is_stale_stands_in_for_silence_for_a_while_and_for_no_refusal() {
+        for (cache, is_served) in [(json!({}), true), (json!({ "stale_if_error": "0s" }), false)] {
+            let mut stage = stage(&cache);
+            store(&stage, GET, "200\ncache-control: max-age=60\netag: \"1\"");
+            stage.pass_ms(359_000);
+            for (kind, is_silent) in [
+                (FailureKind::Connect, true),
+                (FailureKind::Timeout, true),
+                (FailureKind::Reset, true),
+                (FailureKind::BadResponse, false),
+                (FailureKind::Refused, false),
+            ] {
+                let mut visit = stage.send(GET);
+                assert_eq!(visit.poll(&stage), Stand::Call);
+                let stand = visit.failure(&stage, kind);
+                assert_eq!(matches!(stand, Stand::Stored(_)), is_served && is_silent, "{kind:?}");
+            }
+            stage.pass_ms(2_000);
+            let mut visit = stage.send(GET);
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            assert_eq!(visit.failure(&stage, FailureKind::Reset), Stand::Failure(FailureKind::Reset));
+        }
+    }
+
     /// A stage whose disk is in `directory`.
     fn stage_with_disk(directory: &Path) -> Stage {
         Stage::new(json!({
@@ -1045,7 +1077,16 @@ mod tests {
 
     #[test]
     fn a_config_is_refused_by_its_key() {
-        let problems = problems(&json!([{ "cache": { "override": true } }]));
-        assert_eq!(problems, ["flows[0].remedies[0].cache.override: there is no `ttl` that could hold"]);
+        let of = |cache: &Value| problems(&json!([{ "cache": cache }]));
+        let override_alone = of(&json!({ "override": true }));
+        assert_eq!(
+            override_alone,
+            ["flows[0].remedies[0].cache.override: there is no `ttl` that could hold"]
+        );
+        for named in ["428", "429", "431", "511", "511-511"] {
+            let told = of(&json!({ "ttl": { named: "5s" } })).concat();
+            assert!(told.starts_with("flows[0].remedies[0].cache.ttl: no cache may store 428"), "{told}");
+        }
+        assert!(of(&json!({ "ttl": { "4xx": "5s", "428-431": "5s", "503": "5s" } })).is_empty());
     }
 }

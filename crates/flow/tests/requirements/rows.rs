@@ -446,7 +446,46 @@ rows! {
         = 502
         > GET /no | cache-control: max-stale
         < 500
-        = 500"
+        = 500
+        > GET /must
+        < down
+        = 502
+        > GET /proxy
+        < down
+        = 502
+        > GET /no
+        < down
+        = 502"
+
+    "9111 §4.2.4" "MAY" what_is_stale_is_served_where_nobody_answers
+    "Serve what is stale where the provider closes without a response: for 5 minutes, unless something says for how long." "{}" "
+        > GET /a
+        < 200 | cache-control: max-age=10
+        = 200
+        +100
+        > GET /a
+        < 503
+        = 503
+        > GET /a
+        < down
+        = 200 | age: 100 | cache-status: egret; fwd=stale; ttl=-90; detail=stale-if-error | \"body-1\"
+        > GET /a | cache-control: max-age=200
+        < down
+        = 502
+        > GET /a | cache-control: no-cache
+        < down
+        = 502
+        > GET /b
+        < 200 | cache-control: max-age=10, stale-if-error=0
+        = 200
+        +11
+        > GET /b
+        < down
+        = 502
+        +200
+        > GET /a
+        < down
+        = 502"
 
     // ---- Validation.
 
@@ -1095,16 +1134,110 @@ rows! {
         = 200 | cache-status: egret; fwd=uri-miss; detail=private"
 
     "Egret" "MUST NOT" a_refusal_is_not_replayed
-    "Store 429 or 5xx unless it is told to." "{}" "
+    "Store a 5xx that does not say for how long it is fresh, unless `ttl` covers it." "{}" "
         > GET /a
-        < 429 | cache-control: max-age=3600, public | retry-after: 1
-        = 429 | cache-status: egret; fwd=uri-miss; detail=error
+        < 503 | etag: \"1\" | retry-after: 1
+        = 503 | cache-status: egret; fwd=uri-miss; detail=error
         > GET /a
-        < 503 | expires: {now+3600}
-        = 503
+        < 501 | last-modified: {now-1000}
+        = 501 | cache-status: egret; fwd=uri-miss; detail=error
+        > GET /a
+        < 503 | cache-control: max-age=0, public | etag: \"1\"
+        = 503 | cache-status: egret; fwd=uri-miss; detail=error
         > GET /a
         < 200
+        = 200 | \"body-4\""
+
+    "9111 §3" "MAY" an_error_that_says_how_long_it_is_fresh_is_stored
+    "Store a 5xx that says for how long it is fresh." "{\"stale_if_error\": \"1h\", \"stale_while_revalidate\": \"1h\"}" "
+        > GET /a
+        < 503 | cache-control: max-age=60
+        = 503 | cache-status: egret; fwd=uri-miss; ttl=60; stored
+        > GET /b
+        < 500 | expires: {now+60}
+        = 500
+        +50
+        > GET /a
+        = 503 | age: 50 | \"body-1\"
+        > GET /b
+        = 500 | \"body-2\"
+        +20
+        > GET /a
+        < down
+        = 502
+        > GET /b
+        < 200
+        = 200 | \"body-4\""
+
+    "6585 §3" "MUST NOT" what_is_about_one_client_or_its_network_is_not_stored
+    "Store 428, 429, 431 or 511, whatever they or the config say (§3 to §6)." "{\"ttl\": {\"4xx\": \"60s\", \"5xx\": \"60s\"}, \"override\": true}" "
+        > GET /a
+        < 428 | cache-control: max-age=60, public
+        = 428 | cache-status: egret; fwd=uri-miss; detail=error
+        > GET /a
+        < 429 | cache-control: max-age=60, public
+        = 429 | cache-status: egret; fwd=uri-miss; detail=error
+        > GET /a
+        < 431 | cache-control: max-age=60, public
+        = 431 | cache-status: egret; fwd=uri-miss; detail=error
+        > GET /a
+        < 511 | cache-control: max-age=60, public
+        = 511 | cache-status: egret; fwd=uri-miss; detail=error
+        > GET /a
+        < 510
+        = 510 | cache-status: egret; fwd=uri-miss; ttl=60; stored"
+
+    "Egret" "MUST NOT" a_field_that_does_not_go_on_tells_nothing_apart
+    "Count a field that `Connection` keeps from the provider, in the key or where `Vary` names it." "{\"key\": {\"headers\": [\"x-b\"]}}" "
+        > GET /a | x-a: 1 | connection: x-a
+        < 200 | cache-control: max-age=60 | vary: x-a
+        = 200
+        > GET /a | x-a: 1
+        < 200 | cache-control: max-age=60 | vary: x-a
+        = 200 | cache-status: egret; fwd=vary-miss; ttl=60; stored | \"body-2\"
+        > GET /a
+        = 200 | \"body-1\"
+        > GET /b | x-b: 1 | connection: x-b
+        < 200 | cache-control: max-age=60
+        = 200
+        > GET /b | x-b: 1
+        < 200
+        = 200 | \"body-4\"
+        > GET /b
         = 200 | \"body-3\""
+
+    "Egret" "MUST NOT" who_asks_with_a_credential_and_another_field_gets_another_answer
+    "Serve what was got with a credential to a request with other fields, but for those that say nothing of who asks." "{}" "
+        > GET /a | authorization: Bearer one | x-grafana-org-id: 1
+        < 200 | cache-control: max-age=60, public
+        = 200
+        > GET /a | authorization: Bearer one | x-grafana-org-id: 2
+        < 200
+        = 200 | \"body-2\"
+        > GET /a | authorization: Bearer one | x-grafana-org-id: 1 | x-unheard-of: 1
+        < 200
+        = 200 | \"body-3\"
+        > GET /a | authorization: Bearer one | x-grafana-org-id: 1 | user-agent: other | x-request-id: 7
+        = 200 | \"body-1\"
+        > GET /b | x-unheard-of: 1
+        < 200 | cache-control: max-age=60
+        = 200
+        > GET /b | x-unheard-of: 2
+        = 200 | \"body-4\""
+
+    "Egret" "MUST NOT" a_field_that_names_another_url_is_part_of_the_url
+    "Serve for a request with `X-Original-URL`, `X-Forwarded-Host` or a field like these what was got without it." "{\"shared\": true}" "
+        > GET /a | x-original-url: /b
+        < 200 | cache-control: max-age=60
+        = 200
+        > GET /a | x-forwarded-host: b
+        < 200 | cache-control: max-age=60
+        = 200
+        > GET /a
+        < 200
+        = 200 | \"body-3\"
+        > GET /a | x-original-url: /b
+        = 200 | \"body-1\""
 
     "Egret" "MAY" a_lifetime_of_the_config_holds_where_nothing_is_said
     "Take the lifetime of the config, the narrowest that covers the status." "{\"ttl\": {\"2xx\": \"60s\", \"203\": \"5s\", \"503\": \"2s\"}}" "
