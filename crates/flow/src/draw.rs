@@ -82,7 +82,7 @@ impl Draw {
             names.push(group(quota, exchange, request)?);
         }
         let cost = match &self.quota.expressions().request_cost {
-            Some(cost) => exchange.evaluate(cost)?,
+            Some(cost) => exchange.evaluate(cost).map_err(|fault| self.fault_in("cost.request", &fault))?,
             None => 1,
         };
         Ok(Claim { names, cost })
@@ -93,14 +93,15 @@ impl Draw {
         self.quota.take(now, &claim.names(), claim.cost)
     }
 
-    /// When the claim could be met if `ahead` units were taken before it; none where that cannot be told.
-    pub fn when(&self, now: Timestamp, claim: &Claim<'_>, ahead: u64) -> Option<Timestamp> {
-        self.quota.when(now, &claim.names(), claim.cost, ahead)
+    /// When `cost` units of the groups of `claim` will be had if `ahead` units are taken before them; none where that cannot be told.
+    pub fn when(&self, now: Timestamp, claim: &Claim<'_>, cost: u64, ahead: u64) -> Option<Timestamp> {
+        self.quota.when(now, &claim.names(), cost, ahead)
     }
 
-    /// Has `waker` woken when units come free other than by time.
-    pub fn watch(&self, now: Timestamp, claim: &Claim<'_>, waker: &Waker) {
-        self.quota.watch(now, &claim.names(), waker);
+    /// Has `waker` woken when units come free other than by time. Gives a number that changes when they turn out to come back later
+    /// than [`when`](Self::when) has said.
+    pub fn watch(&self, now: Timestamp, claim: &Claim<'_>, waker: &Waker) -> u64 {
+        self.quota.watch(now, &claim.names(), waker)
     }
 
     /// The same where only units that are on their way from a store can be waited for.
@@ -149,9 +150,15 @@ impl Draw {
 
     fn settle(&self, grant: &mut Grant, exchange: &Exchange<'_>) -> Result<(), Fault> {
         if let Some(cost) = &self.quota.expressions().response_cost {
-            grant.settle(exchange.now, exchange.evaluate(cost)?);
+            let cost = exchange.evaluate(cost).map_err(|fault| self.fault_in("cost.response", &fault))?;
+            grant.settle(exchange.now, cost);
         }
         Ok(())
+    }
+
+    /// The fault, with where it is in the config.
+    fn fault_in(&self, key: &str, fault: &Fault) -> Fault {
+        Fault(format!("`{key}` of the quota `{}`: {}", self.quota.name(), fault.0).into())
     }
 
     /// How the quota stands, for whoever is refused or wants to know (`RateLimit` of draft-ietf-httpapi-ratelimit-headers).

@@ -1,6 +1,7 @@
 //! Lines in which exchanges wait for a quota: by class, oldest first, and nobody for ever.
 //!
-//! Who stands in front asks the quota, is told when it is worth asking again, and lets the next one in front once it is through. Classes
+//! Who stands in front asks the quota, is told when it is worth asking again, and lets the next one in front once it is through. It also
+//! sees to it that whoever cannot be served in time any more leaves at once, when calls take longer than was foreseen. Classes
 //! are weighed against time: each is worth a fixed wait, so that one of a low class that has waited long enough goes before a newcomer
 //! of a high one.
 
@@ -27,8 +28,49 @@ struct Waiting {
     arrivals: u64,
 }
 
-/// Those who wait, by rank; the lowest first.
-type Line = BTreeMap<Rank, Waker>;
+/// Those who wait for one group.
+#[derive(Debug, Default)]
+struct Line {
+    /// By rank, the lowest first.
+    waiters: BTreeMap<Rank, Waiter>,
+    /// By which number of [`Place::review`] it is known who is served in time; none if somebody has come before others since.
+    reviewed: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    waker: Waker,
+    /// Units.
+    cost: u64,
+    /// Until when it waits at the longest.
+    deadline: Timestamp,
+    /// When its turn would come, where that has turned out too late. It is on its way out.
+    late: Option<Timestamp>,
+}
+
+/// Who joins a line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    /// What time it is.
+    pub now: Timestamp,
+    /// What its class is worth.
+    pub handicap: Duration,
+    /// Units that it waits for.
+    pub cost: u64,
+    /// Until when it waits at the longest.
+    pub deadline: Timestamp,
+}
+
+/// How a place in a line stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// In front.
+    First,
+    /// Behind others.
+    Behind,
+    /// Its turn would come at this time, which is too late.
+    Late(Timestamp),
+}
 
 /// A place in the order of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,15 +99,15 @@ impl Lines {
         self.len.load(Relaxed)
     }
 
-    /// Joins the line of `group` at `now`, with a class worth `handicap`; how many stand before it there. Nothing if `size` wait already.
+    /// Joins the line of `group`; how many units are waited for before it there. Nothing if `size` wait already.
     pub fn join(
         self: &Arc<Self>,
         group: Box<[u8]>,
-        now: Timestamp,
-        handicap: Duration,
+        arrival: Arrival,
         size: usize,
         waker: &Waker,
     ) -> Option<(Place, u64)> {
+        let Arrival { now, handicap, cost, deadline } = arrival;
         let mut waiting = self.lock();
         if self.len.load(Relaxed) >= size {
             return None;
@@ -73,11 +115,14 @@ impl Lines {
         waiting.arrivals += 1;
         let rank = Rank { from: now + handicap, arrival: waiting.arrivals };
         let line = waiting.lines.entry(group.clone()).or_default();
-        line.insert(rank, waker.clone());
-        let before = line.range(..rank).count();
+        if line.waiters.last_key_value().is_some_and(|(last, _)| *last > rank) {
+            line.reviewed = None;
+        }
+        line.waiters.insert(rank, Waiter { waker: waker.clone(), cost, deadline, late: None });
+        let before = line.waiters.range(..rank).filter(|(_, waiter)| waiter.late.is_none());
+        let units = before.fold(0_u64, |units, (_, waiter)| units.saturating_add(waiter.cost));
         self.len.fetch_add(1, Relaxed);
-        let place = Place { lines: Arc::clone(self), group, rank };
-        Some((place, u64::try_from(before).unwrap_or(u64::MAX)))
+        Some((Place { lines: Arc::clone(self), group, rank }, units))
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -86,26 +131,92 @@ impl Lines {
 }
 
 impl Place {
-    /// Whether it is in front. `waker` is woken when that may have changed.
-    pub fn is_first(&self, waker: &Waker) -> bool {
+    /// How it stands. `waker` is woken when that may have changed.
+    pub fn standing(&self, waker: &Waker) -> Standing {
         let mut waiting = self.lines.lock();
-        let Some(line) = waiting.lines.get_mut(&self.group) else { return true };
-        if let Some(known) = line.get_mut(&self.rank) {
-            known.clone_from(waker);
+        let Some(line) = waiting.lines.get_mut(&self.group) else { return Standing::First };
+        if let Some(known) = line.waiters.get_mut(&self.rank) {
+            if let Some(turn) = known.late {
+                return Standing::Late(turn);
+            }
+            known.waker.clone_from(waker);
         }
-        line.first_key_value().is_none_or(|(first, _)| *first == self.rank)
+        let is_first = line.waiters.first_key_value().is_none_or(|(first, _)| *first == self.rank);
+        if is_first { Standing::First } else { Standing::Behind }
     }
+
+    /// Looks who in the line will not be served in time any more, and has them leave. `when` says when so many units are had that are
+    /// waited for after so many others. Nothing is done if that was looked at already for the same `number`.
+    pub fn review(&self, number: u64, when: impl Fn(u64, u64) -> Option<Timestamp>) {
+        let Some(waiting) = self.unreviewed(number) else { return };
+        let units =
+            |waiting: &[Waits]| waiting.iter().fold(0_u64, |units, waits| units.saturating_add(waits.cost));
+        let Some((last, others)) = waiting.split_last() else { return };
+        let is_late = |turn: Option<Timestamp>, deadline| turn.filter(|turn| *turn > deadline);
+        let earliest = waiting.iter().map(|waits| waits.deadline).min().unwrap_or_default();
+        if is_late(when(last.cost, units(others)), earliest).is_none() {
+            return;
+        }
+        let mut ahead = 0_u64;
+        let mut late = Vec::new();
+        for waits in &waiting {
+            match is_late(when(waits.cost, ahead), waits.deadline) {
+                Some(turn) => late.push((waits.rank, turn)),
+                None => ahead = ahead.saturating_add(waits.cost),
+            }
+        }
+        for waker in self.send_away(&late) {
+            waker.wake();
+        }
+    }
+
+    /// Those who wait in its line, if it has not been looked at yet for this number.
+    fn unreviewed(&self, number: u64) -> Option<Vec<Waits>> {
+        let mut waiting = self.lines.lock();
+        let line = waiting.lines.get_mut(&self.group)?;
+        if line.reviewed.replace(number) == Some(number) {
+            return None;
+        }
+        let waits = |(rank, waiter): (&Rank, &Waiter)| Waits {
+            rank: *rank,
+            cost: waiter.cost,
+            deadline: waiter.deadline,
+        };
+        Some(line.waiters.iter().filter(|(_, waiter)| waiter.late.is_none()).map(waits).collect())
+    }
+
+    /// Notes that they are late, and whom to wake.
+    fn send_away(&self, late: &[(Rank, Timestamp)]) -> Vec<Waker> {
+        let mut waiting = self.lines.lock();
+        let Some(line) = waiting.lines.get_mut(&self.group) else { return Vec::new() };
+        let mut wakers = Vec::new();
+        for (rank, turn) in late {
+            if let Some(waiter) = line.waiters.get_mut(rank) {
+                waiter.late = Some(*turn);
+                wakers.push(waiter.waker.clone());
+            }
+        }
+        wakers
+    }
+}
+
+/// What is known of one who waits.
+struct Waits {
+    rank: Rank,
+    cost: u64,
+    deadline: Timestamp,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut waiting = self.lines.lock();
         let Some(line) = waiting.lines.get_mut(&self.group) else { return };
-        let was_first = line.first_key_value().is_some_and(|(first, _)| *first == self.rank);
-        line.remove(&self.rank);
+        let was_first = line.waiters.first_key_value().is_some_and(|(first, _)| *first == self.rank);
+        line.waiters.remove(&self.rank);
         self.lines.len.fetch_sub(1, Relaxed);
-        let next = if was_first { line.first_key_value().map(|(_, waker)| waker.clone()) } else { None };
-        if line.is_empty() {
+        let next = line.waiters.first_key_value().filter(|_| was_first);
+        let next = next.map(|(_, waiter)| waiter.waker.clone());
+        if line.waiters.is_empty() {
             waiting.lines.remove(&self.group);
         }
         drop(waiting);
@@ -137,21 +248,68 @@ mod tests {
         Timestamp::from_secs(1_000 + second)
     }
 
+    /// One unit, to be had within a minute.
+    fn arrival(second: u64) -> Arrival {
+        let now = at(second);
+        Arrival { now, handicap: Duration::ZERO, cost: 1, deadline: now + Duration::from_secs(60) }
+    }
+
+    fn is_first(place: &Place) -> bool {
+        place.standing(Waker::noop()) == Standing::First
+    }
+
+    #[test]
+    fn who_will_not_be_served_in_time_leaves_at_once_and_those_behind_move_up() {
+        let lines = Arc::new(Lines::default());
+        let counts: Vec<Arc<Count>> = (0..4).map(|_| Arc::default()).collect();
+        let join = |number: usize, cost: u64, seconds: u64| {
+            let waker = Waker::from(Arc::clone(&counts[number]));
+            let arrival = Arrival { cost, deadline: at(seconds), ..arrival(0) };
+            lines.join(Box::default(), arrival, 10, &waker).unwrap()
+        };
+        let places = [join(0, 1, 1), join(1, 5, 5), join(2, 1, 2), join(3, 1, 9)];
+        assert_eq!(places.each_ref().map(|(_, ahead)| *ahead), [0, 1, 6, 7]);
+        let [first, second, third, fourth] = places.map(|(place, _)| place);
+        // A unit a second: the second is late, and without it the third is not.
+        let when = |cost: u64, ahead: u64| Some(at(cost + ahead));
+        first.review(1, when);
+        assert_eq!(second.standing(Waker::noop()), Standing::Late(at(6)));
+        assert_eq!(third.standing(Waker::noop()), Standing::Behind);
+        assert_eq!(*counts.iter().map(|count| count.0.load(Relaxed)).collect::<Vec<_>>(), [0, 1, 0, 0]);
+        // For the same number it has been looked at.
+        first.review(1, |_, _| Some(at(1_000)));
+        assert_eq!(fourth.standing(Waker::noop()), Standing::Behind);
+        first.review(2, |_, _| None);
+        assert_eq!(fourth.standing(Waker::noop()), Standing::Behind);
+        first.review(3, |cost, ahead| Some(at(8 + cost + ahead)));
+        assert_eq!(first.standing(Waker::noop()), Standing::Late(at(9)));
+        assert_eq!(fourth.standing(Waker::noop()), Standing::Behind);
+    }
+
+    #[test]
+    fn who_left_late_is_not_counted_for_those_who_come() {
+        let lines = Arc::new(Lines::default());
+        let join = || lines.join(Box::default(), arrival(0), 10, Waker::noop()).unwrap();
+        let (first, _) = join();
+        first.review(1, |_, _| Some(at(100)));
+        assert_eq!(join().1, 0);
+    }
+
     #[test]
     fn who_leaves_the_front_wakes_the_next_and_nobody_else() {
         let lines = Arc::new(Lines::default());
         let counts: Vec<Arc<Count>> = (0..3).map(|_| Arc::default()).collect();
         let join = |number: usize| {
             let waker = Waker::from(Arc::clone(&counts[number]));
-            lines.join(Box::default(), at(0), Duration::ZERO, 10, &waker).unwrap().0
+            lines.join(Box::default(), arrival(0), 10, &waker).unwrap().0
         };
         let (first, second, third) = (join(0), join(1), join(2));
-        assert!(first.is_first(Waker::noop()) && !second.is_first(Waker::noop()));
+        assert!(is_first(&first) && !is_first(&second));
         drop(second);
         assert!(counts.iter().all(|count| count.0.load(Relaxed) == 0));
         drop(first);
         assert_eq!(counts[2].0.load(Relaxed), 1);
-        assert!(third.is_first(Waker::noop()));
+        assert!(is_first(&third));
         drop(third);
         assert!(lines.is_empty() && lines.lock().lines.is_empty());
     }
@@ -159,11 +317,11 @@ mod tests {
     #[test]
     fn groups_do_not_wait_for_each_other_and_the_size_is_that_of_all() {
         let lines = Arc::new(Lines::default());
-        let join = |group: &[u8]| lines.join(group.into(), at(0), Duration::ZERO, 2, Waker::noop());
+        let join = |group: &[u8]| lines.join(group.into(), arrival(0), 2, Waker::noop());
         let (one, before_one) = join(b"one").unwrap();
         let (two, before_two) = join(b"two").unwrap();
         assert_eq!((before_one, before_two), (0, 0));
-        assert!(one.is_first(Waker::noop()) && two.is_first(Waker::noop()));
+        assert!(is_first(&one) && is_first(&two));
         assert!(join(b"three").is_none());
     }
 
@@ -179,12 +337,13 @@ mod tests {
                 .iter()
                 .map(|(second, class)| {
                     let handicap = worth * *class;
-                    let place = lines.join(Box::default(), at(*second), handicap, 100, Waker::noop()).unwrap().0;
+                    let arrival = Arrival { handicap, ..arrival(*second) };
+                    let place = lines.join(Box::default(), arrival, 100, Waker::noop()).unwrap().0;
                     (second + 10 * u64::from(*class), place)
                 })
                 .collect();
             let mut served = Vec::new();
-            while let Some(first) = places.iter().position(|(_, place)| place.is_first(Waker::noop())) {
+            while let Some(first) = places.iter().position(|(_, place)| is_first(place)) {
                 served.push(places.remove(first).0);
             }
             prop_assert!(served.is_sorted());

@@ -289,7 +289,7 @@ impl Quota {
             units: cost,
             stage: Stage::Transit,
         };
-        Ok(Grant { holds: seats.into_iter().map(hold).collect() })
+        Ok(Grant { made: now, holds: seats.into_iter().map(hold).collect() })
     }
 
     /// The same for a quota without groups and parents: one lock, and nothing to put together.
@@ -308,11 +308,11 @@ impl Quota {
         }
         let mut holds = Few::new();
         holds.push(Hold { group: group.clone(), level: 0, units: cost, stage: Stage::Transit });
-        Ok(Grant { holds })
+        Ok(Grant { made: now, holds })
     }
 
-    /// The earliest time at which a call of `cost` units could be granted if `ahead` units were taken before it. It may turn out
-    /// later, since calls under way still hold units. `None` where no time can be told: slots come free when a call ends.
+    /// The time at which a call of `cost` units will be granted if `ahead` units are taken before it and calls take as long as those
+    /// of late. It may turn out later. `None` where no time can be told: slots come free when a call ends.
     pub fn when(&self, now: Timestamp, names: &[&[u8]], cost: u64, ahead: u64) -> Option<Timestamp> {
         let mut when = now;
         for seat in self.seats(now, names).ok()? {
@@ -321,17 +321,24 @@ impl Quota {
             if cost > state.meter().rule().most() {
                 return None;
             }
-            when = when.max(state.when(cost.saturating_add(ahead))?);
+            when = when.max(state.forecast(cost.saturating_add(ahead))?);
         }
         Some(when)
     }
 
     /// Has `waker` woken once when units come free other than by time: a call ends that held a slot, or is not made after all, or
-    /// turns out cheaper, or the quota is changed. Watch first, then try to take, so that nothing is missed in between.
-    pub fn watch(&self, now: Timestamp, names: &[&[u8]], waker: &Waker) {
+    /// turns out cheaper, or the quota is changed; or when it turns out that they come back later than [`when`](Self::when) has said.
+    /// Watch first, then try to take, so that nothing is missed in between.
+    ///
+    /// Gives a number that changes when units turn out to come back later than was said.
+    pub fn watch(&self, now: Timestamp, names: &[&[u8]], waker: &Waker) -> u64 {
+        let mut delays = 0_u64;
         for seat in self.seats(now, names).unwrap_or_default() {
-            seat.group.lock().watch(waker);
+            let mut state = seat.group.lock();
+            state.watch(waker);
+            delays = delays.wrapping_add(state.delays());
         }
+        delays
     }
 
     /// How the quota stands for a call: that one of its lineage of which the least is left.
@@ -534,6 +541,8 @@ fn part(whole: &Rule, limit: u64) -> Rule {
 #[derive(Debug)]
 #[must_use = "a grant that is dropped at once has its units used and its slots free"]
 pub struct Grant {
+    /// When they were taken.
+    made: Timestamp,
     holds: Few<Hold>,
 }
 
@@ -552,9 +561,7 @@ impl Grant {
     pub fn answered(&mut self, now: Timestamp) {
         for hold in &mut self.holds {
             if hold.stage == Stage::Transit {
-                let mut state = hold.group.lock();
-                state.advance(now);
-                hold.stage = state.answered(hold.units);
+                hold.stage = hold.group.answered(now, hold.units, self.made);
             }
         }
     }
@@ -601,9 +608,7 @@ impl Grant {
             let Some(learned) = reader.read(status, fields, now) else { continue };
             let wait_max_micros = u64::try_from(config.wait_max.get().as_micros()).unwrap_or(u64::MAX);
             for hold in self.holds.iter().filter(|hold| usize::from(hold.level) == level) {
-                let mut state = hold.group.lock();
-                state.advance(now);
-                state.correct(&learned, wait_max_micros);
+                hold.group.correct(now, &learned, wait_max_micros);
             }
         }
     }

@@ -93,7 +93,7 @@ const SHIFT_MIN_MICROS: u64 = 100_000;
 impl Clock {
     /// A clock that agrees with the system's now.
     pub fn new() -> Self {
-        let (moment, timestamp) = (Moment::now(), system_time());
+        let (moment, timestamp) = read_both();
         Self { moment, timestamp, shift: AtomicI64::new(0), looked_s: AtomicU64::new(0) }
     }
 
@@ -137,7 +137,8 @@ impl Clock {
         if self.looked_s.swap(second, Relaxed) == second {
             return;
         }
-        let (told, is) = (self.timestamp.0 + micros(Moment::now().since(self.moment)), system_time().0);
+        let (moment, is) = read_both();
+        let (told, is) = (self.timestamp.0 + micros(moment.since(self.moment)), is.0);
         let shift = i64::try_from(i128::from(is) - i128::from(told)).unwrap_or_default();
         if shift.abs_diff(self.shift.load(Relaxed)) >= SHIFT_MIN_MICROS {
             self.shift.store(shift, Relaxed);
@@ -159,6 +160,17 @@ fn told() -> Option<Timestamp> {
     let file = FILE.get_or_init(|| std::env::var_os("EGRET_TEST_CLOCK")).as_ref()?;
     let text = std::fs::read_to_string(file).ok()?;
     text.trim().parse().ok().map(Timestamp::from_secs)
+}
+
+/// Both clocks at the same time. A thread may be put off its core between two readings: of a few tries the quickest counts.
+fn read_both() -> (Moment, Timestamp) {
+    const TRIES: usize = 4;
+    let read = || {
+        let (before, timestamp) = (Moment::now(), system_time());
+        (Moment::now().nanos_since(before), (before, timestamp))
+    };
+    let tries = (0..TRIES).map(|_| read());
+    tries.min_by_key(|(nanos, _)| *nanos).map_or_else(|| (Moment::now(), system_time()), |(_, both)| both)
 }
 
 fn system_time() -> Timestamp {

@@ -8,7 +8,7 @@ use super::learn::Learned;
 const SAME_WINDOW_MICROS: u64 = 1_500_000;
 
 /// What is withheld because the provider counted more than was counted here: others use the same allowance, or its limit is lower.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Correction {
     withheld: u64,
     withheld_until: u64,

@@ -44,12 +44,39 @@ impl Group {
     pub(super) fn free<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let result = work(&mut state);
-        let watchers = std::mem::take(&mut state.watchers);
-        drop(state);
-        for watcher in watchers {
-            watcher.wake();
-        }
+        wake(state);
         result
+    }
+
+    /// The response to a call arrived, which was made at `made`. Whoever waits is woken where it has turned out that this takes longer
+    /// than was foreseen.
+    pub(super) fn answered(&self, now: Timestamp, units: u64, made: Timestamp) -> Stage {
+        let mut state = self.lock();
+        state.advance(now);
+        let delays = state.delays();
+        let stage = state.meter.answered(units, made.as_micros());
+        if state.delays() != delays {
+            wake(state);
+        }
+        stage
+    }
+
+    /// Corrects the count by what a provider has said, and wakes who waits if that concerns them.
+    pub(super) fn correct(&self, now: Timestamp, learned: &Learned, wait_max_micros: u64) {
+        let mut state = self.lock();
+        state.advance(now);
+        if state.correct(learned, wait_max_micros) {
+            wake(state);
+        }
+    }
+}
+
+/// Wakes all who wait, with the lock given back.
+fn wake(mut state: MutexGuard<'_, State>) {
+    let watchers = std::mem::take(&mut state.watchers);
+    drop(state);
+    for watcher in watchers {
+        watcher.wake();
     }
 }
 
@@ -157,13 +184,27 @@ impl State {
 
     /// The earliest time at which that many units could be had.
     pub(super) fn when(&self, units: u64) -> Option<Timestamp> {
-        let by_count = self.meter.when(units)?;
+        Some(self.when_by(self.meter.when(units)?, units))
+    }
+
+    /// The time at which that many units can be had, if calls take as long as of late.
+    pub(super) fn forecast(&self, units: u64) -> Option<Timestamp> {
+        Some(self.when_by(self.meter.forecast(units)?, units))
+    }
+
+    /// A number that changes when it turns out that units come back later than was foreseen.
+    pub(super) fn delays(&self) -> u64 {
+        self.meter.delays()
+    }
+
+    /// The later of the time at which units come back by what was counted here, and by what the provider has said.
+    fn when_by(&self, by_count: u64, units: u64) -> Timestamp {
         let by_provider = if self.meter.fits(units.saturating_add(self.correction.withheld())) {
             self.correction.blocked_until()
         } else {
             self.correction.ends()
         };
-        Some(Timestamp::from_micros(by_provider.map_or(by_count, |until| until.max(by_count))))
+        Timestamp::from_micros(by_provider.map_or(by_count, |until| until.max(by_count)))
     }
 
     /// A call was given up without an answer. Its units are counted when the time is next told: only then is it known how long
@@ -172,16 +213,19 @@ impl State {
         self.strays = self.strays.saturating_add(units);
     }
 
-    /// Believes a provider that has counted more than was counted here.
-    pub(super) fn correct(&mut self, learned: &Learned, wait_max_micros: u64) {
+    /// Believes a provider that has counted more than was counted here. Says whether anybody who waits is to know: less is withheld
+    /// than before, or for less long, or there is nothing until a later time.
+    fn correct(&mut self, learned: &Learned, wait_max_micros: u64) -> bool {
         let free = self.meter.allowance().saturating_sub(self.meter.used());
         let now = self.meter.now();
+        let before = self.correction;
         self.correction.learn(learned, free, now, self.meter.reset(), wait_max_micros);
-    }
-
-    /// The answer to a call arrived.
-    pub(super) fn answered(&mut self, units: u64) -> Stage {
-        self.meter.answered(units)
+        let after = &self.correction;
+        let is_blocked = after.blocked_until() > before.blocked_until();
+        if is_blocked {
+            self.meter.note_delay();
+        }
+        is_blocked || after.withheld() < before.withheld() || after.ends() < before.ends()
     }
 
     /// Units were taken and not used.

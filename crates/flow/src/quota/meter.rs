@@ -5,12 +5,14 @@
 //! two calls nearer together at the provider than they are here.
 
 mod bucket;
+mod pace;
 mod sliding;
 mod windows;
 
 use egret_store::{Timestamp, Window};
 
 use bucket::Bucket;
+use pace::Pace;
 use sliding::Sliding;
 pub(super) use windows::Schedule;
 use windows::Windows;
@@ -70,6 +72,9 @@ pub(super) struct Meter {
     rule: Rule,
     gauge: Gauge,
     transit: u64,
+    pace: Pace,
+    /// How often it has turned out that units come back later than was foreseen.
+    delays: u64,
     /// The latest time seen.
     latest: u64,
 }
@@ -90,7 +95,7 @@ impl Meter {
             Refill::Bucket { .. } => Gauge::Bucket(Bucket::default()),
             Refill::Slots => Gauge::Slots,
         };
-        Self { rule, gauge, transit: 0, latest: 0 }
+        Self { rule, gauge, transit: 0, pace: Pace::default(), delays: 0, latest: 0 }
     }
 
     pub(super) fn rule(&self) -> &Rule {
@@ -100,6 +105,7 @@ impl Meter {
     /// Goes on by another rule of the same kind of refill; what was counted stays.
     pub(super) fn set_rule(&mut self, rule: Rule) {
         self.rule = rule;
+        self.note_delay();
     }
 
     /// Takes note of the time: what has come back until then is free. Gives the time that counts here, which never goes back: a
@@ -114,13 +120,20 @@ impl Meter {
                 Gauge::Bucket(bucket) => bucket.shift_back(behind),
                 Gauge::Slots => {}
             }
+            self.pace.shift_back(behind);
             self.latest = micros;
         } else {
             self.latest = self.latest.max(micros);
         }
         match &mut self.gauge {
             Gauge::Sliding(sliding) => sliding.expire(self.latest),
-            Gauge::Windows(windows) => windows.roll(self.latest, &self.rule, self.transit),
+            Gauge::Windows(windows) => {
+                let epoch = windows.epoch();
+                windows.roll(self.latest, &self.rule, self.transit);
+                if windows.epoch() != epoch && windows.used() > 0 {
+                    self.note_delay();
+                }
+            }
             Gauge::Bucket(bucket) => bucket.drain(self.latest, self.rule.limit),
             Gauge::Slots => {}
         }
@@ -186,6 +199,16 @@ impl Meter {
         }
     }
 
+    /// A number that changes when it turns out that units come back later than [`forecast`](Self::forecast) has said.
+    pub(super) fn delays(&self) -> u64 {
+        self.delays
+    }
+
+    /// Units may come back later than was foreseen.
+    pub(super) fn note_delay(&mut self) {
+        self.delays += 1;
+    }
+
     /// Whether nothing is in transit.
     pub(super) fn is_idle(&self) -> bool {
         self.transit == 0
@@ -194,19 +217,28 @@ impl Meter {
     /// Takes units that fit.
     pub(super) fn take(&mut self, units: u64) {
         self.transit = self.transit.saturating_add(units);
+        self.pace.made(units, self.latest);
         if let Gauge::Windows(windows) = &mut self.gauge {
             windows.take(units, self.latest, &self.rule);
         }
     }
 
-    /// The answer to a call arrived: its units were counted by now. Slots stay taken.
-    pub(super) fn answered(&mut self, units: u64) -> Stage {
-        self.count(units, self.latest)
+    /// The response to a call arrived, which was made at `made`: its units were counted by now. Slots stay taken.
+    pub(super) fn answered(&mut self, units: u64, made: u64) -> Stage {
+        let stage = self.count(units, self.latest);
+        if stage != Stage::Transit && self.pace.took(self.latest.saturating_sub(made)) {
+            self.note_delay();
+        }
+        stage
     }
 
     /// A call was given up: its units may be counted until a little later.
     pub(super) fn abandoned(&mut self, units: u64) -> Stage {
-        self.count(units, self.latest.saturating_add(STRAY_MICROS))
+        let until = self.latest.saturating_add(STRAY_MICROS);
+        if let Gauge::Windows(windows) = &mut self.gauge {
+            windows.abandoned(units, until);
+        }
+        self.count(units, until)
     }
 
     fn count(&mut self, units: u64, at: u64) -> Stage {
@@ -252,16 +284,26 @@ impl Meter {
         }
     }
 
-    /// The earliest time at which that many units could be free, if nobody else took any; they may be more than there are in one
-    /// window. `None` where no time brings them.
+    /// The earliest time at which that many units could be free, if nobody else took any and all calls were answered now; they may be
+    /// more than there are in one window. `None` where no time brings them.
     pub(super) fn when(&self, units: u64) -> Option<u64> {
+        self.reckon(units, &Pace::default())
+    }
+
+    /// The time at which that many units will be free, if nobody else takes any and calls take as long as of late.
+    pub(super) fn forecast(&self, units: u64) -> Option<u64> {
+        self.reckon(units, &self.pace)
+    }
+
+    fn reckon(&self, units: u64, pace: &Pace) -> Option<u64> {
         if self.fits(units) {
             return Some(self.latest);
         }
+        let Self { rule, transit, latest, .. } = self;
         match &self.gauge {
-            Gauge::Sliding(sliding) => sliding.when(units, self.transit, self.rule.limit, self.latest),
-            Gauge::Windows(windows) => windows.when(units, self.transit, self.latest, &self.rule),
-            Gauge::Bucket(bucket) => bucket.when(self.transit.saturating_add(units), self.latest, &self.rule),
+            Gauge::Sliding(sliding) => sliding.when(units, *transit, rule.limit, *latest, pace),
+            Gauge::Windows(windows) => windows.when(units, *transit, *latest, rule, pace),
+            Gauge::Bucket(bucket) => bucket.when(transit.saturating_add(units), *latest, rule, pace),
             Gauge::Slots => None,
         }
     }
@@ -273,7 +315,7 @@ impl Meter {
             Gauge::Windows(windows) => windows.end().unwrap_or(self.latest),
             Gauge::Bucket(bucket) => {
                 let full = self.transit.saturating_add(self.rule.most());
-                bucket.when(full, self.latest, &self.rule).unwrap_or(self.latest)
+                bucket.when(full, self.latest, &self.rule, &Pace::default()).unwrap_or(self.latest)
             }
             Gauge::Slots => self.latest,
         }

@@ -233,6 +233,89 @@ proptest! {
     }
 
     #[test]
+    fn whoever_asks_again_when_told_uses_the_allowance(
+        kind in 0..4,
+        limit in 1_u64..10,
+        phase in 0..SECOND,
+        response in 0_u64..900_000,
+    ) {
+        let quota = quota(match kind {
+            0 => sliding(limit),
+            1 => fixed(limit),
+            2 => bucket(limit, limit),
+            _ => QuotaConfig { starts: WindowStart::First, ..fixed(limit) },
+        });
+        let (begin, end) = (phase, phase + 20 * SECOND);
+        let (mut now, mut granted) = (begin, 0);
+        let mut under_way: std::collections::VecDeque<(u64, Grant)> = std::collections::VecDeque::new();
+        while now < end {
+            while let Some((ends, mut grant)) = under_way.pop_front_if(|(ends, _)| *ends <= now) {
+                grant.answered(at(ends));
+            }
+            match quota.take(at(now), &[], 1) {
+                Ok(grant) => {
+                    granted += 1;
+                    under_way.push_back((now + response, grant));
+                }
+                // Nothing but the time that was told is waited for; what is answered until then is known.
+                Err(refusal) => now = micros(refusal.retry_at.unwrap()).max(now + 1),
+            }
+        }
+        let windows = match kind {
+            0 => 20 * SECOND / (SECOND + response),
+            // The calls before the first full window may be counted in it.
+            1 => 18,
+            2 => 20.min(20 * limit * SECOND / (limit * response + SECOND)),
+            _ => 20,
+        };
+        prop_assert!(granted * 100 >= windows * limit * 95, "{} of {}", granted, windows * limit);
+    }
+
+    #[test]
+    fn what_is_foreseen_by_the_pace_of_calls_is_when_they_are_granted(
+        kind in 0..4,
+        limit in 1_u64..6,
+        phase in 0..SECOND,
+        response in 1_u64..900_000,
+        ahead in 0_u64..30,
+    ) {
+        let quota = quota(match kind {
+            0 => sliding(limit),
+            1 => fixed(limit),
+            2 => bucket(limit, limit),
+            _ => QuotaConfig { starts: WindowStart::First, ..fixed(limit) },
+        });
+        let mut known = quota.take(at(0), &[], 1).unwrap();
+        known.answered(at(response));
+        let begin = 10 * SECOND + phase;
+        let mut under_way = std::collections::VecDeque::new();
+        let (mut now, mut granted, mut foreseen) = (begin, 0, None);
+        while granted <= limit + ahead {
+            while let Some((ends, mut grant)) = under_way.pop_front_if(|(ends, _): &mut (u64, Grant)| *ends <= now) {
+                grant.answered(at(ends));
+            }
+            match quota.take(at(now), &[], 1) {
+                Ok(grant) => {
+                    granted += 1;
+                    under_way.push_back((now + response, grant));
+                }
+                Err(refusal) => {
+                    foreseen = foreseen.or_else(|| Some(micros(quota.when(at(now), &[], 1, ahead).unwrap())));
+                    now = micros(refusal.retry_at.unwrap()).max(now + 1);
+                }
+            }
+        }
+        // A refill is what a wrong guess may cost, and what is rounded of a sliding window.
+        let off = foreseen.unwrap().abs_diff(now);
+        let most = match kind {
+            0 => SECOND / 100 + ahead * 2_000,
+            2 => SECOND / limit + response + 1_000 + (now - begin) / 4,
+            _ => 0,
+        };
+        prop_assert!(off <= most, "foreseen {} and granted {} after {}", foreseen.unwrap(), now, begin);
+    }
+
+    #[test]
     fn spillover_never_gives_more_than_its_cap_nor_more_than_was_left(
         limit in 1_u64..10,
         max in 1_u64..20,
@@ -390,6 +473,75 @@ fn what_a_call_turned_out_to_cost_is_charged_or_given_back() {
         let later = quota.when(at(1_000), &[], 1, 0).unwrap();
         assert!(quota.take(later, &[], 1).is_ok());
     }
+}
+
+#[test]
+fn calls_under_way_do_not_move_the_time_that_is_told_beyond_the_next_window() {
+    for starts in [WindowStart::Clock, WindowStart::First] {
+        let quota = quota(QuotaConfig { starts, ..fixed(1) });
+        let mut first = quota.take(at(0), &[], 1).unwrap();
+        let refusal = quota.take(at(1_000), &[], 1).unwrap_err();
+        assert_eq!(refusal.retry_at, Some(at(SECOND)), "{starts:?}");
+        first.answered(at(300_000));
+        assert!(quota.take(at(SECOND), &[], 1).is_ok(), "{starts:?}");
+    }
+}
+
+#[test]
+fn a_call_under_way_when_a_window_ends_counts_in_both_and_whoever_waits_is_woken_to_learn_it() {
+    let quota = quota(fixed(1));
+    let woken = Arc::new(Woken::default());
+    let mut first = quota.take(at(900_000), &[], 1).unwrap();
+    assert!(quota.take(at(900_000), &[], 1).is_err());
+    let delays = quota.watch(at(900_000), &[], &Waker::from(woken.clone()));
+    assert_eq!(quota.when(at(900_000), &[], 1, 0), Some(at(SECOND)), "nobody knows how long calls take");
+    first.answered(at(1_200_000));
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert_ne!(quota.watch(at(1_200_000), &[], Waker::noop()), delays);
+    assert_eq!(quota.take(at(1_200_000), &[], 1).unwrap_err().retry_at, Some(at(2 * SECOND)));
+    // From now on it is foreseen.
+    let _second = quota.take(at(2_800_000), &[], 1).unwrap();
+    assert_eq!(
+        quota.take(at(2_800_000), &[], 1).unwrap_err().retry_at,
+        Some(at(3 * SECOND)),
+        "at the earliest"
+    );
+    assert_eq!(quota.when(at(2_800_000), &[], 1, 0), Some(at(4 * SECOND)));
+}
+
+#[test]
+fn a_call_that_is_given_up_shortly_before_a_window_ends_counts_in_the_next_too() {
+    let quota = quota(fixed(2));
+    drop(quota.take(at(900_000), &[], 1).unwrap());
+    assert_eq!(used(&quota, at(900_000)), 1);
+    assert_eq!(used(&quota, at(SECOND)), 1, "its request may still be on the way");
+    assert_eq!(used(&quota, at(2 * SECOND)), 0);
+}
+
+#[test]
+fn a_provider_that_takes_back_what_it_said_wakes_who_waits() {
+    let quota = quota(QuotaConfig { learn: Some(LearnConfig::default()), ..sliding(10) });
+    let woken = Arc::new(Woken::default());
+    let learn = |now: Timestamp, reset: &'static [u8]| {
+        let mut grant = quota.take(now, &[], 1).unwrap();
+        grant.answered(now);
+        let fields = [
+            (b"x-ratelimit-remaining".as_slice(), b"5".as_slice()),
+            (b"x-ratelimit-reset".as_slice(), reset),
+        ];
+        grant.learn(now, &quota, 200, &fields.into_iter());
+    };
+    learn(at(0), b"60");
+    quota.watch(at(0), &[], &Waker::from(woken.clone()));
+    learn(at(0), b"5");
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    // So does one that lets nothing through any more: whoever cannot be served in time is to know.
+    let delays = quota.watch(at(0), &[], &Waker::from(woken.clone()));
+    let mut grant = quota.take(at(0), &[], 1).unwrap();
+    grant.answered(at(0));
+    grant.learn(at(0), &quota, 429, &[(b"retry-after".as_slice(), b"30".as_slice())].into_iter());
+    assert_eq!(woken.0.load(Ordering::Relaxed), 2);
+    assert_ne!(quota.watch(at(0), &[], Waker::noop()), delays);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::answer::{Reason, Refused};
 use crate::draw::{Claim, Draw};
 use crate::exchange::Exchange;
 use crate::expression::Expression;
-use crate::line::{Lines, Place};
+use crate::line::{Arrival, Lines, Place, Standing};
 use crate::message::Request;
 use crate::quota::{Grant, Refusal, Why};
 use crate::remedy::{Fault, Needs, Reaction, Remedy, Site, Step};
@@ -239,16 +239,18 @@ impl Queue {
             Some(priority) => priority.handicap(exchange, request)?,
             None => std::time::Duration::ZERO,
         };
-        let Some((place, before)) = self.lines.join(claim.key(), now, handicap, self.size, cx.waker()) else {
+        let deadline = now + self.max_wait;
+        let arrival = Arrival { now, handicap, cost: claim.cost, deadline };
+        let Some((place, ahead)) = self.lines.join(claim.key(), arrival, self.size, cx.waker()) else {
             let detail = "as many exchanges wait for this quota as may: try again when `Retry-After` says";
             let waiting = u64::try_from(self.lines.len()).unwrap_or(u64::MAX);
-            let retry_at = self.draw.when(now, claim, waiting.saturating_mul(claim.cost));
+            let retry_at = self.draw.when(now, claim, claim.cost, waiting.saturating_mul(claim.cost));
             return Ok(Attempt::Refuse(Refused { retry_at, ..Refused::new(Reason::QueueFull, detail) }));
         };
-        let turn = self.draw.when(now, claim, before.saturating_mul(claim.cost));
+        let turn = self.draw.when(now, claim, claim.cost, ahead);
         ticket.place = Some(place);
-        ticket.deadline = now + self.max_wait;
-        match turn.filter(|turn| *turn > ticket.deadline) {
+        ticket.deadline = deadline;
+        match turn.filter(|turn| *turn > deadline) {
             Some(turn) => Ok(Attempt::Refuse(self.too_late(now, claim, Some(turn)))),
             None => Ok(self.ask(now, claim, ticket, cx)),
         }
@@ -256,23 +258,41 @@ impl Queue {
 
     /// An exchange that waits: through if it is in front and there is allowance.
     fn ask(&self, now: Timestamp, claim: &Claim<'_>, ticket: &Ticket, cx: &Context<'_>) -> Attempt {
-        let is_first = ticket.place.as_ref().is_none_or(|place| place.is_first(cx.waker()));
-        if is_first {
-            // Before the attempt, so that nothing that comes free in between is missed.
-            self.draw.watch(now, claim, cx.waker());
-            match self.draw.take(now, claim) {
-                Ok(grant) => return Attempt::Through(grant),
-                Err(refusal) if is_hopeless(&refusal) => {
-                    return Attempt::Refuse(self.draw.refused(Reason::QuotaExceeded, &refusal, now, claim));
-                }
-                Err(refusal) if now < ticket.deadline => return Attempt::Wait(refusal.retry_at),
-                Err(_) => {}
+        let standing = ticket.place.as_ref().map_or(Standing::First, |place| place.standing(cx.waker()));
+        match standing {
+            Standing::First => self.ask_in_front(now, claim, ticket, cx),
+            Standing::Behind if now < ticket.deadline => Attempt::Wait(None),
+            Standing::Behind => {
+                Attempt::Refuse(self.too_late(now, claim, self.draw.when(now, claim, claim.cost, 0)))
             }
+            Standing::Late(turn) => Attempt::Refuse(self.too_late(now, claim, Some(turn))),
         }
-        if now < ticket.deadline {
-            return Attempt::Wait(None);
+    }
+
+    /// An exchange in front: through if there is allowance.
+    fn ask_in_front(&self, now: Timestamp, claim: &Claim<'_>, ticket: &Ticket, cx: &Context<'_>) -> Attempt {
+        if let Ok(grant) = self.draw.take(now, claim) {
+            return Attempt::Through(grant);
         }
-        Attempt::Refuse(self.too_late(now, claim, self.draw.when(now, claim, 0)))
+        // Before another attempt, so that nothing that comes free in between is missed.
+        let delays = self.draw.watch(now, claim, cx.waker());
+        let refusal = match self.draw.take(now, claim) {
+            Ok(grant) => return Attempt::Through(grant),
+            Err(refusal) => refusal,
+        };
+        if is_hopeless(&refusal) {
+            return Attempt::Refuse(self.draw.refused(Reason::QuotaExceeded, &refusal, now, claim));
+        }
+        let comes_late =
+            refusal.why == Why::Exhausted && refusal.retry_at.is_some_and(|at| at > ticket.deadline);
+        if comes_late || now >= ticket.deadline {
+            let turn = self.draw.when(now, claim, claim.cost, 0);
+            return Attempt::Refuse(self.too_late(now, claim, turn));
+        }
+        if let Some(place) = &ticket.place {
+            place.review(delays, |cost, ahead| self.draw.when(now, claim, cost, ahead));
+        }
+        Attempt::Wait(refusal.retry_at)
     }
 
     fn too_late(&self, now: Timestamp, claim: &Claim<'_>, retry_at: Option<Timestamp>) -> Refused {
@@ -326,6 +346,8 @@ impl Priority {
     }
 }
 
+#[cfg(test)]
+mod allowance;
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};

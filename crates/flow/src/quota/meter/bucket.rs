@@ -1,5 +1,6 @@
 //! A token bucket, kept as the debt that drains from it: units that have not come back yet.
 
+use super::pace::Pace;
 use super::{Refill, Rule};
 
 /// What is missing from a full bucket. Debt is in units times the window's microseconds, of which `limit` drain each
@@ -55,12 +56,15 @@ impl Bucket {
         self.drained_at = self.drained_at.saturating_sub(micros);
     }
 
-    /// When `units` fit beside the debt.
-    pub(super) fn when(&self, units: u64, now: u64, rule: &Rule) -> Option<u64> {
+    /// When `units` fit beside the debt, if calls take as long as `pace` foresees.
+    pub(super) fn when(&self, units: u64, now: u64, rule: &Rule, pace: &Pace) -> Option<u64> {
         let (window, burst) = shape(rule);
         let above = self.debt.saturating_add(u128::from(units) * window).saturating_sub(burst * window);
         let wait =
             above.checked_div(u128::from(rule.limit))? + u128::from(above % u128::from(rule.limit) != 0);
+        // Units in transit do not come back. A bucket that holds fewer than come back in that time stands still meanwhile.
+        let (needed, held) = (u128::from(rule.limit) * u128::from(pace.response()) + window, burst * window);
+        let wait = if needed > held { wait.saturating_mul(needed).checked_div(held)? } else { wait };
         Some(now.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX)))
     }
 }

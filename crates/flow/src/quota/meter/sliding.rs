@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use super::pace::Pace;
+
 /// Parts into which a window is divided. What is counted in one of them comes back at the end of the part, a window later: at most
 /// this fraction of the allowance goes unused, and it is never above.
 const PARTS: u64 = 512;
@@ -86,12 +88,12 @@ impl Sliding {
         }
     }
 
-    /// When `units` fit, which they do not now. What is in transit is taken as answered now; it can only be later.
-    pub(super) fn when(&self, units: u64, transit: u64, limit: u64, now: u64) -> Option<u64> {
+    /// When `units` fit, which they do not now, if what is in transit is answered as `pace` foresees.
+    pub(super) fn when(&self, units: u64, transit: u64, limit: u64, now: u64, pace: &Pace) -> Option<u64> {
         if limit == 0 {
             return None;
         }
-        // Beyond one limit each further one takes a window more.
+        // Beyond one limit each further one takes a window more, and the time of a response.
         let windows = units.saturating_sub(1) / limit;
         let units = units - windows * limit;
         let mut missing = (self.counted.saturating_add(transit).saturating_add(units)).saturating_sub(limit);
@@ -104,9 +106,13 @@ impl Sliding {
             missing = missing.saturating_sub(part.units);
         }
         if missing > 0 {
-            at = at.max(now.saturating_add(self.window));
+            // Those made last are answered last.
+            let needs_last = missing > transit.saturating_sub(pace.burst_units());
+            let answered = if needs_last { now.max(pace.ends()) } else { now };
+            at = at.max(self.back_at(answered / self.part));
         }
-        Some(at.saturating_add(windows.saturating_mul(self.window)))
+        let cycle = self.window.saturating_add(pace.response()).saturating_add(self.part - 1);
+        Some(at.saturating_add(windows.saturating_mul(cycle)))
     }
 
     pub(super) fn reset(&self, in_transit: bool, now: u64) -> u64 {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::pace::Pace;
 use super::{Refill, Rule};
 use crate::quota::calendar::Calendar;
 
@@ -20,6 +21,14 @@ pub(in crate::quota) enum Schedule {
 }
 
 impl Schedule {
+    /// How long its windows are, where all of them are equally long.
+    fn length(&self) -> Option<u64> {
+        match self {
+            Self::Clock(length) | Self::First(length) => Some(*length),
+            Self::Calendar(_) => None,
+        }
+    }
+
     /// Begin and end of the window at `now`; of one that would begin now, where a call begins it.
     pub(in crate::quota) fn window(&self, now: u64) -> (u64, u64) {
         match self {
@@ -45,6 +54,9 @@ pub(super) struct Windows {
     used: u64,
     /// Units that this window has beyond the limit, left over from the last one.
     spilled: u64,
+    /// Units of calls that were given up, which may be counted until `late_until`.
+    late: u64,
+    late_until: u64,
 }
 
 impl Windows {
@@ -82,11 +94,25 @@ impl Windows {
                 if begin == ended { self.allowance(rule).saturating_sub(self.used) } else { rule.limit };
             self.spilled = unused.min(*spillover);
             self.epoch += 1;
-            self.used = transit;
+            self.used = transit.saturating_add(self.late_at(begin));
+        }
+        if self.late_at(now) == 0 {
+            self.late = 0;
         }
         // What is in transit begins the next window as a call would: without an end it would never come back.
         let waits_for_call = matches!(schedule, Schedule::First(_)) && self.used == 0;
         self.end = if waits_for_call { None } else { Some(end) };
+    }
+
+    /// A call was given up, and may be counted until `until`.
+    pub(super) fn abandoned(&mut self, units: u64, until: u64) {
+        self.late = self.late.saturating_add(units);
+        self.late_until = self.late_until.max(until);
+    }
+
+    /// Units of calls that were given up and may be counted after `at`.
+    fn late_at(&self, at: u64) -> u64 {
+        if self.late_until > at { self.late } else { 0 }
     }
 
     fn allowance(&self, rule: &Rule) -> u64 {
@@ -110,6 +136,7 @@ impl Windows {
 
     /// The clock was set back. The window stays what it is, and ends when the one at the new time does.
     pub(super) fn shift_back(&mut self, micros: u64, now: u64, rule: &Rule) {
+        self.late_until = self.late_until.saturating_sub(micros);
         let (Some(end), Refill::Windows { schedule, .. }) = (self.end, &rule.refill) else { return };
         self.end = Some(match schedule {
             Schedule::First(_) => end.saturating_sub(micros),
@@ -117,25 +144,38 @@ impl Windows {
         });
     }
 
-    /// When `units` fit, which they do not now.
-    pub(super) fn when(&self, units: u64, transit: u64, now: u64, rule: &Rule) -> Option<u64> {
+    /// When `units` fit, which they do not now, if what is in transit is answered as `pace` foresees.
+    pub(super) fn when(&self, units: u64, transit: u64, now: u64, rule: &Rule, pace: &Pace) -> Option<u64> {
         let Refill::Windows { schedule, .. } = &rule.refill else { return None };
         if rule.limit == 0 {
             return None;
         }
-        // What this window has left goes to those before; the next one has its limit but for what is in transit.
+        // What this window has left goes to those before.
         let left = self.allowance(rule).saturating_sub(self.used);
-        let missing = units.saturating_sub(left).saturating_add(transit);
-        let further = missing.saturating_sub(1) / rule.limit;
-        let end = self.end.unwrap_or(now);
-        match schedule {
-            Schedule::Clock(length) | Schedule::First(length) => {
-                Some(end.saturating_add(further.saturating_mul(*length)))
+        let missing = units.saturating_sub(left).max(1);
+        let end = self.end.unwrap_or_else(|| schedule.window(now).1);
+        let Some(length) = schedule.length() else {
+            // No call takes as long as a day.
+            let lost = pace.in_transit_at(end, transit) + self.late_at(end);
+            let windows = (missing + lost - 1) / rule.limit;
+            let windows = windows.min(WINDOWS_AHEAD_MAX);
+            return Some((0..windows).fold(end, |end, _| schedule.window(end).1));
+        };
+        // What is still in transit when a window begins is counted in it: of these windows there is so much less.
+        let carried = pace.in_transit_at(end, transit).min(rule.limit);
+        let (begin, missing) = if carried == 0 {
+            (end, missing)
+        } else {
+            let cut = pace.ends().saturating_sub(end).div_ceil(length);
+            let each = rule.limit - carried;
+            if missing <= each.saturating_mul(cut) {
+                return Some(end.saturating_add(((missing - 1) / each).saturating_mul(length)));
             }
-            Schedule::Calendar(calendar) => {
-                let further = further.min(WINDOWS_AHEAD_MAX);
-                Some((0..further).fold(end, |end, _| calendar.window(end).1))
-            }
-        }
+            (end.saturating_add(cut.saturating_mul(length)), missing - each * cut)
+        };
+        // A whole limit that is called at once is answered so many windows later.
+        let windows = pace.response().div_ceil(length).max(1);
+        let further = (missing - 1) / rule.limit;
+        Some(begin.saturating_add(further.saturating_mul(windows).saturating_mul(length)))
     }
 }
