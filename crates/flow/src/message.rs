@@ -1,9 +1,11 @@
 //! Requests and responses as flows see them: views over the bytes received, with what remedies have changed so far.
 
+mod ending;
 mod fields;
 mod request;
 mod response;
 
+pub use ending::seen_at_end;
 pub(crate) use fields::is_json;
 pub use fields::{Changes, Fields, Json};
 pub use request::Request;

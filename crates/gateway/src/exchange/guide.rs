@@ -16,7 +16,7 @@ use egret_flow::cache::{Background, Served};
 use egret_flow::exchange::split_target;
 use egret_flow::expression::BODY_BYTES_MAX;
 use egret_flow::matching::Question;
-use egret_flow::message::{Changes, Fields, Json};
+use egret_flow::message::{Changes, Fields, Json, seen_at_end};
 use egret_flow::router::Matches;
 use egret_flow::{
     Answer, Backward, Course, Destination, Draft, Exchange as FlowExchange, Flows, Onward, Outcome, Params,
@@ -49,8 +49,6 @@ const SPARE_GUIDES: usize = 256;
 
 /// Nobody is asked again sooner than this.
 const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
-
-const EVENT_STREAM: &[u8] = b"text/event-stream";
 
 /// What an exchange goes through its flows with. A worker lends as many as there are such exchanges at once.
 #[derive(Debug, Default)]
@@ -758,11 +756,11 @@ impl Exchange<'_> {
         let Some(guide) = &mut self.guide else { return };
         let head_bytes = mem::take(&mut guide.response_head);
         let head = &self.desk.tray.response;
-        let received = tap.as_ref().map(|tap| Received {
-            head,
-            bytes: &head_bytes,
-            body: body_of(head, &head_bytes, tap),
+        let body = tap.as_ref().and_then(|tap| {
+            let fields = Fields::received(&head.fields, &head_bytes);
+            seen_at_end(fields, tap.end(), tap.is_whole())
         });
+        let received = tap.as_ref().map(|_| Received { head, bytes: &head_bytes, body: body.as_deref() });
         let outcome = received.as_ref().map_or(Outcome::None, Outcome::Response);
         let standing =
             Standing { worker: &self.client.worker, at, desk: self.desk, repeatable: false, outcome };
@@ -789,21 +787,4 @@ impl Exchange<'_> {
 /// Whether a body with these fields is JSON that can be read as it stands.
 fn is_plain_json(fields: &[Field], bytes: &[u8]) -> bool {
     Fields::received(fields, bytes).json() == Json::Plain
-}
-
-/// What remedies get to see of a response's body at its end: all of it, or of a stream of events the last one with data in JSON,
-/// which is where providers tell what the stream has cost.
-fn body_of<'a>(head: &ResponseHead, bytes: &[u8], tap: &'a Tap) -> Option<&'a [u8]> {
-    let is_type = |field: &&Field| field.name.of(bytes).eq_ignore_ascii_case(b"content-type");
-    let media_type = head.fields.iter().find(is_type).map(|field| field.value.of(bytes));
-    let is_events = media_type.is_some_and(|value| {
-        value.get(..EVENT_STREAM.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM))
-    });
-    if !is_events {
-        return tap.is_whole().then(|| tap.end());
-    }
-    let data = |line: &'a [u8]| {
-        line.strip_prefix(b"data:").map(<[u8]>::trim_ascii).filter(|data| data.starts_with(b"{"))
-    };
-    tap.end().rsplit(|byte| *byte == b'\n').find_map(data)
 }
