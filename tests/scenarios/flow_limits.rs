@@ -150,3 +150,26 @@ fn a_reload_loses_nobody_who_waits_and_keeps_what_is_counted() {
         assert!(six[5] - six[0] >= Duration::from_secs(1), "six calls within {:?}", six[5] - six[0]);
     }
 }
+
+#[test]
+fn a_limit_that_cannot_read_what_a_call_cost_says_so_once() {
+    let origin = Provider::with_answers(|_| ok("token=hunter2"));
+    let flows = "quotas: { tokens: { limit: 5, window: 24h, cost: { request: '0', response: 'int(response.body.used)' } } }\n\
+                 flows: [{ name: spend, remedies: [limit: { quota: tokens }] }]\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    for _ in 0..10 {
+        egret.get("/").assert_forwarded(200);
+    }
+    egret.until_logged("\"level\":\"WARN\"");
+    until_true("all have been counted", || {
+        let flows = egret.control_get("/api/v1/flows").json();
+        flows["flows"][0]["remedies"][0]["decisions"]["fail"] == 10
+    });
+    let log = egret.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("\"level\":\"WARN\"")).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    for part in ["\"flow\":\"spend\"", "\"remedy\":\"limit\"", "`cost.response` of the quota `tokens`"] {
+        assert!(warnings[0].contains(part), "{part} is not in {}", warnings[0]);
+    }
+    assert!(!log.contains("hunter2"), "{log}");
+}

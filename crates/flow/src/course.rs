@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
 use egret_store::Timestamp;
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 
 use crate::answer::{Answer, Local, Reason, Refused};
 use crate::cache::Background;
@@ -300,7 +300,7 @@ impl Course {
             exchange.params.found = Some(found);
             if let Err(fault) | Ok(Err(fault)) = guarded(slot, || slot.remedy.end(exchange, &mut held)) {
                 // What it would refuse has been answered already.
-                slot.refusal(&fault);
+                slot.warn_open(&fault);
                 self.note(slot, exchange, Decision::Fail);
             }
         }
@@ -335,14 +335,32 @@ fn guarded<T>(slot: &Slot, act: impl FnOnce() -> T) -> Result<T, Fault> {
 impl Slot {
     /// The answer that a failure means to the exchange, if it may not go on.
     fn refusal(&self, fault: &Fault) -> Option<Box<Answer>> {
+        if self.on_error == OnError::Open || self.mode == Mode::Report {
+            self.warn_open(fault);
+            return None;
+        }
         debug!(remedy = self.label, fault = %fault.0, "a remedy cannot decide");
-        (self.on_error == OnError::Closed).then(|| {
-            let detail = format!(
-                "the remedy {} cannot decide, and is set to refuse then (`on_error`): {}",
-                self.label, fault.0
+        let detail = format!(
+            "the remedy {} cannot decide, and is set to refuse then (`on_error`): {}",
+            self.label, fault.0
+        );
+        Some(Box::new(Answer::Refused(Refused::new(Reason::RemedyFailed, detail))))
+    }
+
+    /// Logs that exchanges go on although this remedy cannot decide: once for each cause.
+    fn warn_open(&self, fault: &Fault) {
+        let (flow, remedy) = (self.flow(), self.remedy_name());
+        if self.causes.is_new(&fault.0) {
+            warn!(
+                flow,
+                remedy,
+                cause = %fault.0,
+                "a remedy cannot decide, and exchanges go on as if it were not there (`on_error: open`): \
+                 this is logged once for each cause, and counted as `fail` each time"
             );
-            Box::new(Answer::Refused(Refused::new(Reason::RemedyFailed, detail)))
-        })
+        } else {
+            debug!(flow, remedy, cause = %fault.0, "a remedy cannot decide");
+        }
     }
 }
 
@@ -351,6 +369,7 @@ mod tests {
     use std::sync::Mutex;
 
     use serde_json::json;
+    use tracing::field::Field;
     use tracing::{Event, Level, Metadata, Subscriber, span};
 
     use super::*;
@@ -387,6 +406,67 @@ mod tests {
         let errors: &'static Errors = Box::leak(Box::default());
         let result = tracing::subscriber::with_default(errors, act);
         (result, *errors.0.lock().unwrap())
+    }
+
+    /// What has been logged as a warning, as its fields.
+    #[derive(Debug, Default)]
+    struct Warnings(Mutex<Vec<String>>);
+
+    impl Subscriber for &'static Warnings {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() == Level::WARN
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            let mut fields = String::new();
+            let mut visit = |field: &Field, value: &dyn std::fmt::Debug| {
+                if field.name() != "message" {
+                    fields += &format!("{field}={value:?} ");
+                }
+            };
+            event.record(&mut visit);
+            self.0.lock().unwrap().push(fields);
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn a_remedy_that_fails_open_is_logged_once_for_each_cause() {
+        let warnings: &'static Warnings = Box::leak(Box::default());
+        let cost = json!({ "request": "int(request.headers['x-cost'])", "response": "int(response.headers['x-used'])" });
+        let limit = |on_error: &str| json!({ "limit": { "quota": "q" }, "on_error": on_error });
+        let stage = |on_error: &str| {
+            Stage::new(json!({
+                "quotas": { "q": { "limit": 1_000, "window": "1h", "cost": cost } },
+                "flows": [{ "name": "spend", "remedies": [{ "timeout": { "total": "1s" } }, limit(on_error)] }],
+            }))
+        };
+        let requests = [GET.to_owned(), format!("{GET}\nX-Cost: hunter2"), format!("{GET}\nX-Cost: 1")];
+        tracing::subscriber::with_default(warnings, || {
+            let open = stage("open");
+            for request in requests.iter().cycle().take(12) {
+                assert_eq!(open.exchange(request, "200\nX-Used: hunter2"), Stand::Response(200));
+            }
+            let closed = stage("closed");
+            assert_eq!(closed.exchange(GET, "200").refusal(&closed).0, Reason::RemedyFailed);
+        });
+        let logged = warnings.0.lock().unwrap();
+        let about = |key: &str| {
+            logged.iter().filter(|line| line.contains(&format!("`cost.{key}` of the quota `q`"))).count()
+        };
+        assert_eq!((about("request"), about("response"), logged.len()), (2, 1, 3), "{logged:#?}");
+        for line in &*logged {
+            assert!(line.contains("flow=\"spend\" remedy=\"limit\" cause="), "{line}");
+            assert!(!line.contains("hunter2"), "{line}");
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub mod target;
 pub mod template;
 pub mod trace_context;
 
+mod causes;
 mod course;
 mod draw;
 #[cfg(test)]

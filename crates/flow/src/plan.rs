@@ -16,6 +16,7 @@ use egret_store::{Ledger, Timestamp};
 
 use crate::accounts::{AccountConfigs, AccountSnapshot, Accounts};
 use crate::cache::{CacheDisk, CacheSnapshot};
+use crate::causes::Causes;
 use crate::config::{FlowConfig, KnownProvider};
 use crate::diagnosis::Exports;
 use crate::matching::Question;
@@ -84,6 +85,8 @@ pub(crate) struct Slot {
     /// `flow/remedy`, with a number where the flow has several of the kind.
     pub label: Box<str>,
     pub tally: Arc<Tally>,
+    /// Why it could not decide and let exchanges go on: what has been logged.
+    pub causes: Causes,
     identity: Identity,
     /// Whether it panics from now on, whatever is asked of it.
     #[cfg(test)]
@@ -285,6 +288,7 @@ impl Slot {
             needs,
             label: label.into(),
             tally,
+            causes: Causes::default(),
             identity,
             #[cfg(test)]
             panics: false,
@@ -301,7 +305,13 @@ impl Slot {
         }
     }
 
-    fn remedy_name(&self) -> &str {
+    /// The name of its flow.
+    pub fn flow(&self) -> &str {
+        &self.identity.flow
+    }
+
+    /// What it is called in its flow: `limit`, `limit-2`.
+    pub fn remedy_name(&self) -> &str {
         &self.label[self.identity.flow.len() + 1..]
     }
 }
