@@ -5,13 +5,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_config::Size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Answer, Local, Reason};
+use crate::answer::{Answer, Fixed, Local, Reason};
 use crate::conditions::{Condition, any_meets};
 use crate::exchange::Exchange;
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
@@ -35,7 +36,8 @@ pub struct FallbackConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The answer that is given instead. Its templates may look at the response of the failed call: where there was none its status
-    /// is 0 and its fields are empty.
+    /// is 0 and its fields are empty. In the place of a refusal it keeps `Retry-After`, `RateLimit` and `RateLimit-Policy`, unless
+    /// `headers` has fields of these names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<FixedResponseConfig>,
     /// Methods whose calls are made elsewhere besides the idempotent ones (RFC 9110 §9.2.2), though the provider that failed may have
@@ -152,9 +154,10 @@ impl Remedy for Fallback {
             return Reaction::Pass;
         }
         let reaction = match &self.to {
-            To::Response(response) => {
-                response.render(exchange).map(|fixed| Reaction::Answer(Box::new(Answer::Fixed(fixed))))
-            }
+            To::Response(response) => response.render(exchange).map(|fixed| {
+                let fixed = with_fields_of_refusal(fixed, exchange);
+                Reaction::Answer(Box::new(Answer::Fixed(fixed)))
+            }),
             To::Call { .. } if held.gone || !exchange.may_repeat(&self.methods) => Ok(Reaction::Pass),
             To::Call { provider, path } => {
                 self.call_instead(provider.as_ref(), path.as_ref(), held, exchange)
@@ -162,6 +165,24 @@ impl Remedy for Fallback {
         };
         reaction.unwrap_or_else(Reaction::Fail)
     }
+}
+
+/// What clients go by that are refused for now: it stays true, however the refusal is worded.
+const REFUSAL_FIELDS: [&str; 3] = ["Retry-After", "RateLimit-Policy", "RateLimit"];
+
+/// `fixed` with what the refusal in whose place it comes says of when to try again, where there is such a refusal and `fixed` says nothing of
+/// it.
+fn with_fields_of_refusal(mut fixed: Arc<Fixed>, exchange: &Exchange<'_>) -> Arc<Fixed> {
+    let Some(Local::Refused(_)) = exchange.answered else { return fixed };
+    let Some(refusal) = exchange.response() else { return fixed };
+    for name in REFUSAL_FIELDS {
+        let is_told = fixed.fields.iter().any(|(told, _)| told.eq_ignore_ascii_case(name));
+        if let Some(value) = refusal.fields.get(name.as_bytes()).filter(|_| !is_told) {
+            let value = value.to_vec();
+            Arc::make_mut(&mut fixed).fields.push((name.into(), value));
+        }
+    }
+    fixed
 }
 
 impl Fallback {
@@ -401,6 +422,41 @@ mod tests {
         let Stand::Fixed(fixed) = stage.exchange(GET, "502") else { panic!() };
         assert_eq!((fixed.status, &*fixed.body), (200, &b"[]"[..]));
         assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+    }
+
+    #[test]
+    fn an_answer_in_the_place_of_a_refusal_says_when_to_try_again() {
+        let stage = |headers: Value| {
+            Stage::new(json!({
+                "quotas": { "q": { "limit": 1, "kind": "fixed", "starts": "first", "window": "10s" } },
+                "flows": [{ "name": "f", "remedies": [
+                    { "fallback": {
+                        "on": [], "on_refused": ["quota-exceeded"],
+                        "response": { "status": 420, "headers": headers, "body": "calm down" },
+                    } },
+                    { "limit": { "quota": "q" } },
+                ] }],
+            }))
+        };
+        let fields = |stage: &Stage| {
+            assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+            let Stand::Fixed(fixed) = stage.exchange(GET, "200") else { panic!() };
+            assert_eq!((fixed.status, &*fixed.body), (420, &b"calm down"[..]));
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            let mut fields: Vec<String> =
+                fixed.fields.iter().map(|(name, value)| format!("{name}: {}", text(value))).collect();
+            fields.sort();
+            fields
+        };
+        let own = stage(json!({}));
+        let told = ["RateLimit-Policy: \"q\";q=1;w=10", "RateLimit: \"q\";r=0;t=10", "Retry-After: 10"];
+        assert_eq!(fields(&own), told);
+        let theirs = stage(json!({ "retry-after": "77", "X-Why": "${response.status}" }));
+        assert_eq!(fields(&theirs), [told[0], told[1], "X-Why: 429", "retry-after: 77"]);
+        // A provider's own answer is none of this.
+        let stage = Stage::with(&json!([{ "fallback": { "on": [429], "response": { "status": 200 } } }]));
+        let Stand::Fixed(fixed) = stage.exchange(GET, "429\nRetry-After: 5") else { panic!() };
+        assert_eq!(fixed.fields, []);
     }
 
     fn of_users(fallback: &Value) -> Stage {
