@@ -33,8 +33,8 @@ fn a_provider_refuses_nothing_behind_a_limit_or_a_queue_and_its_allowance_is_use
     let (code, said, summary) =
         held(&shipped("limits.yaml"), &["--quick", "--rounds", "1", "--seconds", "3"]);
     assert_eq!(code, 0, "{said}");
-    assert_eq!(summary["held"].as_array().unwrap().len(), 6, "{said}");
-    for name in ["limit", "queue"] {
+    assert_eq!(summary["held"].as_array().unwrap().len(), 9, "{said}");
+    for name in ["limit", "queue", "queue-fixed"] {
         let counted = &scenario(&summary, name)["counted"];
         assert_eq!(counted["refused"]["value"], 0.0, "{name}: {said}");
         assert!(counted["allowance_used"]["value"].as_f64().unwrap() >= 0.98, "{name}: {said}");

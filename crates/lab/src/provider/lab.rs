@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -173,16 +173,17 @@ impl Lab {
 
 impl Window {
     fn new(limit: RateLimit, now: Instant) -> Self {
-        Self { limit: limit.limit, length: limit.window, admitted: 0, refused: 0, started: now, taken: 0 }
+        // The clock is read after `now`: the window rather begins too early, which nobody notices who keeps to it, than too late.
+        let since_epoch = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let started = if limit.by_clock { begun(now, since_epoch(), limit.window) } else { now };
+        Self { limit: limit.limit, length: limit.window, admitted: 0, refused: 0, started, taken: 0 }
     }
 
     fn admit(&mut self, now: Instant) -> Admission {
         let since = now.saturating_duration_since(self.started);
         if since >= self.length {
             // Windows follow each other without a gap, so that a steady caller does not move them.
-            let into = since.as_nanos() % self.length.as_nanos();
-            self.started =
-                now.checked_sub(Duration::from_nanos(u64::try_from(into).unwrap_or(0))).unwrap_or(now);
+            self.started = begun(now, since, self.length);
             self.taken = 0;
         }
         let admitted = self.taken < self.limit;
@@ -195,6 +196,12 @@ impl Window {
         let reset = (self.started + self.length).saturating_duration_since(now);
         Admission { admitted, remaining: self.limit - self.taken, reset }
     }
+}
+
+/// When the window began that `now` is in, where the first of them began `since` before.
+fn begun(now: Instant, since: Duration, length: Duration) -> Instant {
+    let into = since.as_nanos() % length.as_nanos();
+    now.checked_sub(Duration::from_nanos(u64::try_from(into).unwrap_or(0))).unwrap_or(now)
 }
 
 fn as_millis<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -225,7 +232,7 @@ mod tests {
     #[test]
     fn a_window_admits_its_limit_and_the_next_one_again() {
         let start = Instant::now();
-        let limit = RateLimit { limit: 2, window: Duration::from_secs(1) };
+        let limit = RateLimit { limit: 2, window: Duration::from_secs(1), by_clock: false };
         let mut window = Window::new(limit, start);
         let mut admit = |millis| {
             let told = window.admit(start + Duration::from_millis(millis));
@@ -236,6 +243,15 @@ mod tests {
         assert_eq!(admit(999), (false, 0, 1));
         assert_eq!(admit(3_250), (true, 1, 750), "windows keep their pace");
         assert_eq!((window.admitted, window.refused), (3, 1));
+    }
+
+    #[test]
+    fn by_the_clock_a_window_has_begun_before_the_first_call() {
+        let day = Duration::from_hours(24);
+        let now = Instant::now();
+        let since = Duration::from_secs(10) + day * 20_000;
+        assert_eq!(now - begun(now, since, day), Duration::from_secs(10));
+        assert_eq!(begun(now, day, day), now);
     }
 
     #[test]

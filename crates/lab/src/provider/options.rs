@@ -58,13 +58,15 @@ pub struct Playback {
     pub paced: bool,
 }
 
-/// A number of calls admitted in a window of time, written `100/1s`.
+/// A number of calls admitted in a window of time, written `100/1s`, or `100/1s@clock`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
     /// How many.
     pub limit: u64,
     /// In how long.
     pub window: Duration,
+    /// Whether windows begin by the clock, at multiples of their length since 1970 (UTC), and not with the first call.
+    pub by_clock: bool,
 }
 
 /// A text that is not `LIMIT/WINDOW`.
@@ -76,7 +78,9 @@ const WINDOW_MAX: Duration = Duration::from_hours(24);
 
 impl fmt::Display for RateLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("write LIMIT/WINDOW like 100/1s, with a window from 1ms to 24h")
+        f.write_str(
+            "write LIMIT/WINDOW like 100/1s, with a window from 1ms to 24h, and `@clock` after it where windows begin by the clock",
+        )
     }
 }
 
@@ -87,7 +91,10 @@ impl RateLimit {
     pub(super) fn parse(limit: &str, window: &str) -> Result<Self, RateLimitError> {
         let limit = limit.parse().map_err(|_| RateLimitError)?;
         let window = duration::parse(window, WINDOW_MAX).map_err(|_| RateLimitError)?;
-        if window < Duration::from_millis(1) { Err(RateLimitError) } else { Ok(Self { limit, window }) }
+        if window < Duration::from_millis(1) {
+            return Err(RateLimitError);
+        }
+        Ok(Self { limit, window, by_clock: false })
     }
 }
 
@@ -96,7 +103,11 @@ impl FromStr for RateLimit {
 
     fn from_str(text: &str) -> Result<Self, RateLimitError> {
         let (limit, window) = text.split_once('/').ok_or(RateLimitError)?;
-        Self::parse(limit, window)
+        match window.split_once('@') {
+            Some((window, "clock")) => Ok(Self { by_clock: true, ..Self::parse(limit, window)? }),
+            Some(_) => Err(RateLimitError),
+            None => Self::parse(limit, window),
+        }
     }
 }
 
@@ -166,10 +177,11 @@ mod tests {
 
     #[test]
     fn a_rate_limit_is_a_number_and_a_window() {
-        let expected = RateLimit { limit: 100, window: Duration::from_millis(500) };
+        let expected = RateLimit { limit: 100, window: Duration::from_millis(500), by_clock: false };
         assert_eq!("100/500ms".parse(), Ok(expected));
         assert_eq!("100/0.5".parse(), Ok(expected));
-        for text in ["100", "x/1s", "-1/1s", "1/0", "1/", "1/25h"] {
+        assert_eq!("100/500ms@clock".parse(), Ok(RateLimit { by_clock: true, ..expected }));
+        for text in ["100/1s@", "100/1s@wall", "100@clock/1s", "100", "x/1s", "-1/1s", "1/0", "1/", "1/25h"] {
             assert_eq!(text.parse::<RateLimit>(), Err(RateLimitError), "{text}");
         }
     }
