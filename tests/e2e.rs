@@ -98,6 +98,7 @@ mod scenarios {
     mod provider_websocket;
     mod quota_store;
     mod reload;
+    mod rewriting;
     mod routing;
     mod scale;
     mod slow_peers;

@@ -196,3 +196,29 @@ fn a_credential_is_not_sent_under_a_host_that_the_client_has_chosen() {
         assert_eq!((request.values("host"), request.values("authorization")), (vec!["evil.example"], vec![]));
     }
 }
+
+#[test]
+fn a_remedy_that_changes_the_path_to_another_providers_has_that_one_called_and_not_with_the_clients_credentials()
+ {
+    let (origin, directory) = (Provider::plain(), Directory::default());
+    let secret =
+        |name: &str| directory.write_secret(name, format!("secret-of-{name}-0123")).display().to_string();
+    let (root, team) = (secret("root"), secret("team"));
+    let egret = Config::default()
+        .provider("root", origin.url())
+        .provider("team", format!("{}/teams/b", origin.url()))
+        .flows(format!(
+            "accounts:\n  \
+             root: {{ provider: root, bearer: {{ token: \"${{file:{root}}}\" }} }}\n  \
+             team: {{ provider: team, bearer: {{ token: \"${{file:{team}}}\" }} }}\n\
+             flows:\n  - name: moved\n    match: {{ provider: root }}\n    remedies:\n      \
+             - authenticate: {{ account: root }}\n      - transform: {{ request: {{ path: /teams/b/x }} }}\n"
+        ))
+        .start();
+    send(&egret, "/root/a", &format!("Host: {}\r\nX-Api-Key: mine\r\nX-Other: 1\r\n", egret.address()))
+        .assert_forwarded(200);
+    let request = origin.only_request();
+    assert_eq!(request.target(), "/teams/b/x");
+    assert_eq!((request.values("authorization"), request.values("x-api-key")), (vec![], vec![]));
+    assert_eq!(request.values("x-other"), ["1"]);
+}

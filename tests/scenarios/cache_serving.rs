@@ -197,6 +197,43 @@ fn what_is_stale_is_not_served_where_the_config_says_so() {
 }
 
 #[test]
+fn paths_that_a_provider_may_tell_apart_are_three_entries_and_one_blocked_path() {
+    let origin = Provider::with_answers(|request| answer("Cache-Control: max-age=60", request.target()));
+    let paths = ["/a%2Fb", "/a//b", "/a/b"];
+    let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
+    for expected in ["fwd=uri-miss", "hit"] {
+        for path in paths {
+            let response = egret.get(path);
+            assert!(status(&response).contains(expected), "{path}: {response:?}");
+            assert_eq!(response.text(), path);
+        }
+    }
+    assert_eq!(figure(&egret, "entries"), 3);
+    assert!(status(&egret.get("/./a/%62")).contains("hit"), "equivalent spellings share an entry");
+
+    let blocked = Config::with_origin(origin.url())
+        .flows(
+            "flows: [{ name: no, match: { path: /a/b }, remedies: [{ fixed-response: { status: 403 } }] }]\n",
+        )
+        .start();
+    for path in paths {
+        assert_eq!(blocked.get(path).status, 403, "{path}");
+    }
+    assert_eq!(origin.requests().len(), 3);
+}
+
+#[test]
+fn a_spelling_that_a_provider_may_not_read_as_its_normal_form_fills_nothing() {
+    let origin = Provider::with_answers(|request| answer("Cache-Control: max-age=60", request.target()));
+    let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
+    for path in ["/%61", "/x/../a", "/./a"] {
+        assert!(status(&egret.get(path)).contains("detail=spelling"), "{path}");
+    }
+    assert_eq!(egret.get("/a").text(), "/a");
+    assert_eq!(egret.get("/x/../a").text(), "/a");
+}
+
+#[test]
 fn what_is_stored_is_purged_by_url_prefix_tag_and_all() {
     let origin = Provider::answering(answer("Cache-Control: max-age=60", "x"));
     let egret = Config::with_origin(origin.url()).flows(flow("{ tags: [green] }")).start();

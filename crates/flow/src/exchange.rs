@@ -458,7 +458,7 @@ impl<'a> Exchange<'a> {
 
     /// Has the next call made without what names a credential in the request: fields, and parameters of the
     /// query.
-    fn drop_credentials(&mut self) {
+    pub fn drop_credentials(&mut self) {
         let request = self.request();
         let mut fields = Changes::default();
         for (name, _) in request.fields.iter().filter(|(name, _)| is_credential_field(name)) {

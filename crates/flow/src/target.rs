@@ -125,6 +125,24 @@ fn without_dots(path: &[u8]) -> Vec<u8> {
     resolved
 }
 
+impl PartialEq for BasePath {
+    fn eq(&self, other: &Self) -> bool {
+        self.segments == other.segments
+    }
+}
+
+impl Eq for BasePath {}
+
+/// The path that a reference with `path` means where the path `base` was asked for (RFC 3986 §5.2.2 to §5.2.4).
+pub fn resolve(path: &[u8], base: &[u8]) -> Vec<u8> {
+    if path.is_empty() {
+        return base.to_vec();
+    }
+    let directory = &base[..base.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1)];
+    let whole = if path.starts_with(b"/") { path.to_vec() } else { [directory, path].concat() };
+    if has_dot_segment(&whole) { without_dots(&whole) } else { whole }
+}
+
 /// The path of a provider's URL, under which all of that provider's targets lie.
 #[derive(Clone, Default)]
 pub struct BasePath {

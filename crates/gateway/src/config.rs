@@ -77,6 +77,10 @@ pub struct GatewayConfig {
     pub scheme_fields: Vec<String>,
     /// Header fields that clients send for Egret alone, such as what its flows match by. Not forwarded.
     pub private_fields: Vec<String>,
+    /// Whether redirects and cookies are rewritten for clients that name a provider by base URL: a `Location` or
+    /// `Content-Location` at a configured provider leads back through the gateway, the `Path` of a cookie is put below the
+    /// provider's name, and its `Domain` is dropped.
+    pub rewrite: Rewrite,
     /// Whether the client's address is appended to `X-Forwarded-For`, so that the provider learns of it.
     pub forwarded_for: bool,
     /// How the answers look that the gateway makes itself where something goes wrong.
@@ -113,6 +117,7 @@ impl Default for GatewayConfig {
             .to_vec(),
             scheme_fields: Vec::new(),
             private_fields: Vec::new(),
+            rewrite: Rewrite::On,
             forwarded_for: false,
             errors: ErrorsConfig::default(),
             access_log: AccessLogConfig::default(),
@@ -442,6 +447,17 @@ pub struct EgressConfig {
     pub allow: Vec<EgressRule>,
     /// Targets that may never be connected to.
     pub deny: Vec<EgressRule>,
+}
+
+/// Whether responses are rewritten for clients that name a provider by base URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Rewrite {
+    /// Redirects and cookies are as the client has to see them.
+    #[default]
+    On,
+    /// They are as the provider has sent them.
+    Off,
 }
 
 /// What a denial does.

@@ -18,6 +18,7 @@ pub(crate) mod named_fields;
 pub(crate) mod pace;
 pub(crate) mod pipe;
 pub(crate) mod recording;
+pub(crate) mod rewrite;
 pub(crate) mod route;
 pub(crate) mod serving;
 pub(crate) mod token;
@@ -46,6 +47,7 @@ use crate::exchange::hedge::Hedge;
 use crate::exchange::pace::Taking;
 use crate::exchange::pipe::{Kept, PipeError, Shield};
 use crate::exchange::recording::Recording;
+use crate::exchange::rewrite::{BaseUrl, Rewriter};
 use crate::exchange::route::{Forward, Question, Route};
 use crate::plan::UpstreamTimeouts;
 use crate::upstream::{Connection, Upstream};
@@ -73,6 +75,7 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
             };
             let upstream = Rc::clone(&forward.upstream);
             let mut exchange = Exchange::new(client, desk, view, upstream, begun);
+            exchange.base_url = forward.base_url;
             if exchange.view.plan.flows.is_empty() {
                 exchange.run(&forward).await
             } else {
@@ -193,6 +196,8 @@ struct Exchange<'a> {
     informational: u8,
     /// Whether the call that is made goes to a host that may be sent credentials.
     takes_credentials: bool,
+    /// How the client has named the provider, where the response is rewritten for that.
+    base_url: Option<BaseUrl>,
     /// The error that the gateway answered with.
     failed: Option<ErrorKind>,
     /// Bytes sent to the provider and received from it so far.
@@ -221,6 +226,7 @@ impl<'a> Exchange<'a> {
             sink_closed: false,
             informational: 0,
             takes_credentials: true,
+            base_url: None,
             failed: None,
             sent_bytes: 0,
             received_bytes: 0,
@@ -829,6 +835,12 @@ impl<'a> Exchange<'a> {
         if let Some(recording) = &mut self.recording {
             recording.tap_response(response, output.filled(), &head, down, worker);
         }
+        let input = self.desk.input.filled();
+        if let Some(base_url) = self.base_url {
+            let rewriter = Rewriter::new(&self.view.plan, &self.upstream.plan, base_url, input);
+            rewriter.edit(&response.fields, output.filled(), &mut edits);
+        }
+        let head = response.render(output.filled(), &edits);
         let body = changed.as_ref().map_or(&output.filled()[response.len..], |(body, _)| body);
         let shared = (&worker.buffers, &self.view.plan.trailers);
         let sent = down.send(cx, Some(&head), body, &mut self.client.stream, shared);
@@ -1013,16 +1025,21 @@ impl<'a> Exchange<'a> {
         let with_body = self.desk.request.method != egret_http1::Method::Head;
         let answers = &self.view.plan.errors;
         let (answer, status) = (failure.answer(answers, with_body, persistent), failure.status(answers));
-        self.send_answer(&answer, status, persistent).await
+        self.send_answer((&answer, &answer), status, persistent).await
     }
 
-    /// Sends a whole answer of the gateway's own.
-    async fn send_answer(&mut self, answer: &[u8], status: u16, persistent: bool) -> End {
+    /// Sends a whole message, and records another where the client gets it rewritten.
+    async fn send_answer(
+        &mut self,
+        (answer, recorded): (&[u8], &[u8]),
+        status: u16,
+        persistent: bool,
+    ) -> End {
         let sent = self.client.send_all(answer).await;
         self.desk.tray.down.moved_bytes += answer.len() as u64;
         self.clock.forwarded = Moment::now();
         if let Some(recording) = &mut self.recording {
-            recording.note_answer(answer, &self.client.worker);
+            recording.note_answer(recorded, &self.client.worker);
             if !sent {
                 recording.note_cut();
             }
@@ -1073,6 +1090,12 @@ impl<'a> Exchange<'a> {
         self.drop_request();
         tunnel::relay(self.client, self.desk, &mut connection.stream, &self.upstream).await;
         End::Close
+    }
+
+    /// The head, with what follows it, that is written to this client instead of `head`; none where nothing changes.
+    fn rewritten(&self, head: &[u8]) -> Option<Vec<u8>> {
+        let input = self.desk.input.filled();
+        Rewriter::new(&self.view.plan, &self.upstream.plan, self.base_url?, input).head(head)
     }
 
     fn log(&self, status: u16, ended: Moment) {

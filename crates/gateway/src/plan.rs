@@ -20,7 +20,7 @@ use egret_http1::{HeadLimits, TrailerNames};
 
 use crate::config::{
     GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, ProviderTlsConfig,
-    Providers, Scheme, TimeoutsConfig, all_loopback,
+    Providers, Rewrite, Scheme, TimeoutsConfig, all_loopback,
 };
 use crate::exchange::failure::ErrorAnswers;
 use crate::exchange::named_fields::NamedFields;
@@ -54,6 +54,8 @@ pub(crate) struct Plan {
     pub trailers: TrailerNames,
     /// Header fields to which the config gives a meaning.
     pub named_fields: NamedFields,
+    /// Whether responses are rewritten for clients that name the provider by base URL.
+    pub rewrites: bool,
     /// Whether providers are told of clients.
     pub forwarded_for: bool,
     pub errors: ErrorAnswers,
@@ -100,6 +102,12 @@ impl Owners {
             [owner] if owner.base.is_root() => Some(owner.provider),
             _ => None,
         }
+    }
+
+    /// How many bytes of `path` spell the base path of that provider, if it is here and the path lies under it.
+    pub fn below(&self, provider: usize, path: &[u8]) -> Option<usize> {
+        let owner = self.list.iter().find(|owner| owner.provider == provider)?;
+        owner.base.holds(path).ok().flatten()
     }
 
     /// The one with the shortest base path: who is connected to where no path decides.
@@ -439,6 +447,7 @@ impl Plan {
             head_limits: head_limits(&config.limits),
             trailers: TrailerNames::new(config.trailers.iter().map(String::as_str)),
             named_fields,
+            rewrites: config.rewrite == Rewrite::On,
             forwarded_for: config.forwarded_for,
             errors,
             flows,

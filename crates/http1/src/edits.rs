@@ -44,6 +44,11 @@ impl Edits {
         self.changes.is_empty() && self.start_line.is_none() && self.tail.is_empty()
     }
 
+    /// Whether the line of field `index` is removed or has another value.
+    pub fn changes_field(&self, index: usize) -> bool {
+        self.changes.iter().any(|change| change.index == index)
+    }
+
     /// Removes the line of field `index`. The last edit of a field counts.
     pub fn remove(&mut self, index: usize) {
         self.change(Change { index, value: None });

@@ -7,7 +7,7 @@ use egret_http1::Method;
 use super::Policy;
 use super::key::{Place, Url};
 use crate::message::{Request, Response};
-use crate::target::normal_path;
+use crate::target::{normal_path, resolve};
 
 /// Longer references are not followed.
 const REFERENCE_BYTES_MAX: usize = 8 << 10;
@@ -55,7 +55,7 @@ fn path_of(reference: &[u8], base: &Url<'_>) -> Option<Vec<u8>> {
     };
     let Some(after) = rest.strip_prefix(b"//") else {
         let is_relative = scheme.is_none();
-        return is_relative.then(|| resolved(rest, &base.path.concat()));
+        return is_relative.then(|| resolve(rest, &base.path.concat()));
     };
     let (authority, path) =
         after.split_at(after.iter().position(|byte| *byte == b'/').unwrap_or(after.len()));
@@ -63,38 +63,7 @@ fn path_of(reference: &[u8], base: &Url<'_>) -> Option<Vec<u8>> {
     let is_host = parsed.host.of(authority).eq_ignore_ascii_case(base.host.as_bytes());
     let port = parsed.port.unwrap_or(if is_tls { 443 } else { 80 });
     let is_same = is_host && is_tls == base.tls && port == base.port;
-    is_same.then(|| if path.is_empty() { b"/".to_vec() } else { resolved(path, b"/") })
-}
-
-/// `path`, where it is relative from where `base` is, without `.` and `..`.
-fn resolved(path: &[u8], base: &[u8]) -> Vec<u8> {
-    if path.is_empty() {
-        return base.to_vec();
-    }
-    let directory = &base[..base.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1)];
-    let whole = if path.starts_with(b"/") { path.to_vec() } else { [directory, path].concat() };
-    let mut kept: Vec<&[u8]> = Vec::new();
-    let mut segments = whole.strip_prefix(b"/").unwrap_or(&whole).split(|byte| *byte == b'/').peekable();
-    while let Some(segment) = segments.next() {
-        let is_last = segments.peek().is_none();
-        match segment {
-            b"." | b".." => {
-                if segment == b".." {
-                    kept.pop();
-                }
-                if is_last {
-                    kept.push(b"");
-                }
-            }
-            _ => kept.push(segment),
-        }
-    }
-    let mut out = Vec::with_capacity(whole.len() + 1);
-    for segment in kept {
-        out.push(b'/');
-        out.extend_from_slice(segment);
-    }
-    if out.is_empty() { b"/".to_vec() } else { out }
+    is_same.then(|| if path.is_empty() { b"/".to_vec() } else { resolve(path, b"/") })
 }
 
 #[cfg(test)]

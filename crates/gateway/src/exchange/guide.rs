@@ -73,6 +73,8 @@ pub(crate) struct Guide {
     pub has_taken_up: bool,
     /// What the bodies that remedies have put in the place of others take of what all gathered ones may.
     drafted: Share,
+    /// Whether a stored response is in the tray as a whole.
+    pub has_whole_stored: bool,
     /// What of the response to the last call is masked, if something is.
     pub echoes: Option<Arc<Echoes>>,
     /// A second call beside a slow one.
@@ -405,11 +407,28 @@ impl Exchange<'_> {
             }
             None => self.reassigned(forward.clone(), false).map_err(Stop::Failure)?,
         };
+        if forward.based_on.is_some() {
+            self.drop_credentials();
+        }
         let upstream = self.certified(&forward.upstream, call.account);
         let upstream = upstream.unwrap_or_else(|| Rc::clone(&forward.upstream));
         self.takes_credentials = forward.destination().takes_credentials;
         self.upstream = Rc::clone(&upstream);
         self.obtain_response(&Forward { upstream, ..forward }).await
+    }
+
+    /// Has the call made without the credentials that the client has sent: they were meant for another provider.
+    fn drop_credentials(&mut self) {
+        let Some(guide) = &mut self.guide else { return };
+        let at = self.clock.begun;
+        let standing = Standing {
+            worker: &self.client.worker,
+            at,
+            desk: self.desk,
+            repeatable: false,
+            outcome: Outcome::None,
+        };
+        guide.go_on(&self.view.plan.flows, standing, |_, exchange| exchange.drop_credentials());
     }
 
     /// The call that it is with the target, or the provider if it `is_elsewhere`, that remedies have made of it: one that belongs to
@@ -536,6 +555,9 @@ impl Exchange<'_> {
     /// Puts an answer in the provider's place into the tray, as if it had been received.
     fn take_up(&mut self, answer: Answer) -> Brought {
         let with_body = self.desk.request.method != Method::Head;
+        if let Some(guide) = &mut self.guide {
+            guide.has_whole_stored = matches!(answer, Answer::Stored(_));
+        }
         let (message, kind) = match answer {
             Answer::Stored(served) => match self.take_up_stored(served) {
                 Ok(message) => (message, None),
@@ -664,7 +686,11 @@ impl Exchange<'_> {
         };
         let mut share = Share::default();
         share.cover_anyway(&self.client.worker.buffers.budget, message.len());
-        self.send_answer(&message, status, persistent).await
+        // Only what a provider has sent speaks of that provider's paths.
+        let is_stored = self.guide.as_ref().is_some_and(|guide| guide.has_whole_stored);
+        let rewritten = if is_stored { self.rewritten(&message) } else { None };
+        let sent = rewritten.as_deref().unwrap_or(&message);
+        self.send_answer((sent, &message), status, persistent).await
     }
 
     /// Gives up a response, or an answer, that does not go on.

@@ -20,6 +20,7 @@ use egret_http1::{Field, KnownField, Method, RequestHead, Span, TargetForm};
 use crate::client::Client;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::named_fields::{Named, NamedFields};
+use crate::exchange::rewrite::BaseUrl;
 use crate::plan::{Belongs, ListenerPlan, Origin, default_port};
 use crate::upstream::Upstream;
 use crate::upstream::authority::{Authority, AuthorityError};
@@ -50,6 +51,8 @@ pub(crate) struct Forward {
     pub new_target: bool,
     /// What the provider gets as `Host`.
     pub host: HostField,
+    /// How the client has named the provider, where the response is rewritten for that.
+    pub base_url: Option<BaseUrl>,
 }
 
 /// What is sent where the path of a target, relative to the provider's URL, is empty.
@@ -97,6 +100,7 @@ impl Forward {
             empty_path: EmptyPath::Slash,
             new_target: false,
             host: HostField::Upstream,
+            base_url: None,
         }
     }
 
@@ -363,7 +367,8 @@ impl Question<'_> {
         };
         let skipped = text.len() - name.len() + name_len;
         let rest = Span::new(path.range().start + skipped, path.range().end);
-        Ok(Route::Forward(self.to_provider(provider, rest)?))
+        let base_url = self.view.plan.rewrites.then_some(BaseUrl { provider, rest });
+        Ok(Route::Forward(Forward { base_url, ..self.to_provider(provider, rest)? }))
     }
 
     fn unknown_provider(&self) -> Failure {

@@ -90,6 +90,7 @@ impl Exchange<'_> {
             (None, Some(whole)) => Outgoing::Pieces(whole),
             (None, None) => Outgoing::Coming(framing),
         };
+        let as_stored = self.rewritten(&head).map(|rewritten| mem::replace(&mut head, rewritten));
         let head_len = head.len();
         let idle = self.view.plan.timeouts.idle;
         let (finish, sent_bytes) = match outgoing {
@@ -106,7 +107,8 @@ impl Exchange<'_> {
         if let Some(recording) = &mut self.recording {
             let whole = whole.as_ref().map_or(&[][..], |whole| whole);
             let pieces = if served.has_body() { pieces.as_deref().unwrap_or(whole) } else { &[] };
-            recording.note_stored(&head[..head_len], &slices_of(pieces, served.body()), &worker);
+            let noted = as_stored.as_deref().unwrap_or(&head[..head_len]);
+            recording.note_stored(noted, &slices_of(pieces, served.body()), &worker);
             if finish != Finish::Complete {
                 recording.note_cut();
             }

@@ -221,7 +221,7 @@ fn a_self_signed_certificate_in_ca_is_believed_for_its_names_and_dates() {
         for kind in kinds {
             let own = |edit: fn(&mut CertificateParams)| {
                 Leaf::own("localhost", |params| {
-                    params.is_ca = kind.clone();
+                    params.is_ca = kind;
                     edit(params);
                 })
             };

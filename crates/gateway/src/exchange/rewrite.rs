@@ -1,0 +1,326 @@
+//! Redirects and cookies of a provider, rewritten for a client that has named the provider by base URL.
+//!
+//! Such a client knows the provider as a path of the gateway. A `Location` or `Content-Location` at the provider, and the path of a
+//! cookie, would lead past the gateway or to another provider. They are rewritten as they are written to this client: what a cache
+//! stores and what is recorded keep the provider's bytes.
+
+use egret_flow::exchange::split_query;
+use egret_flow::target::{BasePath, resolve};
+use egret_http1::{Edits, Field, Span};
+
+use crate::plan::{Belongs, Origin, Plan, UpstreamPlan, default_port};
+use crate::upstream::authority::Authority;
+
+/// How a client has named a provider by base URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BaseUrl {
+    /// The provider's number.
+    pub provider: usize,
+    /// What follows the provider's name in the received target.
+    pub rest: Span,
+}
+
+/// What references of one response are rewritten by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rewriter<'a> {
+    plan: &'a Plan,
+    /// Who has sent the response.
+    upstream: &'a UpstreamPlan,
+    /// The provider that the client has named.
+    named: usize,
+    /// The path that the client has asked for below the provider's name; empty where it has named the provider alone.
+    path: &'a [u8],
+}
+
+impl<'a> Rewriter<'a> {
+    /// For a response of `upstream` to a request of these `bytes`, whose provider the client has named by `base_url`.
+    pub fn new(plan: &'a Plan, upstream: &'a UpstreamPlan, base_url: BaseUrl, bytes: &'a [u8]) -> Self {
+        let (path, _) = split_query(base_url.rest.of(bytes));
+        Self { plan, upstream, named: base_url.provider, path }
+    }
+
+    /// Rewrites the fields of a received head that `edits` leave as they are.
+    pub fn edit(&self, fields: &[Field], bytes: &[u8], edits: &mut Edits) {
+        for (index, field) in fields.iter().enumerate() {
+            if edits.changes_field(index) {
+                continue;
+            }
+            if let Some(value) = self.value(field.name.of(bytes), field.value.of(bytes)) {
+                edits.replace_value(index, &value);
+            }
+        }
+    }
+
+    /// The head that is written instead of `head`, a whole one or the beginning of a message; none where nothing changes.
+    pub fn head(&self, head: &[u8]) -> Option<Vec<u8>> {
+        let end = memchr::memmem::find(head, b"\r\n\r\n")? + 2;
+        let mut written = Vec::new();
+        let (mut copied, mut start) = (0, 0);
+        for line_end in memchr::memmem::find_iter(&head[..end], b"\r\n") {
+            let line = &head[start..line_end];
+            if let Some(colon) = memchr::memchr(b':', line)
+                && let Some(value) = self.value(&line[..colon], line[colon + 1..].trim_ascii())
+            {
+                written.extend_from_slice(&head[copied..=start + colon]);
+                written.push(b' ');
+                written.extend_from_slice(&value);
+                copied = line_end;
+            }
+            start = line_end + 2;
+        }
+        if copied == 0 {
+            return None;
+        }
+        written.extend_from_slice(&head[copied..]);
+        Some(written)
+    }
+
+    /// The value that is written instead of one of the provider; none where it stays.
+    fn value(&self, name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+        match name.len() {
+            8 if name.eq_ignore_ascii_case(b"location") => self.reference(value),
+            16 if name.eq_ignore_ascii_case(b"content-location") => self.reference(value),
+            10 if name.eq_ignore_ascii_case(b"set-cookie") => Some(self.cookie(value)),
+            _ => None,
+        }
+    }
+
+    /// A reference as this client has to see it (RFC 3986 §4.1).
+    fn reference(&self, reference: &[u8]) -> Option<Vec<u8>> {
+        let end = memchr::memchr(b'#', reference).unwrap_or(reference.len());
+        let (reference, fragment) = reference.split_at(end);
+        let own = &self.upstream.origin;
+        let (is_whole, tls, rest) = match scheme(reference) {
+            Some((tls, rest)) => (true, tls, rest),
+            None if has_scheme(reference) => return None,
+            None => (false, own.tls, reference),
+        };
+        if let Some(after) = rest.strip_prefix(b"//") {
+            let split = after.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(after.len());
+            let (authority, target) = after.split_at(split);
+            let authority = Authority::parse(authority, Some(default_port(tls))).ok()?;
+            return self.lead(&Origin { tls, authority }, target, fragment);
+        }
+        if is_whole {
+            return None;
+        }
+        let target = self.absolute(rest)?;
+        let led = self.lead(own, &target, fragment);
+        // Outside of every provider's URL it still is at that host, and not at the gateway.
+        led.or_else(|| {
+            let scheme: &[u8] = if own.tls { b"https://" } else { b"http://" };
+            Some([scheme, &self.upstream.host_field, &target, fragment].concat())
+        })
+    }
+
+    /// Path and query at the provider that a reference without a host means; none where it means the same to this client.
+    fn absolute(&self, reference: &[u8]) -> Option<Vec<u8>> {
+        if reference.starts_with(b"/") {
+            return Some(reference.to_vec());
+        }
+        let (path, query) = split_query(reference);
+        // The client knows the same segments below the provider's name, so that only leaving them makes a difference.
+        let leaves = self.path.is_empty() || path.split(|byte| *byte == b'/').any(|segment| segment == b"..");
+        if path.is_empty() || !leaves {
+            return None;
+        }
+        let slash: &[u8] = if self.path.is_empty() { b"/" } else { b"" };
+        let asked = [self.base().text(), slash, self.path].concat();
+        let mut target = resolve(path, &asked);
+        if let Some(query) = query {
+            target.push(b'?');
+            target.extend_from_slice(query);
+        }
+        Some(target)
+    }
+
+    /// The base path below which the client knows the provider that has responded.
+    fn base(&self) -> BasePath {
+        let named = &self.plan.providers[self.named];
+        let plan = if named.origin == self.upstream.origin { named } else { self.upstream };
+        BasePath::new(&plan.path_prefix)
+    }
+
+    /// The path of the gateway that leads to `target` at `origin`, if a configured provider is there.
+    fn lead(&self, origin: &Origin, target: &[u8], fragment: &[u8]) -> Option<Vec<u8>> {
+        let owners = self.plan.owners(self.plan.origin_number(origin)?);
+        let (path, _) = split_query(target);
+        let named = owners.below(self.named, path).map(|base_len| Belongs { provider: self.named, base_len });
+        let Belongs { provider, base_len } = named.or_else(|| owners.of(path).ok().flatten())?;
+        let name = self.plan.providers[provider].stats.name();
+        Some([b"/", name.as_bytes(), &target[base_len..], fragment].concat())
+    }
+
+    /// A cookie with the path below which this client knows the provider, and for the gateway alone (RFC 6265 §5.2).
+    fn cookie(&self, cookie: &[u8]) -> Vec<u8> {
+        let mut parts = cookie.split(|byte| *byte == b';');
+        let mut rewritten = parts.next().unwrap_or_default().to_vec();
+        let mut path = None;
+        for part in parts {
+            let (name, value) = match memchr::memchr(b'=', part) {
+                Some(at) => (&part[..at], part[at + 1..].trim_ascii()),
+                None => (part, &b""[..]),
+            };
+            let name = name.trim_ascii();
+            if name.eq_ignore_ascii_case(b"path") {
+                path = value.starts_with(b"/").then_some(value);
+            } else if !name.eq_ignore_ascii_case(b"domain") {
+                rewritten.push(b';');
+                rewritten.extend_from_slice(part);
+            }
+        }
+        let name = self.plan.providers[self.named].stats.name().as_bytes();
+        // Without a path a client takes that of the request, up to its last slash. One that has named the provider alone would take
+        // the root, which is everybody's.
+        if path.is_some() || !self.path.contains(&b'/') {
+            let below = path.map_or(&b""[..], |path| self.below_base(path));
+            rewritten.extend_from_slice(&[b"; Path=/", name, below].concat());
+        }
+        rewritten
+    }
+
+    /// What of the path of a cookie lies below the base path. One that takes in all of it has nothing there.
+    fn below_base<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        let base = self.base();
+        let prefix = path.strip_suffix(b"/").unwrap_or(path);
+        if BasePath::new(prefix) == base || base.is_below(&BasePath::new(prefix)) {
+            return b"";
+        }
+        match base.holds(path) {
+            Ok(Some(len)) => &path[len..],
+            _ => path,
+        }
+    }
+}
+
+/// The scheme of a reference that can be followed: whether it is `https`, and what comes after the colon.
+fn scheme(reference: &[u8]) -> Option<(bool, &[u8])> {
+    let colon = memchr::memchr(b':', reference)?;
+    let (scheme, rest) = (&reference[..colon], &reference[colon + 1..]);
+    if scheme.eq_ignore_ascii_case(b"https") {
+        Some((true, rest))
+    } else if scheme.eq_ignore_ascii_case(b"http") {
+        Some((false, rest))
+    } else {
+        None
+    }
+}
+
+/// Whether there is a colon before any slash or question mark (RFC 3986 §4.2).
+fn has_scheme(reference: &[u8]) -> bool {
+    reference.iter().find(|byte| b":/?".contains(byte)) == Some(&b':')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use egret_flow::accounts::AccountConfigs;
+    use egret_flow::diagnosis::Exports;
+    use egret_flow::quota::QuotaConfigs;
+
+    use super::*;
+    use crate::config::{GatewayConfig, Parts, Providers};
+
+    fn plan() -> Plan {
+        let providers: Providers = serde_json::from_value(serde_json::json!({
+            "api": { "url": "https://api.example/v2" },
+            "root": { "url": "http://root.example:8080" },
+            "team": { "url": "http://root.example:8080/teams/b" },
+        }))
+        .unwrap();
+        let config = GatewayConfig::default();
+        let parts = Parts {
+            gateway: &config,
+            providers: &providers,
+            quotas: &QuotaConfigs::default(),
+            accounts: &AccountConfigs::default(),
+            flows: &[],
+            ledger: None,
+            data_dir: None,
+            exports: &Exports::default(),
+        };
+        Plan::compile(parts, &[], 1, None).unwrap()
+    }
+
+    /// What `value` of `field` becomes for a client that has asked for `/provider` and `rest`.
+    fn rewritten(provider: &str, rest: &str, field: &str, value: &str) -> Option<String> {
+        let plan = plan();
+        let number = plan.provider_by_name(provider.as_bytes()).unwrap();
+        let upstream = Arc::clone(&plan.providers[number]);
+        let base_url = BaseUrl { provider: number, rest: Span::new(0, rest.len()) };
+        let rewriter = Rewriter::new(&plan, &upstream, base_url, rest.as_bytes());
+        rewriter.value(field.as_bytes(), value.as_bytes()).map(|value| String::from_utf8(value).unwrap())
+    }
+
+    #[test]
+    fn references_at_providers_lead_back_through_the_gateway() {
+        for (provider, rest, value, expected) in [
+            ("api", "/a/b?q", "https://api.example/v2/x?y#z", Some("/api/x?y#z")),
+            ("api", "/a/b", "HTTPS://API.example:443/v2", Some("/api")),
+            ("api", "/a/b", "https://api.example/v2?q", Some("/api?q")),
+            ("api", "/a/b", "//api.example/v2/x", Some("/api/x")),
+            ("api", "/a/b", "/v2/x", Some("/api/x")),
+            ("api", "/a/b", "https://api.example/v20", None),
+            ("api", "/a/b", "/login?next=%2Fv2", Some("https://api.example/login?next=%2Fv2")),
+            ("api", "/a/b", "http://api.example/v2/x", None),
+            ("api", "/a/b", "https://other.example/v2/x", None),
+            ("api", "/a/b", "http://root.example:8080/x", Some("/root/x")),
+            ("api", "/a/b", "http://root.example:8080/teams/b/x", Some("/team/x")),
+            ("root", "/a", "/teams/b/x", Some("/root/teams/b/x")),
+            ("team", "/a", "/other", Some("/root/other")),
+            ("api", "/a/b", "c?d#e", None),
+            ("api", "/a/b", "./c", None),
+            ("api", "/a/b", "../c", Some("/api/c")),
+            ("api", "/a/b", "../../../c", Some("https://api.example/c")),
+            ("api", "", "c?d", Some("/api/c?d")),
+            ("api", "/a", "", None),
+            ("api", "/a", "?q", None),
+            ("api", "/a", "#f", None),
+            ("api", "/a", "mailto:a@b.example", None),
+            ("api", "/a", "https:x", None),
+            ("api", "/a", "https://u@api.example/v2/x", None),
+            ("api", "/a", "https://api.example/v2/../x", None),
+            ("api", "/a", "/v2/../x", Some("https://api.example/v2/../x")),
+        ] {
+            for field in ["Location", "content-location"] {
+                assert_eq!(rewritten(provider, rest, field, value).as_deref(), expected, "{rest} {value}");
+            }
+        }
+        assert_eq!(rewritten("api", "/a", "Refresh", "0; url=/v2"), None);
+    }
+
+    #[test]
+    fn cookies_are_for_the_gateway_and_for_the_path_of_their_provider() {
+        for (provider, rest, value, expected) in [
+            ("api", "/a", "s=1", "s=1"),
+            ("api", "", "s=1", "s=1; Path=/api"),
+            ("api", "?q", "s=1; Secure", "s=1; Secure; Path=/api"),
+            ("api", "/a", "s=1; Path=/v2/x; HttpOnly", "s=1; HttpOnly; Path=/api/x"),
+            ("api", "/a", "s=1; path=/; Domain=api.example", "s=1; Path=/api"),
+            ("api", "/a", "s=1;PATH = /v2/ ;domain=.example;Max-Age=5", "s=1;Max-Age=5; Path=/api"),
+            ("api", "/a", "s=1; Path=/other", "s=1; Path=/api/other"),
+            ("api", "/a", "s=1; Path=/a; Path=/v2/b", "s=1; Path=/api/b"),
+            ("api", "/a", "s=1; Path=/a; Path=relative", "s=1"),
+            ("root", "/a", "s=1; Path=/", "s=1; Path=/root"),
+            ("root", "/teams/b/x", "s=1; Path=/teams/b", "s=1; Path=/root/teams/b"),
+            ("root", "/a", "s=\"a=b\"; Path=/x/", "s=\"a=b\"; Path=/root/x/"),
+        ] {
+            assert_eq!(rewritten(provider, rest, "Set-Cookie", value).as_deref(), Some(expected), "{value}");
+        }
+    }
+
+    #[test]
+    fn of_a_whole_head_only_these_lines_change() {
+        let plan = plan();
+        let number = plan.provider_by_name(b"api").unwrap();
+        let upstream = Arc::clone(&plan.providers[number]);
+        let base_url = BaseUrl { provider: number, rest: Span::new(0, 2) };
+        let rewriter = Rewriter::new(&plan, &upstream, base_url, b"/a");
+        let head = "HTTP/1.1 302 Found\r\nA: 1\r\nLocation:  /v2/x \r\nB: /v2\r\nSet-Cookie: a=b; Path=/v2\r\n\r\nLocation: /v2\r\n";
+        let expected = "HTTP/1.1 302 Found\r\nA: 1\r\nLocation: /api/x\r\nB: /v2\r\nSet-Cookie: a=b; Path=/api\r\n\r\nLocation: /v2\r\n";
+        assert_eq!(rewriter.head(head.as_bytes()).unwrap(), expected.as_bytes());
+        assert_eq!(rewriter.head(b"HTTP/1.1 200 OK\r\nLocation: x\r\n\r\n"), None);
+        assert_eq!(rewriter.head(b"HTTP/1.1 200 OK\r\n"), None);
+    }
+}
