@@ -25,6 +25,7 @@ mod scenarios {
     mod attack_fallbacks;
     mod attack_files;
     mod attack_identity;
+    mod attack_limits;
     mod attack_memory;
     mod attack_placeholders;
     mod attack_secret_files;
@@ -80,6 +81,7 @@ mod scenarios {
     mod lab_run;
     mod lab_truth;
     mod limits;
+    mod limits_allowance;
     mod loops;
     mod provider_auth;
     mod provider_caching;

@@ -25,6 +25,7 @@ fn tunnels_take_places_among_the_exchanges_under_way() {
     assert!(held.iter().all(|(_, opened)| opened.status == 200), "{held:?}");
     assert_refused(&tunnel(&egret, &origin).1, 429, "too-many-in-flight");
     egret.get("/").assert_generated(429, "too-many-in-flight");
+    origin.until_connected(2);
     assert_eq!(origin.connections(), 2);
     drop(held);
     wait::until_true("the tunnels are gone", || egret.stat("/clients/tunnels") == 0);
@@ -40,6 +41,7 @@ fn tunnels_take_connections_of_the_provider() {
     assert!(held.iter().all(|(_, opened)| opened.status == 200), "{held:?}");
     assert_refused(&tunnel(&egret, &origin).1, 503, "pool-full");
     egret.get("/").assert_generated(503, "pool-full");
+    origin.until_connected(2);
     assert_eq!(origin.connections(), 2);
     drop(held);
     wait::until_true("the tunnels are gone", || egret.provider_stat("origin", "connections_open") == 0);

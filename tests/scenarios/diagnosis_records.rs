@@ -98,7 +98,9 @@ fn by_path(peer: &mut Peer) {
                 return;
             }
             "/upgrade" => {
-                peer.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
+                peer.send(
+                    "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+                );
                 return;
             }
             "/early" => {
@@ -131,7 +133,7 @@ fn an_exchange_is_recorded_once_however_it_ends() {
     egret
         .client()
         .send(format!(
-            "GET /origin/upgrade HTTP/1.1\r\nHost: {host}\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n"
+            "GET /origin/upgrade HTTP/1.1\r\nHost: {host}\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
         ))
         .head();
     let mut early = egret.client();

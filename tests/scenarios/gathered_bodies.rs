@@ -75,7 +75,7 @@ fn a_head_alone_takes_no_memory_from_others() {
         })
         .collect();
     wait::until_true("all heads are read", || {
-        egret.stat("/clients/open") - egret.stat("/clients/idle") >= held.len() as u64
+        egret.stat("/clients/open").saturating_sub(egret.stat("/clients/idle")) >= held.len() as u64
     });
     assert_eq!(egret.stat("/gathered_bytes"), 0);
     post(&egret, "/changed", &json(LENGTH)).assert_forwarded(200);

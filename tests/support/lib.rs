@@ -17,6 +17,7 @@ pub mod dns;
 pub mod egret;
 pub mod http;
 pub mod load;
+pub mod metered;
 pub mod peers;
 pub mod pki;
 pub mod process;

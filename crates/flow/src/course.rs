@@ -421,7 +421,7 @@ mod tests {
             let mut fields = String::new();
             let mut visit = |field: &Field, value: &dyn std::fmt::Debug| {
                 if field.name() != "message" {
-                    fields += &format!("{field}={value:?} ");
+                    fields.extend([field.name(), "=", &format!("{value:?}"), " "]);
                 }
             };
             event.record(&mut visit);

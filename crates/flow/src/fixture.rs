@@ -312,12 +312,11 @@ impl Visit {
             Answer::Refused(refused) => {
                 let wait = refused.retry_at.map(|at| at.since(stage.now).as_millis().div_ceil(1_000));
                 let after = wait.map_or_else(String::new, |wait| format!("\nretry-after: {wait}"));
-                let fields: String = refused
-                    .fields
-                    .iter()
-                    .map(|(name, value)| format!("\n{name}: {}", String::from_utf8_lossy(value)))
-                    .collect();
-                (format!("{}{after}{fields}", refused.status.unwrap_or(429)), Stand::Refused(refused))
+                let mut lines = format!("{}{after}", refused.status.unwrap_or(429));
+                for (name, value) in &refused.fields {
+                    lines.extend(["\n", name, ": ", &String::from_utf8_lossy(value)]);
+                }
+                (lines, Stand::Refused(refused))
             }
         };
         match self.response(stage, &lines) {

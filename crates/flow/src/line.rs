@@ -251,7 +251,7 @@ mod tests {
     /// One unit, to be had within a minute.
     fn arrival(second: u64) -> Arrival {
         let now = at(second);
-        Arrival { now, handicap: Duration::ZERO, cost: 1, deadline: now + Duration::from_secs(60) }
+        Arrival { now, handicap: Duration::ZERO, cost: 1, deadline: now + Duration::from_mins(1) }
     }
 
     fn is_first(place: &Place) -> bool {

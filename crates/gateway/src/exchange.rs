@@ -47,7 +47,7 @@ use crate::exchange::hedge::Hedge;
 use crate::exchange::pace::Taking;
 use crate::exchange::pipe::{Kept, PipeError, Shield};
 use crate::exchange::recording::Recording;
-use crate::exchange::rewrite::{BaseUrl, Rewriter};
+use crate::exchange::rewrite::Rewriter;
 use crate::exchange::route::{Forward, Question, Route};
 use crate::plan::UpstreamTimeouts;
 use crate::upstream::{Connection, Upstream};
@@ -75,7 +75,7 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
             };
             let upstream = Rc::clone(&forward.upstream);
             let mut exchange = Exchange::new(client, desk, view, upstream, begun);
-            exchange.base_url = forward.base_url;
+            exchange.is_rewritten = forward.is_rewritten;
             if exchange.view.plan.flows.is_empty() {
                 exchange.run(&forward).await
             } else {
@@ -196,8 +196,8 @@ struct Exchange<'a> {
     informational: u8,
     /// Whether the call that is made goes to a host that may be sent credentials.
     takes_credentials: bool,
-    /// How the client has named the provider, where the response is rewritten for that.
-    base_url: Option<BaseUrl>,
+    /// Whether the client has named the provider by base URL, and the response is rewritten for that.
+    is_rewritten: bool,
     /// The error that the gateway answered with.
     failed: Option<ErrorKind>,
     /// Bytes sent to the provider and received from it so far.
@@ -226,7 +226,7 @@ impl<'a> Exchange<'a> {
             sink_closed: false,
             informational: 0,
             takes_credentials: true,
-            base_url: None,
+            is_rewritten: false,
             failed: None,
             sent_bytes: 0,
             received_bytes: 0,
@@ -835,9 +835,14 @@ impl<'a> Exchange<'a> {
         if let Some(recording) = &mut self.recording {
             recording.tap_response(response, output.filled(), &head, down, worker);
         }
-        let input = self.desk.input.filled();
-        if let Some(base_url) = self.base_url {
-            let rewriter = Rewriter::new(&self.view.plan, &self.upstream.plan, base_url, input);
+        if self.is_rewritten
+            && let Some(rewriter) = Rewriter::new(
+                &self.view.plan,
+                &self.upstream.plan,
+                &self.desk.request,
+                self.desk.input.filled(),
+            )
+        {
             rewriter.edit(&response.fields, output.filled(), &mut edits);
         }
         let head = response.render(output.filled(), &edits);
@@ -1094,8 +1099,11 @@ impl<'a> Exchange<'a> {
 
     /// The head, with what follows it, that is written to this client instead of `head`; none where nothing changes.
     fn rewritten(&self, head: &[u8]) -> Option<Vec<u8>> {
-        let input = self.desk.input.filled();
-        Rewriter::new(&self.view.plan, &self.upstream.plan, self.base_url?, input).head(head)
+        if !self.is_rewritten {
+            return None;
+        }
+        let bytes = self.desk.input.filled();
+        Rewriter::new(&self.view.plan, &self.upstream.plan, &self.desk.request, bytes)?.head(head)
     }
 
     fn log(&self, status: u16, ended: Moment) {

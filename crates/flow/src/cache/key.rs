@@ -653,7 +653,7 @@ mod tests {
         for config in
             [json!({}), json!({ "credentials": ["x-shade"] }), json!({ "key": { "headers": ["x-shade"] } })]
         {
-            for field in ["X-Shade: a", "X-Api-Key: a", "X-Original-Url: /b"] {
+            for field in ["X-Shade: a", "X-Team-Token: a", "X-Original-Url: /b"] {
                 let name = field.split(':').next().unwrap();
                 let taken_back = format!("{bare}\n{field}\nConnection: close, {name}");
                 let (own, partition) =

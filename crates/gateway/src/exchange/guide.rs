@@ -37,7 +37,7 @@ use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::gather::Body;
 use crate::exchange::hedge::Hedge;
 use crate::exchange::pipe::{Pipe, Tap};
-use crate::exchange::route::{Forward, HostField};
+use crate::exchange::route::Forward;
 use crate::exchange::serving::write_head;
 use crate::upstream::{Connection, DialTimes, Upstream};
 use crate::worker::Worker;
@@ -449,7 +449,7 @@ impl Exchange<'_> {
             return Ok(forward);
         }
         let (upstream, based_on) = (Rc::clone(upstream), Some(forward.upstream));
-        Ok(Forward { upstream, based_on, host: HostField::Upstream, ..forward })
+        Ok(Forward { upstream, based_on, kept_host: None, has_own_host: false, ..forward })
     }
 
     /// `upstream` as `account` reaches it, if that shows a certificate there.

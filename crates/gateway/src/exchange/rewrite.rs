@@ -6,7 +6,7 @@
 
 use egret_flow::exchange::split_query;
 use egret_flow::target::{BasePath, resolve};
-use egret_http1::{Edits, Field, Span};
+use egret_http1::{Edits, Field, RequestHead, Span};
 
 use crate::plan::{Belongs, Origin, Plan, UpstreamPlan, default_port};
 use crate::upstream::authority::Authority;
@@ -18,6 +18,18 @@ pub(crate) struct BaseUrl {
     pub provider: usize,
     /// What follows the provider's name in the received target.
     pub rest: Span,
+}
+
+impl BaseUrl {
+    /// The provider that the first segment of `path` names, if there is one of that name.
+    pub fn of(plan: &Plan, path: Span, bytes: &[u8]) -> Option<Self> {
+        let text = path.of(bytes);
+        let name = text.strip_prefix(b"/").unwrap_or(text);
+        let name_len = name.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(name.len());
+        let provider = plan.provider_by_name(&name[..name_len])?;
+        let skipped = text.len() - name.len() + name_len;
+        Some(Self { provider, rest: Span::new(path.range().start + skipped, path.range().end) })
+    }
 }
 
 /// What references of one response are rewritten by.
@@ -33,10 +45,18 @@ pub(crate) struct Rewriter<'a> {
 }
 
 impl<'a> Rewriter<'a> {
-    /// For a response of `upstream` to a request of these `bytes`, whose provider the client has named by `base_url`.
-    pub fn new(plan: &'a Plan, upstream: &'a UpstreamPlan, base_url: BaseUrl, bytes: &'a [u8]) -> Self {
-        let (path, _) = split_query(base_url.rest.of(bytes));
-        Self { plan, upstream, named: base_url.provider, path }
+    /// For a response of `upstream` to a `request`, whose provider the client has named by base URL.
+    pub fn new(
+        plan: &'a Plan,
+        upstream: &'a UpstreamPlan,
+        request: &RequestHead,
+        bytes: &'a [u8],
+    ) -> Option<Self> {
+        let start = request.authority.map_or(request.target.start, |authority| authority.end);
+        let path = Span { start, end: request.target.end };
+        let BaseUrl { provider, rest } = BaseUrl::of(plan, path, bytes)?;
+        let (path, _) = split_query(rest.of(bytes));
+        Some(Self { plan, upstream, named: provider, path })
     }
 
     /// Rewrites the fields of a received head that `edits` leave as they are.
@@ -218,6 +238,7 @@ mod tests {
     use egret_flow::accounts::AccountConfigs;
     use egret_flow::diagnosis::Exports;
     use egret_flow::quota::QuotaConfigs;
+    use egret_http1::HeadLimits;
 
     use super::*;
     use crate::config::{GatewayConfig, Parts, Providers};
@@ -243,14 +264,23 @@ mod tests {
         Plan::compile(parts, &[], 1, None).unwrap()
     }
 
-    /// What `value` of `field` becomes for a client that has asked for `/provider` and `rest`.
-    fn rewritten(provider: &str, rest: &str, field: &str, value: &str) -> Option<String> {
+    /// What `act` makes of a rewriter for a client that has asked for `/provider` and `rest`.
+    fn with_rewriter<T>(provider: &str, rest: &str, act: impl FnOnce(Rewriter<'_>) -> T) -> T {
         let plan = plan();
         let number = plan.provider_by_name(provider.as_bytes()).unwrap();
         let upstream = Arc::clone(&plan.providers[number]);
-        let base_url = BaseUrl { provider: number, rest: Span::new(0, rest.len()) };
-        let rewriter = Rewriter::new(&plan, &upstream, base_url, rest.as_bytes());
-        rewriter.value(field.as_bytes(), value.as_bytes()).map(|value| String::from_utf8(value).unwrap())
+        let bytes = format!("GET /{provider}{rest} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes();
+        let mut request = RequestHead::new();
+        request.parse(&bytes, &HeadLimits::default()).unwrap();
+        act(Rewriter::new(&plan, &upstream, &request, &bytes).unwrap())
+    }
+
+    /// What `value` of `field` becomes for such a client.
+    fn rewritten(provider: &str, rest: &str, field: &str, value: &str) -> Option<String> {
+        with_rewriter(provider, rest, |rewriter| {
+            let value = rewriter.value(field.as_bytes(), value.as_bytes());
+            value.map(|value| String::from_utf8(value).unwrap())
+        })
     }
 
     #[test]
@@ -312,15 +342,12 @@ mod tests {
 
     #[test]
     fn of_a_whole_head_only_these_lines_change() {
-        let plan = plan();
-        let number = plan.provider_by_name(b"api").unwrap();
-        let upstream = Arc::clone(&plan.providers[number]);
-        let base_url = BaseUrl { provider: number, rest: Span::new(0, 2) };
-        let rewriter = Rewriter::new(&plan, &upstream, base_url, b"/a");
         let head = "HTTP/1.1 302 Found\r\nA: 1\r\nLocation:  /v2/x \r\nB: /v2\r\nSet-Cookie: a=b; Path=/v2\r\n\r\nLocation: /v2\r\n";
         let expected = "HTTP/1.1 302 Found\r\nA: 1\r\nLocation: /api/x\r\nB: /v2\r\nSet-Cookie: a=b; Path=/api\r\n\r\nLocation: /v2\r\n";
-        assert_eq!(rewriter.head(head.as_bytes()).unwrap(), expected.as_bytes());
-        assert_eq!(rewriter.head(b"HTTP/1.1 200 OK\r\nLocation: x\r\n\r\n"), None);
-        assert_eq!(rewriter.head(b"HTTP/1.1 200 OK\r\n"), None);
+        with_rewriter("api", "/a", |rewriter| {
+            assert_eq!(rewriter.head(head.as_bytes()).unwrap(), expected.as_bytes());
+            assert_eq!(rewriter.head(b"HTTP/1.1 200 OK\r\nLocation: x\r\n\r\n"), None);
+            assert_eq!(rewriter.head(b"HTTP/1.1 200 OK\r\n"), None);
+        });
     }
 }

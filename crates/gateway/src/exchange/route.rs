@@ -49,10 +49,12 @@ pub(crate) struct Forward {
     pub empty_path: EmptyPath,
     /// Whether anything of the target differs from what was received.
     pub new_target: bool,
-    /// What the provider gets as `Host`.
-    pub host: HostField,
-    /// How the client has named the provider, where the response is rewritten for that.
-    pub base_url: Option<BaseUrl>,
+    /// The host that the provider is told, where the client has chosen another than the provider's own.
+    pub kept_host: Option<Box<KeptHost>>,
+    /// Whether the `Host` that was received is the provider's own.
+    pub has_own_host: bool,
+    /// Whether the client has named the provider by base URL, and the response is rewritten for that.
+    pub is_rewritten: bool,
 }
 
 /// What is sent where the path of a target, relative to the provider's URL, is empty.
@@ -66,26 +68,14 @@ pub(crate) enum EmptyPath {
     Asterisk,
 }
 
-/// What a provider gets as `Host`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum HostField {
-    /// What the client has sent, which is the provider's own.
-    Received,
-    /// Its own.
-    Upstream,
-    /// Another, that the client has chosen.
-    Kept(KeptHost),
-}
-
 /// A host that a client has chosen for a provider that has another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeptHost {
     /// As the client has written it.
     pub sent: Span,
-    /// Its normal form.
-    pub authority: Rc<Authority>,
-    /// The host of `authority` as text.
-    name: Rc<str>,
+    /// The host in lower case.
+    name: Box<str>,
+    port: u16,
     /// Whether the config says that it is the provider's.
     pub is_known: bool,
 }
@@ -99,8 +89,9 @@ impl Forward {
             target,
             empty_path: EmptyPath::Slash,
             new_target: false,
-            host: HostField::Upstream,
-            base_url: None,
+            kept_host: None,
+            has_own_host: false,
+            is_rewritten: false,
         }
     }
 
@@ -111,20 +102,17 @@ impl Forward {
 
     /// The value of `Host` that the provider gets, where it is another than the one received.
     pub fn host_field<'a>(&'a self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        match &self.host {
-            HostField::Received => None,
-            HostField::Upstream => Some(&self.upstream.plan.host_field),
-            HostField::Kept(kept) => Some(kept.sent.of(bytes)),
+        match &self.kept_host {
+            Some(kept) => Some(kept.sent.of(bytes)),
+            None if self.has_own_host => None,
+            None => Some(&self.upstream.plan.host_field),
         }
     }
 
     /// What flows are told of where it goes.
     pub fn destination(&self) -> Destination<'_> {
         let plan = &self.upstream.plan;
-        let kept = match &self.host {
-            HostField::Kept(kept) => Some(kept),
-            HostField::Received | HostField::Upstream => None,
-        };
+        let kept = self.kept_host.as_ref();
         Destination {
             provider: plan.provider(),
             tls: plan.origin.tls,
@@ -132,7 +120,7 @@ impl Forward {
             port: plan.origin.authority.port,
             base: self.base(),
             has_bare_base: self.empty_path == EmptyPath::Bare,
-            kept_host: kept.map(|kept| (&*kept.name, kept.authority.port)),
+            kept_host: kept.map(|kept| (&*kept.name, kept.port)),
             takes_credentials: kept.is_none_or(|kept| kept.is_known),
         }
     }
@@ -278,7 +266,7 @@ impl Question<'_> {
         };
         let mut forward = self.to_provider(provider, path)?;
         if let Some(host) = self.kept_host(listener) {
-            forward.host = keep(&forward.upstream, host, self.bytes)?;
+            forward.kept_host = keep(&forward.upstream, host, self.bytes)?;
         }
         Ok(Route::Forward(forward))
     }
@@ -334,7 +322,7 @@ impl Question<'_> {
         }
         let mut forward = self.to_host(self.scheme_of(listener, host)?, host, target)?;
         if *host.of(self.bytes) == *forward.upstream.plan.host_field {
-            forward.host = HostField::Received;
+            forward.has_own_host = true;
         }
         Ok(Route::Forward(forward))
     }
@@ -359,16 +347,11 @@ impl Question<'_> {
 
     /// `/provider/rest`: the first segment of `path` names the provider, the rest is what it gets.
     fn base_url(&self, path: Span) -> Result<Route, Failure> {
-        let text = path.of(self.bytes);
-        let name = text.strip_prefix(b"/").unwrap_or(text);
-        let name_len = name.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(name.len());
-        let Some(provider) = self.view.plan.provider_by_name(&name[..name_len]) else {
+        let Some(BaseUrl { provider, rest }) = BaseUrl::of(&self.view.plan, path, self.bytes) else {
             return Err(self.unknown_provider());
         };
-        let skipped = text.len() - name.len() + name_len;
-        let rest = Span::new(path.range().start + skipped, path.range().end);
-        let base_url = self.view.plan.rewrites.then_some(BaseUrl { provider, rest });
-        Ok(Route::Forward(Forward { base_url, ..self.to_provider(provider, rest)? }))
+        let is_rewritten = self.view.plan.rewrites;
+        Ok(Route::Forward(Forward { is_rewritten, ..self.to_provider(provider, rest)? }))
     }
 
     fn unknown_provider(&self) -> Failure {
@@ -456,15 +439,15 @@ fn after(span: Span, bytes: usize) -> Span {
 }
 
 /// The host that `upstream` is told, where a client may choose it.
-fn keep(upstream: &Upstream, sent: Span, bytes: &[u8]) -> Result<HostField, Failure> {
+fn keep(upstream: &Upstream, sent: Span, bytes: &[u8]) -> Result<Option<Box<KeptHost>>, Failure> {
     let Origin { tls, authority: own } = &upstream.plan.origin;
     let authority = Authority::parse(sent.of(bytes), Some(default_port(*tls))).map_err(bad_authority)?;
     if authority == *own {
-        return Ok(HostField::Upstream);
+        return Ok(None);
     }
     let is_known = upstream.plan.is_known_as(&authority.host);
     let name = authority.host.to_string().into();
-    Ok(HostField::Kept(KeptHost { sent, authority: Rc::new(authority), name, is_known }))
+    Ok(Some(Box::new(KeptHost { sent, port: authority.port, name, is_known })))
 }
 
 fn misplaced(why: Misplaced) -> Failure {

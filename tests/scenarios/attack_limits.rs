@@ -1,0 +1,186 @@
+//! Limits that lose what they allow, or do not count what was used, or do not say when to come back.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::http::Response;
+use egret_tests::metered::{Metered, by_window};
+use egret_tests::provider::Provider;
+use flate2::Compression;
+use flate2::write::{GzEncoder, ZlibEncoder};
+
+const WINDOW: Duration = Duration::from_millis(500);
+
+/// So many requests at once: each one's answer, and after how long it came.
+fn at_once(egret: &Egret, count: usize) -> Vec<(Response, Duration)> {
+    let asked = Instant::now();
+    let ask = || {
+        let answer = egret.get("/");
+        (answer, asked.elapsed())
+    };
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..count).map(|_| scope.spawn(ask)).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    })
+}
+
+fn limited(origin: &Metered, quota: &str, remedy: &str) -> Egret {
+    let flows =
+        format!("quotas: {{ live: {{ {quota} }} }}\nflows: [{{ name: all, remedies: [{remedy}] }}]\n");
+    Config::with_origin(origin.url()).flows(flows).start()
+}
+
+/// Fourteen at once, two in half a second.
+fn assert_no_window_is_lost(quota: &str, remedy: &str, response: Duration) {
+    let origin = Metered::start(response);
+    let egret = limited(&origin, quota, remedy);
+    for (answer, _) in at_once(&egret, 14) {
+        answer.assert_forwarded(200);
+    }
+    let windows = by_window(origin.calls().iter().map(|call| call.came), WINDOW);
+    // Calls that are under way when the first window ends count in the second too.
+    let later: Vec<u64> = windows.keys().skip(1).copied().collect();
+    let is_gap = |pair: &[u64]| pair[1] - pair[0] > 1;
+    assert!(!later.windows(2).any(is_gap), "{remedy}: windows are left out: {windows:?}");
+}
+
+#[test]
+fn a_queue_on_windows_by_the_clock_leaves_none_of_them_out() {
+    for response in [Duration::ZERO, Duration::from_millis(150)] {
+        assert_no_window_is_lost(
+            "limit: 2, window: 500ms, kind: fixed",
+            "queue: { quota: live, max_wait: 18s }",
+            response,
+        );
+    }
+}
+
+#[test]
+fn a_limit_that_lets_wait_leaves_no_window_by_the_clock_out() {
+    assert_no_window_is_lost(
+        "limit: 2, window: 500ms, kind: fixed",
+        "limit: { quota: live, on_exceed: queue }",
+        Duration::from_millis(20),
+    );
+}
+
+#[test]
+fn a_queue_on_windows_from_the_first_call_on_lets_the_limit_through_in_each_of_them() {
+    let origin = Metered::start(Duration::from_millis(20));
+    let egret = limited(
+        &origin,
+        "limit: 2, window: 500ms, kind: fixed, starts: first",
+        "queue: { quota: live, max_wait: 18s }",
+    );
+    at_once(&egret, 14);
+    let calls = origin.calls();
+    assert_eq!(calls.len(), 14);
+    // Seven windows of them, one after the other; every second one left out it would be 5.5 s.
+    let took = Duration::from_micros(calls[13].came - calls[0].came);
+    assert!(took < Duration::from_millis(4_500), "{took:?}");
+}
+
+#[test]
+fn who_cannot_be_served_in_time_is_told_at_once_and_all_others_are_served() {
+    let origin = Metered::start(Duration::ZERO);
+    let egret =
+        limited(&origin, "limit: 1, window: 1s, kind: fixed", "queue: { quota: live, max_wait: 2500ms }");
+    let answers = at_once(&egret, 6);
+    let told = answers.iter().filter(|(answer, _)| answer.status == 429);
+    for (answer, after) in told {
+        answer.assert_generated(429, "queue-timeout");
+        assert!(answer.field("retry-after").is_some(), "{answer:?}");
+        assert!(*after < Duration::from_millis(1_500), "told after {after:?}, with a wait of at most 2.5 s");
+    }
+    let served = answers.iter().filter(|(answer, _)| answer.status == 200).count();
+    assert!(
+        (3..=4).contains(&served),
+        "{served} served: one at once, and one in each window of the next 2.5 s"
+    );
+}
+
+const USED: &[u8] = br#"{"usage":{"total_tokens":60}}"#;
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    std::io::Write::write_all(&mut encoder, bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn deflate(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    std::io::Write::write_all(&mut encoder, bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Asks four times for that body, which costs 60 of 100 units.
+fn assert_costs_are_counted(media_type: &str, coding: &str, body: &[u8]) {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Encoding: {coding}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let origin = Provider::answering([head.as_bytes(), body].concat());
+    let flows = "quotas: { tokens: { limit: 100, window: 24h,\n  \
+                 cost: { request: '0', response: 'int(response.body.usage.total_tokens)' } } }\n\
+                 flows: [{ name: all, remedies: [limit: { quota: tokens }] }]\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    let mut client = egret.client();
+    let statuses: Vec<u16> = (0..4)
+        .map(|_| {
+            let answer = client.get(egret.address(), "/origin/").response();
+            assert!(
+                answer.status != 200 || answer.body == body,
+                "the client gets it as it was sent: {answer:?}"
+            );
+            answer.status
+        })
+        .collect();
+    let quotas = egret.control_get("/api/v1/quotas").json();
+    let used = &quotas["quotas"][0]["groups"][0]["used"];
+    assert_eq!(
+        (used.as_u64(), &statuses[..]),
+        (Some(120), &[200, 200, 429, 429][..]),
+        "{media_type} under {coding}: of 100 units each response costs 60"
+    );
+}
+
+#[test]
+fn what_a_response_says_that_it_cost_is_counted_under_a_content_coding() {
+    assert_costs_are_counted("application/json", "gzip", &gzip(USED));
+    assert_costs_are_counted("application/json", "deflate", &deflate(USED));
+}
+
+#[test]
+fn what_the_end_of_a_stream_of_events_says_that_it_cost_is_counted_under_a_content_coding() {
+    let events = [
+        b"data: {\"delta\":\"a\"}\n\n".repeat(100),
+        b"data: ".to_vec(),
+        USED.to_vec(),
+        b"\n\ndata: [DONE]\n\n".to_vec(),
+    ];
+    assert_costs_are_counted("text/event-stream", "gzip", &gzip(&events.concat()));
+}
+
+#[test]
+fn a_refusal_that_a_fallback_words_anew_says_when_to_try_again() {
+    let origin = Provider::plain();
+    let flows = "quotas: { live: { limit: 1, window: 24h } }\n\
+                 flows:\n  - name: all\n    remedies:\n      \
+                 - fallback: { on_refused: [quota-exceeded], response: { status: 420, headers: { x-own: '1' }, body: 'calm down' } }\n      \
+                 - limit: { quota: live }\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    egret.get("/").assert_forwarded(200);
+    let answer = egret.get("/");
+    assert_eq!((answer.status, answer.text(), answer.field("x-own")), (420, "calm down", Some("1")));
+    let seconds = answer.field("retry-after").and_then(|value| value.parse::<u64>().ok());
+    assert!(
+        seconds.is_some_and(|seconds| (86_000..=87_000).contains(&seconds)),
+        "Retry-After is missing: {answer:?}"
+    );
+    assert_eq!(answer.field("ratelimit-policy"), Some("\"live\";q=1;w=86400"), "{answer:?}");
+    assert!(
+        answer.field("ratelimit").is_some_and(|value| value.starts_with("\"live\";r=0;t=")),
+        "{answer:?}"
+    );
+}

@@ -1,0 +1,246 @@
+//! How much of what a provider allows is used, by quotas of each kind, with few and many clients that wait and a provider that takes its
+//! time; and that nobody is let through above it.
+
+use std::thread;
+use std::time::Duration;
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::http::Client;
+use egret_tests::load::Load;
+use egret_tests::metered::{Call, Metered, by_window};
+use egret_tests::process::raise_open_files;
+use egret_tests::wait::until_true;
+
+/// A provider, a quota of what it allows, and clients that wait for it.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    kind: &'static str,
+    limit: usize,
+    window_ms: u64,
+    /// Requests that wait, or clients that ask again and again where they `ask_again`.
+    clients: usize,
+    asks_again: bool,
+    response_ms: u64,
+    remedy: &'static str,
+}
+
+const CASE: Case = Case {
+    kind: "kind: fixed",
+    limit: 1,
+    window_ms: 500,
+    clients: 1,
+    asks_again: true,
+    response_ms: 0,
+    remedy: "queue: { quota: live, max_wait: 10m }",
+};
+
+impl Case {
+    fn window(&self) -> Duration {
+        Duration::from_millis(self.window_ms)
+    }
+
+    /// Has its clients ask until the provider was called `count` times.
+    fn calls(&self, count: usize) -> Vec<Call> {
+        raise_open_files();
+        let origin = Metered::start(Duration::from_millis(self.response_ms));
+        let flows = format!(
+            "quotas: {{ live: {{ {}, limit: {}, window: {}ms }} }}\nflows: [{{ name: all, remedies: [{}] }}]\n",
+            self.kind, self.limit, self.window_ms, self.remedy
+        );
+        let egret = Config::with_origin(origin.url()).flows(flows).start();
+        if self.asks_again {
+            let load = Load::start(egret.address(), "/origin/", self.clients, true);
+            origin.until_called(count);
+            let calls = origin.calls();
+            drop(egret);
+            load.finish();
+            return calls;
+        }
+        let _clients = waiting(&egret, self.clients);
+        origin.until_called(count);
+        origin.calls()
+    }
+
+    /// The share of the allowance that was used from the call `first` on, where `calls` is cut off after whole refills; and the time that
+    /// responses took, in microseconds.
+    fn used(&self, calls: &[Call], first: usize) -> (f64, f64) {
+        let refills = (calls.len() - 1 - first) / self.limit;
+        let last = first + refills * self.limit;
+        let took = calls[last].came - calls[first].came;
+        let allowed = real(refills as u64) * real(self.window_ms * 1_000);
+        let responses: Vec<u64> = calls.iter().filter_map(|call| Some(call.answered? - call.came)).collect();
+        let response = real(responses.iter().sum()) / real(responses.len() as u64);
+        (allowed / real(took), response)
+    }
+
+    /// As the provider counts, in its windows by the clock: a call when it comes, or when it is answered.
+    fn assert_within_windows_by_the_clock(&self, calls: &[Call]) {
+        for times in [came(calls), answered(calls)] {
+            let windows = by_window(times, self.window());
+            assert!(windows.values().all(|used| *used <= self.limit), "{self:?}: {windows:?}");
+        }
+    }
+
+    /// The same in any window, wherever it begins.
+    fn assert_within_any_window(&self, calls: &[Call]) {
+        for mut times in [came(calls), answered(calls)] {
+            times.sort_unstable();
+            for within in times.windows(self.limit + 1) {
+                let took = within[self.limit] - within[0];
+                assert!(took >= self.window_ms * 1_000, "{self:?}: {} calls in {took} µs", within.len());
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "times of a test are far below 2^52 µs")]
+fn real(number: u64) -> f64 {
+    number as f64
+}
+
+fn came(calls: &[Call]) -> Vec<u64> {
+    calls.iter().map(|call| call.came).collect()
+}
+
+fn answered(calls: &[Call]) -> Vec<u64> {
+    calls.iter().filter_map(|call| call.answered).collect()
+}
+
+/// Tries all cases at the same time.
+fn at_once<const N: usize>(cases: [Case; N], test: impl Fn(Case) + Sync) {
+    thread::scope(|scope| {
+        for case in cases {
+            let test = &test;
+            scope.spawn(move || test(case));
+        }
+    });
+}
+
+/// So many clients, all of which have asked.
+fn waiting(egret: &Egret, count: usize) -> Vec<Client> {
+    let mut clients: Vec<Client> = (0..count).map(|_| egret.client()).collect();
+    for client in &mut clients {
+        client.get(egret.address(), "/origin/");
+    }
+    clients
+}
+
+/// What a quota by the clock uses of windows: all but what the first one, which has begun already, may cost the second.
+fn assert_windows_by_the_clock_are_used(case: Case, windows: usize) {
+    let calls = case.calls((windows + 2) * case.limit);
+    case.assert_within_windows_by_the_clock(&calls);
+    let (used, _) = case.used(&calls, 2 * case.limit);
+    assert!(used >= 0.95, "{case:?}: {used}");
+}
+
+#[test]
+fn one_client_uses_all_windows_by_the_clock() {
+    assert_windows_by_the_clock_are_used(Case { response_ms: 20, ..CASE }, 7);
+}
+
+#[test]
+fn thirty_clients_use_all_windows_by_the_clock_with_responses_after_20_ms() {
+    assert_windows_by_the_clock_are_used(Case { limit: 10, clients: 30, response_ms: 20, ..CASE }, 7);
+}
+
+#[test]
+fn twelve_clients_use_all_windows_by_the_clock_with_responses_after_300_ms() {
+    let case = Case { limit: 3, window_ms: 1_000, clients: 12, response_ms: 300, ..CASE };
+    assert_windows_by_the_clock_are_used(case, 4);
+}
+
+#[test]
+fn a_thousand_who_wait_use_all_windows_by_the_clock() {
+    let case = Case { limit: 50, clients: 1_000, asks_again: false, ..CASE };
+    at_once([0, 300].map(|response_ms| Case { response_ms, ..case }), |case| {
+        assert_windows_by_the_clock_are_used(case, 6);
+    });
+}
+
+#[test]
+fn a_limit_that_lets_wait_uses_all_windows_by_the_clock() {
+    let remedy = "limit: { quota: live, on_exceed: queue }";
+    assert_windows_by_the_clock_are_used(Case { limit: 5, clients: 20, response_ms: 300, remedy, ..CASE }, 7);
+}
+
+#[test]
+fn windows_from_the_first_call_on_are_used() {
+    let kind = "kind: fixed, starts: first";
+    let case = Case { kind, limit: 5, clients: 20, response_ms: 20, ..CASE };
+    let calls = case.calls(9 * case.limit);
+    let (used, _) = case.used(&calls, 2 * case.limit);
+    assert!(used >= 0.95, "{case:?}: {used}");
+}
+
+fn assert_sliding_windows_are_used(case: Case, windows: usize) {
+    let case = Case { kind: "kind: sliding", ..case };
+    let calls = case.calls((windows + 1) * case.limit + 1);
+    case.assert_within_any_window(&calls);
+    let (used, response) = case.used(&calls, case.limit);
+    let window = real(case.window_ms * 1_000);
+    let most = window / (window + response);
+    assert!(used >= 0.95 * most, "{case:?}: {used} of {most}");
+}
+
+#[test]
+fn sliding_windows_are_used_but_for_the_time_of_a_response() {
+    let case = |limit, clients, response_ms| Case { limit, window_ms: 1_000, clients, response_ms, ..CASE };
+    at_once([case(5, 20, 0), case(5, 20, 300), case(1, 1, 20)], |case| {
+        assert_sliding_windows_are_used(case, 3);
+    });
+}
+
+#[test]
+fn a_thousand_who_wait_use_sliding_windows_but_for_the_time_of_a_response() {
+    let case =
+        Case { limit: 50, window_ms: 1_000, clients: 1_000, asks_again: false, response_ms: 20, ..CASE };
+    assert_sliding_windows_are_used(case, 3);
+}
+
+#[test]
+fn a_token_bucket_is_used_as_far_as_its_burst_reaches() {
+    let case = |response_ms| Case {
+        kind: "kind: token-bucket, burst: 10",
+        limit: 20,
+        window_ms: 1_000,
+        clients: 40,
+        response_ms,
+        ..CASE
+    };
+    at_once([case(20), case(300)], |case| {
+        let calls = case.calls(10 + 61);
+        for mut times in [came(&calls), answered(&calls)] {
+            times.sort_unstable();
+            assert_never_emptied(&times);
+        }
+        // Seven come back in 300 ms, and ten are there.
+        let (used, _) = case.used(&calls, 10);
+        assert!(used >= 0.95, "{case:?}: {used}");
+    });
+}
+
+/// A bucket of the provider that holds 10, of which 20 come back in a second, has enough for each call.
+fn assert_never_emptied(times: &[u64]) {
+    let (mut debt, mut last) = (0_u64, times[0]);
+    for time in times {
+        debt = debt.saturating_sub((time - last) * 20) + 1_000_000;
+        last = *time;
+        assert!(debt <= 10_000_000, "{debt} at {time}");
+    }
+}
+
+#[test]
+fn those_who_cannot_be_served_in_time_are_told_when_that_is_known() {
+    // One a second; responses after 300 ms: the first of them says that the third refill comes too late.
+    let origin = Metered::start(Duration::from_millis(300));
+    let flows = "quotas: { live: { limit: 1, window: 1s } }\n\
+                 flows: [{ name: all, remedies: [queue: { quota: live, max_wait: 3500ms }] }]\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    let clients = waiting(&egret, 6);
+    // It is called at 0, 1.3 and 2.6 s. The other three are told before it is called a second time.
+    until_true("three are told", || egret.generated("queue-timeout") == 3);
+    assert_eq!(origin.calls().len(), 1);
+    let served =
+        clients.into_iter().map(|mut client| client.response().status).filter(|status| *status == 200);
+    assert_eq!(served.count(), 3);
+}
