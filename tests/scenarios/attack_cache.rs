@@ -1,5 +1,5 @@
-//! One client against the others of a cache: by taking its response slowly or not at all, by fields that the provider does not see, by
-//! fields that say who asks, and by another secret under the same name.
+//! One client against the others of a cache: by taking its response slowly or not at all, by fields that the
+//! provider does not see, by fields that say who asks, and by another secret under the same name.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ fn large() -> Provider {
 }
 
 fn send_large(peer: &mut Peer, framed: Framed) -> bool {
-    let piece = [b'x'; 64 << 10];
+    let piece = vec![b'x'; 64 << 10];
     let (version, framing) = match framed {
         Framed::Length => ("1.1", format!("Content-Length: {LARGE}\r\n")),
         Framed::Chunked => ("1.1", "Transfer-Encoding: chunked\r\n".to_owned()),
@@ -49,7 +49,7 @@ fn send_large(peer: &mut Peer, framed: Framed) -> bool {
     peer.send(format!("HTTP/{version} 200 OK\r\nCache-Control: max-age=600\r\n{framing}\r\n"))
         && (0..LARGE / piece.len()).all(|_| {
             (!is_chunked || peer.send(format!("{:x}\r\n", piece.len())))
-                && peer.send(piece)
+                && peer.send(&piece)
                 && (!is_chunked || peer.send("\r\n"))
         })
         && (!is_chunked || peer.send("0\r\n\r\n"))
@@ -133,7 +133,9 @@ fn telling(fields: &'static str) -> Provider {
 fn told(request: &Request) -> String {
     let of_the_gateway = |name: &str| ["host", "via"].iter().any(|other| name.eq_ignore_ascii_case(other));
     let fields = request.fields.iter().filter(|(name, _)| !of_the_gateway(name));
-    fields.map(|(name, value)| format!("{}={value};", name.to_ascii_lowercase())).collect()
+    let lines: Vec<String> =
+        fields.map(|(name, value)| format!("{}={value};", name.to_ascii_lowercase())).collect();
+    lines.concat()
 }
 
 fn ask(egret: &Egret, path: &str, fields: &str) -> Response {

@@ -61,8 +61,8 @@ pub fn purge(egret: &Egret, query: &str) -> Value {
     Client::connect(egret.control()).send(request).response().json()
 }
 
-/// A client with a small window that asks the gateway for a path of `origin`, takes 200 bytes of the response and then nothing: at 200 bytes
-/// per second, which no timeout minds, the rest would take hours.
+/// A client with a small window that asks the gateway for a path of `origin`, takes 200 bytes of the response
+/// and then nothing: at 200 bytes per second, which no timeout minds, the rest would take hours.
 pub fn slow(address: SocketAddr, path: &str) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();

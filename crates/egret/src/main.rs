@@ -82,7 +82,7 @@ fn obey(command: Command) -> Result<(), Failure> {
         Command::Check { file } => {
             let checked = config::check(&file)?;
             for warning in checked.warnings {
-                eprintln!("warning: {warning}");
+                say(format_args!("warning: {warning}"));
             }
             cli::print(&checked.good)
         }

@@ -212,7 +212,8 @@ impl Account {
         &self.standing
     }
 
-    /// A digest of its credential: another one with another secret, and the same after a restart. Nothing is to be kept of it but a keyed hash.
+    /// A digest of its credential: another one with another secret, and the same after a restart. Nothing is
+    /// to be kept of it but a keyed hash.
     pub(crate) fn credential_digest(&self) -> &[u8; 32] {
         &self.digest
     }

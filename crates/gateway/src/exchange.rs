@@ -180,6 +180,7 @@ enum Finish {
     ClientGone,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each says another thing, and none follows from another")]
 struct Exchange<'a> {
     client: &'a mut Client,
     desk: &'a mut Desk,
@@ -772,7 +773,8 @@ impl<'a> Exchange<'a> {
         .await;
     }
 
-    /// Sends the client the rest of a response that is stored. The provider's connection is left to others meanwhile.
+    /// Sends the client the rest of a response that is stored. The provider's connection is left to others
+    /// meanwhile.
     async fn send_filled(&mut self, connection: Box<Connection>, reply: Reply) -> End {
         let mut connection = Some(connection);
         if self.is_reusable()
@@ -863,7 +865,8 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Moves both bodies on until the response's is through, or all of it is stored; there is no `connection` any more then.
+    /// Moves both bodies on until the response's is through, or all of it is stored; there is no `connection`
+    /// any more then.
     fn poll_bodies(&mut self, cx: &mut Context<'_>, mut connection: Option<&mut Connection>) -> Poll<Finish> {
         let before = self.desk.up.moved_bytes + self.desk.tray.down.moved_bytes;
         if let Some(connection) = connection.as_deref_mut().filter(|_| self.is_uploading()) {
@@ -950,7 +953,8 @@ impl<'a> Exchange<'a> {
         None
     }
 
-    /// Whether the provider's connection is of use for another request: all of this one's response has come on it, and nothing else.
+    /// Whether the provider's connection is of use for another request: all of this one's response has come
+    /// on it, and nothing else.
     fn is_reusable(&self) -> bool {
         let Tray { output, response, down } = &*self.desk.tray;
         down.is_received()

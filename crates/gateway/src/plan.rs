@@ -354,17 +354,10 @@ impl Plan {
         let Parts { gateway: config, providers, .. } = parts;
         let mut problems = Vec::new();
         check_limits(&config.limits, &mut problems);
-        let exposed = !all_loopback(&config.listen);
-        let mut own_ports = own.to_vec();
-        own_ports.extend(config.listen.iter().map(|listen| listen.address));
         let same_network = previous.filter(|previous| reaches_alike(&previous.config, config));
         let policy = match same_network {
             Some(previous) => Some(Arc::clone(&previous.other_hosts.policy)),
-            None => ok_or_push(
-                EgressPolicy::compile(&config.egress, exposed, config.open_proxy, own_ports),
-                &mut problems,
-            )
-            .map(Arc::new),
+            None => ok_or_push(compile_policy(config, own), &mut problems).map(Arc::new),
         };
         let origins = provider_origins(providers, &mut problems);
         let listeners = compile_listeners(config, providers, &mut problems);
@@ -415,7 +408,7 @@ impl Plan {
             }));
         }
         let other_hosts = match same_network {
-            Some(previous) => Some(Arc::clone(&previous.other_hosts)),
+            Some(same) => Some(Arc::clone(&same.other_hosts)),
             None => ok_or_push(ClientTls::compile(&ProviderTlsConfig::default(), "gateway"), &mut problems)
                 .map(|tls| {
                     let stats = previous.map(|previous| Arc::clone(&previous.other_hosts.stats));
@@ -532,6 +525,13 @@ fn own_hosts(address: SocketAddr, names: &[String]) -> Vec<Box<[u8]>> {
 
 fn bracketed(address: SocketAddr) -> String {
     if address.is_ipv6() { format!("[{}]", address.ip()) } else { address.ip().to_string() }
+}
+
+/// The egress policy, by which nobody reaches the gateway's own ports.
+fn compile_policy(config: &GatewayConfig, own: &[SocketAddr]) -> Result<EgressPolicy, Vec<Problem>> {
+    let own_ports = own.iter().copied().chain(config.listen.iter().map(|listen| listen.address));
+    let is_exposed = !all_loopback(&config.listen);
+    EgressPolicy::compile(&config.egress, is_exposed, config.open_proxy, own_ports.collect())
 }
 
 /// Groups providers by their origins: the groups, the number of each origin's, and the number of each provider's.

@@ -102,8 +102,8 @@ const ENTRY_OVERHEAD: usize = 512;
 /// A part has room for so many of the largest bodies at least, so that one of them does not empty it.
 const BODIES_IN_SHARD: u64 = 8;
 const SHARDS_MAX: u64 = 16;
-/// Bodies that had to go, and are still being read, may take as much as the store: beyond, nothing more is stored or read back, since slow
-/// readers of many entries would have it all kept for them.
+/// Bodies that had to go, and are still being read, may take as much as the store: beyond, nothing more is
+/// stored or read back, since slow readers of many entries would have it all kept for them.
 const ALIVE_PER_BYTE: u64 = 2;
 /// Slots that a purge looks at under one lock.
 const PURGE_BATCH: usize = 256;
@@ -153,7 +153,8 @@ pub enum Purge<'a> {
 pub enum Full {
     /// It is longer than a body may be.
     TooLarge,
-    /// Nothing can be evicted for it: all that is stored is still coming, or what had to go is still being read.
+    /// Nothing can be evicted for it: all that is stored is still coming, or what had to go is still being
+    /// read.
     NoRoom,
 }
 
@@ -378,7 +379,8 @@ impl<K: Kept> Filling<K> {
         &self.entry
     }
 
-    /// Adds what has come. Where there is no room for it, the entry is to be [given up](Self::give_up), or dropped.
+    /// Adds what has come. Where there is no room for it, the entry is to be [given up](Self::give_up), or
+    /// dropped.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), Full> {
         if bytes.is_empty() {
             return Ok(());
@@ -396,8 +398,8 @@ impl<K: Kept> Filling<K> {
         Ok(())
     }
 
-    /// There is no room for what has come, which is `rest`: the entry goes, and who reads it learns that it will never be whole. Whoever has
-    /// the body already finds `rest` behind it.
+    /// There is no room for what has come, which is `rest`: the entry goes, and who reads it learns that it
+    /// will never be whole. Whoever has the body already finds `rest` behind it.
     pub fn give_up(mut self, rest: &[u8]) {
         self.is_done = true;
         self.entries.remove(&self.entry);

@@ -21,8 +21,9 @@ use crate::json::pointer_problem;
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
     /// For how long an answer is fresh where it does not say so itself, by its status: `{ 2xx: 60s, 404: 10s }`. Of several that
-    /// cover a status the narrowest holds. Without one, a 5xx is stored only where it says itself for how long it is fresh. Statuses
-    /// 428, 429, 431 and 511 are never stored (RFC 6585), though a range may cover them.
+    /// cover a status the narrowest holds. Without one, a 5xx is stored only where it says itself for how
+    /// long it is fresh. Statuses 428, 429, 431 and 511 are never stored (RFC 6585), though a range may cover
+    /// them.
     pub ttl: BTreeMap<Statuses, Duration>,
     /// Whether `ttl` holds for the statuses it names whatever the answer says of caching.
     #[serde(rename = "override")]
@@ -54,8 +55,9 @@ pub struct CacheConfig {
     /// For how long an answer that is no longer fresh may be given while it is asked for anew, where it does not say so itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_while_revalidate: Option<Duration>,
-    /// The same where the provider cannot be had, or answers with 500, 502, 503 or 504. Where nothing is given, here or by the answer:
-    /// `5m` where the provider closes without a response, cannot be connected to or is too late, and not at all otherwise; `0s` for never.
+    /// The same where the provider cannot be had, or answers with 500, 502, 503 or 504. Where nothing is
+    /// given, here or by the answer: `5m` where the provider closes without a response, cannot be connected
+    /// to or is too late, and not at all otherwise; `0s` for never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_if_error: Option<Duration>,
     /// What becomes of answers that set cookies.

@@ -23,9 +23,10 @@ pub(super) struct Lifetimes {
     private: bool,
 }
 
-/// For how long a stale answer may be given while the provider cannot be reached, where nobody says (RFC 9111 §4.2.4). Long enough for a
-/// restart of the provider, and short enough that nobody takes old prices for new ones for an hour.
-const STALE_IF_SILENT: Duration = Duration::from_secs(300);
+/// For how long a stale answer may be given while the provider cannot be reached, where nobody says (RFC 9111
+/// §4.2.4). Long enough for a restart of the provider, and short enough that nobody takes old prices for new
+/// ones for an hour.
+const STALE_IF_SILENT: Duration = Duration::from_mins(5);
 
 /// Why a stale answer is to stand in for the provider's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,8 +163,8 @@ impl Lifetimes {
         window.is_some_and(|window| standing.staleness() <= window) && !self.forbids_stale(stored, partition)
     }
 
-    /// Whether it may be given where the provider cannot be had, or answers with an error (RFC 5861 §4, RFC 9111 §4.2.4). An error that is
-    /// stored stands in for nothing once it is stale.
+    /// Whether it may be given where the provider cannot be had, or answers with an error (RFC 5861 §4, RFC
+    /// 9111 §4.2.4). An error that is stored stands in for nothing once it is stale.
     pub fn may_serve_on_error(
         &self,
         stored: &Stored,

@@ -1,10 +1,10 @@
 //! Keys of stored answers: what a request is for, and for whom.
 //!
 //! A key is a keyed hash (SHA-256 over a secret and what is told apart, 128 bits of it) over parts with their lengths, so that no two
-//! requests share one by accident or by somebody's design, and nothing of a credential can be told from it. Only what goes on to the
-//! provider counts. A field whose name looks like a credential or an identity goes in, and where there is one, so does every other field
-//! but those that are known to say nothing of who asks: taking too much costs misses, taking too little would show one customer's
-//! response to another.
+//! requests share one by accident or by somebody's design, and nothing of a credential can be told from it.
+//! Only what goes on to the provider counts. A field whose name looks like a credential or an identity goes
+//! in, and where there is one, so does every other field but those that are known to say nothing of who asks:
+//! taking too much costs misses, taking too little would show one customer's response to another.
 
 use std::borrow::Cow;
 
@@ -428,8 +428,9 @@ impl Nature {
     }
 }
 
-/// Fields by the length of their names, which tells most apart: where the request goes is in the key already, `Vary` has what content is
-/// negotiated by, the cache itself judges conditions, ranges and directives, and ids of requests and of spans are for those who look for them later.
+/// Fields by the length of their names, which tells most apart: where the request goes is in the key already,
+/// `Vary` has what content is negotiated by, the cache itself judges conditions, ranges and directives, and
+/// ids of requests and of spans are for those who look for them later.
 #[inline]
 fn is_harmless(name: &[u8]) -> bool {
     let names: &[&[u8]] = match name.len() {
@@ -469,7 +470,8 @@ fn is_harmless(name: &[u8]) -> bool {
         || is_of(b"x-b3-")
 }
 
-/// Beginnings of the names of fields by which frameworks and proxies take another URL than that of the request line.
+/// Beginnings of the names of fields by which frameworks and proxies take another URL than that of the
+/// request line.
 const TARGET_PREFIXES: [&[u8]; 5] =
     [b"x-original-", b"x-rewrite-", b"x-override-", b"x-envoy-original-", b"x-forwarded-"];
 /// The same whole.
@@ -490,7 +492,8 @@ fn is_target(name: &[u8]) -> bool {
             && !name.eq_ignore_ascii_case(b"x-forwarded-for"))
 }
 
-/// What stands in the names of fields, and of parameters, that say who asks: credentials, and whose data a credential is used for.
+/// What stands in the names of fields, and of parameters, that say who asks: credentials, and whose data a
+/// credential is used for.
 const WORDS: [&[u8]; 18] = [
     b"auth",
     b"token",
@@ -653,7 +656,7 @@ mod tests {
         for config in
             [json!({}), json!({ "credentials": ["x-shade"] }), json!({ "key": { "headers": ["x-shade"] } })]
         {
-            for field in ["X-Shade: a", "X-Team-Token: a", "X-Original-Url: /b"] {
+            for field in ["X-Shade: a", "X-Tenant: a", "X-Original-Url: /b"] {
                 let name = field.split(':').next().unwrap();
                 let taken_back = format!("{bare}\n{field}\nConnection: close, {name}");
                 let (own, partition) =

@@ -28,7 +28,8 @@ pub enum NotStored {
     Authorization,
     /// It is none that stands for what is asked for: part of it, or about conditions of the request.
     Status,
-    /// Its status is an error that passes, and nothing says for how long it is fresh; or it is one that no cache may store.
+    /// Its status is an error that passes, and nothing says for how long it is fresh; or it is one that no
+    /// cache may store.
     Error,
     /// It asks not to be stored by who does not know its status.
     NotUnderstood,

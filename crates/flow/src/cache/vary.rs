@@ -74,8 +74,9 @@ impl Vary {
     }
 }
 
-/// What the fields `name` of a request are worth to the provider: only those that go on to it. Lines are joined, and white space around
-/// commas goes, since a list means the same without. Codings and languages are the same in any case.
+/// What the fields `name` of a request are worth to the provider: only those that go on to it. Lines are
+/// joined, and white space around commas goes, since a list means the same without. Codings and languages are
+/// the same in any case.
 fn value(secret: &KeySecret, request: Fields<'_>, name: &[u8]) -> u128 {
     let mut digest = secret.digest(b"vary");
     let mut is_there = false;

@@ -191,8 +191,8 @@ impl<'a> Fields<'a> {
         kept.chain(changes.added())
     }
 
-    /// The values of all fields `name`, in order, but for those that `Connection` keeps from going on: the client has taken those back. What
-    /// the gateway itself keeps back is among them.
+    /// The values of all fields `name`, in order, but for those that `Connection` keeps from going on: the
+    /// client has taken those back. What the gateway itself keeps back is among them.
     pub(crate) fn all_meant<'n>(self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         let Self { received, bytes, changes } = self;
         let is_nominated = move || {
@@ -211,7 +211,8 @@ impl<'a> Fields<'a> {
         kept.chain(added.map(|(_, value)| value))
     }
 
-    /// All fields without those that were received for one connection alone, or for the gateway itself, and so do not go on.
+    /// All fields without those that were received for one connection alone, or for the gateway itself, and
+    /// so do not go on.
     pub(crate) fn forwarded(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
         let Self { received, bytes, changes } = self;
         let received = received.iter().filter(|field| !field.hop_by_hop);

@@ -27,8 +27,9 @@ use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
 /// How long a request waits for what is on the disk before it goes on as if that were not there: no disk that works takes so long.
 const DISK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// How long a request waits for a response that is still coming and does not tell its length, before it takes it as it comes: it may turn out
-/// to be larger than may be stored, and whoever has got some of it by then cannot get the rest.
+/// How long a request waits for a response that is still coming and does not tell its length, before it takes
+/// it as it comes: it may turn out to be larger than may be stored, and whoever has got some of it by then
+/// cannot get the rest.
 const SETTLE_MAX: Duration = Duration::from_secs(1);
 
 /// What is stored under a key.
@@ -234,6 +235,15 @@ impl Cache {
         if self.still_waits(exchange, held, cx) || still_loads(exchange, held, cx) {
             return Poll::Pending;
         }
+        if let Settling::Waits(body, _) = &held.settling
+            && body.poll_ended(cx).is_ready()
+        {
+            if body.lacks_room() {
+                // It is gone. All who waited for it go on at once, and so does whoever comes next.
+                flights.note_uncacheable(id, now);
+            }
+            held.settling = Settling::Over;
+        }
         let background = exchange.draft.background.take();
         let is_background = background.is_some();
         let mut lead = background.map(|background| background.lead);
@@ -252,7 +262,7 @@ impl Cache {
                 && !is_background
                 && found[reply.candidate].body.len().is_none()
             {
-                match self.settle(exchange, held, (id, &found[reply.candidate], reply), cx) {
+                match settle(exchange, held, (&found[reply.candidate], reply), cx) {
                     Some(Poll::Pending) => return Poll::Pending,
                     // It is whole, or gone.
                     Some(Poll::Ready(())) => continue,
@@ -300,42 +310,6 @@ impl Cache {
             self.go_on(exchange, held, (*question, why), (found, validation), lead);
             return Poll::Ready(Step::Next);
         }
-    }
-
-    /// Has a request wait for what it has found and what is still coming, once for [`SETTLE_MAX`]. Ready when that is whole or gone; none where the
-    /// request may have it as it comes.
-    fn settle(
-        &self,
-        exchange: &mut Exchange<'_>,
-        held: &mut Held,
-        (id, entry, reply): (u128, &Arc<Entry<Stored>>, &Reply),
-        cx: &Context<'_>,
-    ) -> Option<Poll<()>> {
-        let body = &entry.body;
-        let is_ended = body.poll_ended(cx).is_ready();
-        if is_ended {
-            held.settling = Settling::Over;
-            if body.lacks_room() {
-                // All who wait go on at once, and so does whoever comes next.
-                self.state.flights.note_uncacheable(id, exchange.now);
-            }
-            return Some(Poll::Ready(()));
-        }
-        if entry.kept.declared_len.is_some() || !reply.has_body || reply.form == Form::NotModified {
-            return None;
-        }
-        let until = match &held.settling {
-            Settling::None => exchange.now + SETTLE_MAX,
-            Settling::Waits(known, until) if Arc::ptr_eq(known, body) => *until,
-            Settling::Waits(..) | Settling::Over => return None,
-        };
-        if exchange.now >= until {
-            held.settling = Settling::Over;
-            return None;
-        }
-        held.settling = Settling::Waits(Arc::clone(body), until);
-        exchange.wake_at(until);
-        Some(Poll::Pending)
     }
 
     /// Has what is on the disk put into memory; once for a request. Says whether it is on its way.
@@ -713,6 +687,35 @@ impl State {
     }
 }
 
+/// Has a request wait for what it has found and what is still coming, once for [`SETTLE_MAX`]. Ready when
+/// that is whole or gone; none where the request may have it as it comes.
+fn settle(
+    exchange: &mut Exchange<'_>,
+    held: &mut Held,
+    (entry, reply): (&Arc<Entry<Stored>>, &Reply),
+    cx: &Context<'_>,
+) -> Option<Poll<()>> {
+    let body = &entry.body;
+    if body.poll_ended(cx).is_ready() {
+        return Some(Poll::Ready(()));
+    }
+    if entry.kept.declared_len.is_some() || !reply.has_body || reply.form == Form::NotModified {
+        return None;
+    }
+    let until = match &held.settling {
+        Settling::None => exchange.now + SETTLE_MAX,
+        Settling::Waits(known, until) if Arc::ptr_eq(known, body) => *until,
+        Settling::Waits(..) | Settling::Over => return None,
+    };
+    if exchange.now >= until {
+        held.settling = Settling::Over;
+        return None;
+    }
+    held.settling = Settling::Waits(Arc::clone(body), until);
+    exchange.wake_at(until);
+    Some(Poll::Pending)
+}
+
 /// Whether the request waits for what is on the disk.
 fn still_loads(exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -> bool {
     let Fetch::UnderWay(loading, until) = &mut held.fetch else { return false };
@@ -913,8 +916,9 @@ mod tests {
         drop((first, second, third));
         // With a length it is served at once, and so is what needs no body.
         stage.pass_ms(31_000);
-        let (_first, _filling) = coming(&stage, "\ncontent-length: 9\netag: \"1\"");
+        let (first, filling) = coming(&stage, "\ncontent-length: 9\netag: \"1\"");
         assert!(is_hit(&stage, GET));
+        drop((first, filling));
         let (_first, _filling) = coming(&stage, "\netag: \"1\"");
         assert!(is_hit(&stage, &format!("{GET}\nif-none-match: \"1\"")));
     }

@@ -1,4 +1,5 @@
-//! What holds for any expression, for any body that is edited, for whatever peers say of caching, and for the files of a cache. Shared by the fuzz targets and the corpus.
+//! What holds for any expression, for any body that is edited, for whatever peers say of caching, and for the
+//! files of a cache. Shared by the fuzz targets and the corpus.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,15 +167,17 @@ pub fn cache(bytes: &[u8]) -> bool {
     true
 }
 
-/// Bytes before the tags in the file of an entry, and where in them the length of the body stands, its checksum, and that of the rest.
+/// Bytes before the tags in the file of an entry, and where in them the length of the body stands, its
+/// checksum, and that of the rest.
 const FILE_HEAD: usize = 76;
 const FILE_BODY_LEN: usize = 60;
 const FILE_BODY_SUM: usize = 68;
 const FILE_SUM: usize = 72;
 
-/// Any bytes as the file of an entry on a cache's disk, as they are and with the checksums and the length that they should have. Nothing
-/// panics; a file is read if a simple reader can read it, to the same, and not if a byte is missing or one follows; and a response that is
-/// read back is saved as it was, and can be served. Says whether the file, as it is, is that of a response.
+/// Any bytes as the file of an entry on a cache's disk, as they are and with the checksums and the length
+/// that they should have. Nothing panics; a file is read if a simple reader can read it, to the same, and not
+/// if a byte is missing or one follows; and a response that is read back is saved as it was, and can be
+/// served. Says whether the file, as it is, is that of a response.
 pub fn cache_file(bytes: &[u8]) -> bool {
     if let Some(mended) = mended(bytes) {
         let simple = simple_file(&mended);

@@ -69,12 +69,10 @@ pub(crate) struct Guide {
     pub response_body: Body,
     /// Whether it is being received.
     pub gathers_response: bool,
-    /// Whether the head of a stored answer is in the tray, for remedies to see.
-    pub has_taken_up: bool,
+    /// What of a stored response is in the tray.
+    pub in_tray: InTray,
     /// What the bodies that remedies have put in the place of others take of what all gathered ones may.
     drafted: Share,
-    /// Whether a stored response is in the tray as a whole.
-    pub has_whole_stored: bool,
     /// What of the response to the last call is masked, if something is.
     pub echoes: Option<Arc<Echoes>>,
     /// A second call beside a slow one.
@@ -83,6 +81,18 @@ pub(crate) struct Guide {
     response_head: Vec<u8>,
     /// Memory for the end of the response's body.
     tail: Vec<u8>,
+}
+
+/// What of a stored response is in the tray, where remedies have seen it as if it had been received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum InTray {
+    /// None of it.
+    #[default]
+    Nothing,
+    /// Its head.
+    Head,
+    /// All of it.
+    Whole,
 }
 
 /// What has become of a request so far.
@@ -510,7 +520,7 @@ impl Exchange<'_> {
     /// Takes what the request has brought outwards through its remedies.
     fn outwards(&mut self, brought: &Brought) -> Backward {
         let Some(guide) = &mut self.guide else { return Backward::Pass };
-        if !guide.has_taken_up && matches!(brought, Brought::Stored(_)) {
+        if guide.in_tray != InTray::Head && matches!(brought, Brought::Stored(_)) {
             return Backward::Pass;
         }
         let flows = &self.view.plan.flows;
@@ -556,7 +566,7 @@ impl Exchange<'_> {
     fn take_up(&mut self, answer: Answer) -> Brought {
         let with_body = self.desk.request.method != Method::Head;
         if let Some(guide) = &mut self.guide {
-            guide.has_whole_stored = matches!(answer, Answer::Stored(_));
+            guide.in_tray = if matches!(answer, Answer::Stored(_)) { InTray::Whole } else { InTray::Nothing };
         }
         let (message, kind) = match answer {
             Answer::Stored(served) => match self.take_up_stored(served) {
@@ -599,7 +609,7 @@ impl Exchange<'_> {
     /// if there are any.
     fn take_up_stored(&mut self, served: Served) -> Result<Vec<u8>, Brought> {
         let is_seen = self.guide.as_mut().is_some_and(|guide| {
-            guide.has_taken_up = false;
+            guide.in_tray = InTray::Whole;
             !guide.course.is_out()
         });
         let Some(guide) = self.guide.as_ref().filter(|_| is_seen) else {
@@ -625,7 +635,7 @@ impl Exchange<'_> {
             }
             _ => {
                 if let Some(guide) = &mut self.guide {
-                    guide.has_taken_up = true;
+                    guide.in_tray = InTray::Head;
                 }
                 Err(Brought::Stored(Box::new(served)))
             }
@@ -687,7 +697,7 @@ impl Exchange<'_> {
         let mut share = Share::default();
         share.cover_anyway(&self.client.worker.buffers.budget, message.len());
         // Only what a provider has sent speaks of that provider's paths.
-        let is_stored = self.guide.as_ref().is_some_and(|guide| guide.has_whole_stored);
+        let is_stored = self.guide.as_ref().is_some_and(|guide| guide.in_tray == InTray::Whole);
         let rewritten = if is_stored { self.rewritten(&message) } else { None };
         let sent = rewritten.as_deref().unwrap_or(&message);
         self.send_answer((sent, &message), status, persistent).await

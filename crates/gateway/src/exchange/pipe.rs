@@ -1,6 +1,6 @@
 //! One direction of a body: received, checked, framed for the other side and sent, with back-pressure and no more than one
-//! buffer in between. A body that is stored on its way is received at the pace of who sends it, and the other side is served from
-//! what is stored.
+//! buffer in between. A body that is stored on its way is received at the pace of who sends it, and the other
+//! side is served from what is stored.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -296,8 +296,8 @@ impl Pipe {
         }
     }
 
-    /// Receives a body at the pace of its source, stores it, and sends what is stored at the pace of its sink. Ready when both have all of
-    /// it, or when it is not stored any more and the sink has what was.
+    /// Receives a body at the pace of its source, stores it, and sends what is stored at the pace of its
+    /// sink. Ready when both have all of it, or when it is not stored any more and the sink has what was.
     fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -394,14 +394,16 @@ impl Pipe {
                 buffers.grow(buffer, STREAM_BYTES);
             }
             let Ok(received) = ready!(source.poll_read(cx, buffer.spare())) else {
-                return Poll::Ready(self.break_off(PipeError::SourceGone));
+                self.break_off(PipeError::SourceGone);
+                return Poll::Ready(());
             };
             buffer.advance(received);
             self.read_bytes += received as u64;
             if received == 0
                 && let Err(error) = self.decoder.end_of_input()
             {
-                return Poll::Ready(self.break_off(PipeError::Malformed(error)));
+                self.break_off(PipeError::Malformed(error));
+                return Poll::Ready(());
             }
         }
         let was_full = buffer.is_full();
@@ -409,7 +411,10 @@ impl Pipe {
         self.spans.clear();
         let used = match self.decoder.decode(input, &mut self.spans) {
             Ok(used) => used,
-            Err(error) => return Poll::Ready(self.break_off(PipeError::Malformed(error))),
+            Err(error) => {
+                self.break_off(PipeError::Malformed(error));
+                return Poll::Ready(());
+            }
         };
         let is_done = self.decoder.is_done();
         let ends = self.chunked && is_done;
@@ -661,8 +666,8 @@ impl Message<'_, '_> {
         self.head.map_or(0, Rendering::max_len) + data_len + framing
     }
 
-    /// Sends it, `data_len` bytes of data among it, unless `backlog` has to go first; what is not taken at once is added to that. Returns how
-    /// much was taken.
+    /// Sends it, `data_len` bytes of data among it, unless `backlog` has to go first; what is not taken at
+    /// once is added to that. Returns how much was taken.
     fn send(
         &self,
         cx: &mut Context<'_>,
@@ -909,7 +914,8 @@ mod tests {
         Entries::new(limits).begin(place, stored, &[].into(), None, Timestamp::from_secs(1)).unwrap()
     }
 
-    /// What arrives on the other side, which takes nothing before the body has ended in the store; how it ended; and what is stored.
+    /// What arrives on the other side, which takes nothing before the body has ended in the store; how it
+    /// ended; and what is stored.
     fn stored(
         framing: ResponseFraming,
         chunked: bool,

@@ -19,6 +19,7 @@ use crate::client::{Client, End};
 use crate::event_loop::now;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::forward::{Reply, Via, edit_generated};
+use crate::exchange::guide::InTray;
 use crate::exchange::pace::Patience;
 use crate::exchange::pipe::GATHER_BYTES_MAX;
 
@@ -122,7 +123,7 @@ impl Exchange<'_> {
         let version = self.desk.request.version;
         let worker = Rc::clone(&self.client.worker);
         let can_persist = self.can_persist_without_provider();
-        if self.guide.as_ref().is_some_and(|guide| guide.has_taken_up) {
+        if self.guide.as_ref().is_some_and(|guide| guide.in_tray == InTray::Head) {
             // Read from what remedies have seen, so that it is the same.
             let framing = framing_of(served, version);
             let persistent = can_persist && framing != Framing::UntilClose;

@@ -73,7 +73,8 @@ impl Body {
         self.whole.get().is_none() && self.lock().is_broken
     }
 
-    /// Whether it will never be whole because there was no room for all of it: that of the next request would not find any either.
+    /// Whether it will never be whole because there was no room for all of it: that of the next request would
+    /// not find any either.
     pub fn lacks_room(&self) -> bool {
         self.whole.get().is_none() && self.lock().lacks_room
     }
@@ -184,7 +185,8 @@ impl Body {
         count
     }
 
-    /// It will never be whole; for want of room, if `lacks_room`. What is there of it stays for those who read it.
+    /// It will never be whole; for want of room, if `lacks_room`. What is there of it stays for those who
+    /// read it.
     pub(super) fn break_off(&self, lacks_room: bool) {
         let mut coming = self.lock();
         coming.is_broken = true;
@@ -220,7 +222,8 @@ fn wake(mut coming: MutexGuard<'_, Coming>) {
     waiting.into_iter().for_each(Waker::wake);
 }
 
-/// What follows the first `read` bytes: the rest of the block in which they end. `ends` is where each block ends.
+/// What follows the first `read` bytes: the rest of the block in which they end. `ends` is where each block
+/// ends.
 fn after(blocks: &[Block], ends: &[u64], read: u64) -> Option<Block> {
     let at = ends.partition_point(|end| *end <= read);
     let (block, end) = (blocks.get(at)?, ends.get(at)?);

@@ -195,7 +195,8 @@ impl Record {
     }
 }
 
-/// What the file of an entry holds. The disk itself never has a body in one piece; this is for those who look at single files.
+/// What the file of an entry holds. The disk itself never has a body in one piece; this is for those who look
+/// at single files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryFile {
     /// Tells it from all others of its directory.
