@@ -11,8 +11,11 @@ const MIB: u64 = 1 << 20;
 #[test]
 fn bodies_that_are_gathered_and_never_end_take_no_more_than_they_may_together() {
     const CLIENTS: u64 = 120;
-    // 64 MiB by default, and what the system and the allocator need beside them.
-    const MOST: u64 = 96 * MIB;
+    // 64 MiB by default. The allocator needs some beside them: it keeps pieces of different sizes apart, and a body
+    // has several sizes before it has its last one.
+    const MOST: u64 = 128 * MIB;
+    // The allocator keeps a few pages of each size for what comes next.
+    const KEPT: u64 = 32 * MIB;
     const LENGTH: usize = 1 << 20;
     const MISSING: usize = 64;
     let (origin, directory) = (Provider::plain(), Directory::default());
@@ -47,7 +50,7 @@ fn bodies_that_are_gathered_and_never_end_take_no_more_than_they_may_together() 
     assert!(taken <= MOST, "{} KiB", taken >> 10);
     drop(clients);
     wait::until_true("all have left", || egret.stat("/clients/open") <= 1);
-    wait::until_true("their memory is given back", || growth() <= 16 * MIB);
+    wait::until_true("their memory is given back", || growth() <= KEPT);
     whole.send(&post).send(vec![b'a'; LENGTH]).response().assert_forwarded(200);
 }
 

@@ -28,8 +28,7 @@ fn tunnels_take_places_among_the_exchanges_under_way() {
     origin.until_connected(2);
     assert_eq!(origin.connections(), 2);
     drop(held);
-    wait::until_true("the tunnels are gone", || egret.stat("/clients/tunnels") == 0);
-    assert_eq!(tunnel(&egret, &origin).1.status, 200);
+    wait::until_true("a place is free again", || tunnel(&egret, &origin).1.status == 200);
 }
 
 #[test]
@@ -44,6 +43,5 @@ fn tunnels_take_connections_of_the_provider() {
     origin.until_connected(2);
     assert_eq!(origin.connections(), 2);
     drop(held);
-    wait::until_true("the tunnels are gone", || egret.provider_stat("origin", "connections_open") == 0);
-    egret.get("/").assert_generated(504, "first-byte-timeout");
+    wait::until_true("a connection is free again", || egret.get("/").status == 504);
 }
