@@ -13,7 +13,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Fuzzing: for each target; for those in FUZZ_LONG, which parse what is new or was mended; targets at a time; see scripts/fuzz.
 export FUZZ_SECONDS ?= 120
 export FUZZ_LONG_SECONDS ?= 600
-export FUZZ_LONG ?= cache cache_file har identity json recorder sigv4 token_response
+export FUZZ_LONG ?= archive cache cache_file har identity json recorder signature token
 export FUZZ_JOBS ?= 1
 export FUZZ_SEED ?= 0
 export FUZZ_SANITIZER ?= address

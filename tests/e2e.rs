@@ -28,6 +28,7 @@ mod scenarios {
     mod attack_limits;
     mod attack_memory;
     mod attack_placeholders;
+    mod attack_records;
     mod attack_secret_files;
     mod attack_slow_readers;
     mod attack_status_lines;

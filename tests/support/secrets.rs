@@ -136,6 +136,12 @@ pub fn planted(secret: &str) -> Vec<Planted> {
         body("multipart", "multipart/form-data; boundary=b", parts.into_bytes()),
         body("text", "text/html; charset=utf-8", format!("<p>{secret}</p>").into_bytes()),
         body("Latin-1", "text/plain; charset=latin1", [b"\xe9 ", secret.as_bytes()].concat()),
+        body(
+            "UTF-16",
+            "text/plain; charset=utf-16",
+            one_line.encode_utf16().flat_map(u16::to_be_bytes).collect(),
+        ),
+        field("Set-Cookie", format!("a=b; SameSite={one_line}; {one_line}")),
         body("binary", "image/png", [&b"\x89PNG\xff\xfe "[..], secret.as_bytes(), b" \xff"].concat()),
         Planted {
             fields: [zipped.fields.clone(), vec![("Content-Encoding", "gzip".to_owned())]].concat(),

@@ -106,7 +106,7 @@ pub struct ArchiverArgs {
 pub enum Obfuscate {
     /// Every value.
     All,
-    /// What looks like a secret.
+    /// What looks like a secret, or is one by its name.
     Secrets,
     /// Nothing.
     None,

@@ -10,7 +10,7 @@ use clap::Subcommand;
 use egret_har::archive::{self, Stats};
 use egret_har::har::Creator;
 use egret_har::validate::validate;
-use egret_har::{Exclusions, Har, Key, Obfuscator, detect};
+use egret_har::{Exclusions, Har, Key, Obfuscator, scan};
 
 use crate::{Failure, cli};
 
@@ -38,7 +38,7 @@ pub enum HarCommand {
         #[arg(long, value_name = "PATH")]
         exclude: Vec<String>,
     },
-    /// Check archives: whether they are valid HAR 1.2, and whether anything in them looks like a secret.
+    /// Check archives: whether they are valid HAR 1.2, and whether anything in them looks like a secret, or is one by its name.
     ///
     /// Names the place of everything found, and never shows a value. Exit code 1 where anything was found.
     Verify {
@@ -117,7 +117,7 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
         let bytes = read_bytes(file)?;
         let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
         let value = serde_json::from_slice(bytes).map_err(|error| not_read(file, &error))?;
-        let (name, broken, places) = (file.display(), validate(&value), detect::scan(&value));
+        let (name, broken, places) = (file.display(), validate(&value), scan::scan(&value));
         problems += broken.len();
         secrets += places.len();
         for line in broken.iter().map(ToString::to_string).chain(places.iter().map(ToString::to_string)) {

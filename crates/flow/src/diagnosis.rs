@@ -175,6 +175,8 @@ pub struct Site<'a> {
     pub matching: &'a MatchConfig,
     /// Where recorded exchanges go, and the key of their pseudonyms.
     pub exports: &'a Exports,
+    /// Names of fields and parameters in which the config's accounts have their secrets.
+    pub secret_names: &'a Arc<[Box<str>]>,
     /// Where in the config: `flows[0].diagnoses[1].har`.
     pub path: String,
     /// What is wrong so far.

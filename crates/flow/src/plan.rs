@@ -14,7 +14,7 @@ use egret_config::Problem;
 use egret_store::entries::Purge;
 use egret_store::{Ledger, Timestamp};
 
-use crate::accounts::{AccountConfigs, AccountSnapshot, Accounts};
+use crate::accounts::{AccountConfig, AccountConfigs, AccountSnapshot, Accounts};
 use crate::cache::{CacheDisk, CacheSnapshot};
 use crate::causes::Causes;
 use crate::config::{FlowConfig, KnownProvider};
@@ -153,6 +153,8 @@ impl Flows {
         let every_parameter: BTreeSet<&str> = parameters.iter().flatten().map(String::as_str).collect();
         let every_parameter: Vec<&str> = every_parameter.into_iter().collect();
         let quotas = Quotas::compile(quotas, quotas_before, ledger, &every_parameter, &mut problems);
+        let secret_names: Arc<[Box<str>]> =
+            accounts.values().filter_map(AccountConfig::secret_name).map(Box::from).collect();
         let accounts_before = before.map(|before| &before.accounts);
         let accounts = Accounts::compile(accounts, providers, accounts_before, &mut problems);
         let mut compiled = Self { router, quotas, accounts, ..Self::default() };
@@ -190,7 +192,8 @@ impl Flows {
         }
         compiled.starts.push(compiled.slots.len());
         let diagnoses_before = before.map(|before| &*before.diagnoses);
-        let diagnoses = Diagnoses::compile(config, exports, workers, diagnoses_before, &mut problems);
+        let site = (exports, &secret_names);
+        let diagnoses = Diagnoses::compile(config, site, workers, diagnoses_before, &mut problems);
         compiled.diagnoses = Arc::new(diagnoses);
         if problems.is_empty() { Ok(compiled) } else { Err(problems) }
     }

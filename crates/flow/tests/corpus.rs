@@ -38,3 +38,13 @@ fn the_corpus_of_json_holds() {
 fn the_corpus_of_cache_files_holds() {
     replay("cache_file", checks::cache_file);
 }
+
+#[test]
+fn the_corpus_of_token_responses_holds() {
+    replay("token", checks::token);
+}
+
+#[test]
+fn the_corpus_of_signatures_holds() {
+    replay("signature", checks::signature);
+}

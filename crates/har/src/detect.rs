@@ -1,4 +1,5 @@
-//! Finds what looks like a secret in a text: known shapes, and what is too random to be anything else.
+//! Finds what looks like a secret in a text: known shapes, what is too random to be anything else, and values whose name in the text
+//! is one of a secret.
 //!
 //! Every byte is looked at a bounded number of times. Written by hand rather than as regular expressions: most shapes end where a word
 //! ends, and some need a sum or a decoder. Our own pseudonyms are found by none.
@@ -6,9 +7,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use serde_json::Value;
-
 use crate::base64;
+use crate::media;
+use crate::named::{self, Meaning};
 use crate::pseudonym::is_pseudonym;
 
 /// What was found.
@@ -40,6 +41,8 @@ pub enum Kind {
     Credentials,
     /// A text too random to be a word or a name.
     HighEntropy,
+    /// A value whose name is one of a secret.
+    Named,
 }
 
 impl fmt::Display for Kind {
@@ -58,6 +61,7 @@ impl fmt::Display for Kind {
             Self::Email => "e-mail address",
             Self::Credentials => "credentials",
             Self::HighEntropy => "random text",
+            Self::Named => "a secret by its name",
         })
     }
 }
@@ -69,22 +73,6 @@ pub struct Finding {
     pub kind: Kind,
     /// Its bytes.
     pub span: Range<usize>,
-}
-
-/// A place in a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// Which value, or the name of which: `log.entries[3].request.url`.
-    pub path: String,
-    /// Where in it, after any base64 was taken off.
-    pub finding: Finding,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Range { start, end } = self.finding.span;
-        write!(f, "{}: {} at bytes {start} to {end}", self.path, self.finding.kind)
-    }
 }
 
 /// Shapes that are a prefix and at least so many letters after it.
@@ -128,6 +116,15 @@ const LOCAL_BYTES_MAX: usize = 64;
 /// Longest domain of an address (RFC 5321 §4.5.3.1.2).
 const DOMAIN_BYTES_MAX: usize = 255;
 
+/// Longer names in a text are not read.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Longer users and passwords in a URL are not read.
+const USER_BYTES_MAX: usize = 512;
+
+/// Longer header fields of a part of a form are not read.
+const PART_HEAD_BYTES_MAX: usize = 2048;
+
 /// What looks like a secret in `text`, in its order; findings do not overlap.
 pub fn detect(text: &str) -> Vec<Finding> {
     let mut scan = Scan { text: text.as_bytes(), run_end: 0, found: Vec::new() };
@@ -141,63 +138,6 @@ pub fn detect(text: &str) -> Vec<Finding> {
 /// Whether anything in `text` looks like a secret.
 pub fn holds_secret(text: &str) -> bool {
     !detect(text).is_empty()
-}
-
-/// What looks like a secret in any value or name of a file. Bodies in base64 are looked into.
-pub fn scan(har: &Value) -> Vec<Place> {
-    let mut places = Vec::new();
-    scan_value(har, &mut String::new(), &mut places);
-    places
-}
-
-/// The depth is bounded by that of what `serde_json` reads.
-fn scan_value(value: &Value, path: &mut String, places: &mut Vec<Place>) {
-    let len = path.len();
-    match value {
-        Value::Null | Value::Bool(_) => {}
-        Value::Number(number) => scan_text(&number.to_string(), path, places),
-        Value::String(text) => scan_text(text, path, places),
-        Value::Array(elements) => {
-            for (index, element) in elements.iter().enumerate() {
-                path.push_str(&format_index(index));
-                scan_value(element, path, places);
-                path.truncate(len);
-            }
-        }
-        Value::Object(members) => {
-            let base64 = ["encoding", "_encoding"]
-                .iter()
-                .any(|name| members.get(*name).is_some_and(|it| it == "base64"));
-            for (name, value) in members {
-                if len > 0 {
-                    path.push('.');
-                }
-                // A name with a secret in it is not repeated.
-                let is_secret = holds_secret(name);
-                path.push_str(if is_secret { "(name)" } else { name });
-                if is_secret {
-                    scan_text(name, path, places);
-                }
-                match value
-                    .as_str()
-                    .filter(|_| base64 && name == "text")
-                    .and_then(|text| base64::decode(text.as_bytes()))
-                {
-                    Some(bytes) => scan_text(&String::from_utf8_lossy(&bytes), path, places),
-                    None => scan_value(value, path, places),
-                }
-                path.truncate(len);
-            }
-        }
-    }
-}
-
-fn format_index(index: usize) -> String {
-    format!("[{index}]")
-}
-
-fn scan_text(text: &str, path: &str, places: &mut Vec<Place>) {
-    places.extend(detect(text).into_iter().map(|finding| Place { path: path.to_owned(), finding }));
 }
 
 struct Scan<'a> {
@@ -223,15 +163,24 @@ impl<'a> Scan<'a> {
     fn step(&mut self, at: usize) -> usize {
         let (length, separator) = match &self.text[at..] {
             [b'@', ..] => (1, true),
-            [b'%', b'4', b'0', ..] => (3, true),
+            // An encoded letter is none of the word after it.
+            [b'%', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => (3, true),
             [byte, ..] => (1, !is_word(*byte)),
             [] => return at + 1,
         };
-        if length == 3 || self.text[at] == b'@' {
-            return self.email(at, length).map_or(at + length, |end| self.find(Kind::Email, end));
+        if self.text[at] == b'@' || self.text[at..].starts_with(b"%40") {
+            // The password before a host is no part of an address.
+            let is_password = self.found.last().is_some_and(|last| last.span.end == at);
+            let address = self.email(at, length).filter(|_| !is_password);
+            return address.map_or(at + length, |span| self.find(Kind::Email, span));
+        }
+        if matches!(self.text[at], b'=' | b':')
+            && let Some((kind, span)) = self.named(at)
+        {
+            return self.find(kind, span);
         }
         if separator {
-            return at + 1;
+            return at + length;
         }
         let end = self.end(at, is_word);
         if is_own(&self.text[at..end]) {
@@ -264,6 +213,168 @@ impl<'a> Scan<'a> {
 
     fn word(&self, from: usize) -> &'a [u8] {
         &self.text[from..self.end(from, is_word)]
+    }
+
+    /// The value that the `=` or `:` at `at` gives a name of a secret.
+    fn named(&self, at: usize) -> Option<(Kind, Range<usize>)> {
+        let after = &self.text[at + 1..];
+        let span = if self.text[at] == b'=' {
+            self.parameter(at)?
+        } else if after.starts_with(b"//") {
+            return self.password(at + 3).map(|span| (Kind::Credentials, span));
+        } else {
+            self.member(at).or_else(|| self.line(at))?
+        };
+        let value = std::str::from_utf8(&self.text[span.clone()]).unwrap_or_default().trim_end();
+        let credentials = named::scheme(value).map_or(value, |(_, credentials)| credentials);
+        if named::tells_nothing(credentials) {
+            return None;
+        }
+        let end = span.start + value.len();
+        let span = end - credentials.len()..end;
+        // What it is by its look says more, and may be more.
+        let shape = self.shape(span.start, self.end(span.start, is_word));
+        let shape = shape.filter(|(_, found)| found.start == span.start && found.end >= span.end);
+        Some(shape.unwrap_or((Kind::Named, span)))
+    }
+
+    /// What stands before `end` and may be part of a name.
+    fn name_before(&self, end: usize, is_in: impl Fn(u8) -> bool) -> Option<Range<usize>> {
+        let bytes = self.text[..end].iter().rev().take(NAME_BYTES_MAX + 1);
+        let length = bytes.take_while(|byte| is_in(**byte)).count();
+        (1..=NAME_BYTES_MAX).contains(&length).then(|| end - length..end)
+    }
+
+    fn is_secret(&self, name: &Range<usize>) -> bool {
+        named::meaning(&String::from_utf8_lossy(&self.text[name.clone()])) != Meaning::Plain
+    }
+
+    /// `name=value` as queries, forms and environments have it: it begins a line or follows `?` or `&`. Code has it elsewhere.
+    fn parameter(&self, at: usize) -> Option<Range<usize>> {
+        let name = self.name_before(at, |byte| is_word(byte) || b".[]%".contains(&byte))?;
+        let begins = match &self.text[..name.start] {
+            // Code assigns to members at the beginning of a line.
+            [] | [.., b'\n' | b'\r'] => !self.text[name.clone()].contains(&b'.'),
+            [.., b'?'] | [.., b'&', b'a', b'm', b'p', b';'] => true,
+            [before @ .., b'&'] => !before.ends_with(b"&"),
+            _ => false,
+        };
+        if !begins || !self.is_secret(&name) {
+            return None;
+        }
+        let is_value = |byte: u8| byte > b' ' && byte != 0x7f && !b"&\"'<>#\\`".contains(&byte);
+        let mut end = self.end(at + 1, is_value);
+        if self.text.get(end) == Some(&b' ')
+            && named::is_scheme(&String::from_utf8_lossy(&self.text[at + 1..end]))
+        {
+            end = self.end(end + 1, is_value);
+        }
+        // What ends a sentence or a list is part of no value.
+        while end > at + 1 && matches!(self.text[end - 1], b';' | b',' | b'.' | b')') {
+            end -= 1;
+        }
+        Some(at + 1..end)
+    }
+
+    /// The password of `user:password@` at `at`.
+    fn password(&self, at: usize) -> Option<Range<usize>> {
+        let bytes = self.text[at..].iter().take(USER_BYTES_MAX);
+        let is_in = |byte: &&u8| **byte > b' ' && !b"/?#\"'<>\\".contains(*byte);
+        let authority = &self.text[at..at + bytes.take_while(is_in).count()];
+        let end = authority.iter().rposition(|byte| *byte == b'@')?;
+        let start = authority[..end].iter().position(|byte| *byte == b':')? + 1;
+        (start < end && !is_pseudonym(&authority[start..end])).then(|| at + start..at + end)
+    }
+
+    /// `"name": "value"` as JSON and code have it; the quotes may be escaped, and the value a number.
+    fn member(&self, at: usize) -> Option<Range<usize>> {
+        let blanks =
+            self.text[..at].iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).take(8).count();
+        let (quote, before) =
+            self.text[..at - blanks].split_last().filter(|(byte, _)| matches!(byte, b'"' | b'\''))?;
+        let end = if before.ends_with(b"\\") { before.len() - 1 } else { before.len() };
+        let name = self.name_before(end, |byte| byte != *quote && byte >= b' ')?;
+        let is_opened = self.text[..name.start].ends_with(&[*quote]);
+        if !is_opened || !self.is_secret(&name) {
+            return None;
+        }
+        let start = self.end(at + 1, |byte| byte.is_ascii_whitespace());
+        let is_escaped = self.text[start..].starts_with(b"\\");
+        let start = start + usize::from(is_escaped);
+        match self.text.get(start) {
+            Some(quote @ (b'"' | b'\'')) => {
+                Some(start + 1..self.end_of_quoted(start + 1, *quote, is_escaped))
+            }
+            Some(b'-' | b'0'..=b'9') => {
+                Some(start..self.end(start, |byte| is_word(byte) || matches!(byte, b'.' | b'+')))
+            }
+            _ => None,
+        }
+    }
+
+    /// Where a quoted text ends that begins at `start`; one that is cut off reaches to the end.
+    fn end_of_quoted(&self, start: usize, quote: u8, is_escaped: bool) -> usize {
+        let mut at = start;
+        while let Some(byte) = self.text.get(at) {
+            match byte {
+                byte if *byte == quote => break,
+                // Within quotes that are escaped, so is the last of them.
+                b'\\' if is_escaped && self.text.get(at + 1) == Some(&quote) => break,
+                b'\\' => at += 2,
+                _ => at += 1,
+            }
+        }
+        // Not within a character.
+        at.min(self.text.len())
+    }
+
+    /// `Name: value` as header fields have it: it begins a line or a quoted text, and its name has a hyphen or is one of HTTP's. Code and
+    /// prose have other names before a colon.
+    fn line(&self, at: usize) -> Option<Range<usize>> {
+        let name = self.name_before(at, is_word)?;
+        let spelt = &self.text[name.clone()];
+        let quote = match &self.text[..name.start] {
+            [] | [.., b'\n' | b'\r'] => b'\n',
+            [.., quote @ (b'"' | b'\'')] => *quote,
+            _ => return None,
+        };
+        if spelt.eq_ignore_ascii_case(b"content-disposition") {
+            return self.part(at);
+        }
+        let is_field = spelt.contains(&b'-')
+            || spelt.eq_ignore_ascii_case(b"authorization")
+            || spelt.eq_ignore_ascii_case(b"cookie");
+        if !is_field || !self.is_secret(&name) {
+            return None;
+        }
+        let start = self.end(at + 1, |byte| matches!(byte, b' ' | b'\t'));
+        Some(start..self.end(start, |byte| !matches!(byte, b'\r' | b'\n') && byte != quote))
+    }
+
+    /// The content of a part of a form, whose `Content-Disposition` ends its name at `at`.
+    fn part(&self, at: usize) -> Option<Range<usize>> {
+        let head = &self.text[at..self.text.len().min(at + PART_HEAD_BYTES_MAX)];
+        let mut lines = head.split_inclusive(|byte| *byte == b'\n');
+        let mut start = at;
+        let disposition = lines.next()?;
+        let name = {
+            let disposition = String::from_utf8_lossy(disposition);
+            media::parameters(&disposition).find(|(name, _)| name.eq_ignore_ascii_case("name"))?.1
+        };
+        if named::meaning(&name) == Meaning::Plain {
+            return None;
+        }
+        start += disposition.len();
+        loop {
+            let line = lines.next().filter(|line| line.ends_with(b"\n"))?;
+            start += line.len();
+            if line.trim_ascii().is_empty() {
+                break;
+            }
+        }
+        let ends = self.text[start..].windows(3).position(|window| window == b"\n--");
+        let content = &self.text[start..ends.map_or(self.text.len(), |end| start + end)];
+        Some(start..start + content.strip_suffix(b"\r").unwrap_or(content).len())
     }
 
     /// A known shape that begins with the word at `at`.

@@ -20,6 +20,7 @@ use crate::har::{
 use crate::key::Key;
 use crate::media;
 use crate::memo::{Hider, Memo};
+use crate::named;
 use crate::names;
 use crate::parameters::{self, Spellings};
 use crate::pseudonym::Pseudonym;
@@ -39,9 +40,6 @@ const PHRASES: &str = "|OK|Created|Accepted|Non-Authoritative Information|No Con
 |Precondition Required|Too Many Requests|Request Header Fields Too Large|Unavailable For Legal Reasons|Internal Server Error\
 |Not Implemented|Bad Gateway|Service Unavailable|Gateway Timeout|HTTP Version Not Supported|Insufficient Storage\
 |Network Authentication Required|Continue|Switching Protocols|Processing|Early Hints|";
-
-/// Schemes of credentials that may be told (RFC 9110 §11.1).
-const SCHEMES: [&str; 6] = ["basic", "bearer", "digest", "dpop", "negotiate", "token"];
 
 /// Where it is remembered what stands in the place of values that come again.
 pub(crate) type Memory<'a> = Option<&'a RefCell<Memo>>;
@@ -308,11 +306,9 @@ impl Obfuscator {
     }
 
     fn credentials(&self, value: &str) -> String {
-        match value.split_once(' ') {
-            Some((scheme, rest)) if SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => {
-                format!("{scheme} {}", self.key.text(rest.trim().as_bytes()))
-            }
-            _ => self.key.text(value.as_bytes()).to_string(),
+        match named::scheme(value) {
+            Some((scheme, rest)) => format!("{scheme} {}", self.key.text(rest.as_bytes())),
+            None => self.key.text(value.as_bytes()).to_string(),
         }
     }
 
@@ -462,7 +458,8 @@ fn decoded<'a>(text: &'a str, encoding: Option<&str>) -> Cow<'a, [u8]> {
     }
 }
 
-fn is_same_site(value: &str) -> bool {
+/// Whether a value is one that the attribute `SameSite` has.
+pub(crate) fn is_same_site(value: &str) -> bool {
     ["lax", "strict", "none"].contains(&value.to_ascii_lowercase().as_str())
 }
 

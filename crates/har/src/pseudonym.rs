@@ -62,6 +62,13 @@ pub fn is_pseudonym(text: &[u8]) -> bool {
             .is_some_and(|letters| letters.iter().all(|letter| LETTERS.contains(letter)))
 }
 
+/// Whether a number is shaped as a pseudonym.
+pub(crate) fn is_number_pseudonym(number: &[u8]) -> bool {
+    let value = std::str::from_utf8(number).ok().filter(|number| number.len() == 19);
+    let value = value.and_then(|number| number.parse::<u64>().ok());
+    value.is_some_and(|value| (NUMBER_MIN..NUMBER_MIN + (1 << 60)).contains(&value))
+}
+
 /// A text whose pseudonym is made while it goes by.
 pub(crate) struct TextDigest(hmac::Context);
 
@@ -163,6 +170,16 @@ mod tests {
             "egR_abcdefghijklmnopqrstuvwx",
         ] {
             assert!(!is_pseudonym(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pseudonym_of_a_number_is_known_by_its_size() {
+        assert!(is_number_pseudonym(key(1).number(b"1").to_string().as_bytes()));
+        for number in
+            ["", "0", "1234", "9999999999999999999", "7999999999999999999", "8e18", "-8000000000000000000"]
+        {
+            assert!(!is_number_pseudonym(number.as_bytes()), "{number}");
         }
     }
 

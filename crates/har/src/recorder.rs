@@ -6,7 +6,6 @@
 
 mod body;
 mod coding;
-mod guard;
 mod mask;
 mod pieces;
 mod url;
@@ -24,7 +23,7 @@ use crate::har::{Cookie, NameValue};
 use crate::json::write_escaped;
 use crate::key::Key;
 use crate::memo::{Kind, Memo};
-use crate::obfuscate::{MARK, Message};
+use crate::obfuscate::{MARK, Message, is_same_site};
 use crate::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
@@ -398,7 +397,7 @@ fn response_cookie(value: &str) -> Vec<Cookie> {
             "expires" => cookie.expires = date::read_cookie(value).map(date::write),
             "httponly" => cookie.http_only = Some(true),
             "secure" => cookie.secure = Some(true),
-            "samesite" => {
+            "samesite" if is_same_site(value) => {
                 cookie.extra.insert("sameSite".to_owned(), value.into());
             }
             _ => {}

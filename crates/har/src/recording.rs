@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use egret_config::Size;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -25,8 +26,8 @@ pub struct RecordingConfig {
     /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`, `request.path[0]`,
     /// `response.body.$.items[*].id`.
     pub exclude: Vec<String>,
-    /// Whether what looks like a secret, such as a token, a key, a card number or an e-mail address, becomes a pseudonym where
-    /// nothing else does.
+    /// Whether what looks like a secret, such as a token, a key, a card number or an e-mail address, and what is one by its name, such as
+    /// `authorization` or `password`, becomes a pseudonym where nothing else does.
     pub detect_secrets: bool,
     /// What is kept of bodies.
     pub bodies: Bodies,
@@ -123,6 +124,7 @@ pub struct Recording {
     pub(crate) detect_secrets: bool,
     pub(crate) bodies: Bodies,
     media_types: Vec<MediaTypes>,
+    pub(crate) secret_names: Arc<[Box<str>]>,
 }
 
 /// What cannot be obeyed: the field of the config, and what is wrong with it.
@@ -180,7 +182,13 @@ impl Recording {
             return Err(errors);
         }
         let RecordingConfig { obfuscate, detect_secrets, bodies, .. } = *config;
-        Ok(Self { obfuscate, exclusions, detect_secrets, bodies, media_types })
+        Ok(Self { obfuscate, exclusions, detect_secrets, bodies, media_types, secret_names: Arc::default() })
+    }
+
+    /// With names of fields, parameters and members whose values are secrets, besides those that everybody's are. Case does not matter.
+    #[must_use]
+    pub fn with_secret_names(self, secret_names: Arc<[Box<str>]>) -> Self {
+        Self { secret_names, ..self }
     }
 
     /// How many bytes are kept of a body of this type, as it is sent: 0 where nobody wants any.

@@ -4,7 +4,7 @@
 use egret_har::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
-use egret_har::{Key, Recorder, Recording, RecordingConfig, detect};
+use egret_har::{Key, Recorder, Recording, RecordingConfig, scan};
 use egret_tests::secrets::{Planted, planted, secrets, texts};
 use serde_json::Value;
 
@@ -68,7 +68,7 @@ fn left(config: &RecordingConfig) -> Vec<String> {
             let mut all = Vec::new();
             texts(&entry, &mut all);
             // In base64 they are found by what looks for secrets in archives.
-            let found = detect::scan(&entry);
+            let found = scan::scan(&entry);
             if all.iter().any(|text| text.contains(&core)) || !found.is_empty() {
                 let places: Vec<String> = found.iter().map(ToString::to_string).collect();
                 left.push(format!("{secret:?} in {}: {places:?} {entry}", planted.place));

@@ -113,6 +113,12 @@ impl AccountConfig {
         has_session_token || self.basic.is_some() || self.oauth2.is_some() || self.secret().is_some()
     }
 
+    /// The name of the field or the parameter in which its secret stands, where the config names it.
+    pub(crate) fn secret_name(&self) -> Option<&str> {
+        let api_key = self.api_key.as_ref()?;
+        api_key.header.as_deref().or(api_key.query.as_deref())
+    }
+
     /// What stands in requests and must not be shown, if it is the same in all of them.
     pub(super) fn secret(&self) -> Option<&Secret> {
         let password = self.basic.as_ref().and_then(|basic| basic.password.as_ref());

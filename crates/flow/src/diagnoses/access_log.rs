@@ -43,8 +43,8 @@ pub struct AccessLogConfig {
     /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`, `request.path[0]`.
     #[serde(default)]
     pub exclude: Vec<String>,
-    /// Whether what looks like a secret, such as a token, a key, a card number or an e-mail address, becomes a pseudonym where nothing
-    /// else does.
+    /// Whether what looks like a secret, such as a token, a key, a card number or an e-mail address, and what is one by its name, such as
+    /// `authorization` or `password`, becomes a pseudonym where nothing else does.
     #[serde(default = "yes")]
     pub detect_secrets: bool,
 }
@@ -196,7 +196,7 @@ impl Diagnosis for AccessLog {
         if site.problems.len() > problems {
             return None;
         }
-        let recording = recording.ok()?;
+        let recording = recording.ok()?.with_secret_names(Arc::clone(site.secret_names));
         let paths = site.matching.path.iter();
         let patterns = paths.filter_map(|text| Some((text.clone(), PathPattern::parse(text).ok()?)));
         let mask = site

@@ -40,8 +40,8 @@ pub struct HarConfig {
     /// `response.body.$.items[*].id`.
     #[serde(default)]
     pub exclude: Vec<String>,
-    /// Whether what looks like a secret, such as a token, a key, a card number or an e-mail address, becomes a pseudonym where
-    /// nothing else does.
+    /// Whether what looks like a secret, such as a token, a key, a card number or an e-mail address, and what is one by its name, such as
+    /// `authorization` or `password`, becomes a pseudonym where nothing else does.
     #[serde(default = "yes")]
     pub detect_secrets: bool,
     /// What is kept of bodies.
@@ -183,6 +183,7 @@ fn address(value: &[u8]) -> Option<IpAddr> {
 struct Writer {
     flow: String,
     recording: RecordingConfig,
+    secret_names: Arc<[Box<str>]>,
     key: Arc<Key>,
     /// One thread alone makes diagnoses: the lock is never waited for.
     parts: Mutex<WriterParts>,
@@ -201,11 +202,17 @@ struct WriterParts {
 }
 
 impl Writer {
-    fn new(flow: String, recording: RecordingConfig, key: &Arc<Key>, compiled: &Recording) -> Self {
+    fn new(
+        flow: String,
+        recording: RecordingConfig,
+        secret_names: Arc<[Box<str>]>,
+        key: &Arc<Key>,
+        compiled: &Recording,
+    ) -> Self {
         let recorder = Recorder::new((**key).clone(), compiled);
         let (entry, told) = Default::default();
         let parts = Mutex::new(WriterParts { recorder, entry, told, told_at: None });
-        Self { flow, recording, key: Arc::clone(key), parts, bodies: Default::default() }
+        Self { flow, recording, secret_names, key: Arc::clone(key), parts, bodies: Default::default() }
     }
 }
 
@@ -233,7 +240,7 @@ impl Diagnosis for Har {
         let sink = site.sink("export", &config.export, Content::Entries);
         let (fields, skip) = (FieldNames::compile(config, site), skipped(config, site));
         let recording = match Recording::compile(&config.recording()) {
-            Ok(recording) => recording,
+            Ok(recording) => recording.with_secret_names(Arc::clone(site.secret_names)),
             Err(errors) => {
                 for error in errors {
                     site.problem(&error.path, error.message);
@@ -243,10 +250,13 @@ impl Diagnosis for Har {
         };
         let key = site.exports.key.as_ref().map(Arc::clone);
         let writer = key.map(|key| {
-            let fits =
-                |known: &Writer| known.recording == config.recording() && Arc::ptr_eq(&known.key, &key);
-            let flow = site.flow().to_owned();
-            site.keep(fits, || Writer::new(flow, config.recording(), &key, &recording))
+            let (flow, names) = (site.flow().to_owned(), Arc::clone(site.secret_names));
+            let fits = |known: &Writer| {
+                known.recording == config.recording()
+                    && known.secret_names == names
+                    && Arc::ptr_eq(&known.key, &key)
+            };
+            site.keep(fits, || Writer::new(flow, config.recording(), Arc::clone(&names), &key, &recording))
         });
         let (config, fields) = (Box::new(config.clone()), Box::new(fields));
         Some(Self { config, recording, sink: sink?, fields, skip, writer })

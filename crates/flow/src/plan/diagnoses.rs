@@ -103,10 +103,11 @@ pub struct DiagnosisStats {
 }
 
 impl Diagnoses {
-    /// Compiles those of `config` for `workers` workers. What `before` has of them is kept.
+    /// Compiles those of `config` for `workers` workers, with the names under which accounts have their secrets. What `before` has of them is
+    /// kept.
     pub(crate) fn compile(
         config: &[FlowConfig],
-        exports: &Exports,
+        (exports, secret_names): (&Exports, &Arc<[Box<str>]>),
         workers: usize,
         before: Option<&Self>,
         problems: &mut Vec<Problem>,
@@ -128,6 +129,7 @@ impl Diagnoses {
                 let mut site = Site {
                     matching: &flow.matching,
                     exports,
+                    secret_names,
                     path: format!("{path}.{key}"),
                     problems,
                     identity: identity.clone(),

@@ -1,13 +1,19 @@
-//! What holds for any expression, for any body that is edited, for whatever peers say of caching, and for the
-//! files of a cache. Shared by the fuzz targets and the corpus.
+//! What holds for any expression, for any body that is edited, for whatever peers say of caching, for the files
+//! of a cache, for whatever a token endpoint answers, and for whatever is signed. Shared by the fuzz targets
+//! and the corpus.
 
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use egret_config::{Secret, Size};
 use egret_flow::Timestamp;
+use egret_flow::accounts::token::{Answered, TokenState, Turn, Waiting};
+use egret_flow::accounts::{Account, AccountConfig, Accounts, Applied, Outgoing, Sigv4Config};
 use egret_flow::cache::{
     self, Ask, CacheConfig, Candidate, Decision, EntryFile, Kept as _, KeySecret, Policy, Stored, Times,
 };
+use egret_flow::config::KnownProvider;
 use egret_flow::expression::{Expression, Inputs, Outcome, Scope};
 use egret_flow::json::{Action, JsonEdits, JsonError};
 use egret_flow::message::{Changes, Fields, Request, Response};
@@ -280,4 +286,208 @@ fn stored(kept: &[u8]) -> bool {
         }
     }
     true
+}
+const NOW: Timestamp = Timestamp::from_secs(1_440_938_160);
+/// The longest life and the longest token that are taken.
+const LIFE_MAX: Duration = Duration::from_hours(30 * 24);
+const TOKEN_BYTES_MAX: usize = 16 << 10;
+
+/// One account of the provider `one`, with the number 0.
+fn account(config: AccountConfig) -> Accounts {
+    let provider = serde_json::from_value("one".into()).unwrap();
+    let config = AccountConfig { provider, ..config };
+    let (providers, mut problems) = ([KnownProvider { name: "one", host: None, tls: true }], Vec::new());
+    let accounts = Accounts::compile(&[("a".to_owned(), config)].into(), &providers, None, &mut problems);
+    assert!(problems.is_empty(), "{problems:?}");
+    accounts
+}
+
+fn outgoing<'a>(path: &'a [u8], query: Option<&'a [u8]>, fields: Fields<'a>) -> Outgoing<'a> {
+    let (method, host, base) = (&b"GET"[..], &b"example.amazonaws.com"[..], &b""[..]);
+    Outgoing { now: NOW, tls: true, method, host, base, path, query, fields, body: Some(b"") }
+}
+
+/// Up to a NUL a status, and after a blank perhaps a `Retry-After`; then what a token endpoint has answered. A token is taken only if it can
+/// stand in a field and another reader finds the same one, it lives within the limits, and without one nothing is sent. Says whether one
+/// was taken.
+pub fn token(bytes: &[u8]) -> bool {
+    let Some(end) = bytes.iter().position(|byte| *byte == 0) else { return false };
+    let (head, body) = (&bytes[..end], &bytes[end + 1..]);
+    let mut words = head.splitn(2, |byte| *byte == b' ');
+    let status =
+        words.next().and_then(|status| std::str::from_utf8(status).ok()?.parse().ok()).unwrap_or(200);
+    let answered = Answered { status, retry_after: words.next(), body };
+    let (accounts, again) = (fetched(answered), fetched(answered));
+    let (account, again) = (accounts.get(0).unwrap(), again.get(0).unwrap());
+    let (seen, seen_again) = (account.token_snapshot(NOW).unwrap(), again.token_snapshot(NOW).unwrap());
+    assert_eq!(
+        (seen.state, seen.expires_at, seen.trouble),
+        (seen_again.state, seen_again.expires_at, seen_again.trouble)
+    );
+    let mut applied = Applied::default();
+    let is_sent = account.apply(&outgoing(b"/", None, Fields::received(&[], b"")), &mut applied).is_ok();
+    let Some(expires_at) = seen.expires_at else {
+        assert!(!is_sent && seen.state == TokenState::Missing && seen.trouble.is_some());
+        assert!(seen.retry_at.is_some_and(|retry_at| retry_at > NOW));
+        return false;
+    };
+    assert!(is_sent && seen.state == TokenState::Good && (200..300).contains(&status));
+    assert!(expires_at > NOW && expires_at <= NOW + LIFE_MAX);
+    assert_eq!(account.token_snapshot(expires_at).unwrap().state, TokenState::Expired);
+    let (name, value) = applied.fields.added().next().unwrap();
+    assert_eq!(name, b"authorization");
+    let token = std::str::from_utf8(value.strip_prefix(b"Bearer ").unwrap()).unwrap();
+    assert!(
+        (1..=TOKEN_BYTES_MAX).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic())
+    );
+    let read: serde_json::Value = serde_json::from_slice(body).unwrap();
+    assert_eq!(read["access_token"], token);
+    assert!(token.len() < 16 || !format!("{account:?}").contains(token), "it is shown");
+    true
+}
+
+/// Accounts after that was answered to the first who needed a token.
+fn fetched(answered: Answered<'_>) -> Accounts {
+    let oauth2 = serde_json::json!({ "token_url": "https://id.example/token", "client_id": "me" });
+    let accounts = account(AccountConfig {
+        oauth2: Some(serde_json::from_value(oauth2).unwrap()),
+        ..AccountConfig::default()
+    });
+    let token = accounts.get(0).and_then(Account::token).unwrap();
+    let cx = Context::from_waker(Waker::noop());
+    let elected = match token.poll(&mut Waiting::default(), NOW, &cx) {
+        Turn::Wait(fetch, _) => fetch,
+        Turn::Ready(_) | Turn::Refused(_) => None,
+    };
+    elected.unwrap().end(NOW, Ok(answered));
+    accounts
+}
+
+/// Up to a NUL the target of a request, then lines of fields. However a path and a query are spelt that mean the same, in whatever order
+/// parameters stand, and however fields are spaced, the canonical form is the same, and so is the signature; what means something else is
+/// signed otherwise. Says whether it is a request that can be signed.
+pub fn signature(bytes: &[u8]) -> bool {
+    let mut parts = bytes.splitn(2, |byte| *byte == 0);
+    let (target, lines) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let (path, query) = match target.iter().position(|byte| *byte == b'?') {
+        Some(at) => (&target[..at], Some(&target[at + 1..])),
+        None => (target, None),
+    };
+    let mut is_signed = true;
+    for service in ["s3", "execute-api"] {
+        let accounts = account(AccountConfig { sigv4: Some(sigv4(service)), ..AccountConfig::default() });
+        let signed = |path: &[u8], query: Option<&[u8]>, more: &[u8]| {
+            sign(accounts.get(0).unwrap(), path, query, &[more, lines].concat())
+        };
+        let Some(first) = signed(path, query, b"") else {
+            is_signed = false;
+            continue;
+        };
+        assert_eq!(Some(&first), signed(path, query, b"").as_ref());
+        let mut pairs: Vec<Vec<u8>> = pairs(query.unwrap_or_default());
+        assert_eq!(Some(&first), signed(path, Some(&pairs.join(&b'&')), b"").as_ref(), "encoded otherwise");
+        pairs.reverse();
+        assert_eq!(Some(&first), signed(path, Some(&pairs.join(&b'&')), b"").as_ref(), "in another order");
+        pairs.push(b"%7A=1".to_vec());
+        assert_ne!(
+            Some(&first),
+            signed(path, Some(&pairs.join(&b'&')), b"").as_ref(),
+            "with another parameter"
+        );
+        let same = if service == "s3" { spelt(&decoded(path), b"/") } else { normalized(path) };
+        assert_eq!(Some(&first), signed(&same, query, b"").as_ref(), "the path means the same");
+        assert_ne!(
+            Some(&first),
+            signed(&[path, b"x"].concat(), query, b"").as_ref(),
+            "the path means something else"
+        );
+        let spaced = signed(path, query, b"x-amz-zz:  a \t b \r\n");
+        assert_eq!(spaced, signed(path, query, b"X-Amz-ZZ: a b\r\n"));
+        assert!(spaced.is_none_or(|spaced| spaced != first));
+    }
+    is_signed
+}
+
+fn sigv4(service: &str) -> Sigv4Config {
+    let secret = |value: &str| Secret::given("${env:TEST}", value.to_owned());
+    Sigv4Config {
+        access_key_id: secret("AKIDEXAMPLE"),
+        secret_access_key: secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),
+        session_token: None,
+        region: "us-east-1".to_owned(),
+        service: service.to_owned(),
+        content_sha256: false,
+        body: Size::from_kib(1),
+    }
+}
+
+/// What is added to a request to sign it, which fits into a head; nothing where it cannot be signed, or is no request.
+fn sign(
+    account: &Account,
+    path: &[u8],
+    query: Option<&[u8]>,
+    lines: &[u8],
+) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+    let head = [b"GET / HTTP/1.1\r\nHost: h\r\n", lines, b"\r\n\r\n"].concat();
+    let mut asked = RequestHead::new();
+    if asked.parse(&head, &HeadLimits::default()) != Ok(Progress::Complete) {
+        return None;
+    }
+    let (fields, mut applied) = (Fields::received(&asked.fields, &head), Applied::default());
+    account.apply(&outgoing(path, query, fields), &mut applied).ok()?;
+    let added: Vec<_> = applied.fields.added().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+    assert!(added.iter().all(|(_, value)| value.iter().all(|byte| (0x20..0x7f).contains(byte))));
+    let (_, authorization) = added.iter().find(|(name, _)| name == b"authorization").unwrap();
+    let signature = authorization.rsplit(|byte| *byte == b'=').next().unwrap();
+    assert!(signature.len() == 64 && signature.iter().all(u8::is_ascii_hexdigit));
+    Some(added)
+}
+
+/// The parameters of a query, with every letter encoded.
+fn pairs(query: &[u8]) -> Vec<Vec<u8>> {
+    let plus =
+        |part: &[u8]| part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect::<Vec<_>>();
+    let pairs = query.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
+    let pairs = pairs.map(|pair| {
+        let mut halves = pair.splitn(2, |byte| *byte == b'=');
+        let [name, value] = std::array::from_fn(|_| decoded(&plus(halves.next().unwrap_or_default())));
+        [spelt(&name, b""), spelt(&value, b"")].join(&b'=')
+    });
+    pairs.collect()
+}
+
+/// Every byte percent-encoded but for these.
+fn spelt(bytes: &[u8], kept: &[u8]) -> Vec<u8> {
+    let spell =
+        |byte: &u8| if kept.contains(byte) { vec![*byte] } else { format!("%{byte:02x}").into_bytes() };
+    bytes.iter().flat_map(spell).collect()
+}
+
+/// Without percent-encoding; a `%` that begins none stays.
+fn decoded(bytes: &[u8]) -> Vec<u8> {
+    let (mut decoded, mut rest) = (Vec::new(), bytes);
+    while let [byte, after @ ..] = rest {
+        let digit = |at: usize| after.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        let (octet, left) = match (byte, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => (u8::try_from(high << 4 | low).unwrap(), &after[2..]),
+            _ => (*byte, after),
+        };
+        decoded.push(octet);
+        rest = left;
+    }
+    decoded
+}
+
+/// A path without empty and relative segments (RFC 3986 §5.2.4).
+fn normalized(path: &[u8]) -> Vec<u8> {
+    let mut segments: Vec<&[u8]> = Vec::new();
+    for segment in path.split(|byte| *byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => drop(segments.pop()),
+            segment => segments.push(segment),
+        }
+    }
+    let end: &[u8] = if path.ends_with(b"/") && !segments.is_empty() { b"/" } else { b"" };
+    [b"/", &*segments.join(&b'/'), end].concat()
 }

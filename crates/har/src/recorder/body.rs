@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::coding::{Decoded, decode, is_coded};
 use crate::base64;
+use crate::charset::{self, Charset};
 use crate::har::{Content, Extra, Param, PostData};
 use crate::media::{self, Syntax};
 use crate::multipart;
@@ -140,9 +141,11 @@ fn written<'a>(bytes: &'a [u8], media_type: &str, end: End) -> (Cow<'a, str>, bo
 
 /// A body whose charset is known, and which is in it. One without is UTF-8 if it can be.
 fn text<'a>(bytes: &'a [u8], media_type: &str, is_cut: bool) -> Option<Cow<'a, str>> {
-    let charset = media::parameters(media_type).find(|(name, _)| name.eq_ignore_ascii_case("charset"));
-    match charset.map(|(_, charset)| charset.to_ascii_lowercase()).as_deref() {
-        None | Some("utf-8" | "utf8" | "us-ascii" | "ascii") => match std::str::from_utf8(bytes) {
+    if let Some(text) = charset::utf_16(bytes, media_type, is_cut) {
+        return Some(Cow::Owned(text));
+    }
+    match charset::of(media_type) {
+        Charset::Utf8 => match std::str::from_utf8(bytes) {
             Ok(text) => Some(Cow::Borrowed(text)),
             // Cut off within a character.
             Err(error) if is_cut && error.error_len().is_none() => {
@@ -150,10 +153,8 @@ fn text<'a>(bytes: &'a [u8], media_type: &str, is_cut: bool) -> Option<Cow<'a, s
             }
             Err(_) => None,
         },
-        Some("iso-8859-1" | "latin1" | "latin-1" | "l1") => {
-            Some(Cow::Owned(bytes.iter().map(|byte| char::from(*byte)).collect()))
-        }
-        Some(_) => None,
+        Charset::Latin1 => Some(Cow::Owned(bytes.iter().map(|byte| char::from(*byte)).collect())),
+        Charset::Utf16(_) | Charset::AsciiBased | Charset::Other => None,
     }
 }
 

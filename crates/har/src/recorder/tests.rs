@@ -12,6 +12,7 @@ use crate::har::Entry;
 use crate::json::tests::any_json;
 use crate::observed::{Captured, HttpVersion};
 use crate::recording::RecordingConfig;
+use crate::scan::scan;
 use crate::validate::validate;
 
 const KEY: [u8; 32] = [3; 32];
@@ -266,6 +267,13 @@ fn any_value() -> impl Strategy<Value = Vec<u8>> {
             "ada@example.com",
             "text/html; charset=ISO-8859-1",
             "multipart/form-data; boundary=b",
+            "Bearer my-team-token",
+            "https://ada:hunter2@x.example/?access_token=ya%2029&a=b;c#id_token=x",
+            "password=hunter2&user[pin]=1&page=2",
+            "{\"password\": \"hunter2\", \"tokens\": [{\"session\": {\"id\": 5}}]}",
+            "data: {\"apiKey\":\"a\"}\n\ndata: {\"name\":\"token\",\"value\":7}\n",
+            "X-Api-Key: live\nCookie: a=b",
+            "a=b; Path=/, sid=c; Foo=bar; Expires=Wed, 21 Oct 2026 07:28:00 GMT, d=e",
         ])
         .prop_map(|text| text.as_bytes().to_vec()),
     ]
@@ -280,6 +288,9 @@ fn any_field() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
         "Authorization",
         "Referer",
         "X-A",
+        "X-Api-Key",
+        "password",
+        "X-Session-Id",
         ":path",
         "Host",
     ];
@@ -293,9 +304,9 @@ fn any_field() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
 /// A body with its fields: `Content-Type` and `Content-Encoding`.
 fn any_body() -> impl Strategy<Value = (OwnedFields, Vec<u8>)> {
     let json = any_json().prop_map(|json| ("application/json", serde_json::to_vec_pretty(&json).unwrap()));
-    let form = "([a-c%+ é]{0,3}(=[a-c%+=é]{0,4})?&?){0,4}"
+    let form = "([a-c%+ é]{0,3}(_token|%5Fpin)?(=[a-c%+=é]{0,4})?&?){0,4}"
         .prop_map(|form| ("application/x-www-form-urlencoded", form.into_bytes()));
-    let parts = prop::collection::vec((r#"[a-c"\\; ]{0,4}"#, any_value()), 0..4).prop_map(|parts| {
+    let parts = prop::collection::vec((r#"[a-c"\\; ]{0,4}|password|a\[pin\]"#, any_value()), 0..4).prop_map(|parts| {
         let mut body = Vec::new();
         for (name, content) in parts {
             body.extend_from_slice(format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"; filename=x\r\nContent-Type: application/json\r\n\r\n").as_bytes());
@@ -339,7 +350,7 @@ fn any_body() -> impl Strategy<Value = (OwnedFields, Vec<u8>)> {
 
 fn any_exchange() -> impl Strategy<Value = Owned> {
     let target = prop_oneof![
-        "(/[a-z%0-9.é]{0,4}){0,4}(\\?([a-c%+ é\"]{0,3}(=[a-cA-F0-9%+=é]{0,4})?&?){0,4})?"
+        "(/[a-z%0-9.é]{0,4}(;token=[a-c]{0,2})?){0,4}(\\?([a-c%+ é\"]{0,3}(pin|p%69n|id_token)?(=[a-cA-F0-9%+=é]{0,4})?&?){0,4})?"
             .prop_map(String::into_bytes),
         any_value(),
         Just(b"*".to_vec()),
@@ -420,12 +431,16 @@ proptest! {
     fn whatever_was_observed_is_valid_and_obfuscated_as_any_archive(exchange in any_exchange(), excludes: bool) {
         let exchange = exchange.observed();
         let plain = written(&with_bodies(plain()), &exchange);
-        written(&with_bodies(RecordingConfig { obfuscate: false, ..RecordingConfig::default() }), &exchange);
+        let guarded = written(&with_bodies(RecordingConfig { obfuscate: false, ..RecordingConfig::default() }), &exchange);
+        prop_assert_eq!(scan(&guarded), [], "{:#}", guarded);
         let exclude: Vec<String> = EXCLUDED.iter().filter(|_| excludes).map(|path: &&str| (*path).to_owned()).collect();
         let config = with_bodies(RecordingConfig { exclude, ..RecordingConfig::default() });
         let expected = obfuscated(&plain, &config);
         let told = written(&config, &exchange);
         prop_assert_eq!(normal(&told), expected, "{:#}", plain);
+        if !excludes {
+            prop_assert_eq!(scan(&told), [], "{:#}", told);
+        }
     }
 
     #[test]
@@ -489,12 +504,13 @@ fn bodies_are_told_as_what_they_are() {
             json!({"size": -1, "text": "YWJj", "encoding": "base64", "_coded": true}),
         ),
         ("text/plain; charset=Latin1", "", b"\xe9", true, json!({"size": 1, "text": "é"})),
+        ("text/plain; charset=utf-16", "", b"\0a", true, json!({"size": 2, "text": "a"})),
         (
             "text/plain; charset=utf-16",
             "",
-            b"\0a",
+            b"\0a\0",
             true,
-            json!({"size": 2, "text": "AGE=", "encoding": "base64"}),
+            json!({"size": 3, "text": "AGEA", "encoding": "base64"}),
         ),
         ("image/png", "", b"\x89PNG", true, json!({"size": 4, "text": "iVBORw==", "encoding": "base64"})),
     ] {
@@ -608,6 +624,24 @@ fn what_is_no_utf_8_is_read_as_latin_1() {
     let values: Vec<&Value> =
         entry["request"]["headers"].as_array().unwrap().iter().map(|field| &field["value"]).collect();
     assert_eq!(values, ["café \u{1}", "café"]);
+}
+
+#[test]
+fn names_that_a_config_gives_are_of_secrets_too() {
+    let config = RecordingConfig { obfuscate: false, ..RecordingConfig::default() };
+    let names = [Box::from("X-Team"), Box::from("k")].into();
+    let recording = Recording::compile(&with_bodies(config)).unwrap().with_secret_names(names);
+    let mut exchange = exchange();
+    exchange.request.target = b"/a?k=hunter&page=2";
+    exchange.request.fields =
+        fields(&[("x-team", b"hunter"), ("x-teams", b"plain"), ("Content-Type", b"application/json")]);
+    exchange.request.body = Captured { bytes: b"{\"K\":\"hunter\"}", is_whole: true, is_wanted: true };
+    let mut out = Vec::new();
+    Recorder::new(Key::new(&KEY), &recording).write(&exchange, &mut out);
+    let entry: Value = serde_json::from_slice(&out).unwrap();
+    let told = entry.to_string();
+    assert!(!told.contains("hunter") && told.contains("plain") && told.contains("page=2"), "{entry:#}");
+    assert_eq!(entry["request"]["headers"][0]["value"], Key::new(&KEY).text(b"hunter").as_str());
 }
 
 #[test]

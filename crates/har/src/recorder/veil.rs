@@ -1,8 +1,9 @@
 //! What may be told of the values of an exchange: their pseudonyms, all but their secrets, or all.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
-use super::guard::Guard;
+use crate::guard::Guard;
 use crate::har::{Content, Cookie, NameValue, PostData};
 use crate::json;
 use crate::key::Key;
@@ -18,7 +19,7 @@ use crate::recording::Recording;
 pub(super) enum Veil {
     /// Every value becomes its pseudonym unless it is excluded.
     Obfuscated(Obfuscator),
-    /// What looks like a secret does.
+    /// What looks like a secret does, or is one by its name.
     Guarded(Guard),
     /// Nothing does.
     None,
@@ -30,7 +31,7 @@ impl Veil {
         if recording.obfuscate {
             Self::Obfuscated(Obfuscator::new(key, recording.exclusions.clone()))
         } else if recording.detect_secrets {
-            Self::Guarded(Guard::new(key))
+            Self::Guarded(Guard::new(key, Arc::clone(&recording.secret_names)))
         } else {
             Self::None
         }
@@ -65,7 +66,7 @@ impl Veil {
             Self::Guarded(guard) => {
                 guard.reference(url);
                 for parameter in parameters {
-                    guard.field(parameter);
+                    guard.parameter(parameter);
                 }
             }
             Self::None => {}

@@ -1,11 +1,13 @@
-//! What holds for whatever is recorded. Shared by the fuzz target and the corpus.
+//! What holds for whatever is recorded, and for whatever is read as an archive. Shared by the fuzz targets and the corpus.
 
-use egret_har::har::Entry;
+use egret_har::archive::{Stats, merge, split};
+use egret_har::har::{Creator, Entry};
 use egret_har::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
+use egret_har::scan::scan;
 use egret_har::validate::validate;
-use egret_har::{Exclusions, Key, Obfuscator, Recorder, Recording, RecordingConfig};
+use egret_har::{Exclusions, Har, Key, Obfuscator, Recorder, Recording, RecordingConfig};
 use serde_json::{Value, json};
 
 /// Four parts with a NUL between them: a head and a body, twice; a head is lines, the first of which has a blank. What is written is one
@@ -52,10 +54,38 @@ pub fn recorder(bytes: &[u8]) -> bool {
     let plain = RecordingConfig { obfuscate: false, detect_secrets: false, ..RecordingConfig::default() };
     let guarded = RecordingConfig { obfuscate: false, ..RecordingConfig::default() };
     let mut entry = written(plain, &exchange);
-    written(guarded, &exchange);
+    let guarded = written(guarded, &exchange);
+    assert_eq!(scan(&serde_json::to_value(&guarded).unwrap()), [], "{guarded:?}");
     Obfuscator::new(key(), Exclusions::default()).entry(&mut entry);
     assert_eq!(written(RecordingConfig::default(), &exchange), entry);
     response.is_some()
+}
+
+/// A HAR file, as `egret har` reads it. What is accepted is written and read as the same; merged and split all of it is there; sanitized it
+/// breaks HAR nowhere that it did not before, and `verify` finds nothing in it. Says whether it was accepted.
+pub fn archive(bytes: &[u8]) -> bool {
+    if let Ok(value) = serde_json::from_slice::<Value>(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)) {
+        let told: Vec<String> = scan(&value).iter().map(ToString::to_string).collect();
+        assert!(told.iter().all(|line| line.contains(" at bytes ")));
+    }
+    let Ok(mut har) = Har::read(bytes) else { return false };
+    let mut out = Vec::new();
+    har.write(&mut out).unwrap();
+    assert_eq!(Har::read(&out).unwrap(), har);
+    let count = har.log.entries.len();
+    let merged = merge(vec![har.clone(), har.clone()], Creator::default());
+    assert_eq!(merged.log.entries.len(), 2 * count);
+    let parts = split(har.clone(), 2);
+    assert_eq!(parts.iter().map(|part| part.log.entries.len()).sum::<usize>(), count);
+    let mut stats = Stats::default();
+    stats.add(&merged);
+    assert!(stats.to_string().contains("entries"));
+    let before = validate(&serde_json::to_value(&har).unwrap()).len();
+    Obfuscator::new(key(), Exclusions::default()).har(&mut har);
+    let value = serde_json::to_value(&har).unwrap();
+    assert_eq!(scan(&value), [], "{value:#}");
+    assert!(validate(&value).len() <= before, "{:?}", validate(&value));
+    true
 }
 
 /// As who made it.

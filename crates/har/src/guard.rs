@@ -1,0 +1,595 @@
+//! Takes out of what is not obfuscated what looks like a secret, or is one by its name: its pseudonym comes in its place, and the rest
+//! stays. What was gone over once is left as it is.
+
+use std::sync::Arc;
+
+use crate::base64;
+use crate::charset::{self, Charset};
+use crate::detect::detect;
+use crate::har::{Content, Cookie, NameValue, Param, PostData};
+use crate::json::{Sink, Tokenizer, write_escaped};
+use crate::key::Key;
+use crate::media::{self, Syntax};
+use crate::named::{self, Meaning};
+use crate::names;
+use crate::obfuscate::is_same_site;
+use crate::parameters::{decode, encode, is_unreserved};
+use crate::pseudonym::is_number_pseudonym;
+
+/// How often what is left is looked at again: taking one thing out may bring another together.
+const ROUNDS: usize = 3;
+
+/// Takes out secrets, by the pseudonyms of a key.
+#[derive(Debug, Clone)]
+pub(crate) struct Guard {
+    key: Key,
+    /// Names that are of secrets besides those that everybody's are.
+    names: Arc<[Box<str>]>,
+}
+
+impl Guard {
+    pub(crate) fn new(key: Key, names: Arc<[Box<str>]>) -> Self {
+        Self { key, names }
+    }
+
+    /// What a name says of its value.
+    fn meaning(&self, name: &str) -> Meaning {
+        self.meaning_within(Meaning::Plain, name)
+    }
+
+    /// The same of a member of an object of which that is known.
+    fn meaning_within(&self, around: Meaning, name: &str) -> Meaning {
+        match named::meaning_within(around, name) {
+            Meaning::Plain if self.names.iter().any(|own| own.eq_ignore_ascii_case(name)) => Meaning::Secret,
+            meaning => meaning,
+        }
+    }
+
+    /// What stands in the place of a value whose name is one of a secret; `None` where it tells nothing.
+    fn hidden(&self, value: &str) -> Option<String> {
+        (!named::tells_nothing(value)).then(|| self.key.text(value.as_bytes()).to_string())
+    }
+
+    /// The same of credentials, whose scheme stays.
+    fn hidden_credentials(&self, value: &str) -> Option<String> {
+        match named::scheme(value) {
+            Some((scheme, rest)) => self.hidden(rest).map(|hidden| format!("{scheme} {hidden}")),
+            None => self.hidden(value),
+        }
+    }
+
+    /// A header field.
+    pub(crate) fn field(&self, field: &mut NameValue) {
+        let NameValue { name, value, .. } = field;
+        if name.eq_ignore_ascii_case("cookie") {
+            *value = value.split(';').map(|pair| self.cookie_pair(pair)).collect::<Vec<_>>().join(";");
+        } else if name.eq_ignore_ascii_case("set-cookie") {
+            *value = self.set_cookies(value);
+        } else if self.meaning(name) != Meaning::Plain {
+            if let Some(hidden) = self.hidden_credentials(value) {
+                *value = hidden;
+            }
+        } else if ["location", "content-location", "referer", ":path"]
+            .iter()
+            .any(|reference| name.eq_ignore_ascii_case(reference))
+        {
+            self.reference(value);
+        } else {
+            self.text(value);
+        }
+        self.text(name);
+    }
+
+    /// `name=value` of a cookie, with the blanks around it. One without a name, or with one that no cookie has, is a value.
+    fn cookie_pair(&self, pair: &str) -> String {
+        let is_name = |name: &str| media::is_token(name) && !names::is_no_word(name);
+        let name = pair.split_once('=').map_or("", |(name, _)| name);
+        let start = if is_name(name.trim()) { name.len() + 1 } else { 0 };
+        let value = pair[start..].trim();
+        let (before, after) = pair[start..].split_once(value).unwrap_or_default();
+        format!("{}{before}{}{after}", &pair[..start], self.cookie_value(value))
+    }
+
+    /// Every value of a cookie goes, whatever its name: each may be the one that opens a session. Quotes are not part of it.
+    fn cookie_value(&self, value: &str) -> String {
+        let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
+        self.hidden(inner).unwrap_or_else(|| value.to_owned())
+    }
+
+    /// The cookies of `Set-Cookie`. Recorders join several fields with a line end, and some with a comma.
+    fn set_cookies(&self, value: &str) -> String {
+        let mut told = String::with_capacity(value.len());
+        for line in value.split_inclusive('\n') {
+            let mut is_pair = true;
+            for part in line.split_inclusive(';') {
+                let (spelt, end) = part.split_at(part.trim_end_matches([';', '\n']).len());
+                if is_pair {
+                    told.push_str(&self.cookie_pair(spelt));
+                } else {
+                    let (attribute, next) = joined(spelt);
+                    told.push_str(&self.attribute(attribute));
+                    if let Some(next) = next {
+                        told.push(',');
+                        told.push_str(&self.cookie_pair(next));
+                    }
+                }
+                told.push_str(end);
+                is_pair = false;
+            }
+        }
+        told
+    }
+
+    /// An attribute that no cookie has is a value like its own.
+    fn attribute(&self, attribute: &str) -> String {
+        let name = attribute.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match &*name {
+            "path" | "domain" | "expires" | "max-age" | "secure" | "httponly" | "partitioned"
+            | "priority" => {
+                let mut attribute = attribute.to_owned();
+                self.plain(&mut attribute);
+                attribute
+            }
+            "samesite" if is_same_site(attribute.split_once('=').map_or("", |(_, value)| value.trim())) => {
+                attribute.to_owned()
+            }
+            _ => self.cookie_pair(attribute),
+        }
+    }
+
+    /// A cookie.
+    pub(crate) fn cookie(&self, cookie: &mut Cookie) {
+        cookie.value = self.cookie_value(&cookie.value);
+        let Cookie { name, path, domain, .. } = cookie;
+        for text in std::iter::once(name).chain(path).chain(domain) {
+            self.text(text);
+        }
+    }
+
+    /// A parameter of a URL, decoded.
+    pub(crate) fn parameter(&self, parameter: &mut NameValue) {
+        self.pair(&mut parameter.name, &mut parameter.value);
+    }
+
+    fn pair(&self, name: &mut String, value: &mut String) {
+        if self.meaning(name) == Meaning::Plain {
+            self.text(value);
+        } else if let Some(hidden) = self.hidden(value) {
+            *value = hidden;
+        }
+        self.text(name);
+    }
+
+    pub(crate) fn post_data(&self, post_data: &mut PostData) -> bool {
+        let (extra, mut is_json) = (&post_data.extra, false);
+        if let Some(text) = &mut post_data.text {
+            let is_coded = extra.contains_key("_coded");
+            is_json = self.recorded(&post_data.mime_type, extra.contains_key("_encoding"), is_coded, text);
+        }
+        for param in post_data.params.iter_mut().flatten() {
+            self.param(param);
+        }
+        self.text(&mut post_data.mime_type);
+        is_json
+    }
+
+    pub(crate) fn content(&self, content: &mut Content) -> bool {
+        let mut is_json = false;
+        if let Some(text) = &mut content.text {
+            let is_coded = content.extra.contains_key("_coded");
+            is_json = self.recorded(&content.mime_type, content.encoding.is_some(), is_coded, text);
+        }
+        self.text(&mut content.mime_type);
+        is_json
+    }
+
+    /// A body as it was recorded. Says whether it has been read as JSON.
+    fn recorded(&self, media_type: &str, is_base64: bool, is_coded: bool, text: &mut String) -> bool {
+        if !is_base64 {
+            return self.body(media_type, text);
+        }
+        let mut bytes = base64::decode(text.as_bytes()).unwrap_or_default();
+        if is_coded || charset::of(media_type) == Charset::Other {
+            // What nobody can look into may hold anything.
+            bytes = self.key.text(&bytes).as_bytes().to_vec();
+        }
+        self.bytes(media_type, &mut bytes);
+        let mut told = Vec::with_capacity(text.len());
+        base64::encode(&bytes, &mut told);
+        *text = String::from_utf8(told).unwrap_or_default();
+        false
+    }
+
+    /// What is left of a body of this media type that is no text, or was not taken for one.
+    pub(crate) fn bytes(&self, media_type: &str, bytes: &mut Vec<u8>) {
+        if let Some(mut text) = charset::utf_16(bytes, media_type, true) {
+            let before = text.clone();
+            self.body(media_type, &mut text);
+            if text != before {
+                *bytes = self.key.text(bytes).as_bytes().to_vec();
+            }
+            return;
+        }
+        // Letter by letter the same bytes, and none of them in ASCII that was not.
+        let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
+        if let Some(left) = self.left(&text, 0) {
+            *bytes = left.chars().map(|letter| u8::try_from(letter).unwrap_or(b'?')).collect();
+        }
+    }
+
+    /// What is left of a body of this media type. Says whether it has been read as JSON.
+    pub(crate) fn body(&self, media_type: &str, text: &mut String) -> bool {
+        match media::syntax(media_type) {
+            Syntax::Json => return self.json(text),
+            Syntax::Form => self.reference(text),
+            Syntax::Multipart(_) => self.plain(text),
+            Syntax::Opaque => self.text(text),
+        }
+        false
+    }
+
+    /// What is left of a text of which nobody says what it is. It may be JSON, or lines of it, as streams of events and logs are.
+    pub(crate) fn text(&self, text: &mut String) {
+        if begins_json(text) && self.json_alone(text).is_some() {
+            return;
+        }
+        if text.lines().any(|line| !event(line).0.is_empty() || begins_json(line)) {
+            let mut told = String::with_capacity(text.len());
+            for line in text.split_inclusive('\n') {
+                let (before, rest) = event(line);
+                let (spelt, end) = rest.split_at(rest.trim_end().len());
+                let mut spelt = spelt.to_owned();
+                let is_json = begins_json(&spelt) && self.json_alone(&mut spelt).is_some();
+                if !is_json && !before.is_empty() {
+                    self.parameters(&mut spelt);
+                }
+                told.extend([before, &spelt, end]);
+            }
+            *text = told;
+        }
+        self.plain(text);
+    }
+
+    /// What is left of a text that is no JSON. It may be a URL, or have one in it.
+    fn plain(&self, text: &mut String) {
+        if text.contains('%') {
+            self.parts(text);
+        } else if let Some(left) = self.left(text, 0) {
+            *text = left;
+        }
+    }
+
+    fn param(&self, param: &mut Param) {
+        let Param { name, value, file_name, content_type, .. } = param;
+        match value {
+            Some(value) => self.pair(name, value),
+            None => self.text(name),
+        }
+        for text in file_name.iter_mut().chain(content_type) {
+            self.text(text);
+        }
+    }
+
+    /// What is left of a URL, a reference or a form.
+    pub(crate) fn reference(&self, text: &mut String) {
+        self.parameters(text);
+        self.parts(text);
+    }
+
+    /// Takes out the values of parameters whose name is one of a secret, however it is spelt.
+    fn parameters(&self, text: &mut String) {
+        if !text.contains('=') {
+            return;
+        }
+        let (mut told, mut rest) = (String::with_capacity(text.len()), text.as_str());
+        let (mut is_in_path, mut has_query) = (false, false);
+        loop {
+            let end = rest.find(['?', '&', '#', ';']).unwrap_or(rest.len());
+            let name = rest[..end].split_once('=').map(|(name, _)| name);
+            let name = name
+                .filter(|name| self.meaning(&String::from_utf8_lossy(&decode(name, true))) != Meaning::Plain);
+            let end = match name {
+                None => {
+                    told.push_str(&rest[..end]);
+                    end
+                }
+                Some(name) => {
+                    let start = name.len() + 1;
+                    // A parameter of a segment ends with the segment.
+                    let ends: &[char] = if is_in_path { &['&', '#', '?', '/'] } else { &['&', '#'] };
+                    let end = rest[start..].find(ends).map_or(rest.len(), |end| start + end);
+                    told.push_str(&rest[..start]);
+                    told.push_str(&self.spelt(&rest[start..end]));
+                    end
+                }
+            };
+            let Some(delimiter) = rest[end..].chars().next() else { break };
+            told.push(delimiter);
+            has_query |= delimiter == '?';
+            is_in_path = delimiter == ';' && !has_query;
+            rest = &rest[end + delimiter.len_utf8()..];
+        }
+        *text = told;
+    }
+
+    /// What stands in the place of a value that is percent-encoded.
+    fn spelt(&self, value: &str) -> String {
+        match String::from_utf8(decode(value, true)) {
+            Ok(decoded) => self.hidden(&decoded).unwrap_or_else(|| value.to_owned()),
+            Err(error) => self.key.text(error.as_bytes()).to_string(),
+        }
+    }
+
+    /// What is left of a text with percent-encoding: what is found in a part is found however that is spelt. Scheme and host stay.
+    fn parts(&self, text: &mut String) {
+        let is_delimiter = |letter: char| matches!(letter, '/' | '?' | '&' | '=' | '#' | ';');
+        let mut told = String::with_capacity(text.len());
+        for part in text.split_inclusive(is_delimiter) {
+            let spelt = part.trim_end_matches(is_delimiter);
+            let decoded =
+                spelt.contains(['%', '+']).then(|| String::from_utf8(decode(spelt, true)).ok()).flatten();
+            match decoded.and_then(|decoded| self.left(&decoded, 0)) {
+                Some(left) => {
+                    encode(left.as_bytes(), is_unreserved, &mut told);
+                    told.push_str(&part[spelt.len()..]);
+                }
+                None => told.push_str(part),
+            }
+        }
+        *text = told;
+        let authority = text.find("://").map_or(0, |at| at + 3);
+        let host_end = text[authority..].find(['/', '?', '#']).map_or(text.len(), |at| authority + at);
+        // With the slash, since what is found may begin with the port.
+        let path = host_end + usize::from(text[host_end..].starts_with('/'));
+        let origin = if authority == 0 || text[..host_end].contains('@') { 0 } else { path };
+        if let Some(left) = self.left(text, origin) {
+            *text = left;
+        }
+    }
+
+    /// What is left of JSON. Says whether it is JSON.
+    fn json(&self, text: &mut String) -> bool {
+        if let Some(is_whole) = self.json_alone(text) {
+            return is_whole;
+        }
+        // Several texts, it may be, each on a line.
+        self.text(text);
+        false
+    }
+
+    /// What is left of JSON: names and leaves are looked at as what they stand for. Where nothing is found it stays as it is spelt, and
+    /// so does where it is cut off. Says whether it is whole; `None` where it is no JSON, of which nothing is taken out.
+    fn json_alone(&self, text: &mut String) -> Option<bool> {
+        // A byte order mark is none of it.
+        let spelt = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut leaves = Leaves::new(self, spelt.len());
+        let mut tokenizer = Tokenizer::new();
+        tokenizer.push(spelt.as_bytes(), &mut leaves).ok()?;
+        // What was cut off ends as it does.
+        let is_whole = tokenizer.finish(&mut leaves).is_ok();
+        if !is_whole && let Some(held) = leaves.held.take() {
+            leaves.leaf(&held);
+        }
+        if leaves.has_found {
+            *text = String::from_utf8(leaves.out).unwrap_or_default();
+        }
+        Some(is_whole)
+    }
+
+    /// What is left of a text from there on; `None` where nothing was found. Letters of two and four bytes are found between their zeros,
+    /// wherever they begin.
+    fn left(&self, text: &str, from: usize) -> Option<String> {
+        let left = self.plainly_left(text, from);
+        let rest = &left.as_deref().unwrap_or(text)[from..];
+        if rest.contains('\0') && !detect(&rest.replace('\0', "")).is_empty() {
+            return Some(self.nothing_left(text, from));
+        }
+        left
+    }
+
+    fn nothing_left(&self, text: &str, from: usize) -> String {
+        format!("{}{}", &text[..from], self.key.text(&text.as_bytes()[from..]))
+    }
+
+    /// The same where every letter is one.
+    fn plainly_left(&self, text: &str, from: usize) -> Option<String> {
+        let mut left = self.once(text, from)?;
+        for _ in 0..ROUNDS {
+            match self.once(&left, from) {
+                Some(less) => left = less,
+                None => return Some(left),
+            }
+        }
+        Some(self.nothing_left(text, from))
+    }
+
+    fn once(&self, text: &str, from: usize) -> Option<String> {
+        let (mut told, mut end) = (String::new(), 0);
+        for finding in detect(text).into_iter().filter(|finding| finding.span.end > from) {
+            let start = finding.span.start.max(from);
+            told.push_str(&text[end..start]);
+            end = finding.span.end;
+            told.push_str(self.key.text(&text.as_bytes()[start..end]).as_str());
+        }
+        (end > 0).then(|| told + &text[end..])
+    }
+}
+
+/// An attribute, and the cookie that a comma joins to it: `Path=/, b=c`. A date has a comma of its own.
+fn joined(attribute: &str) -> (&str, Option<&str>) {
+    let Some(equals) = attribute.find('=') else { return (attribute, None) };
+    // The name of a cookie stands right before its `=`.
+    let mut ends = attribute.match_indices('=').map(|(at, _)| at).filter(|at| *at > equals);
+    let next = ends.find_map(|end| {
+        let comma = attribute[..end].rfind(',')?;
+        media::is_token(attribute[comma + 1..end].trim()).then_some(comma)
+    });
+    next.map_or((attribute, None), |comma| (&attribute[..comma], Some(&attribute[comma + 1..])))
+}
+
+fn begins_json(text: &str) -> bool {
+    text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '['])
+}
+
+/// What stands before the data on a line of a stream of events or of a sequence of JSON (RFC 7464), and the data.
+fn event(line: &str) -> (&str, &str) {
+    let data = line.strip_prefix("data:").or_else(|| line.strip_prefix('\u{1e}')).unwrap_or(line);
+    let data = data.trim_start_matches(' ');
+    line.split_at(line.len() - data.len())
+}
+
+/// Writes JSON without its secrets.
+struct Leaves<'a> {
+    guard: &'a Guard,
+    out: Vec<u8>,
+    /// A text that is read.
+    held: Option<Vec<u8>>,
+    has_found: bool,
+    /// What is open.
+    open: Vec<Container>,
+    /// What the name says of the value that comes next.
+    next: Meaning,
+    /// What the member is called that comes next, where it is half of a pair.
+    half: Half,
+}
+
+/// An object or a list, or what is outside of all.
+#[derive(Clone, Copy)]
+struct Container {
+    /// What the names above it say of it.
+    meaning: Meaning,
+    is_object: bool,
+    /// What the `name` in it says of the `value` in it.
+    named: Meaning,
+}
+
+/// A member that names another, or is named by another: `{"name": "password", "value": ...}`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Half {
+    None,
+    Name,
+    Value,
+}
+
+impl<'a> Leaves<'a> {
+    fn new(guard: &'a Guard, bytes: usize) -> Self {
+        let out = Vec::with_capacity(bytes);
+        Self {
+            guard,
+            out,
+            held: None,
+            has_found: false,
+            open: Vec::new(),
+            next: Meaning::Plain,
+            half: Half::None,
+        }
+    }
+
+    /// What is left of a text, within its quotes.
+    fn leaf(&mut self, leaf: &[u8]) {
+        // It may be cut off within a character.
+        let whole = std::str::from_utf8(leaf).map_or_else(|error| error.valid_up_to(), str::len);
+        let text = std::str::from_utf8(&leaf[..whole]).unwrap_or_default();
+        let left = match self.next {
+            Meaning::Plain => self.guard.left(text, 0),
+            Meaning::Secret | Meaning::Vault => self.guard.hidden_credentials(text),
+        };
+        match left {
+            Some(left) => {
+                self.has_found = true;
+                write_escaped(left.as_bytes(), &mut self.out);
+            }
+            None => write_escaped(text.as_bytes(), &mut self.out),
+        }
+        if self.half == Half::Name
+            && let Some(object) = self.open.last_mut()
+        {
+            object.named = self.guard.meaning(text);
+        }
+    }
+
+    /// In a list every element is what the list is; in an object names say it.
+    fn between(&mut self) {
+        self.next = match self.open.last() {
+            Some(Container { meaning, is_object: false, .. }) => *meaning,
+            _ => Meaning::Plain,
+        };
+        self.half = Half::None;
+    }
+
+    /// A member of this name follows.
+    fn named(&mut self, name: &str) {
+        let Some(Container { meaning, named, .. }) = self.open.last().copied() else { return };
+        self.half = match name {
+            "name" | "key" => Half::Name,
+            "value" => Half::Value,
+            _ => Half::None,
+        };
+        self.next = if self.half == Half::Value && named != Meaning::Plain {
+            named
+        } else {
+            self.guard.meaning_within(meaning, name)
+        };
+    }
+}
+
+impl Sink for Leaves<'_> {
+    fn open(&mut self, is_object: bool) {
+        self.out.push(if is_object { b'{' } else { b'[' });
+        self.open.push(Container { meaning: self.next, is_object, named: Meaning::Plain });
+        self.half = Half::None;
+    }
+
+    fn close(&mut self, is_object: bool) {
+        self.out.push(if is_object { b'}' } else { b']' });
+        self.open.pop();
+        self.between();
+    }
+
+    fn comma(&mut self) {
+        self.out.push(b',');
+        self.between();
+    }
+
+    fn name(&mut self, name: &str) {
+        self.out.push(b'"');
+        (self.next, self.half) = (Meaning::Plain, Half::None);
+        self.leaf(name.as_bytes());
+        self.out.extend_from_slice(b"\":");
+        self.named(name);
+    }
+
+    fn begin_text(&mut self) {
+        self.out.push(b'"');
+        self.held = Some(Vec::new());
+    }
+
+    fn text(&mut self, piece: &[u8]) {
+        if let Some(held) = &mut self.held {
+            held.extend_from_slice(piece);
+        }
+    }
+
+    fn end_text(&mut self) {
+        let held = self.held.take().unwrap_or_default();
+        self.leaf(&held);
+        self.out.push(b'"');
+    }
+
+    fn number(&mut self, number: &[u8]) {
+        let is_secret = match self.next {
+            Meaning::Plain => !detect(&String::from_utf8_lossy(number)).is_empty(),
+            Meaning::Secret | Meaning::Vault => !is_number_pseudonym(number),
+        };
+        if is_secret {
+            self.has_found = true;
+            self.out.extend_from_slice(self.guard.key.number(number).to_string().as_bytes());
+        } else {
+            self.out.extend_from_slice(number);
+        }
+    }
+
+    fn word(&mut self, word: &'static str) {
+        self.out.extend_from_slice(word.as_bytes());
+    }
+}

@@ -1,0 +1,457 @@
+//! Which values are secrets by the name that they have: of a header field, a cookie, a parameter, a field of a form or a member of JSON.
+//!
+//! This is the one rule for what is recorded and for what is verified. A name is taken apart into words, at whatever is no letter or
+//! digit and where the case changes. Digits at the end of a word do not count.
+//!
+//! - A word of a password, `secret` or `credential` anywhere makes a secret, unless the last word says something about it:
+//!   `password_policy`, `secret_name`.
+//! - Otherwise the last word decides, with the one before it: `access_token`, `x-api-key`, `session_id`, `stripe-signature` are secrets;
+//!   `next_page_token`, `max_tokens`, `primary_key`, `token_type` are none.
+//! - Words such as `value`, `hash` or `header` at the end are passed over: `api_key_value` is an `api_key`.
+//!
+//! Words may be written together, as in `accesstoken` and `PHPSESSID`. Names are English, as those of APIs are.
+
+use crate::json::{Sink, Tokenizer};
+use crate::pseudonym::{is_number_pseudonym, is_pseudonym};
+
+/// What a name says of its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// Nothing.
+    Plain,
+    /// The value is a secret; where it is an object, those of its members that stand for it are, such as `id` and `value`.
+    Secret,
+    /// Whatever lies in it is secret.
+    Vault,
+}
+
+/// What counts of a name at its end. No rule looks at more.
+const WORDS_MAX: usize = 4;
+
+/// What counts of a word at its end.
+const WORD_BYTES_MAX: usize = 32;
+
+/// A part of a name in lower case, without the digits at its end.
+#[derive(Clone, Copy)]
+struct Word {
+    bytes: [u8; WORD_BYTES_MAX],
+    len: usize,
+}
+
+impl Word {
+    const EMPTY: Self = Self { bytes: [0; WORD_BYTES_MAX], len: 0 };
+
+    /// Empty where there is nothing but digits.
+    fn new(spelt: &[u8]) -> Self {
+        let digits = spelt.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        let spelt = &spelt[..spelt.len() - digits];
+        let spelt = &spelt[spelt.len().saturating_sub(WORD_BYTES_MAX)..];
+        let mut word = Self { len: spelt.len(), ..Self::EMPTY };
+        for (to, byte) in word.bytes.iter_mut().zip(spelt) {
+            *to = byte.to_ascii_lowercase();
+        }
+        word
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// The last words of a name.
+struct Words {
+    last: [Word; WORDS_MAX],
+    /// How many there are, at most [`WORDS_MAX`].
+    len: usize,
+    /// Whether one of all the words always means a secret.
+    has_strong: bool,
+}
+
+impl Words {
+    fn of(name: &[u8]) -> Self {
+        let mut words = Self { last: [Word::EMPTY; WORDS_MAX], len: 0, has_strong: false };
+        let mut start = 0;
+        for at in 0..=name.len() {
+            let byte = name.get(at).copied().unwrap_or(b'_');
+            let is_letter = is_letter(byte);
+            if is_letter && !is_break(name, at) {
+                continue;
+            }
+            words.push(Word::new(&name[start..at]));
+            start = if is_letter { at } else { at + 1 };
+        }
+        words
+    }
+
+    fn push(&mut self, word: Word) {
+        if word.len == 0 {
+            return;
+        }
+        self.has_strong |= is_strong(word.as_bytes()) || is_split_password(self.get(0), word.as_bytes());
+        if self.len == WORDS_MAX {
+            self.last.rotate_left(1);
+            self.len -= 1;
+        }
+        self.last[self.len] = word;
+        self.len += 1;
+    }
+
+    /// The last word, the one before it and so on; empty where there is none.
+    fn get(&self, back: usize) -> &[u8] {
+        self.len.checked_sub(back + 1).map_or(b"", |at| self.last[at].as_bytes())
+    }
+}
+
+/// Beyond ASCII everything is a letter.
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || !byte.is_ascii()
+}
+
+/// Whether a word begins amid letters: `apiKey`, and `APIKey` before its `Key`.
+fn is_break(name: &[u8], at: usize) -> bool {
+    let Some(before) = at.checked_sub(1).map(|before| name[before]) else { return false };
+    let is_lower_next = name.get(at + 1).is_some_and(u8::is_ascii_lowercase);
+    name[at].is_ascii_uppercase()
+        && (!before.is_ascii_uppercase() && is_letter(before) || before.is_ascii_uppercase() && is_lower_next)
+}
+
+/// Whether a word means a secret whatever stands before it.
+fn is_strong(word: &[u8]) -> bool {
+    let has = |part: &[u8]| word.windows(part.len()).any(|window| window == part);
+    match word {
+        b"passwordless" => false,
+        b"pwd" | b"passwort" | b"kennwort" | b"credential" | b"credentials" | b"creds" => true,
+        _ => {
+            has(b"password")
+                || has(b"passwd")
+                || has(b"passphrase")
+                || word.ends_with(b"secret")
+                || word.ends_with(b"secrets")
+        }
+    }
+}
+
+/// `passWord`, `pass-phrase`.
+fn is_split_password(before: &[u8], word: &[u8]) -> bool {
+    before == b"pass" && matches!(word, b"word" | b"words" | b"wd" | b"phrase")
+}
+
+/// Whether a word at the end leaves what stands before it what it is.
+const PASSED_OVER: &str = "value val hash hashed confirm confirmation again repeat old new current plain plaintext raw text string \
+    str data base b encoded encrypted hex sha hint header param env live test prod v";
+
+/// Whether a word at the end makes a name one of something about a secret.
+const ABOUT: &str = "type types kind at on in url uri href link path name names arn length len size count policy policies \
+    strength score required optional enabled disabled allowed valid validity invalid supported set expires \
+    expired expiry expiration exp ttl age date time timestamp created updated changed modified version \
+    versions status state format label title description placeholder question error errors message min max \
+    limit last scope scopes method methods mode grant flow algorithm alg algo endpoint endpoints usage \
+    attempts retries tries provider source manager store region rotation field fields rule rules locked \
+    prefix";
+
+/// Whether such a token is none that opens anything: a place in a list, or a piece of text.
+const HARMLESS_TOKENS: &str = "page nextpage next prev previous continuation continue cursor sync pagination paging start end stop \
+    first last max min num total count eos bos pad unk mask sep cls special per input output prompt \
+    completion cached reasoning image audio idempotency change delta watch offset position";
+
+/// Several tokens are a count unless they are such.
+const SECRET_TOKENS: &str =
+    "access refresh auth bearer api session security oauth device registration personal csrf";
+
+/// Most keys are names of things; these open something, and so does any whose kind ends with `api`.
+const SECRET_KEYS: &str = "access private auth authorization authentication encryption decryption signing signature master account \
+    shared service subscription license licence app application client consumer server session security \
+    storage admin root webhook hook function functions deploy developer write ingest ingestion mashape hmac \
+    ssh pgp gpg preshared bearer";
+
+/// The same of codes.
+const SECRET_CODES: &str =
+    "otp totp mfa verification auth authorization recovery backup security pass pin sms access device login";
+
+/// Whether a word is a secret by itself, at the end of a name.
+const SECRET_NOUNS: &str = "authorization auth bearer jwt jws jwe dpop assertion csrf xsrf signature signatures session sess sessid \
+    cookie pass passcode pw pswd otp totp pin cvv cvc ssn";
+
+/// Whether it is one of these, with blanks between them.
+fn is_one_of(words: &str, word: &[u8]) -> bool {
+    words.split(' ').any(|known| known.as_bytes() == word)
+}
+
+fn is_secret_key(kind: &[u8]) -> bool {
+    kind.ends_with(b"api") || is_one_of(SECRET_KEYS, kind)
+}
+
+/// What a name says of its value.
+pub(crate) fn meaning(name: &str) -> Meaning {
+    if is_pseudonym(name.as_bytes()) {
+        return Meaning::Plain;
+    }
+    let mut words = Words::of(name.as_bytes());
+    if (words.get(1), words.get(0)) == (b"connection", b"string") || words.get(0) == b"connectionstring" {
+        return Meaning::Secret;
+    }
+    while words.len > 1 && is_one_of(PASSED_OVER, words.get(0)) {
+        words.len -= 1;
+    }
+    let (head, kind) = (words.get(0), words.get(1));
+    if words.has_strong {
+        return if is_one_of(ABOUT, head) { Meaning::Plain } else { Meaning::Vault };
+    }
+    // Short words, which are more than that only where nothing stands before them.
+    if words.len == 1 && matches!(head, b"sid" | b"sig") || (kind, head) == (b"connect", b"sid") {
+        return Meaning::Secret;
+    }
+    if is_one_of(SECRET_NOUNS, head) {
+        return Meaning::Secret;
+    }
+    match head {
+        b"cookies" => return Meaning::Vault,
+        // By itself it names an algorithm.
+        b"hmac" if !kind.is_empty() => return Meaning::Secret,
+        b"id" | b"ids" if matches!(kind, b"session" | b"sess") => return Meaning::Secret,
+        b"code" | b"codes" if is_one_of(SECRET_CODES, kind) => return Meaning::Secret,
+        b"verifier" if kind == b"code" => return Meaning::Secret,
+        b"answer" if kind == b"security" => return Meaning::Secret,
+        b"number" if matches!(kind, b"card" | b"security") => return Meaning::Secret,
+        b"response" if kind == b"saml" => return Meaning::Secret,
+        _ => {}
+    }
+    // In one word or in two.
+    let split = |end: &[u8]| head.strip_suffix(end).map(|glued| if glued.is_empty() { kind } else { glued });
+    if let Some(kind) = split(b"tokens") {
+        return if is_one_of(SECRET_TOKENS, kind) { Meaning::Vault } else { Meaning::Plain };
+    }
+    if let Some(kind) = split(b"token") {
+        return if is_one_of(HARMLESS_TOKENS, kind) { Meaning::Plain } else { Meaning::Secret };
+    }
+    if let Some(kind) = split(b"keys") {
+        return if is_secret_key(kind) { Meaning::Vault } else { Meaning::Plain };
+    }
+    if let Some(kind) = split(b"key") {
+        return if is_secret_key(kind) { Meaning::Secret } else { Meaning::Plain };
+    }
+    let is_session = head.ends_with(b"sessionid") || head.ends_with(b"sessid");
+    if is_session { Meaning::Secret } else { Meaning::Plain }
+}
+
+/// What the name of a member says of its value where it lies in an object that is what `around` says.
+pub(crate) fn meaning_within(around: Meaning, name: &str) -> Meaning {
+    match around {
+        Meaning::Plain => meaning(name),
+        Meaning::Vault => Meaning::Vault,
+        Meaning::Secret => {
+            let words = Words::of(name.as_bytes());
+            let stands_for = |back: usize| {
+                let word = words.get(back);
+                is_one_of(PASSED_OVER, word)
+                    || matches!(word, b"id" | b"key" | b"code" | b"content" | b"payload")
+            };
+            if (0..words.len).all(stands_for) { Meaning::Secret } else { meaning(name) }
+        }
+    }
+}
+
+/// Whether a value tells nothing whatever its name: it is empty, a word for true, false or nothing, a pseudonym, what others put in the
+/// place of a secret, or JSON that is made of such.
+pub(crate) fn tells_nothing(value: &str) -> bool {
+    let value = value.trim();
+    let is_word = |word: &str| value.eq_ignore_ascii_case(word);
+    let inner = value.trim_matches(['[', ']', '<', '>']);
+    is_pseudonym(value.as_bytes())
+        || is_number_pseudonym(value.as_bytes())
+        || value.bytes().all(|byte| byte == b'*')
+        || value.starts_with(['{', '[']) && is_hidden_json(value)
+        || ["true", "false", "null", "undefined", "redacted"].iter().any(|word| is_word(word))
+        || inner.len() + 2 == value.len()
+            && ["redacted", "filtered", "masked"].iter().any(|word| {
+                let start = inner.len().saturating_sub(word.len());
+                inner.get(start..).is_some_and(|end| end.eq_ignore_ascii_case(word))
+            })
+}
+
+/// Whether all leaves of JSON are hidden.
+fn is_hidden_json(text: &str) -> bool {
+    let (mut tokenizer, mut leaves) = (Tokenizer::new(), Leaves { held: Vec::new(), is_hidden: true });
+    let is_json =
+        tokenizer.push(text.as_bytes(), &mut leaves).and_then(|()| tokenizer.finish(&mut leaves)).is_ok();
+    is_json && leaves.is_hidden
+}
+
+/// Looks whether all it is told is hidden.
+struct Leaves {
+    /// Of each piece of a text its beginning, which is more than a pseudonym has.
+    held: Vec<u8>,
+    is_hidden: bool,
+}
+
+impl Sink for Leaves {
+    fn open(&mut self, _: bool) {}
+    fn close(&mut self, _: bool) {}
+    fn comma(&mut self) {}
+    fn name(&mut self, _: &str) {}
+
+    fn begin_text(&mut self) {
+        self.held.clear();
+    }
+
+    fn text(&mut self, piece: &[u8]) {
+        self.held.extend_from_slice(&piece[..piece.len().min(64)]);
+    }
+
+    fn end_text(&mut self) {
+        self.is_hidden &= self.held.is_empty() || is_pseudonym(&self.held);
+    }
+
+    fn number(&mut self, number: &[u8]) {
+        self.is_hidden &= is_number_pseudonym(number);
+    }
+
+    fn word(&mut self, _: &'static str) {}
+}
+
+/// Schemes of credentials that may be told (RFC 9110 §11.1).
+const SCHEMES: [&str; 6] = ["basic", "bearer", "digest", "dpop", "negotiate", "token"];
+
+/// A scheme that may be told, and the credentials after it; `None` where a value does not begin with one.
+pub(crate) fn scheme(value: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = value.split_once(' ')?;
+    is_scheme(scheme).then(|| (scheme, rest.trim()))
+}
+
+/// Whether a word is such a scheme.
+pub(crate) fn is_scheme(word: &str) -> bool {
+    SCHEMES.iter().any(|known| word.eq_ignore_ascii_case(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "Authorization authorization Proxy-Authorization X-Forwarded-Authorization auth X-Auth basic_auth Cookie \
+        Set-Cookie cookie cookies auth_cookie X-Api-Key x_api_key xApiKey apiKey APIKey api_key api-key apikey \
+        API_KEY api_keys apiKeyValue x-goog-api-key X-RapidAPI-Key xi-api-key Ocp-Apim-Subscription-Key \
+        DD-APPLICATION-KEY x-functions-key X-Mashape-Key access_key aws_secret_access_key AWSSecretKey \
+        private_key privateKey encryption_key signing-key storageAccountKey license_key x-amz-security-token \
+        X-Amz-Signature X-Amz-Credential sig signature Stripe-Signature X-Hub-Signature-256 \
+        X-Shopify-Hmac-Sha256 password Password passWord PASSWORD password1 password_confirmation newPassword \
+        user[password] user.password password[] data[attributes][password] passwordHash passwd userpasswd pwd \
+        userPwd db_pass pass passphrase pass_phrase passcode password_reset_token secret clientSecret \
+        client_secret CLIENT-SECRET clientsecret webhook_secret secret_key secret_id secretKeyBase secrets \
+        SECRET2 credential credentials userCredentials token Token access_token accessToken accesstoken \
+        access-token access_token_2 refresh_token refreshToken id_token idToken id_token_hint X-Team-Token \
+        x-auth-token X-CSRFToken csrfmiddlewaretoken authenticity_token XSRF-TOKEN X-Vault-Token PRIVATE-TOKEN \
+        bot_token device_token access_tokens refreshTokens service-token session Session session_id sessionId \
+        sessionid SessionID JSESSIONID PHPSESSID ASP.NET_SessionId connect.sid sid session_key session-token \
+        mcp-session-id X-Session sessionData jwt X-JWT Cf-Access-Jwt-Assertion client_assertion SAMLResponse otp \
+        otp_code mfaCode verification_code recovery_codes authorization_code device_code code_verifier pin cvv \
+        cvv2 cvc ssn card_number cardNumber security_answer connectionString connection_string bearer passwort";
+
+    #[test]
+    fn these_names_are_of_secrets() {
+        for name in SECRET.split(' ') {
+            assert_ne!(meaning(name), Meaning::Plain, "{name}");
+        }
+    }
+
+    const HARMLESS: &str = "- 42 Host Accept Content-Type content-md5 Content-Length Digest hmac-sha256 ETag User-Agent Date \
+        X-Request-Id traceparent Idempotency-Key idempotency_key Sec-WebSocket-Key Surrogate-Key \
+        WWW-Authenticate Proxy-Authenticate Signature-Input X-Amz-Date X-Amz-Algorithm X-Amz-SignedHeaders \
+        x-amz-content-sha256 X-Amz-Expires x-ratelimit-limit-tokens x-ratelimit-remaining-tokens \
+        anthropic-ratelimit-tokens-remaining Access-Control-Allow-Headers max_tokens maxTokens maxtokens \
+        max_completion_tokens total_tokens prompt_tokens completion_tokens tokens token_count tokenizer \
+        token_type tokenType subject_token_type token_endpoint token_endpoint_auth_method token_url token_uri \
+        next_page_token nextPageToken page_token pagetoken nextpagetoken nextToken NextToken continuation-token \
+        nextSyncToken eos_token pad_token_id primary_key primaryKey foreign_key partition_key sort_key \
+        public_key publicKey publishable_key cache_key key keys keyword keywords monkey key_id kid access_key_id \
+        AWSAccessKeyId grant_type response_type scope state code error_code country_code zip_code expires_in \
+        refresh_token_expires_in id user_id client_id account_sid MessageSid sessions session_count session_name \
+        session_duration author authority authentication_method authorization_endpoint authorized \
+        password_policy password_required passwordless passwordUpdatedAt forgot_password_url password_length \
+        password_expires_in secret_name secretVersion secretary secretsmanager_region credential_type compass \
+        bypass passenger passport pinned spin shipping design assign signed signature_version cookie_consent \
+        cookiePolicy model usage content name value email phone_number number response \
+        egr_clekalplbgh5qoqygn7ukpwd";
+
+    #[test]
+    fn these_names_are_of_no_secrets() {
+        for name in HARMLESS.split(' ').chain([""]) {
+            assert_eq!(meaning(name), Meaning::Plain, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_lies_in_a_secret_is_judged_by_what_holds_it() {
+        for (around, name, expected) in [
+            ("session", "id", Meaning::Secret),
+            ("session", "value", Meaning::Secret),
+            ("session", "theme", Meaning::Plain),
+            ("session", "refresh_token", Meaning::Secret),
+            ("token", "type", Meaning::Plain),
+            ("credentials", "user", Meaning::Vault),
+            ("api_keys", "github", Meaning::Vault),
+            ("user", "id", Meaning::Plain),
+            ("user", "password", Meaning::Vault),
+        ] {
+            assert_eq!(meaning_within(meaning(around), name), expected, "{around}.{name}");
+        }
+    }
+
+    #[test]
+    fn some_values_tell_nothing() {
+        let hidden = crate::Key::new(&[1; 32]).text(b"x").to_string();
+        let json = format!("{{\"a\":[\"{hidden}\",true,{}]}}", crate::Key::new(&[1; 32]).number(b"1"));
+        for value in [
+            "{}",
+            "[\"\"]",
+            &json,
+            "",
+            " ",
+            "true",
+            "FALSE",
+            "null",
+            "***",
+            "[redacted]",
+            "[password redacted]",
+            "<FILTERED>",
+            "REDACTED",
+            &hidden,
+        ] {
+            assert!(tells_nothing(value), "{value}");
+        }
+        for value in [
+            "{\"a\":\"b\"}",
+            "[1]",
+            "{",
+            "hunter2",
+            "0",
+            "dark",
+            "redacted1",
+            "egr_short",
+            "filtered",
+            "[x]",
+            "é",
+            "[é]",
+        ] {
+            assert!(!tells_nothing(value), "{value}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_name_is_judged_alike_however_its_words_are_joined(words in proptest::collection::vec("[a-z]{2,9}", 1..5)) {
+            let capital = |word: &String| word[..1].to_uppercase() + &word[1..];
+            let joined = [words.join("_"), words.join("-"), words.join("."), words.join("_").to_uppercase(),
+                words.iter().map(capital).collect::<String>()];
+            for name in &joined {
+                proptest::prop_assert_eq!(meaning(name), meaning(&joined[0]), "{}", name);
+            }
+        }
+
+        #[test]
+        fn any_text_is_a_name(name: String) {
+            meaning(&name);
+            meaning_within(Meaning::Secret, &name);
+            tells_nothing(&name);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Finds secrets in a file of HAR, of whichever recorder: what would be taken out of it if it were recorded without its secrets.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::base64;
+use crate::detect::{self, Finding, Kind};
+use crate::guard::Guard;
+use crate::har::{Cookie, NameValue};
+use crate::key::Key;
+use crate::named::{Meaning, meaning_within, tells_nothing};
+
+/// A place in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Which value, or the name of which: `log.entries[3].request.url`.
+    pub path: String,
+    /// Where in it, after any base64 was taken off.
+    pub finding: Finding,
+    /// The name by which a value of a list of names and values is a secret: of a field, a cookie, a parameter.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Range { start, end } = self.finding.span;
+        write!(f, "{}: {} at bytes {start} to {end}", self.path, self.finding.kind)?;
+        match &self.name {
+            Some(name) => write!(f, ", of `{}`", name.escape_debug()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What looks like a secret in any value or name of a file, or is one by its name. Bodies in base64 are looked into.
+pub fn scan(har: &Value) -> Vec<Place> {
+    // Pseudonyms are made to see what they would stand for, and shown to nobody.
+    let mut scan = Scan {
+        guard: Guard::new(Key::new(&[0; 32]), Arc::default()),
+        path: String::new(),
+        places: Vec::new(),
+    };
+    scan.value(har, Meaning::Plain, "");
+    scan.places
+}
+
+struct Scan {
+    guard: Guard,
+    path: String,
+    places: Vec<Place>,
+}
+
+impl Scan {
+    /// A value of which names say that, in a list of this name if it is in one. The depth is bounded by that of what `serde_json` reads.
+    fn value(&mut self, value: &Value, meaning: Meaning, list: &str) {
+        match value {
+            Value::Null | Value::Bool(_) => {}
+            Value::Number(number) => self.leaf(&number.to_string(), meaning),
+            Value::String(text) => self.leaf(text, meaning),
+            Value::Array(elements) => {
+                for (index, element) in elements.iter().enumerate() {
+                    self.within(&format!("[{index}]"), |scan| scan.value(element, meaning, list));
+                }
+            }
+            Value::Object(members) => self.object(members, meaning, list),
+        }
+    }
+
+    fn within(&mut self, part: &str, look: impl FnOnce(&mut Self)) {
+        let len = self.path.len();
+        self.path.push_str(part);
+        look(self);
+        self.path.truncate(len);
+    }
+
+    fn leaf(&mut self, text: &str, meaning: Meaning) {
+        if meaning == Meaning::Plain {
+            self.look(text, None, Guard::text);
+        } else if !tells_nothing(text) {
+            self.add(Finding { kind: Kind::Named, span: 0..text.len() }, None);
+        }
+    }
+
+    fn object(&mut self, members: &Map<String, Value>, meaning: Meaning, list: &str) {
+        let text = |name: &str| members.get(name).and_then(Value::as_str);
+        let media_type = text("mimeType");
+        let is_base64 = ["encoding", "_encoding"].iter().any(|name| text(name) == Some("base64"));
+        for (name, value) in members {
+            // A name with a secret in it is not repeated.
+            let is_secret = detect::holds_secret(name);
+            let shown = if is_secret { "(name)" } else { name };
+            let part = if self.path.is_empty() { shown.to_owned() } else { format!(".{shown}") };
+            self.within(&part, |scan| {
+                if is_secret {
+                    scan.look(name, None, Guard::text);
+                }
+                match (value, &**name) {
+                    (Value::String(value), "value") if text("name").is_some() => {
+                        scan.named(text("name").unwrap_or_default(), value, meaning, list);
+                    }
+                    (Value::String(value), "url" | "redirectURL") if meaning == Meaning::Plain => {
+                        scan.look(value, None, Guard::reference);
+                    }
+                    (Value::String(value), "text") if media_type.is_some() => {
+                        scan.body(media_type.unwrap_or_default(), value, is_base64);
+                    }
+                    // HAR's own list, whose values have their names beside them.
+                    (Value::Array(_), "cookies") => scan.value(value, meaning, name),
+                    _ => scan.value(value, meaning_within(meaning, name), name),
+                }
+            });
+        }
+    }
+
+    /// The value of a name in a list, such as `headers`.
+    fn named(&mut self, name: &str, value: &str, around: Meaning, list: &str) {
+        let shown = Some(name).filter(|name| !detect::holds_secret(name));
+        match list {
+            "headers" => self.look(value, shown, |guard, value| {
+                let mut field = NameValue::new(name.to_owned(), std::mem::take(value));
+                guard.field(&mut field);
+                *value = field.value;
+            }),
+            "cookies" => self.look(value, shown, |guard, value| {
+                let mut cookie = Cookie { value: std::mem::take(value), ..Cookie::default() };
+                guard.cookie(&mut cookie);
+                *value = cookie.value;
+            }),
+            _ if meaning_within(around, name) == Meaning::Plain => {
+                self.look(value, shown, Guard::text);
+            }
+            _ => self.look(value, shown, |guard, value| {
+                let mut parameter = NameValue::new(name.to_owned(), std::mem::take(value));
+                guard.parameter(&mut parameter);
+                *value = parameter.value;
+            }),
+        }
+    }
+
+    fn body(&mut self, media_type: &str, text: &str, is_base64: bool) {
+        match base64::decode(text.as_bytes()).filter(|_| is_base64) {
+            None => self.look(text, None, |guard, text| {
+                guard.body(media_type, text);
+            }),
+            Some(bytes) => {
+                let mut left = bytes.clone();
+                self.guard.bytes(media_type, &mut left);
+                if left != bytes {
+                    self.found(&String::from_utf8_lossy(&bytes), 0..bytes.len(), None);
+                }
+            }
+        }
+    }
+
+    /// Looks at what is left of a text; if that is not all of it, something was found.
+    fn look(&mut self, text: &str, name: Option<&str>, take_out: impl FnOnce(&Guard, &mut String)) {
+        let mut left = text.to_owned();
+        take_out(&self.guard, &mut left);
+        if left != text {
+            self.found(text, changed(text, &left), name);
+        }
+    }
+
+    /// Something was found within this span: what is seen in the text, or else what a name or an encoding has told.
+    fn found(&mut self, text: &str, span: Range<usize>, name: Option<&str>) {
+        let findings = detect::detect(text);
+        let seen = findings.first().zip(findings.last());
+        let is_all =
+            seen.is_some_and(|(first, last)| first.span.start <= span.start && last.span.end >= span.end);
+        if findings.is_empty() || name.is_some() && !is_all {
+            return self.add(Finding { kind: Kind::Named, span }, name);
+        }
+        for finding in findings {
+            self.add(finding, None);
+        }
+    }
+
+    fn add(&mut self, finding: Finding, name: Option<&str>) {
+        self.places.push(Place { path: self.path.clone(), finding, name: name.map(str::to_owned) });
+    }
+}
+
+/// The bytes of a text that another differs from, from the first to the last.
+fn changed(text: &str, other: &str) -> Range<usize> {
+    let same = |pair: &(u8, u8)| pair.0 == pair.1;
+    let before = text.bytes().zip(other.bytes()).take_while(same).count();
+    let (text, other) = (&text.as_bytes()[before..], &other.as_bytes()[before..]);
+    let after = text.iter().rev().copied().zip(other.iter().rev().copied()).take_while(same).count();
+    before..before + text.len() - after
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::exclusions::Exclusions;
+    use crate::fixture;
+    use crate::har::Har;
+    use crate::obfuscate::Obfuscator;
+
+    /// Where something is found, and what.
+    fn places(text: &str) -> Vec<(String, Kind)> {
+        let places = scan(&serde_json::from_str(text).unwrap());
+        places.into_iter().map(|place| (place.path, place.finding.kind)).collect()
+    }
+
+    fn found(har: &Value) -> Vec<String> {
+        scan(har).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_archive_names_its_secrets_until_it_is_obfuscated() {
+        let planted = fixture::FULL
+            .replace("tok-987-654", "abcdefgh12345678")
+            .replace("\\\"Ada\\\"", "\\\"ada@example.com\\\"")
+            .replace("\"_priority\": \"High\"", "\"_priority\": {\"ada@example.com\": 4111111111111111}");
+        let entry = |path: &str| format!("log.entries[0].{path}");
+        let found = places(&planted);
+        for (path, kind) in [
+            ("request.url", Kind::Credentials),
+            ("request.headers[3].value", Kind::Credentials),
+            ("request.postData.text", Kind::Email),
+            ("request._priority.(name)", Kind::Email),
+            ("request._priority.(name)", Kind::CardNumber),
+        ] {
+            assert!(found.contains(&(entry(path), kind)), "{path}: {found:?}");
+        }
+        let mut har = Har::read(planted.as_bytes()).unwrap();
+        Obfuscator::new(Key::new(&[3; 32]), Exclusions::default()).har(&mut har);
+        assert_eq!(places(&serde_json::to_string(&har).unwrap()), []);
+    }
+
+    #[test]
+    fn each_place_of_a_named_secret_is_told_with_its_reason() {
+        let pair = |name: &str, value: &str| json!({"name": name, "value": value});
+        let har = json!({
+            "request": {
+                "url": "https://api.example.com/a?page=2&p%61ssword=hunter2pass#access_token=ya29",
+                "headers": [
+                    pair("Authorization", "Bearer my-team-token"),
+                    pair("X-Api-Key", "live-key-0042"),
+                    pair("Accept", "text/html"),
+                    pair("Cookie", "sessionid=abc; theme=dark"),
+                    pair("Access-Control-Allow-Credentials", "true"),
+                ],
+                "cookies": [pair("sessionid", "abc"), pair("theme", "")],
+                "queryString": [pair("page", "2"), pair("password", "hunter2pass")],
+                "postData": {"mimeType": "application/json", "text": "{\"user\":{\"pass\\u0077ord\":\"hunter2\"},\"max_tokens\":5}",
+                    "params": [pair("client_secret", "8xLOxBtZp8")]},
+            },
+            "response": {
+                "headers": [pair("set-cookie", "session=9f8a; Path=/\nb=c")],
+                "content": {"mimeType": "text/event-stream", "text": "data: {\"access_token\": \"ya29\"}\n\ndata: [DONE]\n"},
+                "redirectURL": "/a?token=abc",
+            },
+            "_frames": [{"data": "{\"otp\": 123456}"}],
+            "_auth": {"id": "abc", "theme": "dark"},
+        });
+        assert_eq!(
+            found(&har),
+            [
+                "request.url: a secret by its name at bytes 44 to 73",
+                "request.headers[0].value: a secret by its name at bytes 7 to 20, of `Authorization`",
+                "request.headers[1].value: a secret by its name at bytes 0 to 13, of `X-Api-Key`",
+                "request.headers[3].value: a secret by its name at bytes 10 to 25, of `Cookie`",
+                "request.cookies[0].value: a secret by its name at bytes 0 to 3, of `sessionid`",
+                "request.queryString[1].value: a secret by its name at bytes 0 to 11, of `password`",
+                "request.postData.text: a secret by its name at bytes 14 to 33",
+                "request.postData.params[0].value: a secret by its name at bytes 0 to 10, of `client_secret`",
+                "response.headers[0].value: a secret by its name at bytes 8 to 24, of `set-cookie`",
+                "response.content.text: a secret by its name at bytes 24 to 28",
+                "response.redirectURL: a secret by its name at bytes 9 to 12",
+                "_frames[0].data: a secret by its name at bytes 8 to 14",
+                "_auth.id: a secret by its name at bytes 0 to 3",
+            ]
+        );
+    }
+
+    #[test]
+    fn bodies_in_base64_are_looked_into() {
+        let content = |media_type: &str, bytes: &[u8]| {
+            let mut text = Vec::new();
+            base64::encode(bytes, &mut text);
+            let text = String::from_utf8(text).unwrap();
+            json!({"content": {"mimeType": media_type, "text": text, "encoding": "base64"}})
+        };
+        let email = ["content.text: e-mail address at bytes 0 to 15"];
+        assert_eq!(found(&content("text/plain", b"ada@example.com")), email);
+        let wide = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+        for (media_type, bytes) in [
+            ("text/plain; charset=utf-16", wide("ada@example.com")),
+            ("text/plain", wide("\u{feff}ada@example.com")),
+            ("application/json; charset=utf-16le", wide("{\"password\": \"hunter2\"}")),
+            ("application/octet-stream", [&b"\x89PNG\xff"[..], &wide("?password=hunter2 ")].concat()),
+        ] {
+            assert_eq!(found(&content(media_type, &bytes)).len(), 1, "{media_type}");
+        }
+        assert_eq!(found(&content("text/plain; charset=utf-16", &wide("{\"max_tokens\": 5}"))), [""; 0]);
+    }
+
+    #[test]
+    fn only_what_differs_is_told() {
+        for (text, other, span) in
+            [("abc", "axc", 1..2), ("abc", "abc", 3..3), ("aa", "aaa", 2..2), ("a", "b", 0..1)]
+        {
+            assert_eq!(changed(text, other), span);
+        }
+    }
+}
