@@ -69,7 +69,7 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
-#[library_benchmark(config = at_most(830))]
+#[library_benchmark(config = at_most(840))]
 #[bench::sliding(sliding())]
 #[bench::fixed(fixed())]
 #[bench::bucket(bucket())]
