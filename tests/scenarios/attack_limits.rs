@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
-use egret_tests::metered::{Metered, by_window};
+use egret_tests::metered::{Metered, by_window, now_us};
 use egret_tests::provider::Provider;
+use egret_tests::wait::until_true;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
@@ -85,19 +86,18 @@ fn a_queue_on_windows_from_the_first_call_on_lets_the_limit_through_in_each_of_t
 fn who_cannot_be_served_in_time_is_told_at_once_and_all_others_are_served() {
     let origin = Metered::start(Duration::ZERO);
     let egret =
-        limited(&origin, "limit: 1, window: 1s, kind: fixed", "queue: { quota: live, max_wait: 2500ms }");
-    let answers = at_once(&egret, 6);
+        limited(&origin, "limit: 1, window: 1s, kind: fixed", "queue: { quota: live, max_wait: 3500ms }");
+    // So that nobody's turn comes when its wait is about to end.
+    until_true("a second has begun a while ago", || (100_000..300_000).contains(&(now_us() % 1_000_000)));
+    let answers = at_once(&egret, 7);
     let told = answers.iter().filter(|(answer, _)| answer.status == 429);
     for (answer, after) in told {
         answer.assert_generated(429, "queue-timeout");
         assert!(answer.field("retry-after").is_some(), "{answer:?}");
-        assert!(*after < Duration::from_millis(1_500), "told after {after:?}, with a wait of at most 2.5 s");
+        assert!(*after < Duration::from_millis(1_500), "told after {after:?}, with a wait of at most 3.5 s");
     }
     let served = answers.iter().filter(|(answer, _)| answer.status == 200).count();
-    assert!(
-        (3..=4).contains(&served),
-        "{served} served: one at once, and one in each window of the next 2.5 s"
-    );
+    assert_eq!(served, 4, "one at once, and one in each of the windows that begin in the next 3.5 s");
 }
 
 const USED: &[u8] = br#"{"usage":{"total_tokens":60}}"#;

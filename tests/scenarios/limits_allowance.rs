@@ -1,5 +1,5 @@
-//! How much of what a provider allows is used, by quotas of each kind, with few and many clients that wait and a provider that takes its
-//! time; and that nobody is let through above it.
+//! How much of what a provider allows is used, by quotas of each kind, with few and many clients that wait
+//! and a provider that takes its time; and that nobody is let through above it.
 
 use std::thread;
 use std::time::Duration;
@@ -61,8 +61,8 @@ impl Case {
         origin.calls()
     }
 
-    /// The share of the allowance that was used from the call `first` on, where `calls` is cut off after whole refills; and the time that
-    /// responses took, in microseconds.
+    /// The share of the allowance that was used from the call `first` on, where `calls` is cut off after
+    /// whole refills; and the time that responses took, in microseconds.
     fn used(&self, calls: &[Call], first: usize) -> (f64, f64) {
         let refills = (calls.len() - 1 - first) / self.limit;
         let last = first + refills * self.limit;
@@ -125,7 +125,8 @@ fn waiting(egret: &Egret, count: usize) -> Vec<Client> {
     clients
 }
 
-/// What a quota by the clock uses of windows: all but what the first one, which has begun already, may cost the second.
+/// What a quota by the clock uses of windows: all but what the first one, which has begun already, may cost
+/// the second.
 fn assert_windows_by_the_clock_are_used(case: Case, windows: usize) {
     let calls = case.calls((windows + 2) * case.limit);
     case.assert_within_windows_by_the_clock(&calls);

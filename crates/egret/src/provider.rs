@@ -50,7 +50,8 @@ pub struct Arguments {
     /// A fault and its probability, as `reset=0.01`. May be given several times; together they are at most 1. The kinds are those of `/fault/{kind}`.
     #[arg(long = "fault", value_name = "KIND=PROBABILITY", value_parser = fault)]
     faults: Vec<(Fault, f64)>,
-    /// Calls admitted in a window, as `100/1s`; the rest get 429. Windows begin with the first call; by the clock with `100/1s@clock`. `/counters` tells how many.
+    /// Calls admitted in a window, as `100/1s`; the rest get 429. Windows begin with the first call; by the
+    /// clock with `100/1s@clock`. `/counters` tells how many.
     #[arg(long, value_name = "LIMIT/WINDOW")]
     rate_limit: Option<RateLimit>,
     /// A HAR file whose answers are given again, by method, path and query. What it does not hold is answered as ever.

@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn a_remedy_that_fails_open_is_logged_once_for_each_cause() {
         let warnings: &'static Warnings = Box::leak(Box::default());
-        let cost = json!({ "request": "int(request.headers['x-cost'])", "response": "int(response.headers['x-used'])" });
+        let cost = json!({ "request": "1 / int(request.headers['x-cost'])", "response": "int(response.headers['x-used'])" });
         let limit = |on_error: &str| json!({ "limit": { "quota": "q" }, "on_error": on_error });
         let stage = |on_error: &str| {
             Stage::new(json!({
@@ -449,7 +449,7 @@ mod tests {
                 "flows": [{ "name": "spend", "remedies": [{ "timeout": { "total": "1s" } }, limit(on_error)] }],
             }))
         };
-        let requests = [GET.to_owned(), format!("{GET}\nX-Cost: hunter2"), format!("{GET}\nX-Cost: 1")];
+        let requests = ["hunter2", "0", "1"].map(|cost| format!("{GET}\nX-Cost: {cost}"));
         tracing::subscriber::with_default(warnings, || {
             let open = stage("open");
             for request in requests.iter().cycle().take(12) {
@@ -462,7 +462,7 @@ mod tests {
         let about = |key: &str| {
             logged.iter().filter(|line| line.contains(&format!("`cost.{key}` of the quota `q`"))).count()
         };
-        assert_eq!((about("request"), about("response"), logged.len()), (1, 1, 2), "{logged:#?}");
+        assert_eq!((about("request"), about("response"), logged.len()), (2, 1, 3), "{logged:#?}");
         for line in &*logged {
             assert!(line.contains("flow=\"spend\" remedy=\"limit\" cause="), "{line}");
             assert!(!line.contains("hunter2"), "{line}");

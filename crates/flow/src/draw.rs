@@ -93,13 +93,14 @@ impl Draw {
         self.quota.take(now, &claim.names(), claim.cost)
     }
 
-    /// When `cost` units of the groups of `claim` will be had if `ahead` units are taken before them; none where that cannot be told.
+    /// When `cost` units of the groups of `claim` will be had if `ahead` units are taken before them; none
+    /// where that cannot be told.
     pub fn when(&self, now: Timestamp, claim: &Claim<'_>, cost: u64, ahead: u64) -> Option<Timestamp> {
         self.quota.when(now, &claim.names(), cost, ahead)
     }
 
-    /// Has `waker` woken when units come free other than by time. Gives a number that changes when they turn out to come back later
-    /// than [`when`](Self::when) has said.
+    /// Has `waker` woken when units come free other than by time. Gives a number that changes when they turn
+    /// out to come back later than [`when`](Self::when) has said.
     pub fn watch(&self, now: Timestamp, claim: &Claim<'_>, waker: &Waker) -> u64 {
         self.quota.watch(now, &claim.names(), waker)
     }

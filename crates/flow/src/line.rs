@@ -1,9 +1,9 @@
 //! Lines in which exchanges wait for a quota: by class, oldest first, and nobody for ever.
 //!
-//! Who stands in front asks the quota, is told when it is worth asking again, and lets the next one in front once it is through. It also
-//! sees to it that whoever cannot be served in time any more leaves at once, when calls take longer than was foreseen. Classes
-//! are weighed against time: each is worth a fixed wait, so that one of a low class that has waited long enough goes before a newcomer
-//! of a high one.
+//! Who stands in front asks the quota, is told when it is worth asking again, and lets the next one in front
+//! once it is through. It also sees to it that whoever cannot be served in time any more leaves at once, when
+//! calls take longer than was foreseen. Classes are weighed against time: each is worth a fixed wait, so that
+//! one of a low class that has waited long enough goes before a newcomer of a high one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -33,7 +33,8 @@ struct Waiting {
 struct Line {
     /// By rank, the lowest first.
     waiters: BTreeMap<Rank, Waiter>,
-    /// By which number of [`Place::review`] it is known who is served in time; none if somebody has come before others since.
+    /// By which number of [`Place::review`] it is known who is served in time; none if somebody has come
+    /// before others since.
     reviewed: Option<u64>,
 }
 
@@ -99,7 +100,8 @@ impl Lines {
         self.len.load(Relaxed)
     }
 
-    /// Joins the line of `group`; how many units are waited for before it there. Nothing if `size` wait already.
+    /// Joins the line of `group`; how many units are waited for before it there. Nothing if `size` wait
+    /// already.
     pub fn join(
         self: &Arc<Self>,
         group: Box<[u8]>,
@@ -145,8 +147,9 @@ impl Place {
         if is_first { Standing::First } else { Standing::Behind }
     }
 
-    /// Looks who in the line will not be served in time any more, and has them leave. `when` says when so many units are had that are
-    /// waited for after so many others. Nothing is done if that was looked at already for the same `number`.
+    /// Looks who in the line will not be served in time any more, and has them leave. `when` says when so
+    /// many units are had that are waited for after so many others. Nothing is done if that was looked at
+    /// already for the same `number`.
     pub fn review(&self, number: u64, when: impl Fn(u64, u64) -> Option<Timestamp>) {
         let Some(waiting) = self.unreviewed(number) else { return };
         let units =

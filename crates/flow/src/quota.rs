@@ -311,8 +311,9 @@ impl Quota {
         Ok(Grant { made: now, holds })
     }
 
-    /// The time at which a call of `cost` units will be granted if `ahead` units are taken before it and calls take as long as those
-    /// of late. It may turn out later. `None` where no time can be told: slots come free when a call ends.
+    /// The time at which a call of `cost` units will be granted if `ahead` units are taken before it and
+    /// calls take as long as those of late. It may turn out later. `None` where no time can be told: slots
+    /// come free when a call ends.
     pub fn when(&self, now: Timestamp, names: &[&[u8]], cost: u64, ahead: u64) -> Option<Timestamp> {
         let mut when = now;
         for seat in self.seats(now, names).ok()? {
@@ -326,9 +327,10 @@ impl Quota {
         Some(when)
     }
 
-    /// Has `waker` woken once when units come free other than by time: a call ends that held a slot, or is not made after all, or
-    /// turns out cheaper, or the quota is changed; or when it turns out that they come back later than [`when`](Self::when) has said.
-    /// Watch first, then try to take, so that nothing is missed in between.
+    /// Has `waker` woken once when units come free other than by time: a call ends that held a slot, or is
+    /// not made after all, or turns out cheaper, or the quota is changed; or when it turns out that they come
+    /// back later than [`when`](Self::when) has said. Watch first, then try to take, so that nothing is
+    /// missed in between.
     ///
     /// Gives a number that changes when units turn out to come back later than was said.
     pub fn watch(&self, now: Timestamp, names: &[&[u8]], waker: &Waker) -> u64 {

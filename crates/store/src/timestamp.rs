@@ -162,7 +162,8 @@ fn told() -> Option<Timestamp> {
     text.trim().parse().ok().map(Timestamp::from_secs)
 }
 
-/// Both clocks at the same time. A thread may be put off its core between two readings: of a few tries the quickest counts.
+/// Both clocks at the same time. A thread may be put off its core between two readings: of a few tries the
+/// quickest counts.
 fn read_both() -> (Moment, Timestamp) {
     const TRIES: usize = 4;
     let read = || {

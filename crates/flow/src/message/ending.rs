@@ -8,14 +8,16 @@ use egret_har::recorder::whole_body;
 use super::Fields;
 use crate::expression::BODY_BYTES_MAX;
 
-/// A stream of events is not read further than this without its content codings: only its end is wanted, but it comes last.
+/// A stream of events is not read further than this without its content codings: only its end is wanted, but
+/// it comes last.
 const EVENTS_BYTES_MAX: usize = 8 * BODY_BYTES_MAX;
 
 const EVENT_STREAM: &[u8] = b"text/event-stream";
 
-/// What expressions get to see of a body, of which `end` is here, all of it if `is_whole`: all of it without its content codings, or, of a stream of
-/// events, the last one with data in JSON, which is where providers say what the stream has cost. Nothing where there is more of it
-/// than may be read, or where its codings are not known or not kept to.
+/// What expressions get to see of a body, of which `end` is here, all of it if `is_whole`: all of it without
+/// its content codings, or, of a stream of events, the last one with data in JSON, which is where providers
+/// say what the stream has cost. Nothing where there is more of it than may be read, or where its codings are
+/// not known or not kept to.
 pub fn seen_at_end<'a>(fields: Fields<'_>, end: &'a [u8], is_whole: bool) -> Option<Cow<'a, [u8]>> {
     let media_type = fields.get(b"content-type").and_then(|value| value.get(..EVENT_STREAM.len()));
     let is_events = media_type.is_some_and(|value| value.eq_ignore_ascii_case(EVENT_STREAM));

@@ -122,13 +122,13 @@ pub enum QuotaKind {
     /// empty there. With windows of length W and responses after R, W / (W + R) of it can be used.
     #[default]
     Sliding,
-    /// All units come back at once when the next window begins. Exact at a provider whose windows begin at the same moments;
-    /// at any other twice the `limit` can fall into one of its windows. All of it can be used where responses come within a
-    /// window: a call that is under way when a window ends counts in both.
+    /// All units come back at once when the next window begins. Exact at a provider whose windows begin at
+    /// the same moments; at any other twice the `limit` can fall into one of its windows. All of it can be
+    /// used where responses come within a window: a call that is under way when a window ends counts in both.
     Fixed,
-    /// Units come back one by one, evenly, and up to `burst` are saved up. For providers that say so; exact there. Units of
-    /// calls under way do not come back: with responses after R, `burst` / (rate × R + 1) of it can be used, or all where that
-    /// is more than 1.
+    /// Units come back one by one, evenly, and up to `burst` are saved up. For providers that say so; exact
+    /// there. Units of calls under way do not come back: with responses after R, `burst` / (rate × R + 1) of
+    /// it can be used, or all where that is more than 1.
     TokenBucket,
     /// A call's units come back when its response is through: that many calls at once.
     Concurrency,
@@ -155,8 +155,8 @@ pub enum WindowStart {
     /// At multiples of the window since 1970-01-01 00:00 UTC: on the full second, minute, hour.
     #[default]
     Clock,
-    /// With the first call after the last window ended. Exact at a provider that does the same, if calls always take the same time to
-    /// reach it; where that varies, `sliding` is.
+    /// With the first call after the last window ended. Exact at a provider that does the same, if calls
+    /// always take the same time to reach it; where that varies, `sliding` is.
     First,
 }
 

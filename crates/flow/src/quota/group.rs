@@ -48,8 +48,8 @@ impl Group {
         result
     }
 
-    /// The response to a call arrived, which was made at `made`. Whoever waits is woken where it has turned out that this takes longer
-    /// than was foreseen.
+    /// The response to a call arrived, which was made at `made`. Whoever waits is woken where it has turned
+    /// out that this takes longer than was foreseen.
     pub(super) fn answered(&self, now: Timestamp, units: u64, made: Timestamp) -> Stage {
         let mut state = self.lock();
         state.advance(now);
@@ -197,7 +197,8 @@ impl State {
         self.meter.delays()
     }
 
-    /// The later of the time at which units come back by what was counted here, and by what the provider has said.
+    /// The later of the time at which units come back by what was counted here, and by what the provider has
+    /// said.
     fn when_by(&self, by_count: u64, units: u64) -> Timestamp {
         let by_provider = if self.meter.fits(units.saturating_add(self.correction.withheld())) {
             self.correction.blocked_until()
@@ -213,8 +214,8 @@ impl State {
         self.strays = self.strays.saturating_add(units);
     }
 
-    /// Believes a provider that has counted more than was counted here. Says whether anybody who waits is to know: less is withheld
-    /// than before, or for less long, or there is nothing until a later time.
+    /// Believes a provider that has counted more than was counted here. Says whether anybody who waits is to
+    /// know: less is withheld than before, or for less long, or there is nothing until a later time.
     fn correct(&mut self, learned: &Learned, wait_max_micros: u64) -> bool {
         let free = self.meter.allowance().saturating_sub(self.meter.used());
         let now = self.meter.now();

@@ -199,7 +199,8 @@ impl Meter {
         }
     }
 
-    /// A number that changes when it turns out that units come back later than [`forecast`](Self::forecast) has said.
+    /// A number that changes when it turns out that units come back later than [`forecast`](Self::forecast)
+    /// has said.
     pub(super) fn delays(&self) -> u64 {
         self.delays
     }
@@ -223,7 +224,8 @@ impl Meter {
         }
     }
 
-    /// The response to a call arrived, which was made at `made`: its units were counted by now. Slots stay taken.
+    /// The response to a call arrived, which was made at `made`: its units were counted by now. Slots stay
+    /// taken.
     pub(super) fn answered(&mut self, units: u64, made: u64) -> Stage {
         let stage = self.count(units, self.latest);
         if stage != Stage::Transit && self.pace.took(self.latest.saturating_sub(made)) {
@@ -284,13 +286,14 @@ impl Meter {
         }
     }
 
-    /// The earliest time at which that many units could be free, if nobody else took any and all calls were answered now; they may be
-    /// more than there are in one window. `None` where no time brings them.
+    /// The earliest time at which that many units could be free, if nobody else took any and all calls were
+    /// answered now; they may be more than there are in one window. `None` where no time brings them.
     pub(super) fn when(&self, units: u64) -> Option<u64> {
         self.reckon(units, &Pace::default())
     }
 
-    /// The time at which that many units will be free, if nobody else takes any and calls take as long as of late.
+    /// The time at which that many units will be free, if nobody else takes any and calls take as long as of
+    /// late.
     pub(super) fn forecast(&self, units: u64) -> Option<u64> {
         self.reckon(units, &self.pace)
     }

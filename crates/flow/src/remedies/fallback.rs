@@ -35,9 +35,9 @@ pub struct FallbackConfig {
     /// flow's path; slashes in values are encoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The answer that is given instead. Its templates may look at the response of the failed call: where there was none its status
-    /// is 0 and its fields are empty. In the place of a refusal it keeps `Retry-After`, `RateLimit` and `RateLimit-Policy`, unless
-    /// `headers` has fields of these names.
+    /// The answer that is given instead. Its templates may look at the response of the failed call: where
+    /// there was none its status is 0 and its fields are empty. In the place of a refusal it keeps
+    /// `Retry-After`, `RateLimit` and `RateLimit-Policy`, unless `headers` has fields of these names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<FixedResponseConfig>,
     /// Methods whose calls are made elsewhere besides the idempotent ones (RFC 9110 §9.2.2), though the provider that failed may have
@@ -170,8 +170,8 @@ impl Remedy for Fallback {
 /// What clients go by that are refused for now: it stays true, however the refusal is worded.
 const REFUSAL_FIELDS: [&str; 3] = ["Retry-After", "RateLimit-Policy", "RateLimit"];
 
-/// `fixed` with what the refusal in whose place it comes says of when to try again, where there is such a refusal and `fixed` says nothing of
-/// it.
+/// `fixed` with what the refusal in whose place it comes says of when to try again, where there is such a
+/// refusal and `fixed` says nothing of it.
 fn with_fields_of_refusal(mut fixed: Arc<Fixed>, exchange: &Exchange<'_>) -> Arc<Fixed> {
     let Some(Local::Refused(_)) = exchange.answered else { return fixed };
     let Some(refusal) = exchange.response() else { return fixed };

@@ -173,7 +173,8 @@ impl Lab {
 
 impl Window {
     fn new(limit: RateLimit, now: Instant) -> Self {
-        // The clock is read after `now`: the window rather begins too early, which nobody notices who keeps to it, than too late.
+        // The clock is read after `now`: the window rather begins too early, which nobody notices who keeps
+        // to it, than too late.
         let since_epoch = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let started = if limit.by_clock { begun(now, since_epoch(), limit.window) } else { now };
         Self { limit: limit.limit, length: limit.window, admitted: 0, refused: 0, started, taken: 0 }

@@ -65,7 +65,8 @@ pub struct RateLimit {
     pub limit: u64,
     /// In how long.
     pub window: Duration,
-    /// Whether windows begin by the clock, at multiples of their length since 1970 (UTC), and not with the first call.
+    /// Whether windows begin by the clock, at multiples of their length since 1970 (UTC), and not with the
+    /// first call.
     pub by_clock: bool,
 }
 

@@ -62,7 +62,8 @@ impl Bucket {
         let above = self.debt.saturating_add(u128::from(units) * window).saturating_sub(burst * window);
         let wait =
             above.checked_div(u128::from(rule.limit))? + u128::from(above % u128::from(rule.limit) != 0);
-        // Units in transit do not come back. A bucket that holds fewer than come back in that time stands still meanwhile.
+        // Units in transit do not come back. A bucket that holds fewer than come back in that time stands
+        // still meanwhile.
         let (needed, held) = (u128::from(rule.limit) * u128::from(pace.response()) + window, burst * window);
         let wait = if needed > held { wait.saturating_mul(needed).checked_div(held)? } else { wait };
         Some(now.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX)))

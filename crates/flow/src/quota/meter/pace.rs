@@ -3,10 +3,12 @@
 /// A rise by less than this, and by less than a quarter, is not told.
 const RISE_MIN_MICROS: u64 = 1_000;
 
-/// How long the calls of one group take. Times in microseconds. Where it is not known, nothing is foreseen: no call takes any time.
+/// How long the calls of one group take. Times in microseconds. Where it is not known, nothing is foreseen:
+/// no call takes any time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pace {
-    /// How long a call is in transit: near the least that was seen of late, so that nobody is told too late a time.
+    /// How long a call is in transit: near the least that was seen of late, so that nobody is told too late a
+    /// time.
     response: u64,
     /// What `response` was when a rise was told last, or less if it has fallen since.
     told: u64,

@@ -161,7 +161,8 @@ impl Windows {
             let windows = windows.min(WINDOWS_AHEAD_MAX);
             return Some((0..windows).fold(end, |end, _| schedule.window(end).1));
         };
-        // What is still in transit when a window begins is counted in it: of these windows there is so much less.
+        // What is still in transit when a window begins is counted in it: of these windows there is so much
+        // less.
         let carried = pace.in_transit_at(end, transit).min(rule.limit);
         let (begin, missing) = if carried == 0 {
             (end, missing)

@@ -1,5 +1,5 @@
-//! How much of a quota a queue uses, whatever its kind, and that it is never above it: in simulated time, with clients that ask again
-//! as soon as they are answered, and a provider that counts by itself.
+//! How much of a quota a queue uses, whatever its kind, and that it is never above it: in simulated time,
+//! with clients that ask again as soon as they are answered, and a provider that counts by itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
