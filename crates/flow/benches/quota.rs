@@ -69,7 +69,7 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
-#[library_benchmark(config = at_most(840))]
+#[library_benchmark(config = at_most(770))]
 #[bench::sliding(sliding())]
 #[bench::fixed(fixed())]
 #[bench::bucket(bucket())]
@@ -79,7 +79,7 @@ fn grant(quota: Arc<Quota>) -> Arc<Quota> {
     quota
 }
 
-#[library_benchmark(config = at_most(1_790))]
+#[library_benchmark(config = at_most(1_590))]
 #[bench::grouped(grouped())]
 #[bench::child(child())]
 fn grant_by_more(quota: Arc<Quota>) -> Arc<Quota> {

@@ -141,14 +141,14 @@ fn again(case: Case) -> Case {
     write(case)
 }
 
-#[library_benchmark(config = at_most(21_300))]
+#[library_benchmark(config = at_most(20_800))]
 #[bench::obfuscated(case(true, 1))]
 #[bench::guarded(case(false, 1))]
 fn one_new_value(case: Case) -> Case {
     write(case)
 }
 
-#[library_benchmark(config = at_most(92_000))]
+#[library_benchmark(config = at_most(43_400))]
 #[bench::obfuscated(case(true, 3))]
 #[bench::guarded(case(false, 3))]
 fn three_new_values(case: Case) -> Case {
@@ -161,7 +161,7 @@ fn json_obfuscated(case: Case) -> Case {
     write(case)
 }
 
-#[library_benchmark(config = at_most(465_000))]
+#[library_benchmark(config = at_most(190_000))]
 #[bench::guarded(with_body(false))]
 fn json_guarded(case: Case) -> Case {
     write(case)

@@ -101,6 +101,12 @@ const PREFIXES: &[(&str, usize, Kind)] = &[
     ("hf_", 30, Kind::AiKey),
 ];
 
+/// The shortest of these shapes.
+const PREFIXED_BYTES_MIN: usize = 15;
+
+/// No word by itself is found that is shorter: a payment card's number is the shortest.
+const WORD_BYTES_MIN: usize = 13;
+
 /// Shorter texts are not random enough to be told from words.
 const RANDOM_BYTES_MIN: usize = 20;
 
@@ -127,12 +133,20 @@ const PART_HEAD_BYTES_MAX: usize = 2048;
 
 /// What looks like a secret in `text`, in its order; findings do not overlap.
 pub fn detect(text: &str) -> Vec<Finding> {
+    if is_short_word(text) {
+        return Vec::new();
+    }
     let mut scan = Scan { text: text.as_bytes(), run_end: 0, found: Vec::new() };
     let mut at = 0;
     while at < scan.text.len() {
         at = scan.step(at);
     }
     scan.found
+}
+
+/// Whether a text is a word in which nothing is found, as most names and many values are.
+pub(crate) fn is_short_word(text: &str) -> bool {
+    text.len() < WORD_BYTES_MIN && text.bytes().all(is_word)
 }
 
 /// Whether anything in `text` looks like a secret.
@@ -188,7 +202,7 @@ impl<'a> Scan<'a> {
         }
         match self.shape(at, end) {
             Some((kind, span)) => self.find(kind, span),
-            None => match self.random(at) {
+            None => match self.random(at, end) {
                 Some(span) => self.find(Kind::HighEntropy, span),
                 None => end,
             },
@@ -521,24 +535,29 @@ impl<'a> Scan<'a> {
     }
 
     /// What is random in the run of base64 that begins here, or in its next word. A run is judged once.
-    fn random(&mut self, at: usize) -> Option<Range<usize>> {
+    fn random(&mut self, at: usize, end: usize) -> Option<Range<usize>> {
         if at >= self.run_end {
             self.run_end = self.end(at, |byte| is_word(byte) || matches!(byte, b'+' | b'/'));
             let run = &self.text[at..self.run_end];
-            let mut pieces = run.split(|byte| matches!(byte, b'/' | b'+'));
-            // With more slashes than base64 has by chance, it is a path.
-            let is_base64 = pieces.clone().count() <= 3 + run.len() / 16 && !pieces.any(is_own);
-            if is_base64 && is_random(run) {
+            if is_random(run) && is_base64(run) {
                 return Some(at..self.end(self.run_end, |byte| byte == b'='));
             }
         }
-        let word = self.word(at);
-        is_random(word).then(|| at..at + word.len())
+        is_random(&self.text[at..end]).then_some(at..end)
     }
+}
+
+/// Whether a run of base64 is none of path: that has more slashes than are there by chance.
+fn is_base64(run: &[u8]) -> bool {
+    let mut pieces = run.split(|byte| matches!(byte, b'/' | b'+'));
+    pieces.clone().count() <= 3 + run.len() / 16 && !pieces.any(is_own)
 }
 
 /// A shape that is a word by itself.
 fn prefixed(word: &[u8]) -> Option<Kind> {
+    if word.len() < PREFIXED_BYTES_MIN {
+        return None;
+    }
     let is_upper = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
     if word.len() == 20
         && word.iter().all(is_upper)

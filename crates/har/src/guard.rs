@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base64;
 use crate::charset::{self, Charset};
-use crate::detect::detect;
+use crate::detect::{detect, is_short_word};
 use crate::har::{Content, Cookie, NameValue, Param, PostData};
 use crate::json::{Sink, Tokenizer, write_escaped};
 use crate::key::Key;
@@ -230,6 +230,9 @@ impl Guard {
 
     /// What is left of a text of which nobody says what it is. It may be JSON, or lines of it, as streams of events and logs are.
     pub(crate) fn text(&self, text: &mut String) {
+        if is_short_word(text) {
+            return;
+        }
         if begins_json(text) && self.json_alone(text).is_some() {
             return;
         }
@@ -322,6 +325,21 @@ impl Guard {
 
     /// What is left of a text with percent-encoding: what is found in a part is found however that is spelt. Scheme and host stay.
     fn parts(&self, text: &mut String) {
+        if text.contains(['%', '+']) {
+            *text = self.decoded_parts(text);
+        }
+        let authority = text.find("://").map_or(0, |at| at + 3);
+        let host_end = text[authority..].find(['/', '?', '#']).map_or(text.len(), |at| authority + at);
+        // With the slash, since what is found may begin with the port.
+        let path = host_end + usize::from(text[host_end..].starts_with('/'));
+        let origin = if authority == 0 || text[..host_end].contains('@') { 0 } else { path };
+        if let Some(left) = self.left(text, origin) {
+            *text = left;
+        }
+    }
+
+    /// The same of each part by itself, where it is encoded.
+    fn decoded_parts(&self, text: &str) -> String {
         let is_delimiter = |letter: char| matches!(letter, '/' | '?' | '&' | '=' | '#' | ';');
         let mut told = String::with_capacity(text.len());
         for part in text.split_inclusive(is_delimiter) {
@@ -336,15 +354,7 @@ impl Guard {
                 None => told.push_str(part),
             }
         }
-        *text = told;
-        let authority = text.find("://").map_or(0, |at| at + 3);
-        let host_end = text[authority..].find(['/', '?', '#']).map_or(text.len(), |at| authority + at);
-        // With the slash, since what is found may begin with the port.
-        let path = host_end + usize::from(text[host_end..].starts_with('/'));
-        let origin = if authority == 0 || text[..host_end].contains('@') { 0 } else { path };
-        if let Some(left) = self.left(text, origin) {
-            *text = left;
-        }
+        told
     }
 
     /// What is left of JSON. Says whether it is JSON.

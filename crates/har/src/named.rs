@@ -11,6 +11,8 @@
 //!
 //! Words may be written together, as in `accesstoken` and `PHPSESSID`. Names are English, as those of APIs are.
 
+use std::sync::LazyLock;
+
 use crate::json::{Sink, Tokenizer};
 use crate::pseudonym::{is_number_pseudonym, is_pseudonym};
 
@@ -28,66 +30,40 @@ pub(crate) enum Meaning {
 /// What counts of a name at its end. No rule looks at more.
 const WORDS_MAX: usize = 4;
 
-/// What counts of a word at its end.
-const WORD_BYTES_MAX: usize = 32;
-
-/// A part of a name in lower case, without the digits at its end.
-#[derive(Clone, Copy)]
-struct Word {
-    bytes: [u8; WORD_BYTES_MAX],
-    len: usize,
-}
-
-impl Word {
-    const EMPTY: Self = Self { bytes: [0; WORD_BYTES_MAX], len: 0 };
-
-    /// Empty where there is nothing but digits.
-    fn new(spelt: &[u8]) -> Self {
-        let digits = spelt.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-        let spelt = &spelt[..spelt.len() - digits];
-        let spelt = &spelt[spelt.len().saturating_sub(WORD_BYTES_MAX)..];
-        let mut word = Self { len: spelt.len(), ..Self::EMPTY };
-        for (to, byte) in word.bytes.iter_mut().zip(spelt) {
-            *to = byte.to_ascii_lowercase();
-        }
-        word
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-/// The last words of a name.
-struct Words {
-    last: [Word; WORDS_MAX],
+/// The last words of a name in lower case, without the digits at their ends.
+struct Words<'a> {
+    last: [&'a [u8]; WORDS_MAX],
     /// How many there are, at most [`WORDS_MAX`].
     len: usize,
     /// Whether one of all the words always means a secret.
     has_strong: bool,
 }
 
-impl Words {
-    fn of(name: &[u8]) -> Self {
-        let mut words = Self { last: [Word::EMPTY; WORDS_MAX], len: 0, has_strong: false };
+impl<'a> Words<'a> {
+    /// Those of a name, which is given in lower case as well.
+    fn of(name: &[u8], lower: &'a [u8]) -> Self {
+        let mut words = Self { last: [b""; WORDS_MAX], len: 0, has_strong: false };
         let mut start = 0;
-        for at in 0..=name.len() {
-            let byte = name.get(at).copied().unwrap_or(b'_');
-            let is_letter = is_letter(byte);
-            if is_letter && !is_break(name, at) {
-                continue;
+        for (at, byte) in name.iter().enumerate() {
+            if !is_letter(*byte) {
+                words.push(&lower[start..at]);
+                start = at + 1;
+            } else if byte.is_ascii_uppercase() && is_break(name, at) {
+                words.push(&lower[start..at]);
+                start = at;
             }
-            words.push(Word::new(&name[start..at]));
-            start = if is_letter { at } else { at + 1 };
         }
+        words.push(&lower[start..]);
         words
     }
 
-    fn push(&mut self, word: Word) {
-        if word.len == 0 {
+    fn push(&mut self, word: &'a [u8]) {
+        let digits = word.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        let word = &word[..word.len() - digits];
+        if word.is_empty() {
             return;
         }
-        self.has_strong |= is_strong(word.as_bytes()) || is_split_password(self.get(0), word.as_bytes());
+        self.has_strong |= is_strong(word) || is_split_password(self.get(0), word);
         if self.len == WORDS_MAX {
             self.last.rotate_left(1);
             self.len -= 1;
@@ -97,8 +73,8 @@ impl Words {
     }
 
     /// The last word, the one before it and so on; empty where there is none.
-    fn get(&self, back: usize) -> &[u8] {
-        self.len.checked_sub(back + 1).map_or(b"", |at| self.last[at].as_bytes())
+    fn get(&self, back: usize) -> &'a [u8] {
+        self.len.checked_sub(back + 1).map_or(b"", |at| self.last[at])
     }
 }
 
@@ -107,28 +83,26 @@ fn is_letter(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || !byte.is_ascii()
 }
 
-/// Whether a word begins amid letters: `apiKey`, and `APIKey` before its `Key`.
+/// Whether a capital begins a word amid letters: `apiKey`, and `APIKey` before its `Key`.
 fn is_break(name: &[u8], at: usize) -> bool {
     let Some(before) = at.checked_sub(1).map(|before| name[before]) else { return false };
     let is_lower_next = name.get(at + 1).is_some_and(u8::is_ascii_lowercase);
-    name[at].is_ascii_uppercase()
-        && (!before.is_ascii_uppercase() && is_letter(before) || before.is_ascii_uppercase() && is_lower_next)
+    if before.is_ascii_uppercase() { is_lower_next } else { is_letter(before) }
 }
 
 /// Whether a word means a secret whatever stands before it.
 fn is_strong(word: &[u8]) -> bool {
-    let has = |part: &[u8]| word.windows(part.len()).any(|window| window == part);
     match word {
         b"passwordless" => false,
         b"pwd" | b"passwort" | b"kennwort" | b"credential" | b"credentials" | b"creds" => true,
-        _ => {
-            has(b"password")
-                || has(b"passwd")
-                || has(b"passphrase")
-                || word.ends_with(b"secret")
-                || word.ends_with(b"secrets")
-        }
+        _ if word.len() < "secret".len() => false,
+        _ => has_password(word) || word.ends_with(b"secret") || word.ends_with(b"secrets"),
     }
+}
+
+fn has_password(word: &[u8]) -> bool {
+    let begins = |rest: &[u8]| ["word", "wd", "phrase"].iter().any(|end| rest.starts_with(end.as_bytes()));
+    word.windows(4).enumerate().any(|(at, window)| window == b"pass" && begins(&word[at + 4..]))
 }
 
 /// `passWord`, `pass-phrase`.
@@ -136,49 +110,96 @@ fn is_split_password(before: &[u8], word: &[u8]) -> bool {
     before == b"pass" && matches!(word, b"word" | b"words" | b"wd" | b"phrase")
 }
 
-/// Whether a word at the end leaves what stands before it what it is.
-const PASSED_OVER: &str = "value val hash hashed confirm confirmation again repeat old new current plain plaintext raw text string \
-    str data base b encoded encrypted hex sha hint header param env live test prod v";
+/// Words that matter at the end of a name, each with the list that has it, by their first letters.
+static LEXICON: LazyLock<[Vec<(&'static [u8], u8)>; 26]> = LazyLock::new(|| {
+    let mut lexicon = [const { Vec::new() }; 26];
+    for (list, words) in LISTS {
+        for word in words.split(' ') {
+            if let Some(of_letter) = letter(word.as_bytes()).and_then(|letter| lexicon.get_mut(letter)) {
+                of_letter.push((word.as_bytes(), list));
+            }
+        }
+    }
+    lexicon
+});
 
-/// Whether a word at the end makes a name one of something about a secret.
-const ABOUT: &str = "type types kind at on in url uri href link path name names arn length len size count policy policies \
-    strength score required optional enabled disabled allowed valid validity invalid supported set expires \
-    expired expiry expiration exp ttl age date time timestamp created updated changed modified version \
-    versions status state format label title description placeholder question error errors message min max \
-    limit last scope scopes method methods mode grant flow algorithm alg algo endpoint endpoints usage \
-    attempts retries tries provider source manager store region rotation field fields rule rules locked \
-    prefix";
+const PASSED_OVER: u8 = 1;
+const ABOUT: u8 = 1 << 1;
+const HARMLESS_TOKEN: u8 = 1 << 2;
+const SECRET_TOKENS: u8 = 1 << 3;
+const SECRET_KEY: u8 = 1 << 4;
+const SECRET_CODE: u8 = 1 << 5;
+const SECRET_NOUN: u8 = 1 << 6;
+const STANDS_FOR: u8 = 1 << 7;
 
-/// Whether such a token is none that opens anything: a place in a list, or a piece of text.
-const HARMLESS_TOKENS: &str = "page nextpage next prev previous continuation continue cursor sync pagination paging start end stop \
-    first last max min num total count eos bos pad unk mask sep cls special per input output prompt \
-    completion cached reasoning image audio idempotency change delta watch offset position";
+/// The words of each list, with blanks between them.
+const LISTS: [(u8, &str); 8] = [
+    // A word at the end that leaves what stands before it what it is.
+    (
+        PASSED_OVER,
+        "value val hash hashed confirm confirmation again repeat old new current plain plaintext raw text string \
+        str data base b encoded encrypted hex sha hint header param env live test prod v",
+    ),
+    // A word at the end that makes a name one of something about a secret.
+    (
+        ABOUT,
+        "type types kind at on in url uri href link path name names arn length len size count policy policies \
+        strength score required optional enabled disabled allowed valid validity invalid supported set expires \
+        expired expiry expiration exp ttl age date time timestamp created updated changed modified version \
+        versions status state format label title description placeholder question error errors message min max \
+        limit last scope scopes method methods mode grant flow algorithm alg algo endpoint endpoints usage \
+        attempts retries tries provider source manager store region rotation field fields rule rules locked \
+        prefix",
+    ),
+    // Such a token is none that opens anything: it is a place in a list, or a piece of text.
+    (
+        HARMLESS_TOKEN,
+        "page nextpage next prev previous continuation continue cursor sync pagination paging start end stop \
+        first last max min num total count eos bos pad unk mask sep cls special per input output prompt \
+        completion cached reasoning image audio idempotency change delta watch offset position",
+    ),
+    // Several tokens are a count unless they are such.
+    (
+        SECRET_TOKENS,
+        "access refresh auth bearer api session security oauth device registration personal csrf",
+    ),
+    // Most keys are names of things; these open something, and so does any whose kind ends with `api`.
+    (
+        SECRET_KEY,
+        "access private auth authorization authentication encryption decryption signing signature master account \
+        shared service subscription license licence app application client consumer server session security \
+        storage admin root webhook hook function functions deploy developer write ingest ingestion mashape hmac \
+        ssh pgp gpg preshared bearer",
+    ),
+    // The same of codes.
+    (
+        SECRET_CODE,
+        "otp totp mfa verification auth authorization recovery backup security pass pin sms access device login",
+    ),
+    // A word that is a secret by itself, at the end of a name.
+    (
+        SECRET_NOUN,
+        "authorization auth bearer jwt jws jwe dpop assertion csrf xsrf signature signatures session sess sessid \
+        cookie pass passcode pw pswd otp totp pin cvv cvc ssn",
+    ),
+    // A member that stands for the object it is in, as those passed over do.
+    (STANDS_FOR, "id key code content payload"),
+];
 
-/// Several tokens are a count unless they are such.
-const SECRET_TOKENS: &str =
-    "access refresh auth bearer api session security oauth device registration personal csrf";
+/// Which letter a word begins with, from 0.
+fn letter(word: &[u8]) -> Option<usize> {
+    let first = word.first()?.checked_sub(b'a')?;
+    (first < 26).then_some(usize::from(first))
+}
 
-/// Most keys are names of things; these open something, and so does any whose kind ends with `api`.
-const SECRET_KEYS: &str = "access private auth authorization authentication encryption decryption signing signature master account \
-    shared service subscription license licence app application client consumer server session security \
-    storage admin root webhook hook function functions deploy developer write ingest ingestion mashape hmac \
-    ssh pgp gpg preshared bearer";
-
-/// The same of codes.
-const SECRET_CODES: &str =
-    "otp totp mfa verification auth authorization recovery backup security pass pin sms access device login";
-
-/// Whether a word is a secret by itself, at the end of a name.
-const SECRET_NOUNS: &str = "authorization auth bearer jwt jws jwe dpop assertion csrf xsrf signature signatures session sess sessid \
-    cookie pass passcode pw pswd otp totp pin cvv cvc ssn";
-
-/// Whether it is one of these, with blanks between them.
-fn is_one_of(words: &str, word: &[u8]) -> bool {
-    words.split(' ').any(|known| known.as_bytes() == word)
+/// Whether a word is in one of these lists.
+fn is_in(lists: u8, word: &[u8]) -> bool {
+    letter(word)
+        .is_some_and(|letter| LEXICON[letter].iter().any(|(known, list)| list & lists != 0 && *known == word))
 }
 
 fn is_secret_key(kind: &[u8]) -> bool {
-    kind.ends_with(b"api") || is_one_of(SECRET_KEYS, kind)
+    kind.ends_with(b"api") || is_in(SECRET_KEY, kind)
 }
 
 /// What a name says of its value.
@@ -186,22 +207,23 @@ pub(crate) fn meaning(name: &str) -> Meaning {
     if is_pseudonym(name.as_bytes()) {
         return Meaning::Plain;
     }
-    let mut words = Words::of(name.as_bytes());
+    let lower = name.to_ascii_lowercase();
+    let mut words = Words::of(name.as_bytes(), lower.as_bytes());
     if (words.get(1), words.get(0)) == (b"connection", b"string") || words.get(0) == b"connectionstring" {
         return Meaning::Secret;
     }
-    while words.len > 1 && is_one_of(PASSED_OVER, words.get(0)) {
+    while words.len > 1 && is_in(PASSED_OVER, words.get(0)) {
         words.len -= 1;
     }
     let (head, kind) = (words.get(0), words.get(1));
     if words.has_strong {
-        return if is_one_of(ABOUT, head) { Meaning::Plain } else { Meaning::Vault };
+        return if is_in(ABOUT, head) { Meaning::Plain } else { Meaning::Vault };
     }
     // Short words, which are more than that only where nothing stands before them.
     if words.len == 1 && matches!(head, b"sid" | b"sig") || (kind, head) == (b"connect", b"sid") {
         return Meaning::Secret;
     }
-    if is_one_of(SECRET_NOUNS, head) {
+    if is_in(SECRET_NOUN, head) {
         return Meaning::Secret;
     }
     match head {
@@ -209,7 +231,7 @@ pub(crate) fn meaning(name: &str) -> Meaning {
         // By itself it names an algorithm.
         b"hmac" if !kind.is_empty() => return Meaning::Secret,
         b"id" | b"ids" if matches!(kind, b"session" | b"sess") => return Meaning::Secret,
-        b"code" | b"codes" if is_one_of(SECRET_CODES, kind) => return Meaning::Secret,
+        b"code" | b"codes" if is_in(SECRET_CODE, kind) => return Meaning::Secret,
         b"verifier" if kind == b"code" => return Meaning::Secret,
         b"answer" if kind == b"security" => return Meaning::Secret,
         b"number" if matches!(kind, b"card" | b"security") => return Meaning::Secret,
@@ -219,10 +241,10 @@ pub(crate) fn meaning(name: &str) -> Meaning {
     // In one word or in two.
     let split = |end: &[u8]| head.strip_suffix(end).map(|glued| if glued.is_empty() { kind } else { glued });
     if let Some(kind) = split(b"tokens") {
-        return if is_one_of(SECRET_TOKENS, kind) { Meaning::Vault } else { Meaning::Plain };
+        return if is_in(SECRET_TOKENS, kind) { Meaning::Vault } else { Meaning::Plain };
     }
     if let Some(kind) = split(b"token") {
-        return if is_one_of(HARMLESS_TOKENS, kind) { Meaning::Plain } else { Meaning::Secret };
+        return if is_in(HARMLESS_TOKEN, kind) { Meaning::Plain } else { Meaning::Secret };
     }
     if let Some(kind) = split(b"keys") {
         return if is_secret_key(kind) { Meaning::Vault } else { Meaning::Plain };
@@ -240,12 +262,9 @@ pub(crate) fn meaning_within(around: Meaning, name: &str) -> Meaning {
         Meaning::Plain => meaning(name),
         Meaning::Vault => Meaning::Vault,
         Meaning::Secret => {
-            let words = Words::of(name.as_bytes());
-            let stands_for = |back: usize| {
-                let word = words.get(back);
-                is_one_of(PASSED_OVER, word)
-                    || matches!(word, b"id" | b"key" | b"code" | b"content" | b"payload")
-            };
+            let lower = name.to_ascii_lowercase();
+            let words = Words::of(name.as_bytes(), lower.as_bytes());
+            let stands_for = |back: usize| is_in(PASSED_OVER | STANDS_FOR, words.get(back));
             if (0..words.len).all(stands_for) { Meaning::Secret } else { meaning(name) }
         }
     }

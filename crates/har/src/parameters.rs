@@ -69,6 +69,9 @@ pub(crate) fn obfuscate(
 
 /// Takes percent-encoding off (RFC 3986 §2.1), and in forms `+` for a space. A `%` that begins none stays.
 pub(crate) fn decode(text: &str, is_form: bool) -> Vec<u8> {
+    if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
+        return text.as_bytes().to_vec();
+    }
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [byte, after @ ..] = rest {

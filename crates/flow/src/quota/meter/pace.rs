@@ -26,7 +26,7 @@ impl Pace {
     /// A call of so many units is made at `now`.
     pub(super) fn made(&mut self, units: u64, now: u64) {
         let together = self.response / 4 + RISE_MIN_MICROS;
-        if now.abs_diff(self.burst_at) > together {
+        if now.saturating_sub(self.burst_at) > together {
             self.burst_at = now;
             self.burst_units = 0;
         }

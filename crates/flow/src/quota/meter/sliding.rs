@@ -57,8 +57,12 @@ impl Sliding {
     pub(super) fn count(&mut self, units: u64, at: u64) -> u64 {
         let index = at / self.part;
         self.counted = self.counted.saturating_add(units);
-        let place = match self.parts.back() {
-            Some(newest) if newest.index >= index => self.parts.partition_point(|part| part.index < index),
+        let place = match self.parts.back_mut() {
+            Some(newest) if newest.index == index => {
+                newest.units = newest.units.saturating_add(units);
+                return index;
+            }
+            Some(newest) if newest.index > index => self.parts.partition_point(|part| part.index < index),
             _ => self.parts.len(),
         };
         match self.parts.get_mut(place) {
