@@ -77,6 +77,20 @@ fn clients_that_offer_http_2_by_default_are_served_as_if_they_did_not() {
 }
 
 #[test]
+fn clients_that_offer_http_2_by_default_are_served_by_the_cache() {
+    let origin =
+        Provider::answering("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nok");
+    let flows = "flows:\n  - { name: all, remedies: [{ cache: {} }] }\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    for _ in 0..2 {
+        let mut client =
+            asking(&egret, "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEA\r\n");
+        client.response().assert_forwarded(200);
+    }
+    assert_eq!(origin.requests().len(), 1);
+}
+
+#[test]
 fn of_several_protocols_only_those_that_are_allowed_are_asked_for() {
     let origin = agreeing();
     let egret = Config::with_origin(origin.url()).start();

@@ -90,6 +90,7 @@ pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
         path: path.as_bytes(),
         query,
         fields,
+        upgrade: head.upgrade,
         consumer: fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag")),
         body: arguments.data.as_deref().map(str::as_bytes),
     };

@@ -63,6 +63,7 @@ fn request<'a>(head: &'a RequestHead, bytes: &'a [u8]) -> Request<'a> {
         path: black_box(b"/v1/prices/9"),
         query: Some(b"currency=eur"),
         fields: Fields::received(&head.fields, bytes),
+        upgrade: false,
         consumer: None,
         body: None,
     }

@@ -356,7 +356,7 @@ fn is_special(request: &Request<'_>, method: Method) -> bool {
     let has_body = has(b"transfer-encoding")
         || request.fields.get(b"content-length").is_some_and(|len| len.iter().any(|digit| *digit != b'0'));
     let names_method = has(b"x-http-method-override") || has(b"x-http-method") || has(b"x-method-override");
-    (has_body && method != Method::Post) || names_method || has(b"upgrade")
+    (has_body && method != Method::Post) || names_method || request.upgrade
 }
 
 impl RequestDirectives {

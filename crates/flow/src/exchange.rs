@@ -347,6 +347,7 @@ impl<'a> Exchange<'a> {
             path,
             query,
             fields,
+            upgrade: head.upgrade,
             body: drafted_body.or(*body),
             consumer: fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag")),
         }

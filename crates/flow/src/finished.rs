@@ -252,6 +252,7 @@ impl<'a> Finished<'a> {
             path,
             query,
             fields: Fields::received(&head.fields, record.request_head()),
+            upgrade: head.upgrade,
             consumer: self.consumer(),
             body: bodies[0].as_deref(),
         };

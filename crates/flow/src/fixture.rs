@@ -47,6 +47,7 @@ pub(crate) fn with_request<T>(provider: &str, lines: &str, ask: impl FnOnce(&Req
         path: path.as_bytes(),
         query: query.map(str::as_bytes),
         fields,
+        upgrade: head.upgrade,
         consumer: fields.get(b"x-egret-consumer"),
         body: None,
     })

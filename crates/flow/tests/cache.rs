@@ -113,6 +113,7 @@ impl RequestText {
             path: path.as_bytes(),
             query: query.map(str::as_bytes),
             fields: Fields::received(&head.fields, &bytes),
+            upgrade: head.upgrade,
             consumer: None,
             body: self.body.as_deref().map(str::as_bytes),
         })

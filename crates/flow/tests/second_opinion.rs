@@ -125,6 +125,7 @@ fn ask<T>(
         path: b"/",
         query: None,
         fields: Fields::received(&parsed.fields, &bytes),
+        upgrade: false,
         consumer: None,
         body: None,
     };

@@ -74,6 +74,8 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
                 }
             };
             let upstream = Rc::clone(&forward.upstream);
+            let Desk { input, request, .. } = &mut *desk;
+            upstream.plan.upgrades.settle(request, input.filled());
             let mut exchange = Exchange::new(client, desk, view, upstream, begun);
             exchange.is_rewritten = forward.is_rewritten;
             if exchange.view.plan.flows.is_empty() {

@@ -54,7 +54,8 @@ fn obfuscate_authority(key: &Key, authority: &str) -> String {
         authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
     let mut told = String::new();
     if let Some(user) = user {
-        let parts = user.split(':').map(|part| key.text(&parameters::decode(part, false)).to_string());
+        // What follows the first colon is the password, with any others in it (RFC 3986 §3.2.1).
+        let parts = user.splitn(2, ':').map(|part| key.text(&parameters::decode(part, false)).to_string());
         told = parts.collect::<Vec<_>>().join(":") + "@";
     }
     if is_host(host) {
@@ -119,6 +120,7 @@ mod tests {
                     hide("f")
                 ),
             ),
+            ("http://u:p:q@a.com/", format!("http://{}:{}@a.com/", hide("u"), hide("p:q"))),
             ("/v1/b?c", format!("/v1/{}?{}", hide("b"), hide("c"))),
             ("v1/b", format!("{}/{}", hide("v1"), hide("b"))),
             ("//a.com/b/c:d", format!("//a.com/b/{}", hide("c:d"))),

@@ -21,6 +21,8 @@ pub struct Request<'a> {
     pub query: Option<&'a [u8]>,
     /// The fields.
     pub fields: Fields<'a>,
+    /// Whether it asks its provider to change to another protocol (RFC 9110 §7.8).
+    pub upgrade: bool,
     /// The application that calls: the value of `x-egret-consumer`, or of `x-lunar-consumer-tag`.
     pub consumer: Option<&'a [u8]>,
     /// What of the body is here: all of it, where a flow asks for it and it is not longer than allowed.

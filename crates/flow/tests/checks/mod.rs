@@ -43,6 +43,7 @@ pub fn expression(bytes: &[u8]) -> bool {
         path: b"/v1/charges",
         query: Some(b"a=1&b=%zz&c"),
         fields,
+        upgrade: false,
         consumer: None,
         body: Some(body),
     };
@@ -136,6 +137,7 @@ pub fn cache(bytes: &[u8]) -> bool {
         path: b"/",
         query: None,
         fields: Fields::received(&asked.fields, &request),
+        upgrade: false,
         consumer: None,
         body: None,
     };
@@ -265,6 +267,7 @@ fn stored(kept: &[u8]) -> bool {
         path: b"/",
         query: None,
         fields: Fields::received(&head.fields, bytes),
+        upgrade: false,
         consumer: None,
         body: None,
     };

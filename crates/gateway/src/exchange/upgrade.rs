@@ -36,6 +36,12 @@ impl Protocols {
         self.0.iter().any(|named| is_it(named))
     }
 
+    /// Makes a request an ordinary one of which nothing is left to ask for.
+    pub fn settle(&self, request: &mut RequestHead, bytes: &[u8]) {
+        request.upgrade =
+            request.upgrade && protocols(&request.fields, bytes).any(|protocol| self.has(protocol));
+    }
+
     /// What is left of the value of an `Upgrade` field in a request: those that may be asked for, in order.
     /// Nothing if there are none.
     pub fn left_of<'a>(&self, value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
