@@ -425,12 +425,10 @@ impl Guard {
     }
 }
 
-/// An attribute, and the cookie that a comma joins to it: `Path=/, b=c`. A date has a comma of its own.
+/// An attribute, and the cookie that a comma joins to it: `Path=/, b=c` or `Secure, b=c`. A date has a comma of its own.
 fn joined(attribute: &str) -> (&str, Option<&str>) {
-    let Some(equals) = attribute.find('=') else { return (attribute, None) };
     // The name of a cookie stands right before its `=`.
-    let mut ends = attribute.match_indices('=').map(|(at, _)| at).filter(|at| *at > equals);
-    let next = ends.find_map(|end| {
+    let next = attribute.match_indices('=').find_map(|(end, _)| {
         let comma = attribute[..end].rfind(',')?;
         media::is_token(attribute[comma + 1..end].trim()).then_some(comma)
     });

@@ -343,8 +343,11 @@ pub fn token(bytes: &[u8]) -> bool {
     assert!(
         (1..=TOKEN_BYTES_MAX).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic())
     );
-    let read: serde_json::Value = serde_json::from_slice(body).unwrap();
-    assert_eq!(read["access_token"], token);
+    match serde_json::from_slice::<serde_json::Value>(body) {
+        Ok(read) => assert_eq!(read["access_token"], token),
+        // Half a surrogate pair in a member that nobody asks for (RFC 8259 §8.2).
+        Err(error) => assert!(body.windows(3).any(|escape| escape.eq_ignore_ascii_case(b"\\ud")), "{error}"),
+    }
     assert!(token.len() < 16 || !format!("{account:?}").contains(token), "it is shown");
     true
 }
@@ -376,6 +379,10 @@ pub fn signature(bytes: &[u8]) -> bool {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
         None => (target, None),
     };
+    // A slash is put before a path that has none; one that is encoded would then stand for another.
+    if decoded(path).starts_with(b"/") && !path.starts_with(b"/") {
+        return false;
+    }
     let mut is_signed = true;
     for service in ["s3", "execute-api"] {
         let accounts = account(AccountConfig { sigv4: Some(sigv4(service)), ..AccountConfig::default() });

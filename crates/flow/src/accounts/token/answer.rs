@@ -175,8 +175,9 @@ fn granted(body: &[u8]) -> Result<Granted, Trouble> {
 
 /// The members of an object. A list would be taken for them in their order.
 fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
-    let is_object = body.trim_ascii_start().first() == Some(&b'{');
-    serde_json::from_slice(body).ok().filter(|_| is_object)
+    // JSON is UTF-8 (RFC 8259 §8.1); the parser would not look at members that nobody asks for.
+    let text = std::str::from_utf8(body).ok().filter(|text| text.trim_start().starts_with('{'))?;
+    serde_json::from_str(text).ok()
 }
 
 /// Whether a token can stand in a field. Providers use more characters than RFC 6750 §2.1 has, so that all visible ones will do.
@@ -257,6 +258,8 @@ mod tests {
         ] {
             assert_eq!(trouble(200, body), Trouble::Malformed, "{body}");
         }
+        let not_utf_8 = b"{\"access_token\":\"t\",\"token_type\":\"bearer\",\"x\":\"\xff\"}";
+        assert_eq!(read(200, not_utf_8).err(), Some(Trouble::Malformed));
         let twice = r#"{"access_token":"a","access_token":"b","token_type":"bearer"}"#;
         assert_eq!(trouble(200, twice), Trouble::Malformed, "two readers could see two tokens");
         for token in ["", " ", "a b", "a\\r\\nX-Smuggled: 1", "\\u0000", "\u{e4}"] {
