@@ -15,6 +15,7 @@ export FUZZ_SECONDS ?= 120
 export FUZZ_LONG_SECONDS ?= 600
 export FUZZ_LONG ?= archive cache cache_file har identity json recorder signature token
 export FUZZ_JOBS ?= 1
+export FUZZ_ONLY ?=
 export FUZZ_SEED ?= 0
 export FUZZ_SANITIZER ?= address
 PYTHON ?= python3
@@ -89,7 +90,7 @@ exchange: build ## Count the instructions that the release binary runs for a who
 	@scripts/exchange-instructions $(TARGET)/release/egret
 
 fuzz: export PATH := $(CURDIR)/$(PEERS)/bin:$(PATH)
-fuzz: $(PEERS)/cargo-fuzz-$(CARGO_FUZZ) ## Fuzz every target (FUZZ_SECONDS=120, FUZZ_LONG, FUZZ_LONG_SECONDS=600, FUZZ_JOBS=1)
+fuzz: $(PEERS)/cargo-fuzz-$(CARGO_FUZZ) ## Fuzz every target (FUZZ_ONLY, FUZZ_SECONDS=120, FUZZ_LONG, FUZZ_LONG_SECONDS=600, FUZZ_JOBS=1)
 	@$(say) "Checking for a C compiler"
 	@scripts/need cc=gcc
 	@$(say) "Fuzzing"
