@@ -72,6 +72,7 @@ fn ask(mut case: Case) -> Case {
         path: black_box(b"/v1/resource-5/0123456789/items"),
         query: Some(b"limit=10&expand=customer"),
         fields: Fields::new(&case.fields, HEAD, &case.changes),
+        upgrade: false,
         consumer: None,
         body: None,
     };

@@ -165,9 +165,9 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-/// Whether a word is a pseudonym, such as a boundary of multipart with its hyphens.
+/// Whether a word is a pseudonym, such as a boundary of multipart with its hyphens, or a name with its underscore.
 fn is_own(word: &[u8]) -> bool {
-    let start = word.iter().take_while(|byte| **byte == b'-').count();
+    let start = word.iter().take_while(|byte| matches!(byte, b'-' | b'_')).count();
     let end = word.len() - word[start..].iter().rev().take_while(|byte| **byte == b'-').count();
     is_pseudonym(&word[start..end])
 }

@@ -204,7 +204,7 @@ fn is_secret_key(kind: &[u8]) -> bool {
 
 /// What a name says of its value.
 pub(crate) fn meaning(name: &str) -> Meaning {
-    if is_pseudonym(name.as_bytes()) {
+    if is_pseudonym(name.strip_prefix('_').unwrap_or(name).as_bytes()) {
         return Meaning::Plain;
     }
     let lower = name.to_ascii_lowercase();

@@ -23,7 +23,7 @@ use crate::memo::{Hider, Memo};
 use crate::named;
 use crate::names;
 use crate::parameters::{self, Spellings};
-use crate::pseudonym::Pseudonym;
+use crate::pseudonym::{Pseudonym, is_pseudonym};
 use crate::rewrite::Rewriter;
 use crate::{base64, date, json, url};
 
@@ -427,7 +427,8 @@ impl Obfuscator {
     /// Fields of others' own: JSON like any. Where it cannot be rewritten, as where it is nested too deeply, nothing of it stays.
     fn extra(&self, extra: &mut Extra) {
         if !extra.is_empty() {
-            *extra = self.rewritten(extra).unwrap_or_default();
+            let rewritten = self.rewritten(extra).unwrap_or_default();
+            *extra = rewritten.into_iter().map(|(name, value)| (own_name(name), value)).collect();
         }
     }
 
@@ -447,6 +448,11 @@ impl Obfuscator {
             Message::Response => &self.exclusions.response,
         }
     }
+}
+
+/// A name of one's own begins with an underscore in HAR 1.2, a pseudonym in its place too.
+fn own_name(name: String) -> String {
+    if is_pseudonym(name.as_bytes()) { format!("_{name}") } else { name }
 }
 
 /// The bytes that a recorded text stands for. What is not in the encoding that it says it is in stands for itself.
