@@ -129,7 +129,7 @@ pub struct Draft {
     pub call: Call,
     /// Calls made so far.
     pub calls: u32,
-    /// Whether a provider may have seen any of the request. Set by the course.
+    /// A provider may have seen some of the request. Set by the chain.
     pub seen: bool,
     /// Whether a second call has been made beside the last one.
     pub hedged: bool,
@@ -288,7 +288,7 @@ pub struct Exchange<'a> {
     pub repeatable: bool,
     /// How the last call ended.
     pub outcome: Outcome<'a>,
-    /// Who has answered in the provider's place, where `outcome` is such an answer. Set by the course.
+    /// Who has answered in the provider's place, where `outcome` is such an answer. Set by the chain.
     pub answered: Option<Local>,
     /// What remedies have made of it so far.
     pub draft: &'a mut Draft,

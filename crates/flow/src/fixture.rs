@@ -17,8 +17,8 @@ use serde_json::Value;
 use crate::accounts::AccountConfigs;
 use crate::answer::{Answer, Fixed, Reason, Refused};
 use crate::cache::{Served, Stored};
+use crate::chain::{Backward, Onward, RemedyChain, Tells};
 use crate::config::{FlowConfig, KnownProvider};
-use crate::course::{Backward, Course, Onward, Tells};
 use crate::diagnosis::{Exports, Family, Keeper};
 use crate::exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
 use crate::finished::Reader;
@@ -199,7 +199,7 @@ impl Stand {
 pub(crate) struct Visit {
     sent: Sent,
     provider: &'static str,
-    course: Course,
+    chain: RemedyChain,
     matches: Matches,
     pub draft: Draft,
     pub repeatable: bool,
@@ -210,7 +210,7 @@ pub(crate) struct Visit {
 impl Visit {
     /// The most of the request's body that its remedies want to see.
     pub fn body_seen_max(&self) -> usize {
-        self.course.needs().request_body
+        self.chain.needs().request_body
     }
 
     /// With `seed` for its random numbers.
@@ -222,8 +222,8 @@ impl Visit {
             .unwrap_or("-");
         let mut draft = Draft::default();
         draft.random = Random::new(seed);
-        let (course, matches) = Default::default();
-        let mut visit = Self { sent, provider, course, matches, draft, repeatable: true, body: None };
+        let (chain, matches) = Default::default();
+        let mut visit = Self { sent, provider, chain, matches, draft, repeatable: true, body: None };
         let mut matches = Matches::default();
         visit.at(stage, Outcome::None, |_, exchange| {
             let question =
@@ -231,7 +231,7 @@ impl Visit {
             stage.flows.find(question, &mut matches);
         });
         visit.matches = matches;
-        visit.course.start(&stage.flows, &visit.matches, Tells { client: true, diagnoses: false });
+        visit.chain.start(&stage.flows, &visit.matches, Tells { client: true, diagnoses: false });
         visit
     }
 
@@ -239,7 +239,7 @@ impl Visit {
         &mut self,
         stage: &Stage,
         outcome: Outcome<'_>,
-        act: impl FnOnce(&mut Course, &mut Exchange<'_>) -> T,
+        act: impl FnOnce(&mut RemedyChain, &mut Exchange<'_>) -> T,
     ) -> T {
         let Sent { bytes, head, host, target } = &self.sent;
         let destination =
@@ -250,7 +250,7 @@ impl Visit {
         exchange.params = Params::new(&stage.flows, &self.matches);
         exchange.repeatable = self.repeatable;
         exchange.outcome = outcome;
-        act(&mut self.course, &mut exchange)
+        act(&mut self.chain, &mut exchange)
     }
 
     /// Goes on with the request.
@@ -260,9 +260,8 @@ impl Visit {
 
     pub fn poll_with(&mut self, stage: &Stage, waker: &Waker) -> Stand {
         let mut cx = Context::from_waker(waker);
-        let onward = self.at(stage, Outcome::None, |course, exchange| {
-            course.poll_request(&stage.flows, exchange, &mut cx)
-        });
+        let onward = self
+            .at(stage, Outcome::None, |chain, exchange| chain.poll_request(&stage.flows, exchange, &mut cx));
         match onward {
             Poll::Pending => Stand::Wait(self.draft.take_wake_at()),
             Poll::Ready(Onward::Call) => {
@@ -283,8 +282,8 @@ impl Visit {
         let head = respond(lines);
         let status = head.1.status;
         let received = Received { head: &head.1, bytes: &head.0, body };
-        let backward = self.at(stage, Outcome::Response(&received), |course, exchange| {
-            course.response(&stage.flows, exchange)
+        let backward = self.at(stage, Outcome::Response(&received), |chain, exchange| {
+            chain.response(&stage.flows, exchange)
         });
         self.backward(stage, backward, Stand::Response(status))
     }
@@ -293,7 +292,7 @@ impl Visit {
     pub fn failure(&mut self, stage: &Stage, kind: FailureKind) -> Stand {
         let sent = kind != FailureKind::Connect;
         let outcome = Outcome::Failure(CallFailure { kind, slug: "failed", sent });
-        let backward = self.at(stage, outcome, |course, exchange| course.response(&stage.flows, exchange));
+        let backward = self.at(stage, outcome, |chain, exchange| chain.response(&stage.flows, exchange));
         self.backward(stage, backward, Stand::Failure(kind))
     }
 
@@ -328,12 +327,12 @@ impl Visit {
 
     /// The response is through.
     pub fn end(&mut self, stage: &Stage) {
-        self.at(stage, Outcome::None, |course, exchange| course.end(&stage.flows, exchange));
+        self.at(stage, Outcome::None, |chain, exchange| chain.end(&stage.flows, exchange));
     }
 
     /// What has been decided.
     pub fn trace(&self) -> &str {
-        self.course.trace().unwrap()
+        self.chain.trace().unwrap()
     }
 
     /// What is sent to the provider: path and query, then the fields, then the body if it is here.

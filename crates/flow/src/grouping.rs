@@ -17,7 +17,7 @@ const GROUPS_MAX: usize = 10_000;
 /// Groups that are looked at to find one that can make room.
 const LOOKS_MAX: usize = 8;
 /// The state of all groups that found no room.
-const CROWD: Key = Key(0);
+const OVERFLOW: Key = Key(0);
 
 /// Tells which group an exchange belongs to.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl<State: Default> Groups<State> {
     /// What `act` makes of the state of a group, if it has one.
     pub fn look<T>(&self, key: Key, act: impl FnOnce(&mut State) -> T) -> Option<T> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = if states.contains_key(&key) { key } else { CROWD };
+        let key = if states.contains_key(&key) { key } else { OVERFLOW };
         states.get_mut(&key).map(act)
     }
 
@@ -134,11 +134,11 @@ impl<State: Default> Groups<State> {
         if states.len() >= GROUPS_MAX && !states.contains_key(&key) {
             let mut looked = states.iter().take(LOOKS_MAX);
             match looked
-                .find(|(other, state)| **other != CROWD && forgettable(state))
+                .find(|(other, state)| **other != OVERFLOW && forgettable(state))
                 .map(|(other, _)| *other)
             {
                 Some(other) => drop(states.remove(&other)),
-                None => place = CROWD,
+                None => place = OVERFLOW,
             }
         }
         let result = act(states.entry(place).or_default());
@@ -149,7 +149,7 @@ impl<State: Default> Groups<State> {
     /// Forgets the state of a group if it `is_done`.
     pub fn forget(&self, key: Key, is_done: impl FnOnce(&State) -> bool) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = if states.contains_key(&key) { key } else { CROWD };
+        let key = if states.contains_key(&key) { key } else { OVERFLOW };
         if states.get(&key).is_some_and(is_done) {
             states.remove(&key);
         }

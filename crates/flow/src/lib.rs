@@ -30,7 +30,7 @@ pub mod template;
 pub mod trace_context;
 
 mod causes;
-mod course;
+mod chain;
 mod draw;
 #[cfg(test)]
 mod fixture;
@@ -39,7 +39,7 @@ mod line;
 mod plan;
 
 pub use answer::{Answer, Fixed, Local, Reason, Refused};
-pub use course::{Backward, Course, Onward, Tells};
+pub use chain::{Backward, Onward, RemedyChain, Tells};
 pub use egret_store::{Clock, Moment, Timestamp};
 pub use exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
 pub use plan::{

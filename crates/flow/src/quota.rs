@@ -201,7 +201,7 @@ impl Quota {
         match place {
             Place::Whole => self.rule.clone(),
             Place::Rest => part(&self.rule, shares.rest_of(self.rule.limit)),
-            Place::Crowd => self.rule_of_other(),
+            Place::Overflow => self.rule_of_other(),
             Place::Named => {
                 let share = std::str::from_utf8(name).ok().and_then(|name| shares.groups.get(name));
                 share
@@ -376,8 +376,8 @@ impl Quota {
             groups.sort_by(|a, b| a.name.cmp(&b.name));
             groups.extend(others.iter().map(|group| self.group_snapshot(now, group, None)));
         }
-        if let Some(crowd) = counts.others.crowd() {
-            groups.push(self.group_snapshot(now, crowd, Some("(more)")));
+        if let Some(overflow) = counts.others.overflow() {
+            groups.push(self.group_snapshot(now, overflow, Some("(more)")));
         }
         if self.config.shares.as_ref().is_some_and(|shares| shares.default != ShareDefault::Block) {
             groups.push(self.group_snapshot(now, &counts.rest, Some("(rest)")));

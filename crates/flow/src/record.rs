@@ -21,10 +21,10 @@ const SPARE_BODY_BYTES: usize = 4 * 1024;
 /// What is kept of an exchange.
 #[derive(Debug, Default)]
 pub struct Record {
-    /// What the seers' numbers are of. Kept with the memory, so that it is only counted anew after a reload.
+    /// The diagnoses that the observers' numbers refer to. Kept with the memory, and counted again only after a reload.
     pub(crate) diagnoses: Option<Arc<Diagnoses>>,
     /// Who sees it.
-    pub(crate) seers: Vec<Seer>,
+    pub(crate) observers: Vec<Observer>,
     /// All texts, one after the other.
     text: Vec<u8>,
     spans: Spans,
@@ -100,7 +100,7 @@ const VAIN_MAX: usize = 64;
 
 /// A diagnosis that sees a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seer {
+pub(crate) struct Observer {
     /// Its number among all diagnoses of the config.
     pub slot: u32,
     /// The pattern of the flow's match by which it was found.
@@ -197,7 +197,7 @@ pub struct Url<'a> {
 impl Record {
     /// Forgets the exchange, and keeps the memory, within bounds.
     pub fn clear(&mut self) {
-        self.seers.clear();
+        self.observers.clear();
         self.text.clear();
         self.text.shrink_to(SPARE_TEXT_BYTES);
         self.spans = Spans::default();

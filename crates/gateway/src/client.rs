@@ -32,22 +32,22 @@ const LINGER: Duration = Duration::from_secs(2);
 /// How long a connection that waits for a request stays open once the gateway is told to stop: one may be on its way.
 const DRAIN_LINGER: Duration = Duration::from_secs(1);
 
-/// What a busy connection works with. A worker lends as many as there are exchanges at once.
+/// Buffers and tables for one request. A worker lends one to each connection with an exchange under way.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct RequestState {
     /// Received from the client: the head of the request, then its body or what follows it.
     pub input: Buffer,
     pub request: RequestHead,
     /// The request's body.
     pub up: Pipe,
-    /// What the response is worked on with, as new until [`take_tray`](Self::take_tray).
-    pub tray: Box<Tray>,
-    has_tray: bool,
+    /// State of the response: empty until [`take_response_state`](Self::take_response_state).
+    pub response_state: Box<ResponseState>,
+    has_response_state: bool,
 }
 
-/// What a response is worked on with.
+/// Buffers and tables for one response.
 #[derive(Debug, Default)]
-pub(crate) struct Tray {
+pub(crate) struct ResponseState {
     /// Received from the provider.
     pub output: Buffer,
     pub response: ResponseHead,
@@ -55,36 +55,36 @@ pub(crate) struct Tray {
     pub down: Pipe,
 }
 
-impl Desk {
-    /// Gets ready for a response. Most responses come and go in one turn: by taking over the tray that the worker used last, and
-    /// leaving the one that has lain here, a hundred exchanges under way touch the memory of one.
-    pub fn take_tray(&mut self, worker: &Worker) {
-        if !self.has_tray {
-            self.has_tray = true;
-            mem::swap(&mut self.tray, &mut worker.tray.borrow_mut());
-            worker.buffers.lend(&mut self.tray.output);
+impl RequestState {
+    /// Prepares for a response. Takes the response state that the worker used last and leaves its own: most
+    /// responses come and go in one turn, so a hundred exchanges under way touch the memory of one.
+    pub fn take_response_state(&mut self, worker: &Worker) {
+        if !self.has_response_state {
+            self.has_response_state = true;
+            mem::swap(&mut self.response_state, &mut worker.response_state.borrow_mut());
+            worker.buffers.lend(&mut self.response_state.output);
         }
     }
 
     /// Takes over a response that has been received elsewhere.
-    pub fn set_tray(&mut self, tray: Box<Tray>) {
-        self.has_tray = true;
-        self.tray = tray;
+    pub fn set_response_state(&mut self, response_state: Box<ResponseState>) {
+        self.has_response_state = true;
+        self.response_state = response_state;
     }
 
     /// Whether there is, or has been, something of a response.
-    pub fn has_tray(&self) -> bool {
-        self.has_tray
+    pub fn has_response_state(&self) -> bool {
+        self.has_response_state
     }
 
     /// Forgets the response.
-    pub fn give_tray_back(&mut self, worker: &Worker) {
-        if self.has_tray {
-            self.has_tray = false;
-            worker.buffers.take_back(&mut self.tray.output);
-            self.tray.response.reset();
-            self.tray.down.reset(ResponseFraming::None, false);
-            mem::swap(&mut self.tray, &mut worker.tray.borrow_mut());
+    pub fn return_response_state(&mut self, worker: &Worker) {
+        if self.has_response_state {
+            self.has_response_state = false;
+            worker.buffers.take_back(&mut self.response_state.output);
+            self.response_state.response.reset();
+            self.response_state.down.reset(ResponseFraming::None, false);
+            mem::swap(&mut self.response_state, &mut worker.response_state.borrow_mut());
         }
     }
 
@@ -267,48 +267,48 @@ impl Client {
 
     /// Serves requests as long as they come without a pause. Says whether the connection stays open.
     async fn serve_requests(&mut self) -> bool {
-        let mut desk = self.worker.desks.borrow_mut().pop().unwrap_or_default();
-        let end = self.serve_with(&mut desk).await;
+        let mut state = self.worker.states.borrow_mut().pop().unwrap_or_default();
+        let end = self.serve_with(&mut state).await;
         if end == End::Linger {
-            self.linger(&mut desk.input).await;
+            self.linger(&mut state.input).await;
         }
-        self.worker.give_desk_back(desk);
+        self.worker.return_state(state);
         end == End::Persist
     }
 
-    async fn serve_with(&mut self, desk: &mut Desk) -> End {
-        self.worker.buffers.lend(&mut desk.input);
-        desk.request.reset();
+    async fn serve_with(&mut self, state: &mut RequestState) -> End {
+        self.worker.buffers.lend(&mut state.input);
+        state.request.reset();
         loop {
-            let end = match self.receive_head(desk).await {
-                Ok(Received::Head) => exchange::run(self, desk).await,
+            let end = match self.receive_head(state).await {
+                Ok(Received::Head) => exchange::run(self, state).await,
                 Ok(Received::Nothing) => End::Persist,
                 Ok(Received::End) => End::Close,
-                Err(failure) => self.refuse(desk, &failure).await,
+                Err(failure) => self.refuse(state, &failure).await,
             };
-            if end != End::Persist || desk.input.filled().is_empty() {
+            if end != End::Persist || state.input.filled().is_empty() {
                 return end;
             }
         }
     }
 
     /// Receives a request head.
-    async fn receive_head(&mut self, desk: &mut Desk) -> Result<Received, Failure> {
+    async fn receive_head(&mut self, state: &mut RequestState) -> Result<Received, Failure> {
         let view = self.worker.view();
         let plan = &view.plan;
         let mut timed = false;
         loop {
-            if !desk.input.filled().is_empty() {
-                match desk
+            if !state.input.filled().is_empty() {
+                match state
                     .request
-                    .parse(desk.input.filled(), &plan.head_limits)
+                    .parse(state.input.filled(), &plan.head_limits)
                     .map_err(Failure::bad_request)?
                 {
                     Progress::Complete => return Ok(Received::Head),
                     // Old clients end a body with an empty line that is not part of it (RFC 9112 §2.2).
-                    Progress::Partial if desk.input.filled() == b"\r\n" => {
-                        desk.request.reset();
-                        desk.input.clear();
+                    Progress::Partial if state.input.filled() == b"\r\n" => {
+                        state.request.reset();
+                        state.input.clear();
                     }
                     Progress::Partial => {}
                 }
@@ -318,15 +318,15 @@ impl Client {
                     self.timer.set(self.head_since, plan.timeouts.head);
                     timed = true;
                 }
-                if desk.input.is_full() {
-                    self.worker.buffers.grow(&mut desk.input, plan.head_limits.head + 1);
+                if state.input.is_full() {
+                    self.worker.buffers.grow(&mut state.input, plan.head_limits.head + 1);
                 }
             }
             let received = poll_fn(|cx| {
-                if let Poll::Ready(received) = self.stream.poll_read(cx, desk.input.spare()) {
+                if let Poll::Ready(received) = self.stream.poll_read(cx, state.input.spare()) {
                     return Poll::Ready(Some(received));
                 }
-                let nothing = desk.input.filled().is_empty();
+                let nothing = state.input.filled().is_empty();
                 if nothing || self.timer.poll_expired(cx) { Poll::Ready(None) } else { Poll::Pending }
             })
             .await;
@@ -334,9 +334,9 @@ impl Client {
                 Some(Ok(0) | Err(_)) => return Ok(Received::End),
                 Some(Ok(count)) => {
                     self.worker.counters().received_bytes.add(count as u64);
-                    desk.input.advance(count);
+                    state.input.advance(count);
                 }
-                None if desk.input.filled().is_empty() => return Ok(Received::Nothing),
+                None if state.input.filled().is_empty() => return Ok(Received::Nothing),
                 None => {
                     return Err(Failure::new(
                         ErrorKind::RequestTimeout,
@@ -348,13 +348,13 @@ impl Client {
     }
 
     /// Answers a request that could not even be read, and ends the connection: where the next request starts is not known.
-    async fn refuse(&mut self, desk: &mut Desk, failure: &Failure) -> End {
+    async fn refuse(&mut self, state: &mut RequestState, failure: &Failure) -> End {
         self.worker.counters().generated(failure.kind);
         let view = self.worker.view();
         let status = failure.status(&view.plan.errors);
         view.nowhere.counters().exchange(Method::Other, status);
         self.log_refusal(failure, status);
-        desk.input.clear();
+        state.input.clear();
         self.send_all(&failure.answer(&view.plan.errors, true, false)).await;
         End::Linger
     }

@@ -8,16 +8,16 @@ mod authenticate;
 pub(crate) mod clock;
 pub(crate) mod date;
 mod echo;
-pub(crate) mod errand;
 pub(crate) mod failure;
+pub(crate) mod flow_run;
 pub(crate) mod forward;
 pub(crate) mod gather;
-pub(crate) mod guide;
 pub(crate) mod hedge;
 pub(crate) mod named_fields;
 pub(crate) mod pace;
 pub(crate) mod pipe;
 pub(crate) mod recording;
+pub(crate) mod revalidation;
 pub(crate) mod rewrite;
 pub(crate) mod route;
 pub(crate) mod serving;
@@ -36,13 +36,13 @@ use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Span, Ve
 use egret_store::Moment;
 use tracing::debug;
 
-use crate::client::{Client, Desk, End, Tray};
+use crate::client::{Client, End, RequestState, ResponseState};
 use crate::event_loop::now;
 use crate::exchange::access_log::Record;
 use crate::exchange::clock::{Clock, Deadlines, RateWindow};
 use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::flow_run::FlowRun;
 use crate::exchange::forward::{Drafted, Reply, edit_request, edit_response, survey};
-use crate::exchange::guide::Guide;
 use crate::exchange::hedge::Hedge;
 use crate::exchange::pace::Taking;
 use crate::exchange::pipe::{Kept, PipeError, Shield};
@@ -57,26 +57,26 @@ use crate::worker::{View, Worker};
 /// woken by two sockets costs more than by one.
 const UNWATCHED: Duration = Duration::from_millis(50);
 
-/// Serves the request whose head has just been parsed into `desk`.
-pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
+/// Serves the request whose head has just been parsed into `state`.
+pub(crate) async fn run(client: &mut Client, state: &mut RequestState) -> End {
     let begun = now::turned();
     client.requests = client.requests.saturating_add(1);
     let view = client.worker.view();
-    desk.reset_up();
-    let end = match route(client, desk, &view) {
+    state.reset_up();
+    let end = match route(client, state, &view) {
         Ok(Route::Forward(forward)) => {
             let _place = match Place::take(&client.worker, view.plan.limits.exchanges) {
                 Ok(place) => place,
                 Err(failure) => {
-                    let end = Box::pin(refuse(client, desk, &view, &failure, Some(&forward), begun)).await;
-                    desk.give_tray_back(&client.worker);
+                    let end = Box::pin(refuse(client, state, &view, &failure, Some(&forward), begun)).await;
+                    state.return_response_state(&client.worker);
                     return end;
                 }
             };
             let upstream = Rc::clone(&forward.upstream);
-            let Desk { input, request, .. } = &mut *desk;
+            let RequestState { input, request, .. } = &mut *state;
             upstream.plan.upgrades.settle(request, input.filled());
-            let mut exchange = Exchange::new(client, desk, view, upstream, begun);
+            let mut exchange = Exchange::new(client, state, view, upstream, begun);
             exchange.is_rewritten = forward.is_rewritten;
             if exchange.view.plan.flows.is_empty() {
                 exchange.run(&forward).await
@@ -85,12 +85,12 @@ pub(crate) async fn run(client: &mut Client, desk: &mut Desk) -> End {
             }
         }
         Ok(Route::Tunnel(authority)) => {
-            Box::pin(tunnel::connect(client, desk, &view, authority, begun)).await
+            Box::pin(tunnel::connect(client, state, &view, authority, begun)).await
         }
-        Err(failure) => Box::pin(refuse(client, desk, &view, &failure, None, begun)).await,
+        Err(failure) => Box::pin(refuse(client, state, &view, &failure, None, begun)).await,
     };
     // Nothing of an exchange that ended badly may reach this client.
-    desk.give_tray_back(&client.worker);
+    state.return_response_state(&client.worker);
     end
 }
 
@@ -122,8 +122,8 @@ impl Drop for Place {
     }
 }
 
-fn route(client: &Client, desk: &mut Desk, view: &View) -> Result<Route, Failure> {
-    let Desk { input, request, .. } = desk;
+fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route, Failure> {
+    let RequestState { input, request, .. } = state;
     let bytes = input.filled();
     let fields = survey(request, bytes, &client.worker.shared.via, &view.plan.named_fields)?;
     Question { view, client, request, bytes, fields: &fields }.route()
@@ -132,14 +132,14 @@ fn route(client: &Client, desk: &mut Desk, view: &View) -> Result<Route, Failure
 /// Answers a request that goes nowhere, or does not get to where it goes.
 pub(crate) async fn refuse(
     client: &mut Client,
-    desk: &mut Desk,
+    state: &mut RequestState,
     view: &Rc<View>,
     failure: &Failure,
     forward: Option<&Forward>,
     begun: Moment,
 ) -> End {
     let nowhere = Rc::clone(&view.nowhere);
-    let mut exchange = Exchange::new(client, desk, Rc::clone(view), nowhere, begun);
+    let mut exchange = Exchange::new(client, state, Rc::clone(view), nowhere, begun);
     exchange.find_diagnoses(forward);
     exchange.answer(failure).await
 }
@@ -147,13 +147,13 @@ pub(crate) async fn refuse(
 /// Has the opening of a tunnel recorded, if flows with diagnoses match it. What passes through it is nobody's business.
 pub(crate) fn record_tunnel(
     client: &mut Client,
-    desk: &mut Desk,
+    state: &mut RequestState,
     view: &Rc<View>,
     (upstream, connection): (&Rc<Upstream>, &Connection),
     answer: &[u8],
     begun: Moment,
 ) {
-    let mut exchange = Exchange::new(client, desk, Rc::clone(view), Rc::clone(upstream), begun);
+    let mut exchange = Exchange::new(client, state, Rc::clone(view), Rc::clone(upstream), begun);
     exchange.find_diagnoses(Some(&Forward::whole(Rc::clone(upstream), Span::default())));
     if let Some(recording) = &mut exchange.recording {
         recording.note_connection(connection);
@@ -185,7 +185,7 @@ enum Finish {
 #[expect(clippy::struct_excessive_bools, reason = "each says another thing, and none follows from another")]
 struct Exchange<'a> {
     client: &'a mut Client,
-    desk: &'a mut Desk,
+    state: &'a mut RequestState,
     view: Rc<View>,
     upstream: Rc<Upstream>,
     clock: Clock,
@@ -207,7 +207,7 @@ struct Exchange<'a> {
     sent_bytes: u64,
     received_bytes: u64,
     /// What takes the exchange through its flows, if it has any with remedies.
-    guide: Option<Box<Guide>>,
+    flow_run: Option<Box<FlowRun>>,
     /// What is kept of the exchange, if diagnoses are to see it.
     recording: Option<Recording>,
 }
@@ -215,7 +215,7 @@ struct Exchange<'a> {
 impl<'a> Exchange<'a> {
     fn new(
         client: &'a mut Client,
-        desk: &'a mut Desk,
+        state: &'a mut RequestState,
         view: Rc<View>,
         upstream: Rc<Upstream>,
         begun: Moment,
@@ -233,10 +233,10 @@ impl<'a> Exchange<'a> {
             failed: None,
             sent_bytes: 0,
             received_bytes: 0,
-            guide: None,
+            flow_run: None,
             recording: None,
             client,
-            desk,
+            state,
             view,
             upstream,
         }
@@ -251,7 +251,7 @@ impl<'a> Exchange<'a> {
 
     /// Passes on the response whose head is here.
     async fn pass_on(&mut self, connection: Box<Connection>) -> End {
-        if self.desk.tray.response.status == 101 {
+        if self.state.response_state.response.status == 101 {
             Box::pin(self.upgrade(connection)).await
         } else {
             self.reply(connection).await
@@ -271,8 +271,8 @@ impl<'a> Exchange<'a> {
 
     fn timeouts(&self) -> UpstreamTimeouts {
         let timeouts = self.upstream.plan.timeouts;
-        let Some(guide) = &self.guide else { return timeouts };
-        UpstreamTimeouts { first_byte: guide.draft.call.first_byte.or(timeouts.first_byte), ..timeouts }
+        let Some(flow_run) = &self.flow_run else { return timeouts };
+        UpstreamTimeouts { first_byte: flow_run.draft.call.first_byte.or(timeouts.first_byte), ..timeouts }
     }
 
     /// Sends the request until a provider's connection brings the head of a final response.
@@ -293,8 +293,8 @@ impl<'a> Exchange<'a> {
                         "a reused connection had died: sending again"
                     );
                     self.upstream.counters().repeats.add(1);
-                    self.sent_bytes += self.desk.up.moved_bytes;
-                    self.desk.reset_up();
+                    self.sent_bytes += self.state.up.moved_bytes;
+                    self.state.reset_up();
                     self.kept_body = 0;
                     self.sink_closed = false;
                     // A new one, which cannot be stale: what fails there is not sent a third time.
@@ -343,7 +343,7 @@ impl<'a> Exchange<'a> {
     async fn attempt(&mut self, forward: &Forward, connection: &mut Connection) -> Result<(), Stop> {
         poll_fn(|cx| Poll::Ready(self.send_request(cx, forward, connection))).await?;
         self.clock.sent = now::exact();
-        self.desk.give_tray_back(&self.client.worker);
+        self.state.return_response_state(&self.client.worker);
         self.start_waiting(self.clock.sent);
         match poll_fn(|cx| self.poll_response(cx, connection)).await {
             Err(Stop::Failure(failure)) if self.is_saved_by_hedge(connection).await? => {
@@ -367,12 +367,12 @@ impl<'a> Exchange<'a> {
         self.tap_request();
         let mut applied = self.authenticate(forward)?;
         self.prepare_echoes(applied.as_mut())?;
-        let Desk { input, request, up, .. } = &mut *self.desk;
+        let RequestState { input, request, up, .. } = &mut *self.state;
         let worker = &self.client.worker;
         let mut edits = worker.edits.borrow_mut();
         let client = if self.view.plan.forwarded_for { self.client.peer_address() } else { None };
         let client = client.map(|address| address.ip());
-        let drafted = self.guide.as_ref().map(|guide| Drafted::new(&guide.draft, applied.as_ref()));
+        let drafted = self.flow_run.as_ref().map(|flow_run| Drafted::new(&flow_run.draft, applied.as_ref()));
         edit_request(request, input.filled(), forward, &worker.shared.via, client, drafted, &mut edits);
         let changed = drafted.and_then(|drafted| drafted.body);
         if let Some(body) = changed {
@@ -391,17 +391,17 @@ impl<'a> Exchange<'a> {
             }
         };
         self.kept_body = used;
-        let hedge = self.guide.as_ref().and_then(|guide| guide.draft.call.hedge);
+        let hedge = self.flow_run.as_ref().and_then(|flow_run| flow_run.draft.call.hedge);
         let hedge = hedge
             .filter(|_| up.is_received())
             .map(|after| Hedge::new([head.to_vec().as_slice(), &body[..used]].concat(), after));
-        if let Some(guide) = &mut self.guide {
+        if let Some(flow_run) = &mut self.flow_run {
             if hedge.is_some() {
-                guide.hedge = hedge;
+                flow_run.hedge = hedge;
             }
             if is_changed {
                 // What was received in its place stays in the input, so that a repeated call is made of that.
-                self.kept_body = guide.body.framed_len;
+                self.kept_body = flow_run.body.framed_len;
             }
         }
         Ok(())
@@ -413,7 +413,7 @@ impl<'a> Exchange<'a> {
         let sends = self.is_sending();
         self.deadlines.phase = now.after(if sends { timeouts.idle } else { timeouts.first_byte });
         self.deadlines.rate =
-            if sends { RateWindow::starting(now, self.desk.up.moved_bytes) } else { RateWindow::NONE };
+            if sends { RateWindow::starting(now, self.state.up.moved_bytes) } else { RateWindow::NONE };
         self.deadlines.watch = now + UNWATCHED;
         self.deadlines.arm(self.client);
     }
@@ -421,13 +421,14 @@ impl<'a> Exchange<'a> {
     /// Whether the request is on its way, rather than the provider to answer. A client that waits for 100 (Continue) is not late.
     fn is_sending(&self) -> bool {
         let waits_for_continue =
-            self.desk.request.expect_continue && self.informational == 0 && !self.unrepeatable;
+            self.state.request.expect_continue && self.informational == 0 && !self.unrepeatable;
         self.is_uploading() && !waits_for_continue
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Result<(), Stop>> {
-        if self.desk.has_tray()
-            && let Poll::Ready(Err(_)) = self.desk.tray.down.poll_backlog(cx, &mut self.client.stream)
+        if self.state.has_response_state()
+            && let Poll::Ready(Err(_)) =
+                self.state.response_state.down.poll_backlog(cx, &mut self.client.stream)
         {
             return Poll::Ready(Err(Stop::ClientGone));
         }
@@ -444,7 +445,7 @@ impl<'a> Exchange<'a> {
                 Poll::Pending => break,
             }
         }
-        if self.guide.is_some() && self.poll_hedge(cx, connection).is_ready() {
+        if self.flow_run.is_some() && self.poll_hedge(cx, connection).is_ready() {
             return Poll::Ready(Ok(()));
         }
         let polled = self.poll_deadlines(cx);
@@ -478,12 +479,12 @@ impl<'a> Exchange<'a> {
 
     /// Whether some of the request is still to be sent.
     fn is_uploading(&self) -> bool {
-        !self.desk.up.is_complete() && !self.sink_closed
+        !self.state.up.is_complete() && !self.sink_closed
     }
 
     /// Moves the request's body on.
     fn poll_request(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<(), Stop> {
-        let before = self.desk.up.moved_bytes;
+        let before = self.state.up.moved_bytes;
         match self.poll_up(cx, connection) {
             Poll::Ready(Ok(())) => {
                 self.clock.uploaded = Moment::now();
@@ -500,15 +501,15 @@ impl<'a> Exchange<'a> {
                 self.sink_closed = true;
                 self.start_waiting(Moment::now());
             }
-            Poll::Pending if self.desk.up.moved_bytes != before => self.note_progress(self.timeouts().idle),
+            Poll::Pending if self.state.up.moved_bytes != before => self.note_progress(self.timeouts().idle),
             Poll::Pending => {}
         }
         Ok(())
     }
 
     fn poll_up(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Result<(), PipeError>> {
-        let replay_bytes = self.guide.as_ref().map_or(0, |guide| guide.replay_bytes());
-        let Desk { input, request, up, .. } = &mut *self.desk;
+        let replay_bytes = self.flow_run.as_ref().map_or(0, |flow_run| flow_run.replay_bytes());
+        let RequestState { input, request, up, .. } = &mut *self.state;
         let mut kept = Kept { len: request.len + self.kept_body, most: 0, has_gap: self.unrepeatable };
         if !self.unrepeatable && self.kept_body <= replay_bytes {
             kept.most = request.len + replay_bytes;
@@ -540,8 +541,8 @@ impl<'a> Exchange<'a> {
 
     /// Takes in what the client sends ahead, as far as there is place, and notices when it leaves.
     fn watch_client(&mut self, cx: &mut Context<'_>) -> Result<(), Stop> {
-        while !self.client.half_closed && !self.desk.input.is_full() {
-            match self.client.stream.poll_read(cx, self.desk.input.spare()) {
+        while !self.client.half_closed && !self.state.input.is_full() {
+            match self.client.stream.poll_read(cx, self.state.input.spare()) {
                 Poll::Ready(Ok(0)) => {
                     self.client.half_closed = true;
                     self.give_half_closed_client_time(Moment::now());
@@ -549,7 +550,7 @@ impl<'a> Exchange<'a> {
                 }
                 Poll::Ready(Ok(count)) => {
                     self.client.worker.counters().received_bytes.add(count as u64);
-                    self.desk.input.advance(count);
+                    self.state.input.advance(count);
                 }
                 Poll::Ready(Err(_)) => return Err(Stop::ClientGone),
                 Poll::Pending => break,
@@ -560,7 +561,7 @@ impl<'a> Exchange<'a> {
 
     fn give_half_closed_client_time(&mut self, now: Moment) {
         self.deadlines.half_close = now.after(self.view.plan.timeouts.half_close);
-        self.deadlines.half_close_moved_bytes = self.desk.tray.down.moved_bytes;
+        self.deadlines.half_close_moved_bytes = self.state.response_state.down.moved_bytes;
     }
 
     /// Receives some of the response; true when the head of a final response is there.
@@ -570,23 +571,26 @@ impl<'a> Exchange<'a> {
         connection: &mut Connection,
     ) -> Poll<Result<bool, Stop>> {
         // A connection that waits for its provider needs nothing for a response yet.
-        if !self.desk.has_tray() {
+        if !self.state.has_response_state() {
             match connection.stream.poll_readable(cx) {
-                Poll::Ready(()) => self.desk.take_tray(&self.client.worker),
+                Poll::Ready(()) => self.state.take_response_state(&self.client.worker),
                 Poll::Pending => return Poll::Pending,
             }
         }
-        if self.desk.tray.output.is_full() {
-            self.client.worker.buffers.grow(&mut self.desk.tray.output, self.view.plan.head_limits.head + 1);
+        if self.state.response_state.output.is_full() {
+            self.client
+                .worker
+                .buffers
+                .grow(&mut self.state.response_state.output, self.view.plan.head_limits.head + 1);
         }
-        match connection.stream.poll_read(cx, self.desk.tray.output.spare()) {
+        match connection.stream.poll_read(cx, self.state.response_state.output.spare()) {
             Poll::Ready(Ok(count)) if count > 0 => {
                 // The provider is still waited for when it has sent nothing but informational responses.
-                if self.desk.tray.output.filled().is_empty() {
+                if self.state.response_state.output.filled().is_empty() {
                     self.clock.first_byte = now::turned();
                 }
                 self.received_bytes += count as u64;
-                self.desk.tray.output.advance(count);
+                self.state.response_state.output.advance(count);
                 Poll::Ready(self.parse_response(cx))
             }
             Poll::Ready(ended) => Poll::Ready(Err(self.provider_closed(connection, ended.err()))),
@@ -597,9 +601,9 @@ impl<'a> Exchange<'a> {
     /// Parses what has been received; passes on informational responses.
     fn parse_response(&mut self, cx: &mut Context<'_>) -> Result<bool, Stop> {
         let bad = |error| Stop::Failure(Failure::bad_response(error));
-        while !self.desk.tray.output.filled().is_empty() {
-            let Desk { input, request, up, tray, .. } = &mut *self.desk;
-            let Tray { output, response, .. } = &mut **tray;
+        while !self.state.response_state.output.filled().is_empty() {
+            let RequestState { input, request, up, response_state, .. } = &mut *self.state;
+            let ResponseState { output, response, .. } = &mut **response_state;
             let progress =
                 response.parse(output.filled(), &self.view.plan.head_limits, request.method).map_err(bad)?;
             match (progress, response.status) {
@@ -631,8 +635,8 @@ impl<'a> Exchange<'a> {
             return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
         }
         self.mask_fields();
-        let Desk { request, tray, .. } = &mut *self.desk;
-        let Tray { output, response, down } = &mut **tray;
+        let RequestState { request, response_state, .. } = &mut *self.state;
+        let ResponseState { output, response, down } = &mut **response_state;
         if request.version == Version::Http11 {
             let reply = Reply { version: request.version, persistent: true, chunked: false };
             let worker = &self.client.worker;
@@ -653,8 +657,8 @@ impl<'a> Exchange<'a> {
 
     /// What it means that the provider closed before its response had a whole head.
     fn provider_closed(&self, connection: &Connection, error: Option<io::Error>) -> Stop {
-        let request = &self.desk.request;
-        let whole = self.desk.up.is_received() && !self.unrepeatable;
+        let request = &self.state.request;
+        let whole = self.state.up.is_received() && !self.unrepeatable;
         if connection.reused && self.received_bytes == 0 && whole && request.method.is_idempotent() {
             return Stop::Stale;
         }
@@ -672,7 +676,7 @@ impl<'a> Exchange<'a> {
         let now = Moment::now();
         let due = |deadline: Moment| deadline <= now;
         let failure = |kind, detail| Some(Stop::Failure(Failure::new(kind, detail)));
-        let up = &self.desk.up;
+        let up = &self.state.up;
         let waits_for_client = self.is_sending() && !up.is_blocked_on_sink();
         if due(self.deadlines.half_close) {
             return Some(Stop::ClientGone);
@@ -688,7 +692,7 @@ impl<'a> Exchange<'a> {
                 )
             } else if up.is_blocked_on_sink() && !self.sink_closed {
                 failure(ErrorKind::IdleTimeout, "the provider takes no more of the request (`timeouts.idle`)")
-            } else if self.guide.as_ref().is_some_and(|guide| guide.gathers_response) {
+            } else if self.flow_run.as_ref().is_some_and(|flow_run| flow_run.gathers_response) {
                 failure(
                     ErrorKind::IdleTimeout,
                     "the provider has stopped amid its response, which a flow wants to see whole (`timeouts.idle`)",
@@ -719,24 +723,27 @@ impl<'a> Exchange<'a> {
             recording.note_connection(&connection);
         }
         let framing = self.response_framing();
-        let reply = Reply::new(self.desk.request.version, framing, self.can_persist());
+        let reply = Reply::new(self.state.request.version, framing, self.can_persist());
         let mut finish = match poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await {
             Ok(finish) => finish,
             Err(failure) => return Box::pin(self.answer(&failure)).await,
         };
         self.clock.forwarded = now::exact();
         let mut ended = self.clock.forwarded;
-        if finish == Finish::Complete && !self.desk.tray.down.is_complete() {
+        if finish == Finish::Complete && !self.state.response_state.down.is_complete() {
             self.deadlines.rate = RateWindow::NONE;
             self.deadlines.taking = Taking::NOTHING;
             self.note_progress(self.timeouts().idle);
             finish = poll_fn(|cx| self.poll_bodies(cx, Some(&mut connection))).await;
             ended = Moment::now();
         }
-        if finish != Finish::Complete && self.desk.tray.down.is_filling() && self.desk.up.is_complete() {
+        if finish != Finish::Complete
+            && self.state.response_state.down.is_filling()
+            && self.state.up.is_complete()
+        {
             Box::pin(self.fill_alone(&mut connection)).await;
         }
-        if finish == Finish::Complete && self.desk.tray.down.is_filled() {
+        if finish == Finish::Complete && self.state.response_state.down.is_filled() {
             return Box::pin(self.send_filled(connection, reply)).await;
         }
         self.finish(Some(connection), finish, reply, ended)
@@ -752,7 +759,7 @@ impl<'a> Exchange<'a> {
         self.deadlines.half_close = Moment::NEVER;
         self.note_fill_progress();
         poll_fn(|cx| {
-            let Tray { output, down, .. } = &mut *self.desk.tray;
+            let ResponseState { output, down, .. } = &mut *self.state.response_state;
             let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
             let before = down.read_bytes;
             let polled = down.poll_fill_alone(cx, &mut connection.stream, output, shared);
@@ -765,7 +772,7 @@ impl<'a> Exchange<'a> {
             if self.client.timer.poll_expired(cx) {
                 let now = Moment::now();
                 if self.deadlines.total <= now || self.deadlines.fill <= now {
-                    self.desk.tray.down.stop_filling();
+                    self.state.response_state.down.stop_filling();
                     return Poll::Ready(());
                 }
                 self.deadlines.rearm(self.client, cx, now);
@@ -794,19 +801,19 @@ impl<'a> Exchange<'a> {
         self.deadlines.arm(self.client);
     }
 
-    /// How the response goes on that is in the tray: as it has come, or with the body that a remedy has put in its place.
+    /// How the held response is sent: unchanged, or with the body that a remedy has put in its place.
     fn response_framing(&self) -> ResponseFraming {
-        match self.guide.as_ref().and_then(|guide| guide.draft.response_body.as_ref()) {
+        match self.flow_run.as_ref().and_then(|flow_run| flow_run.draft.response_body.as_ref()) {
             Some(body) => ResponseFraming::Length(body.len() as u64),
-            None => self.desk.tray.response.framing,
+            None => self.state.response_state.response.framing,
         }
     }
 
     /// Whether the client's connection could stay open after a response that starts now.
     fn can_persist(&self) -> bool {
         let limit = self.view.plan.limits.requests_per_connection;
-        self.desk.request.persistent
-            && self.desk.up.is_complete()
+        self.state.request.persistent
+            && self.state.up.is_complete()
             && !self.sink_closed
             && !self.client.half_closed
             && !self.client.worker.draining.get()
@@ -817,7 +824,7 @@ impl<'a> Exchange<'a> {
     /// be answered with an error.
     fn send_response(&mut self, cx: &mut Context<'_>, reply: Reply) -> Result<Finish, Failure> {
         let framing = self.response_framing();
-        let Tray { output, response, down } = &mut *self.desk.tray;
+        let ResponseState { output, response, down } = &mut *self.state.response_state;
         let worker = &self.client.worker;
         let mut edits = worker.edits.borrow_mut();
         edit_response(
@@ -825,15 +832,16 @@ impl<'a> Exchange<'a> {
             output.filled(),
             reply,
             &worker.shared.via,
-            self.guide.as_deref(),
+            self.flow_run.as_deref(),
             &mut edits,
         );
         down.start(framing, reply.chunked);
         let mut changed = None;
-        if let Some(guide) = &mut self.guide {
-            down.shield = guide.echoes.as_ref().map(|echoes| Box::new(Shield::new(echoes)));
-            guide.tap(&output.filled()[..response.len], down, &worker.buffers.budget);
-            changed = guide.draft.response_body.clone().map(|body| (body, guide.response_body.framed_len));
+        if let Some(flow_run) = &mut self.flow_run {
+            down.shield = flow_run.echoes.as_ref().map(|echoes| Box::new(Shield::new(echoes)));
+            flow_run.tap(&output.filled()[..response.len], down, &worker.buffers.budget);
+            changed =
+                flow_run.draft.response_body.clone().map(|body| (body, flow_run.response_body.framed_len));
         }
         let head = response.render(output.filled(), &edits);
         if let Some(recording) = &mut self.recording {
@@ -843,8 +851,8 @@ impl<'a> Exchange<'a> {
             && let Some(rewriter) = Rewriter::new(
                 &self.view.plan,
                 &self.upstream.plan,
-                &self.desk.request,
-                self.desk.input.filled(),
+                &self.state.request,
+                self.state.input.filled(),
             )
         {
             rewriter.edit(&response.fields, output.filled(), &mut edits);
@@ -870,7 +878,7 @@ impl<'a> Exchange<'a> {
     /// Moves both bodies on until the response's is through, or all of it is stored; there is no `connection`
     /// any more then.
     fn poll_bodies(&mut self, cx: &mut Context<'_>, mut connection: Option<&mut Connection>) -> Poll<Finish> {
-        let before = self.desk.up.moved_bytes + self.desk.tray.down.moved_bytes;
+        let before = self.state.up.moved_bytes + self.state.response_state.down.moved_bytes;
         if let Some(connection) = connection.as_deref_mut().filter(|_| self.is_uploading()) {
             match self.poll_up(cx, connection) {
                 Poll::Ready(Err(PipeError::SinkGone)) => self.sink_closed = true,
@@ -880,7 +888,7 @@ impl<'a> Exchange<'a> {
         } else if self.watch_client(cx).is_err() {
             return Poll::Ready(Finish::ClientGone);
         }
-        let Tray { output, down, .. } = &mut *self.desk.tray;
+        let ResponseState { output, down, .. } = &mut *self.state.response_state;
         let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
         let (kept, received) = (&mut Kept::first(0), down.read_bytes);
         let sink = &mut self.client.stream;
@@ -897,9 +905,9 @@ impl<'a> Exchange<'a> {
             }
             Poll::Pending => {}
         }
-        let Tray { down, .. } = &*self.desk.tray;
+        let ResponseState { down, .. } = &*self.state.response_state;
         let (is_filling, has_received) = (down.is_filling(), down.read_bytes != received);
-        if connection.is_some() && down.is_filled() && self.desk.up.is_complete() {
+        if connection.is_some() && down.is_filled() && self.state.up.is_complete() {
             return Poll::Ready(Finish::Complete);
         }
         let (waits, taken) = (down.is_blocked_on_sink(), down.moved_bytes);
@@ -907,7 +915,7 @@ impl<'a> Exchange<'a> {
             self.deadlines.taking.note(waits, Moment::now(), taken);
             self.deadlines.arm(self.client);
         }
-        if self.desk.up.moved_bytes + taken != before {
+        if self.state.up.moved_bytes + taken != before {
             self.note_progress(self.timeouts().idle);
         }
         if !is_filling {
@@ -928,12 +936,12 @@ impl<'a> Exchange<'a> {
         let due = |deadline: Moment| deadline <= now;
         if due(self.deadlines.half_close) {
             // It may be taking the response as it comes; if nothing of it moves, there is probably nobody left to take it.
-            if self.desk.tray.down.moved_bytes == self.deadlines.half_close_moved_bytes {
+            if self.state.response_state.down.moved_bytes == self.deadlines.half_close_moved_bytes {
                 return Some(Finish::ClientGone);
             }
             self.give_half_closed_client_time(now);
         }
-        let down = &mut self.desk.tray.down;
+        let down = &mut self.state.response_state.down;
         if due(self.deadlines.total) || due(self.deadlines.fill) {
             // Nobody waits any longer for what the provider does not send.
             down.stop_filling();
@@ -958,11 +966,11 @@ impl<'a> Exchange<'a> {
     /// Whether the provider's connection is of use for another request: all of this one's response has come
     /// on it, and nothing else.
     fn is_reusable(&self) -> bool {
-        let Tray { output, response, down } = &*self.desk.tray;
+        let ResponseState { output, response, down } = &*self.state.response_state;
         down.is_received()
             && response.persistent
             && response.framing != ResponseFraming::UntilClose
-            && self.desk.up.is_complete()
+            && self.state.up.is_complete()
             && !self.sink_closed
             // Bytes after the response were not asked for; whoever reads them as the next response is lost.
             && output.filled().is_empty()
@@ -979,8 +987,8 @@ impl<'a> Exchange<'a> {
         if let Some(connection) = connection.filter(|_| self.is_reusable()) {
             self.keep(connection, ended);
         }
-        let response = &self.desk.tray.response;
-        self.client.worker.counters().sent_bytes.add(self.desk.tray.down.moved_bytes);
+        let response = &self.state.response_state.response;
+        self.client.worker.counters().sent_bytes.add(self.state.response_state.down.moved_bytes);
         let until_close = !reply.chunked
             && matches!(response.framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);
         if finish != Finish::Complete
@@ -988,7 +996,7 @@ impl<'a> Exchange<'a> {
         {
             recording.note_cut();
         }
-        self.record(self.desk.tray.response.status, ended);
+        self.record(self.state.response_state.response.status, ended);
         if finish == Finish::CutShort && until_close {
             // An orderly end would say that this was all.
             self.client.abort();
@@ -998,7 +1006,7 @@ impl<'a> Exchange<'a> {
         }
         self.client.last_active = ended;
         self.drop_request();
-        match (reply.persistent, self.desk.up.is_complete() && self.desk.input.filled().is_empty()) {
+        match (reply.persistent, self.state.up.is_complete() && self.state.input.filled().is_empty()) {
             (true, _) => End::Persist,
             (false, true) => End::Close,
             (false, false) => End::Linger,
@@ -1007,14 +1015,14 @@ impl<'a> Exchange<'a> {
 
     /// Keeps a connection for others, as far as the response on it allows.
     fn keep(&self, connection: Box<Connection>, now: Moment) {
-        let response = &self.desk.tray.response;
+        let response = &self.state.response_state.response;
         self.upstream.keep(connection, now, response.keep_alive_timeout_s, response.keep_alive_max);
         self.client.worker.has_kept();
     }
 
     /// Removes the request from the input; what follows it stays.
     fn drop_request(&mut self) {
-        let Desk { input, request, .. } = &mut *self.desk;
+        let RequestState { input, request, .. } = &mut *self.state;
         input.remove(0, request.len + self.kept_body);
         self.client.worker.buffers.shrink(input);
         self.kept_body = 0;
@@ -1026,14 +1034,14 @@ impl<'a> Exchange<'a> {
         self.clock.first_byte = Moment::now();
         self.client.worker.counters().generated(failure.kind);
         self.failed = Some(failure.kind);
-        self.desk.take_tray(&self.client.worker);
-        if self.desk.tray.down.is_blocked_on_sink() {
+        self.state.take_response_state(&self.client.worker);
+        if self.state.response_state.down.is_blocked_on_sink() {
             // Half an informational response is out; nothing sensible can follow it.
             self.record(0, Moment::now());
             return End::Close;
         }
         let persistent = self.can_persist_without_provider();
-        let with_body = self.desk.request.method != egret_http1::Method::Head;
+        let with_body = self.state.request.method != egret_http1::Method::Head;
         let answers = &self.view.plan.errors;
         let (answer, status) = (failure.answer(answers, with_body, persistent), failure.status(answers));
         self.send_answer((&answer, &answer), status, persistent).await
@@ -1047,7 +1055,7 @@ impl<'a> Exchange<'a> {
         persistent: bool,
     ) -> End {
         let sent = self.client.send_all(answer).await;
-        self.desk.tray.down.moved_bytes += answer.len() as u64;
+        self.state.response_state.down.moved_bytes += answer.len() as u64;
         self.clock.forwarded = Moment::now();
         if let Some(recording) = &mut self.recording {
             recording.note_answer(recorded, &self.client.worker);
@@ -1069,7 +1077,7 @@ impl<'a> Exchange<'a> {
 
     /// Whether all of the request is here, so that the next one's place is known.
     fn can_persist_without_provider(&mut self) -> bool {
-        let Desk { request, up, .. } = &mut *self.desk;
+        let RequestState { request, up, .. } = &mut *self.state;
         // What follows a CONNECT was meant for the tunnel, and may be of somebody's choosing who is not the client.
         if self.unrepeatable || request.method == egret_http1::Method::Connect {
             return false;
@@ -1077,7 +1085,7 @@ impl<'a> Exchange<'a> {
         self.sent_bytes += up.moved_bytes;
         up.reset(request.framing, false);
         self.tap_request();
-        let Desk { input, request, up, .. } = &mut *self.desk;
+        let RequestState { input, request, up, .. } = &mut *self.state;
         match up.skip(&input.filled()[request.len..]) {
             Some(used) => self.kept_body = used,
             None => return false,
@@ -1099,7 +1107,7 @@ impl<'a> Exchange<'a> {
             return End::Close;
         }
         self.drop_request();
-        tunnel::relay(self.client, self.desk, &mut connection.stream, &self.upstream).await;
+        tunnel::relay(self.client, self.state, &mut connection.stream, &self.upstream).await;
         End::Close
     }
 
@@ -1108,12 +1116,12 @@ impl<'a> Exchange<'a> {
         if !self.is_rewritten {
             return None;
         }
-        let bytes = self.desk.input.filled();
-        Rewriter::new(&self.view.plan, &self.upstream.plan, &self.desk.request, bytes)?.head(head)
+        let bytes = self.state.input.filled();
+        Rewriter::new(&self.view.plan, &self.upstream.plan, &self.state.request, bytes)?.head(head)
     }
 
     fn log(&self, status: u16, ended: Moment) {
-        let Desk { input, request, tray, .. } = &*self.desk;
+        let RequestState { input, request, response_state, .. } = &*self.state;
         self.client.worker.shared.access_log.write_if_on(self.client.worker.counters(), || Record {
             client: self.client.peer_address(),
             provider: self.upstream.plan.stats.name(),
@@ -1122,7 +1130,7 @@ impl<'a> Exchange<'a> {
             status,
             duration: ended.since(self.clock.begun),
             footprint: Duration::from_nanos(self.clock.footprint_nanos()),
-            sent_bytes: tray.down.moved_bytes,
+            sent_bytes: response_state.down.moved_bytes,
             error: self.failed.map(ErrorKind::slug),
         });
     }
@@ -1131,15 +1139,15 @@ impl<'a> Exchange<'a> {
         if self.recording.is_some() {
             self.finish_recording(status != 0, ended);
         }
-        self.end_guided(ended);
+        self.end_flow_run(ended);
         let counters = self.upstream.counters();
-        counters.exchange(self.desk.request.method, status);
+        counters.exchange(self.state.request.method, status);
         if status != 0 {
             counters.latency.record(ended.nanos_since(self.clock.begun) / 1000);
             counters.footprint.record(self.clock.footprint_nanos() / 1000);
         }
-        counters.sent_bytes.add(self.sent_bytes + self.desk.up.moved_bytes);
-        counters.received_bytes.add(self.received_bytes + self.desk.tray.down.read_bytes);
+        counters.sent_bytes.add(self.sent_bytes + self.state.up.moved_bytes);
+        counters.received_bytes.add(self.received_bytes + self.state.response_state.down.read_bytes);
         self.log(status, ended);
     }
 }

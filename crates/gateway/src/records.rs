@@ -136,7 +136,7 @@ impl Records {
             let common = Arc::clone(&self.common);
             let started = thread::Builder::new()
                 .name("egret-diagnoses".to_owned())
-                .spawn(move || Seer::new(common, inlets, end).run())?;
+                .spawn(move || DiagnosisThread::new(common, inlets, end).run())?;
             // It is started once.
             let _ = self.common.thread.set(started.thread().clone());
             state.ended = Some(ended);
@@ -282,9 +282,9 @@ impl Outbox {
     }
 }
 
-/// The thread that has records seen.
+/// Runs the diagnoses on records, on a thread of its own.
 #[derive(Debug)]
-struct Seer {
+struct DiagnosisThread {
     common: Arc<Common>,
     inlets: Vec<Inlet>,
     reader: Reader,
@@ -297,7 +297,7 @@ struct Seer {
     _end: Sender<()>,
 }
 
-impl Seer {
+impl DiagnosisThread {
     fn new(common: Arc<Common>, inlets: Vec<Inlet>, end: Sender<()>) -> Self {
         let (reader, latest, before, pressure) = Default::default();
         Self { common, inlets, reader, latest, before, pressure, clock: Clock::new(), _end: end }
@@ -452,9 +452,9 @@ mod tests {
             outbox.hand_over(record, false);
         }
         assert_eq!((outbox.queued(), outbox.spare.len()), (RECORDS_MAX as u64, 1));
-        let mut seer = seer(&records);
+        let mut thread = thread(&records);
         let mut seen = 0;
-        while seer.look() > 0 {
+        while thread.look() > 0 {
             seen += 1;
         }
         assert_eq!((seen, outbox.queued(), outbox.queued_bytes()), (RECORDS_MAX / BATCH, 0, 0));
@@ -477,7 +477,7 @@ mod tests {
         let record = outbox.blank();
         outbox.hand_over(record, true);
         assert_eq!((outbox.queued(), outbox.reserved), (RECORDS_MAX as u64, 0));
-        assert!(seer(&records).look() > 0);
+        assert!(thread(&records).look() > 0);
         assert!(outbox.try_reserve());
     }
 
@@ -528,8 +528,8 @@ mod tests {
         Records::new(1).0.stop(None);
     }
 
-    fn seer(records: &Records) -> Seer {
+    fn thread(records: &Records) -> DiagnosisThread {
         let inlets = std::mem::take(&mut records.lock().inlets);
-        Seer::new(Arc::clone(&records.common), inlets, mpsc::channel().0)
+        DiagnosisThread::new(Arc::clone(&records.common), inlets, mpsc::channel().0)
     }
 }

@@ -28,8 +28,8 @@ use crate::client;
 use crate::event_loop::{Listener, sleep, spawn};
 use crate::exchange::access_log::AccessLog;
 use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::flow_run::FlowRun;
 use crate::exchange::forward::Via;
-use crate::exchange::guide::Guide;
 use crate::plan::{Origin, Plan, UpstreamPlan};
 use crate::records::{Outbox, Records};
 use crate::upstream::authority::Authority;
@@ -45,8 +45,8 @@ use crate::worker::timer::Timers;
 /// How often idle connections to providers are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Desks that a worker keeps for later.
-const SPARE_DESKS: usize = 256;
+/// Request states that a worker keeps for later.
+const SPARE_STATES: usize = 256;
 
 /// What all workers and the threads beside them share. Nothing here is touched on the path of a request, but for what is read only.
 #[derive(Debug)]
@@ -143,18 +143,21 @@ pub(crate) struct Worker {
     pub shared: Arc<Shared>,
     pub timers: Rc<Timers>,
     pub buffers: BufferPool,
-    /// Spare parts for exchanges, see [`client::Desk`].
-    #[expect(clippy::vec_box, reason = "a desk is large, and is handed around more often than it is made")]
-    pub desks: RefCell<Vec<Box<client::Desk>>>,
-    /// The tray that was used last, see [`client::Desk::take_tray`].
-    pub tray: RefCell<Box<client::Tray>>,
+    /// Request states for later exchanges.
+    #[expect(clippy::vec_box, reason = "a state is large, and is handed around more often than it is made")]
+    pub states: RefCell<Vec<Box<client::RequestState>>>,
+    /// The response state that was used last, see [`client::RequestState::take_response_state`].
+    pub response_state: RefCell<Box<client::ResponseState>>,
     /// The changes to the head that is being sent. One list for all, which the processor then keeps at hand.
     pub edits: RefCell<Edits>,
     /// Spare parts for exchanges that flows match.
-    #[expect(clippy::vec_box, reason = "a guide is large, and is handed around more often than it is made")]
-    pub guides: RefCell<Vec<Box<Guide>>>,
+    #[expect(
+        clippy::vec_box,
+        reason = "a flow_run is large, and is handed around more often than it is made"
+    )]
+    pub flow_runs: RefCell<Vec<Box<FlowRun>>>,
     /// Calls that are made in the background now.
-    pub errands: Cell<usize>,
+    pub revalidations: Cell<usize>,
     /// Where records of exchanges go.
     pub outbox: RefCell<Outbox>,
     pub draining: Cell<bool>,
@@ -210,11 +213,11 @@ impl Worker {
             shared,
             timers: Rc::default(),
             buffers,
-            desks: RefCell::default(),
-            tray: RefCell::default(),
+            states: RefCell::default(),
+            response_state: RefCell::default(),
             edits: RefCell::default(),
-            guides: RefCell::default(),
-            errands: Cell::new(0),
+            flow_runs: RefCell::default(),
+            revalidations: Cell::new(0),
             outbox: RefCell::new(outbox),
             draining: Cell::new(false),
             view: RefCell::new(Rc::new(View::new(plan, number, None))),
@@ -263,15 +266,15 @@ impl Worker {
         }
     }
 
-    /// Keeps a desk for later.
-    pub fn give_desk_back(&self, mut desk: Box<client::Desk>) {
-        self.buffers.take_back(&mut desk.input);
+    /// Keeps a request state for later.
+    pub fn return_state(&self, mut state: Box<client::RequestState>) {
+        self.buffers.take_back(&mut state.input);
         if self.buffers.has_freed() {
             self.has_kept();
         }
-        let mut desks = self.desks.borrow_mut();
-        if desks.len() < SPARE_DESKS {
-            desks.push(desk);
+        let mut states = self.states.borrow_mut();
+        if states.len() < SPARE_STATES {
+            states.push(state);
         }
     }
 

@@ -8,8 +8,8 @@ mod body;
 mod coding;
 mod mask;
 mod pieces;
+mod redaction;
 mod url;
-mod veil;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -32,7 +32,7 @@ pub use body::End;
 use body::Kept;
 use coding::is_coded;
 use pieces::{address, millis, number, text};
-use veil::Veil;
+use redaction::Redaction;
 
 pub use mask::Mask;
 
@@ -51,7 +51,7 @@ pub fn whole_body<'a>(body: &Captured<'a>, codings: &[u8], bytes_max: usize) -> 
 /// Writes exchanges as HAR.
 #[derive(Debug)]
 pub struct Recorder {
-    veil: Veil,
+    redaction: Redaction,
     memo: RefCell<Memo>,
     recording: Recording,
     /// [`MARK`] and what it says, with the comma before it.
@@ -96,15 +96,15 @@ struct Noted<'a> {
 impl Recorder {
     /// One that obeys this. It holds what it has seen until it is dropped: another key needs another.
     pub fn new(key: Key, recording: &Recording) -> Self {
-        let veil = Veil::new(key, recording);
-        let mark = match &veil {
-            Veil::Obfuscated(obfuscator) => {
+        let redaction = Redaction::new(key, recording);
+        let mark = match &redaction {
+            Redaction::Obfuscated(obfuscator) => {
                 format!(",\"{MARK}\":\"hmac-sha256:{}\"", obfuscator.key_id()).into_bytes()
             }
-            Veil::Guarded(_) | Veil::None => Vec::new(),
+            Redaction::Guarded(_) | Redaction::None => Vec::new(),
         };
         Self {
-            veil,
+            redaction,
             memo: RefCell::new(Memo::new()),
             recording: recording.clone(),
             mark,
@@ -153,7 +153,7 @@ impl Recorder {
             b"GET" => out.extend_from_slice(b",\"request\":{\"method\":\"GET\""),
             method => {
                 out.extend_from_slice(b",\"request\":{\"method\":");
-                self.told(Kind::Word, method, out, Veil::word);
+                self.told(Kind::Word, method, out, Redaction::word);
             }
         }
         self.url(request, out);
@@ -165,7 +165,7 @@ impl Recorder {
             let codings = noted.codings.unwrap_or_default();
             let kept = Kept { captured, media_type, codings, body_bytes: request.body_bytes };
             let (mut post_data, end) = body::post_data(&kept);
-            let is_json = self.veil.post_data(&mut post_data, &self.memo);
+            let is_json = self.redaction.post_data(&mut post_data, &self.memo);
             let end = body::judge(end, &kept, post_data.text.as_ref(), is_json, &mut post_data.extra);
             self.bodies[end as usize] += 1;
             out.extend_from_slice(b",\"postData\":");
@@ -184,7 +184,7 @@ impl Recorder {
             b"OK" => out.extend_from_slice(b",\"statusText\":\"OK\""),
             reason => {
                 out.extend_from_slice(b",\"statusText\":");
-                self.told(Kind::Phrase, reason, out, Veil::phrase);
+                self.told(Kind::Phrase, reason, out, Redaction::phrase);
             }
         }
         version(response.version, out);
@@ -192,7 +192,7 @@ impl Recorder {
         self.content(response, &noted, out);
         out.extend_from_slice(b",\"redirectURL\":");
         match noted.location {
-            Some(location) => self.told(Kind::RedirectUrl, location, out, Veil::redirect_url),
+            Some(location) => self.told(Kind::RedirectUrl, location, out, Redaction::redirect_url),
             None => out.extend_from_slice(b"\"\""),
         }
         out.extend_from_slice(b",\"headersSize\":");
@@ -208,7 +208,7 @@ impl Recorder {
             let media_type = &decoded(media_type);
             let kept = Kept { captured, media_type, codings, body_bytes };
             let (mut content, end) = body::content(&kept);
-            let is_json = self.veil.content(&mut content, &self.memo);
+            let is_json = self.redaction.content(&mut content, &self.memo);
             let end = body::judge(end, &kept, content.text.as_ref(), is_json, &mut content.extra);
             self.bodies[end as usize] += 1;
             out.extend_from_slice(b",\"content\":");
@@ -223,7 +223,7 @@ impl Recorder {
             out.extend_from_slice(b"-1");
         }
         out.extend_from_slice(b",\"mimeType\":");
-        self.told(Kind::MediaType, media_type, out, Veil::media_type);
+        self.told(Kind::MediaType, media_type, out, Redaction::media_type);
         out.push(b'}');
     }
 
@@ -249,10 +249,10 @@ impl Recorder {
         let mut noted = Noted::default();
         out.extend_from_slice(b",\"headers\":[");
         for ObservedField { name, value } in fields {
-            let Self { veil, memo, .. } = self;
+            let Self { redaction, memo, .. } = self;
             memo.get_mut().write(kind, name, value, out, |out| {
                 let mut field = NameValue::new(decoded(name), decoded(value));
-                veil.field(message, &mut field);
+                redaction.field(message, &mut field);
                 out.extend_from_slice(b"{\"name\":");
                 text(field.name.as_bytes(), out);
                 out.extend_from_slice(b",\"value\":");
@@ -295,13 +295,13 @@ impl Recorder {
             if out.len() > start && out.last() != Some(&b',') {
                 out.push(b',');
             }
-            let Self { veil, memo, .. } = self;
+            let Self { redaction, memo, .. } = self;
             memo.get_mut().write(kind, b"", field.value, out, |out| {
                 for (index, mut cookie) in parse(&decoded(field.value)).into_iter().enumerate() {
                     if index > 0 {
                         out.push(b',');
                     }
-                    veil.cookie(message, &mut cookie);
+                    redaction.cookie(message, &mut cookie);
                     json(&cookie, out);
                 }
             });
@@ -313,11 +313,11 @@ impl Recorder {
     }
 
     /// A value by which there is one of it in an entry.
-    fn told(&mut self, kind: Kind, value: &[u8], out: &mut Vec<u8>, veiled: fn(&Veil, &mut String)) {
-        let Self { veil, memo, .. } = self;
+    fn told(&mut self, kind: Kind, value: &[u8], out: &mut Vec<u8>, redact: fn(&Redaction, &mut String)) {
+        let Self { redaction, memo, .. } = self;
         memo.get_mut().write(kind, b"", value, out, |out| {
             let mut value = decoded(value).into_owned();
-            veiled(veil, &mut value);
+            redact(redaction, &mut value);
             text(value.as_bytes(), out);
         });
     }
@@ -355,7 +355,7 @@ impl Recorder {
         }
         if !notes.consumer.is_empty() {
             out.extend_from_slice(b",\"_consumer\":");
-            self.told(Kind::Value, notes.consumer, out, Veil::value);
+            self.told(Kind::Value, notes.consumer, out, Redaction::value);
         }
         if notes.is_generated {
             out.extend_from_slice(b",\"_generated\":true");

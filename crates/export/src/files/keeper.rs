@@ -199,7 +199,7 @@ impl Keeper {
             if bytes <= room {
                 break;
             }
-            // The file that is being written stays, of course.
+            // The file that is being written stays.
             if File::open(&path).is_ok_and(|file| disk::is_free(&file)) {
                 bytes -= length;
                 self.delete(&path);

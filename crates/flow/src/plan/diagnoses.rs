@@ -13,7 +13,7 @@ use crate::diagnoses::discovery::Discovered;
 use crate::diagnoses::{AnyDiagnosis, DiagnosisConfig};
 use crate::diagnosis::{Exports, Family, Identity, KeptStates, OnPressure, Site, Tick};
 use crate::finished::Reader;
-use crate::record::{Record, Seer};
+use crate::record::{Observer, Record};
 use crate::router::Matches;
 
 /// All diagnoses of a config, compiled.
@@ -181,14 +181,14 @@ impl Diagnoses {
         sheds: bool,
         record: &mut Record,
     ) -> bool {
-        record.seers.clear();
+        record.observers.clear();
         for found in matches.iter() {
             for slot in self.slots_of(found.flow()) {
                 if sheds && self.slots[slot].on_pressure == OnPressure::Drop {
                     self.slots[slot].tally.count(worker, Fate::Shed);
                 } else {
                     let slot = u32::try_from(slot).unwrap_or(u32::MAX);
-                    record.seers.push(Seer { slot, pattern: found.pattern() });
+                    record.observers.push(Observer { slot, pattern: found.pattern() });
                 }
             }
         }
@@ -196,13 +196,13 @@ impl Diagnoses {
         if !record.diagnoses.as_ref().is_some_and(|before| Arc::ptr_eq(before, self)) {
             record.diagnoses = Some(Arc::clone(self));
         }
-        !record.seers.is_empty()
+        !record.observers.is_empty()
     }
 
     /// Has each diagnosis of the record see it.
     pub fn see(&self, record: &Record, reader: &mut Reader) {
         let parsed = reader.read(record);
-        for Seer { slot, pattern } in &record.seers {
+        for Observer { slot, pattern } in &record.observers {
             let Some(slot) = self.slots.get(*slot as usize) else { continue };
             let seen = parsed.is_some_and(|parsed| {
                 let endpoints = self.endpoints.get(slot.flow);
@@ -298,7 +298,7 @@ impl Record {
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {
         let slots = self.diagnoses.as_ref().map_or(&[][..], |diagnoses| &diagnoses.slots);
-        self.seers.iter().filter_map(|seer| slots.get(seer.slot as usize))
+        self.observers.iter().filter_map(|observer| slots.get(observer.slot as usize))
     }
 }
 
@@ -441,7 +441,7 @@ mod tests {
         let archive = Archive::with(&json!([{ "har": { "export": "kept" } }]));
         let seen = |line: &str| {
             let record = archive.record(line, "200");
-            let pattern = record.seers[0].pattern as usize;
+            let pattern = record.observers[0].pattern as usize;
             archive.flows.diagnoses.endpoints[0][pattern].clone()
         };
         assert_eq!((seen(GET), seen("GET https://one.example/b/c")), ("/users/{id}".into(), "/*".into()));

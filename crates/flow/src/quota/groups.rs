@@ -23,7 +23,7 @@ const NONE: usize = usize::MAX;
 pub(super) struct Groups {
     table: Mutex<Table>,
     /// Counts the calls of groups that found no room.
-    crowd: Arc<Group>,
+    overflow: Arc<Group>,
     hashers: [RandomState; 2],
     backing: Option<Backing>,
 }
@@ -35,8 +35,8 @@ struct Table {
     /// Most and least recently used.
     newest: usize,
     oldest: usize,
-    /// Whether somebody was sent to the crowd that may still be counted there.
-    is_crowded: bool,
+    /// The overflow group may still count units.
+    is_overflowing: bool,
 }
 
 #[derive(Debug)]
@@ -54,12 +54,12 @@ impl Groups {
             entries: Vec::new(),
             newest: NONE,
             oldest: NONE,
-            is_crowded: false,
+            is_overflowing: false,
         };
-        let lease = backing.map(|backing| backing.lease(Place::Crowd, b""));
+        let lease = backing.map(|backing| backing.lease(Place::Overflow, b""));
         Self {
             table: Mutex::new(table),
-            crowd: Arc::new(Group::new(b"", rule, lease)),
+            overflow: Arc::new(Group::new(b"", rule, lease)),
             hashers: [RandomState::new(), RandomState::new()],
             backing: backing.cloned(),
         }
@@ -69,8 +69,8 @@ impl Groups {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The group of that name, which may be that of all that found no room. Only a table whose crowd has nothing counted takes
-    /// in new groups: a name that was counted in the crowd would begin anew otherwise, and inventing names would be a way round.
+    /// The group of that name, or the overflow group if the table is full. A table takes new groups only while its overflow group counts
+    /// nothing: otherwise a name counted there would start from zero, and a client could pass the limit by inventing names.
     pub(super) fn get(&self, name: &[u8], rule: &Rule, groups_max: usize, now: Timestamp) -> Arc<Group> {
         let digest;
         let is_long = name.len() > NAME_BYTES_MAX;
@@ -85,10 +85,10 @@ impl Groups {
             table.touch(place);
             return table.entries[place].group.clone();
         }
-        if table.is_crowded && !is_forgettable(&self.crowd, now) {
-            return self.crowd.clone();
+        if table.is_overflowing && !is_forgettable(&self.overflow, now) {
+            return self.overflow.clone();
         }
-        table.is_crowded = false;
+        table.is_overflowing = false;
         let make = || {
             let lease = self.backing.as_ref().map(|backing| backing.lease(Place::Named, name));
             Arc::new(Group::new(name, rule.clone(), lease))
@@ -98,8 +98,8 @@ impl Groups {
         if has_room && let Some(group) = table.add(name, groups_max, now, make) {
             return group;
         }
-        table.is_crowded = true;
-        self.crowd.clone()
+        table.is_overflowing = true;
+        self.overflow.clone()
     }
 
     /// A name that stands for a long one. Its hashes are keyed anew in each process, so that nobody can look for two that meet.
@@ -113,7 +113,7 @@ impl Groups {
         format!("#{:016x}", self.hashers[0].hash_one(name))
     }
 
-    /// Groups there are, the most recently used first, the crowd last.
+    /// All groups, the most recently used first, the overflow group last.
     pub(super) fn list(&self, most: usize) -> (Vec<Arc<Group>>, usize) {
         let table = self.table();
         let mut groups = Vec::new();
@@ -131,12 +131,12 @@ impl Groups {
         for entry in &table.entries {
             work(Place::Named, &entry.group);
         }
-        work(Place::Crowd, &self.crowd);
+        work(Place::Overflow, &self.overflow);
     }
 
     /// The group of all that found no room, if it has been used.
-    pub(super) fn crowd(&self) -> Option<&Arc<Group>> {
-        self.table().is_crowded.then_some(&self.crowd)
+    pub(super) fn overflow(&self) -> Option<&Arc<Group>> {
+        self.table().is_overflowing.then_some(&self.overflow)
     }
 }
 

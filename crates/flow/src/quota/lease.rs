@@ -39,7 +39,7 @@ pub(super) enum Place {
     /// Those without a share of their own, together.
     Rest,
     /// Those that found no room, together.
-    Crowd,
+    Overflow,
 }
 
 impl Backing {
@@ -49,7 +49,7 @@ impl Backing {
             Place::Whole => 'w',
             Place::Named => 'n',
             Place::Rest => 'r',
-            Place::Crowd => 'c',
+            Place::Overflow => 'c',
         };
         // A quota's name has no zero byte, so that no two keys meet.
         let key = [self.quota.as_bytes(), &[0], tag.to_string().as_bytes(), name].concat().into();

@@ -617,9 +617,9 @@ fn groups_are_bounded_and_inventing_names_gives_nothing() {
 fn a_group_that_is_held_is_not_forgotten() {
     let quota = quota(QuotaConfig { groups_max: 1, ..grouped(slots(1)) });
     let held = quota.take(at(0), &[b"a"], 1).unwrap();
-    let crowded = quota.take(at(0), &[b"b"], 1).unwrap();
+    let overflowing = quota.take(at(0), &[b"b"], 1).unwrap();
     assert!(quota.take(at(0), &[b"a"], 1).is_err());
-    drop((held, crowded));
+    drop((held, overflowing));
     let held = quota.take(at(0), &[b"b"], 1).unwrap();
     assert!(quota.take(at(0), &[b"b"], 1).is_err());
     drop(held);

@@ -14,28 +14,28 @@ use crate::exchange::route::{EmptyPath, Forward};
 impl Exchange<'_> {
     /// The account that what is about to be sent is made with, if it goes to one of that account's providers.
     pub(super) fn account(&self) -> Option<&Account> {
-        let number = self.guide.as_ref()?.draft.call.account?;
+        let number = self.flow_run.as_ref()?.draft.call.account?;
         let account = self.view.plan.flows.accounts.get(number)?;
         (self.takes_credentials && account.is_for(self.upstream.plan.provider())).then_some(account)
     }
 
     /// What the credential makes of the request, if an account is chosen for it.
     pub(super) fn authenticate(&self, forward: &Forward) -> Result<Option<Applied>, Stop> {
-        let (Some(account), Some(guide)) = (self.account(), &self.guide) else { return Ok(None) };
-        let request = &self.desk.request;
-        let bytes = self.desk.input.filled();
+        let (Some(account), Some(flow_run)) = (self.account(), &self.flow_run) else { return Ok(None) };
+        let request = &self.state.request;
+        let bytes = self.state.input.filled();
         let received_host = || {
             let host = request.fields.iter().find(|field| field.known == KnownField::Host);
             host.map_or(&*forward.upstream.plan.host_field, |field| field.value.of(bytes))
         };
-        let target = guide.draft.target.as_deref().unwrap_or_else(|| forward.target.of(bytes));
+        let target = flow_run.draft.target.as_deref().unwrap_or_else(|| forward.target.of(bytes));
         let (path, query) = match forward.empty_path {
             EmptyPath::Bare => split_query(target),
             EmptyPath::Slash | EmptyPath::Asterisk => split_target(target),
         };
         let received_body = match request.framing {
             RequestFraming::None => Some(&b""[..]),
-            RequestFraming::Length(_) | RequestFraming::Chunked => guide.body.whole(bytes),
+            RequestFraming::Length(_) | RequestFraming::Chunked => flow_run.body.whole(bytes),
         };
         let plan = &forward.upstream.plan;
         let outgoing = Outgoing {
@@ -46,8 +46,8 @@ impl Exchange<'_> {
             base: forward.base(),
             path,
             query,
-            fields: Fields::new(&request.fields, bytes, &guide.draft.request),
-            body: guide.draft.request_body.as_deref().or(received_body),
+            fields: Fields::new(&request.fields, bytes, &flow_run.draft.request),
+            body: flow_run.draft.request_body.as_deref().or(received_body),
         };
         let mut applied = Applied::default();
         match account.apply(&outgoing, &mut applied) {

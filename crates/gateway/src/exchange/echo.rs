@@ -7,7 +7,7 @@ use egret_flow::message::Fields;
 use egret_http1::{KnownField, ResponseFraming, Span};
 
 use super::{Exchange, Stop};
-use crate::client::Tray;
+use crate::client::ResponseState;
 use crate::exchange::failure::{ErrorKind, Failure};
 
 /// What has to go from a request so that its response can be read: a part of a body may begin or end within a secret.
@@ -17,20 +17,20 @@ impl Exchange<'_> {
     /// Has the response to the request that is about to be sent masked, if that is wanted, and asked for so that it can be.
     pub(super) fn prepare_echoes(&mut self, applied: Option<&mut Applied>) -> Result<(), Stop> {
         let echoes = self.echoes()?;
-        let Some(guide) = &mut self.guide else { return Ok(()) };
+        let Some(flow_run) = &mut self.flow_run else { return Ok(()) };
         if let (Some(applied), true) = (applied, echoes.is_some()) {
             applied.fields.set(b"accept-encoding", b"identity");
             for name in PART_FIELDS {
                 applied.fields.remove(name);
             }
         }
-        guide.echoes = echoes;
+        flow_run.echoes = echoes;
         Ok(())
     }
 
     /// What is masked in the response to what is about to be sent.
     fn echoes(&self) -> Result<Option<Arc<Echoes>>, Stop> {
-        let is_wanted = self.guide.as_ref().is_some_and(|guide| guide.draft.call.masks_echoes);
+        let is_wanted = self.flow_run.as_ref().is_some_and(|flow_run| flow_run.draft.call.masks_echoes);
         let Some(account) = self.account().filter(|_| is_wanted) else { return Ok(None) };
         account.echoes().map_err(|why| {
             let detail = format!("the secrets of the account {} cannot be masked: {why}", account.name());
@@ -40,10 +40,10 @@ impl Exchange<'_> {
 
     /// Masks the head of the response that has come. Fails where its body could not be masked.
     pub(super) fn mask_response_head(&mut self) -> Result<(), Failure> {
-        if self.guide.as_ref().is_none_or(|guide| guide.echoes.is_none()) {
+        if self.flow_run.as_ref().is_none_or(|flow_run| flow_run.echoes.is_none()) {
             return Ok(());
         }
-        let Tray { output, response, .. } = &*self.desk.tray;
+        let ResponseState { output, response, .. } = &*self.state.response_state;
         let has_body = !matches!(response.framing, ResponseFraming::None | ResponseFraming::Length(0));
         let fields = Fields::received(&response.fields, output.filled());
         let what = match response.status {
@@ -64,10 +64,12 @@ impl Exchange<'_> {
         Err(Failure::new(ErrorKind::EchoUnreadable, detail))
     }
 
-    /// Masks the values of the fields in the tray, and the reason phrase. What frames the message stays.
+    /// Masks field values and the reason phrase of the held response. Fields that frame the message stay.
     pub(super) fn mask_fields(&mut self) {
-        let Some(echoes) = self.guide.as_ref().and_then(|guide| guide.echoes.clone()) else { return };
-        let Tray { output, response, .. } = &mut *self.desk.tray;
+        let Some(echoes) = self.flow_run.as_ref().and_then(|flow_run| flow_run.echoes.clone()) else {
+            return;
+        };
+        let ResponseState { output, response, .. } = &mut *self.state.response_state;
         let bytes = output.filled_mut();
         let mut mask = |span: Span| echoes.mask(&mut bytes[span.range()]);
         mask(response.reason);

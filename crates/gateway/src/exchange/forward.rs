@@ -9,7 +9,7 @@ use egret_flow::message::Changes;
 use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
 
 use crate::exchange::failure::{ErrorKind, Failure};
-use crate::exchange::guide::Guide;
+use crate::exchange::flow_run::FlowRun;
 use crate::exchange::named_fields::NamedFields;
 use crate::exchange::route::{EmptyPath, Forward, RoutingFields};
 
@@ -259,7 +259,7 @@ pub(crate) fn edit_response(
     bytes: &[u8],
     reply: Reply,
     via: &Via,
-    guide: Option<&Guide>,
+    flow_run: Option<&FlowRun>,
     edits: &mut Edits,
 ) {
     edits.clear();
@@ -296,18 +296,18 @@ pub(crate) fn edit_response(
         edits.insert("Connection", b"keep-alive");
     }
     edits.insert_lines(via.line(response.version));
-    if let Some(guide) = guide {
-        edit_guided(response, bytes, guide, edits);
+    if let Some(flow_run) = flow_run {
+        edit_by_flows(response, bytes, flow_run, edits);
     }
 }
 
 /// What remedies have changed in a response, and what they have decided, if the client asks.
-fn edit_guided(response: &ResponseHead, bytes: &[u8], guide: &Guide, edits: &mut Edits) {
-    edit_fields(&response.fields, bytes, &guide.draft.response, None, edits);
-    if let Some(body) = &guide.draft.response_body {
+fn edit_by_flows(response: &ResponseHead, bytes: &[u8], flow_run: &FlowRun, edits: &mut Edits) {
+    edit_fields(&response.fields, bytes, &flow_run.draft.response, None, edits);
+    if let Some(body) = &flow_run.draft.response_body {
         edit_length(&response.fields, body.len(), edits);
     }
-    if let Some(trace) = guide.trace() {
+    if let Some(trace) = flow_run.trace() {
         edits.insert("x-egret-trace", trace.as_bytes());
     }
 }
@@ -317,13 +317,13 @@ pub(crate) fn edit_generated(
     response: &ResponseHead,
     bytes: &[u8],
     reply: Reply,
-    guide: Option<&Guide>,
+    flow_run: Option<&FlowRun>,
     edits: &mut Edits,
 ) {
     edits.clear();
     edits.insert("Connection", if reply.persistent { b"keep-alive" } else { b"close" });
-    if let Some(guide) = guide {
-        edit_guided(response, bytes, guide, edits);
+    if let Some(flow_run) = flow_run {
+        edit_by_flows(response, bytes, flow_run, edits);
     }
 }
 

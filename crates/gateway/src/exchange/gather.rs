@@ -171,35 +171,35 @@ impl Gathering {
 impl Exchange<'_> {
     /// Receives the request's body as a whole, and leaves it in the input too. One of more than `most` bytes is left to pass through.
     pub(super) async fn gather_body(&mut self, most: usize) -> Result<(), Stop> {
-        let framing = self.desk.request.framing;
+        let framing = self.state.request.framing;
         if most == 0 || matches!(framing, RequestFraming::Length(length) if length > most as u64) {
             return Ok(());
         }
-        let Some(guide) = &mut self.guide else { return Ok(()) };
-        guide.body.clear();
-        let tells = self.desk.request.expect_continue && !mem::replace(&mut guide.told_to_continue, true);
+        let Some(flow_run) = &mut self.flow_run else { return Ok(()) };
+        flow_run.body.clear();
+        let tells = self.state.request.expect_continue && !mem::replace(&mut flow_run.told_to_continue, true);
         if tells && !self.client.send_all(CONTINUE).await {
             return Err(Stop::ClientGone);
         }
-        let mut gathering = Gathering::new(framing, self.desk.request.len, most);
+        let mut gathering = Gathering::new(framing, self.state.request.len, most);
         self.deadlines.rate = RateWindow::starting(Moment::now(), 0);
         self.note_progress(self.view.plan.timeouts.idle);
         poll_fn(|cx| self.poll_gather(cx, &mut gathering)).await
     }
 
     fn poll_gather(&mut self, cx: &mut Context<'_>, gathering: &mut Gathering) -> Poll<Result<(), Stop>> {
-        let Some(guide) = &mut self.guide else { return Poll::Ready(Ok(())) };
+        let Some(flow_run) = &mut self.flow_run else { return Poll::Ready(Ok(())) };
         let buffers = &self.client.worker.buffers;
         let no_room = || Poll::Ready(Err(Stop::Failure(Failure::bodies_full())));
         let mut progressed = false;
         loop {
-            let input = &mut self.desk.input;
-            match gathering.take(input.filled(), &mut guide.body, &buffers.budget) {
+            let input = &mut self.state.input;
+            match gathering.take(input.filled(), &mut flow_run.body, &buffers.budget) {
                 Ok(Gathered::Some) => {}
                 Ok(Gathered::NoRoom) => return no_room(),
                 Ok(ended) => {
-                    guide.body.is_whole = ended == Gathered::All;
-                    guide.body.framed_len = gathering.used;
+                    flow_run.body.is_whole = ended == Gathered::All;
+                    flow_run.body.framed_len = gathering.used;
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) => return Poll::Ready(Err(Stop::Failure(Failure::bad_request_body(error)))),
@@ -239,7 +239,7 @@ impl Exchange<'_> {
         Poll::Pending
     }
 
-    /// Receives the response's body as a whole, and leaves it in the tray too. One of more than `most` bytes
+    /// Receives the response's body as a whole, and leaves it in the response state too. One of more than `most` bytes
     /// is left to pass through, and so is one for which there is no room: the call has been made, and whoever
     /// wanted to see the body decides what follows from that.
     pub(super) async fn gather_response(
@@ -247,22 +247,24 @@ impl Exchange<'_> {
         connection: &mut Connection,
         most: usize,
     ) -> Result<(), Stop> {
-        let Some(guide) = &mut self.guide else { return Ok(()) };
-        guide.response_body.clear();
-        let framing = self.desk.tray.response.framing;
+        let Some(flow_run) = &mut self.flow_run else { return Ok(()) };
+        flow_run.response_body.clear();
+        let framing = self.state.response_state.response.framing;
         if most == 0 || matches!(framing, ResponseFraming::Length(length) if length > most as u64) {
             return Ok(());
         }
-        guide.gathers_response = true;
-        let mut gathering = Gathering::new(framing, self.desk.tray.response.len, most);
+        flow_run.gathers_response = true;
+        let mut gathering = Gathering::new(framing, self.state.response_state.response.len, most);
         self.note_progress(self.timeouts().idle);
         let gathered = poll_fn(|cx| self.poll_gather_response(cx, &mut gathering, connection)).await;
-        if let Some(guide) = &mut self.guide {
-            guide.gathers_response = false;
-            guide.response_body.framed_len = gathering.used;
-            guide.response_body.is_whole = gathered.as_ref().is_ok_and(|gathered| *gathered == Gathered::All);
-            if let Some(echoes) = &guide.echoes
-                && let Some(body) = guide.response_body.whole_mut(self.desk.tray.output.filled_mut())
+        if let Some(flow_run) = &mut self.flow_run {
+            flow_run.gathers_response = false;
+            flow_run.response_body.framed_len = gathering.used;
+            flow_run.response_body.is_whole =
+                gathered.as_ref().is_ok_and(|gathered| *gathered == Gathered::All);
+            if let Some(echoes) = &flow_run.echoes
+                && let Some(body) =
+                    flow_run.response_body.whole_mut(self.state.response_state.output.filled_mut())
             {
                 echoes.mask(body);
             }
@@ -279,10 +281,11 @@ impl Exchange<'_> {
         gathering: &mut Gathering,
         connection: &mut Connection,
     ) -> Poll<Result<Gathered, Stop>> {
-        if let Poll::Ready(Err(_)) = self.desk.tray.down.poll_backlog(cx, &mut self.client.stream) {
+        if let Poll::Ready(Err(_)) = self.state.response_state.down.poll_backlog(cx, &mut self.client.stream)
+        {
             return Poll::Ready(Err(Stop::ClientGone));
         }
-        let before = (self.desk.up.moved_bytes, self.received_bytes);
+        let before = (self.state.up.moved_bytes, self.received_bytes);
         if self.is_uploading()
             && let Err(stop) = self.poll_request(cx, connection)
         {
@@ -291,24 +294,24 @@ impl Exchange<'_> {
         if let Poll::Ready(gathered) = self.poll_response_body(cx, gathering, connection) {
             return Poll::Ready(gathered.map_err(Stop::Failure));
         }
-        if (self.desk.up.moved_bytes, self.received_bytes) != before {
+        if (self.state.up.moved_bytes, self.received_bytes) != before {
             self.note_progress(self.timeouts().idle);
         }
         if self.is_uploading() { self.poll_deadlines(cx) } else { self.poll_waiting(cx) }
     }
 
-    /// Receives the response's body. What of it is here stays in the tray too.
+    /// Receives the response's body. The part that is here stays in the response state too.
     fn poll_response_body(
         &mut self,
         cx: &mut Context<'_>,
         gathering: &mut Gathering,
         connection: &mut Connection,
     ) -> Poll<Result<Gathered, Failure>> {
-        let Some(guide) = &mut self.guide else { return Poll::Ready(Ok(Gathered::TooMuch)) };
+        let Some(flow_run) = &mut self.flow_run else { return Poll::Ready(Ok(Gathered::TooMuch)) };
         let buffers = &self.client.worker.buffers;
-        let output = &mut self.desk.tray.output;
+        let output = &mut self.state.response_state.output;
         loop {
-            match gathering.take(output.filled(), &mut guide.response_body, &buffers.budget) {
+            match gathering.take(output.filled(), &mut flow_run.response_body, &buffers.budget) {
                 Ok(Gathered::Some) => {}
                 Ok(ended) => return Poll::Ready(Ok(ended)),
                 Err(error) => return Poll::Ready(Err(Failure::bad_response(error))),

@@ -13,14 +13,14 @@ use egret_store::Moment;
 use tracing::debug;
 
 use super::{Exchange, Stop};
-use crate::client::Tray;
+use crate::client::ResponseState;
 use crate::event_loop::{Alarm, sleep};
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::upstream::{Connection, Upstream};
 use crate::worker::{View, Worker};
 
 /// What a second call brings: the connection, and the head of a final response with what follows it.
-type Second = Result<(Box<Connection>, Box<Tray>), Failure>;
+type Second = Result<(Box<Connection>, Box<ResponseState>), Failure>;
 
 /// A second call that waits for its time, or is under way.
 pub(crate) struct Hedge {
@@ -44,9 +44,9 @@ impl Hedge {
 }
 
 impl Exchange<'_> {
-    /// Sees to the second call. Ready with its response in the tray, and its connection in the place of the slow one.
+    /// Polls the second call. When it is ready, its response and its connection replace those of the slow one.
     pub(super) fn poll_hedge(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<()> {
-        let Some(hedge) = self.guide.as_mut().and_then(|guide| guide.hedge.as_mut()) else {
+        let Some(hedge) = self.flow_run.as_mut().and_then(|flow_run| flow_run.hedge.as_mut()) else {
             return Poll::Pending;
         };
         let mut hedged = false;
@@ -63,22 +63,22 @@ impl Exchange<'_> {
                 view,
                 Rc::clone(&self.upstream),
                 message,
-                self.desk.request.method,
+                self.state.request.method,
             )));
         }
-        if hedged && let Some(guide) = &mut self.guide {
-            guide.draft.hedged = true;
+        if hedged && let Some(flow_run) = &mut self.flow_run {
+            flow_run.draft.hedged = true;
         }
-        let hedge = self.guide.as_mut().and_then(|guide| guide.hedge.as_mut());
+        let hedge = self.flow_run.as_mut().and_then(|flow_run| flow_run.hedge.as_mut());
         let Some(second) = hedge.and_then(|hedge| hedge.call.as_mut()) else { return Poll::Pending };
         match second.as_mut().poll(cx) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok((other, tray))) => {
+            Poll::Ready(Ok((other, response_state))) => {
                 debug!(provider = self.upstream.plan.stats.name(), "the second call was faster");
                 *connection = *other;
-                self.received_bytes += tray.output.filled().len() as u64;
-                self.desk.give_tray_back(&self.client.worker);
-                self.desk.set_tray(tray);
+                self.received_bytes += response_state.output.filled().len() as u64;
+                self.state.return_response_state(&self.client.worker);
+                self.state.set_response_state(response_state);
                 self.clock.first_byte = Moment::now();
                 self.end_hedge();
                 Poll::Ready(())
@@ -94,7 +94,7 @@ impl Exchange<'_> {
     /// The first call has failed: waits for the second one if it is under way, and says whether it has brought a response.
     pub(super) async fn is_saved_by_hedge(&mut self, connection: &mut Connection) -> Result<bool, Stop> {
         let is_called = |exchange: &Self| {
-            let hedge = exchange.guide.as_ref().and_then(|guide| guide.hedge.as_ref());
+            let hedge = exchange.flow_run.as_ref().and_then(|flow_run| flow_run.hedge.as_ref());
             hedge.is_some_and(|hedge| hedge.call.is_some())
         };
         poll_fn(|cx| {
@@ -114,8 +114,8 @@ impl Exchange<'_> {
 
     /// Gives up the second call.
     pub(super) fn end_hedge(&mut self) {
-        if let Some(guide) = &mut self.guide {
-            guide.hedge = None;
+        if let Some(flow_run) = &mut self.flow_run {
+            flow_run.hedge = None;
         }
     }
 }
@@ -147,10 +147,10 @@ async fn call(
     })
     .await?;
     upstream.counters().sent_bytes.add(message.len() as u64);
-    let mut tray = Box::<Tray>::default();
-    worker.buffers.lend(&mut tray.output);
-    poll_fn(|cx| poll_head(cx, &worker, &view, &mut connection, &mut tray, method)).await?;
-    Ok((connection, tray))
+    let mut response_state = Box::<ResponseState>::default();
+    worker.buffers.lend(&mut response_state.output);
+    poll_fn(|cx| poll_head(cx, &worker, &view, &mut connection, &mut response_state, method)).await?;
+    Ok((connection, response_state))
 }
 
 /// Receives until the head of a final response is there; informational ones are for those who wait for the first call.
@@ -159,10 +159,10 @@ fn poll_head(
     worker: &Worker,
     view: &View,
     connection: &mut Connection,
-    tray: &mut Tray,
+    response_state: &mut ResponseState,
     method: Method,
 ) -> Poll<Result<(), Failure>> {
-    let Tray { output, response, .. } = tray;
+    let ResponseState { output, response, .. } = response_state;
     loop {
         if output.is_full() {
             worker.buffers.grow(output, view.plan.head_limits.head + 1);

@@ -139,24 +139,24 @@ impl Recording {
 }
 
 impl Exchange<'_> {
-    /// Starts to record, if the flows that the guide has found have diagnoses: the call that the client's request is.
+    /// Starts to record the client's call, if any flow that matched has diagnoses.
     pub(super) fn start_recording(&mut self) {
-        let Some(guide) = &self.guide else { return };
+        let Some(flow_run) = &self.flow_run else { return };
         let diagnoses = &self.view.plan.flows.diagnoses;
-        if !diagnoses.is_for(&guide.matches) {
+        if !diagnoses.is_for(&flow_run.matches) {
             return;
         }
         let worker = &self.client.worker;
         let mut outbox = worker.outbox.borrow_mut();
         let mut record = outbox.blank();
-        if !diagnoses.assign(&guide.matches, worker.number, outbox.sheds(), &mut record) {
+        if !diagnoses.assign(&flow_run.matches, worker.number, outbox.sheds(), &mut record) {
             outbox.keep(record);
             return;
         }
-        let bytes = self.desk.input.filled();
-        let target = guide.target.of(bytes);
-        let head = &bytes[..self.desk.request.len];
-        if let Some(destination) = guide.forward.as_ref().map(Forward::destination) {
+        let bytes = self.state.input.filled();
+        let target = flow_run.target.of(bytes);
+        let head = &bytes[..self.state.request.len];
+        if let Some(destination) = flow_run.forward.as_ref().map(Forward::destination) {
             let Destination { tls, host, port, base, has_bare_base, kept_host, .. } = destination;
             // Whoever gets the client's Host takes that for the place that was asked for.
             let (host, port) = kept_host.unwrap_or((host, port));
@@ -165,7 +165,7 @@ impl Exchange<'_> {
             let slash: &[u8] = if is_empty && !has_bare_base { b"/" } else { b"" };
             record.set_request(&Url { tls, host, port, base: [base, slash], target }, head);
         } else {
-            let (host, port) = named_host(&self.desk.request, bytes);
+            let (host, port) = named_host(&self.state.request, bytes);
             record.set_request(&Url { tls: false, host: &host, port, base: [b"", b""], target }, head);
         }
         self.recording =
@@ -208,9 +208,9 @@ impl Exchange<'_> {
     /// Has the request's body recorded when it is sent, or looked at.
     pub(super) fn tap_request(&mut self) {
         if let Some(recording) = &mut self.recording {
-            let desk = &mut *self.desk;
-            let bytes = desk.input.filled();
-            recording.tap_request(&desk.request, bytes, &mut desk.up, &self.client.worker);
+            let state = &mut *self.state;
+            let bytes = state.input.filled();
+            recording.tap_request(&state.request, bytes, &mut state.up, &self.client.worker);
         }
     }
 
@@ -219,11 +219,11 @@ impl Exchange<'_> {
         let Some(recording) = self.recording.take() else { return };
         let ended = if is_answered { ended } else { Moment::now() };
         let Recording { mut record, has_place, request_room, response_room } = recording;
-        if let Some(mut tap) = self.desk.up.tap.take() {
+        if let Some(mut tap) = self.state.up.tap.take() {
             record.request_body.body_bytes = tap.passed_bytes();
             record.request_body.bytes = tap.take_start();
         } else if let Some(body) =
-            self.guide.as_ref().and_then(|guide| guide.body.whole(self.desk.input.filled()))
+            self.flow_run.as_ref().and_then(|flow_run| flow_run.body.whole(self.state.input.filled()))
         {
             // A remedy has put another in its place.
             let kept = &body[..body.len().min(request_room.unwrap_or_default())];
@@ -232,7 +232,7 @@ impl Exchange<'_> {
             record.request_body.bytes.extend_from_slice(kept);
         }
         if !record.facts.is_generated
-            && let Some(tap) = &mut self.desk.tray.down.tap
+            && let Some(tap) = &mut self.state.response_state.down.tap
         {
             record.response_body.body_bytes = tap.passed_bytes();
             record.response_body.bytes = tap.take_start();
@@ -241,10 +241,10 @@ impl Exchange<'_> {
             record.forget_response();
         }
         record.set_provider(self.upstream.plan.provider());
-        if let Some(guide) = &self.guide {
-            record.set_remedies(guide.decisions());
+        if let Some(flow_run) = &self.flow_run {
+            record.set_remedies(flow_run.decisions());
         }
-        let is_made = self.guide.as_ref().is_some_and(|guide| guide.draft.calls > 0);
+        let is_made = self.flow_run.as_ref().is_some_and(|flow_run| flow_run.draft.calls > 0);
         if let Some(account) = self.account().filter(|_| is_made) {
             record.set_account(account.name());
         }
@@ -255,8 +255,8 @@ impl Exchange<'_> {
             started: worker.shared.clock.timestamp(started),
             times: times(&self.clock, is_answered, started, ended),
             client: self.client.peer_address(),
-            attempts: self.guide.as_ref().map_or(u32::from(is_called), |guide| guide.draft.calls),
-            trace_seed: self.guide.as_ref().map_or(0, |guide| guide.draft.trace_seed),
+            attempts: self.flow_run.as_ref().map_or(u32::from(is_called), |flow_run| flow_run.draft.calls),
+            trace_seed: self.flow_run.as_ref().map_or(0, |flow_run| flow_run.draft.trace_seed),
             informational: self.informational,
             error: self.failed.map(ErrorKind::slug),
             ..record.facts

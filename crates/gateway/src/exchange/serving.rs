@@ -18,8 +18,8 @@ use super::{Exchange, Finish};
 use crate::client::{Client, End};
 use crate::event_loop::now;
 use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::flow_run::Held;
 use crate::exchange::forward::{Reply, Via, edit_generated};
-use crate::exchange::guide::InTray;
 use crate::exchange::pace::Patience;
 use crate::exchange::pipe::GATHER_BYTES_MAX;
 
@@ -70,7 +70,7 @@ enum Outgoing<'a> {
 }
 
 impl Exchange<'_> {
-    /// Sends a stored answer. Its head is in the tray where remedies have seen it.
+    /// Sends a stored response. The response state holds its head where remedies have seen it.
     pub(super) async fn serve(&mut self, served: &Served) -> End {
         // Nothing was waited for since, so that what remedies took is the gateway's own time.
         self.clock.first_byte = now::turned();
@@ -82,7 +82,7 @@ impl Exchange<'_> {
         let mut head = mem::take(&mut *worker.buffers.gathered.borrow_mut());
         head.clear();
         let (framing, persistent) = self.write_served_head(served, &mut head);
-        self.desk.take_tray(&worker);
+        self.state.take_response_state(&worker);
         let pieces = served.pieces();
         let whole = served.body().len().map(|end| [Piece::Stored(ByteRange { start: 0, end })]);
         let outgoing = match (&pieces, &whole) {
@@ -103,7 +103,7 @@ impl Exchange<'_> {
             }
         };
         self.client.worker.counters().sent_bytes.add(sent_bytes);
-        self.desk.tray.down.moved_bytes += sent_bytes;
+        self.state.response_state.down.moved_bytes += sent_bytes;
         self.clock.forwarded = now::exact();
         if let Some(recording) = &mut self.recording {
             let whole = whole.as_ref().map_or(&[][..], |whole| whole);
@@ -120,20 +120,27 @@ impl Exchange<'_> {
 
     /// Writes the head of a stored answer, as remedies have left it. Says how its body is framed, and whether the connection stays open.
     fn write_served_head(&mut self, served: &Served, head: &mut Vec<u8>) -> (Framing, bool) {
-        let version = self.desk.request.version;
+        let version = self.state.request.version;
         let worker = Rc::clone(&self.client.worker);
         let can_persist = self.can_persist_without_provider();
-        if self.guide.as_ref().is_some_and(|guide| guide.in_tray == InTray::Head) {
+        if self.flow_run.as_ref().is_some_and(|flow_run| flow_run.held == Held::Head) {
             // Read from what remedies have seen, so that it is the same.
             let framing = framing_of(served, version);
             let persistent = can_persist && framing != Framing::UntilClose;
             let reply = Reply { version, persistent, chunked: false };
-            let tray = &*self.desk.tray;
+            let response_state = &*self.state.response_state;
             let mut edits = worker.edits.borrow_mut();
-            let guide = self.guide.as_deref();
-            edit_generated(&tray.response, tray.output.filled(), reply, guide, &mut edits);
-            tray.response
-                .render(tray.output.filled(), &edits)
+            let flow_run = self.flow_run.as_deref();
+            edit_generated(
+                &response_state.response,
+                response_state.output.filled(),
+                reply,
+                flow_run,
+                &mut edits,
+            );
+            response_state
+                .response
+                .render(response_state.output.filled(), &edits)
                 .for_each_piece(|piece| head.extend_from_slice(piece));
             return (framing, persistent);
         }
@@ -144,7 +151,7 @@ impl Exchange<'_> {
             (true, Version::Http10) => head.extend_from_slice(b"connection: keep-alive\r\n"),
             (true, Version::Http11) => {}
         }
-        if let Some(trace) = self.guide.as_ref().and_then(|guide| guide.trace()) {
+        if let Some(trace) = self.flow_run.as_ref().and_then(|flow_run| flow_run.trace()) {
             for part in ["x-egret-trace: ", trace, "\r\n"] {
                 head.extend_from_slice(part.as_bytes());
             }

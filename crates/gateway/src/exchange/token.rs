@@ -14,11 +14,11 @@ use egret_store::Moment;
 use zeroize::Zeroizing;
 
 use super::Exchange;
-use crate::client::{Client, Desk, Place};
+use crate::client::{Client, Place, RequestState};
 use crate::event_loop::{Socket, spawn};
-use crate::exchange::errand::ends;
 use crate::exchange::failure::ErrorKind;
 use crate::exchange::forward::survey;
+use crate::exchange::revalidation::ends;
 use crate::exchange::route::Forward;
 use crate::plan::token_origin;
 use crate::upstream::Upstream;
@@ -34,7 +34,9 @@ impl Exchange<'_> {
     /// Has a token fetched, if this exchange has been elected to. There is one such call at a time for each account, and no other bound:
     /// one that was not made would be asked for again at once.
     pub(super) fn send_for_token(&mut self) {
-        let Some(fetch) = self.guide.as_mut().and_then(|guide| guide.draft.fetch.take()) else { return };
+        let Some(fetch) = self.flow_run.as_mut().and_then(|flow_run| flow_run.draft.fetch.take()) else {
+            return;
+        };
         let worker = Rc::clone(&self.client.worker);
         let (view, listener) = (Rc::clone(&self.view), self.client.listener);
         spawn(async move { bring(fetch, &worker, view, listener).await });
@@ -83,31 +85,31 @@ impl Call {
 
     /// Makes it, for the client that is on the other side of `near`.
     async fn run(self, upstream: Rc<Upstream>, worker: &Rc<Worker>, near: Stream, listener: SocketAddr) {
-        let mut desk = worker.desks.borrow_mut().pop().unwrap_or_default();
+        let mut state = worker.states.borrow_mut().pop().unwrap_or_default();
         let mut client = Client::new(Place::of_nobody(Rc::clone(worker)), near, listener);
-        worker.buffers.lend(&mut desk.input);
-        worker.buffers.grow(&mut desk.input, self.request.len() + 1);
-        desk.input.clear();
-        desk.input.spare()[..self.request.len()].copy_from_slice(&self.request);
-        desk.input.advance(self.request.len());
-        desk.request.reset();
-        if self.is_understood(&mut desk, worker) {
-            desk.reset_up();
-            let forward = Forward::whole(Rc::clone(&upstream), desk.request.target);
-            let mut exchange = Exchange::new(&mut client, &mut desk, self.view, upstream, Moment::now());
+        worker.buffers.lend(&mut state.input);
+        worker.buffers.grow(&mut state.input, self.request.len() + 1);
+        state.input.clear();
+        state.input.spare()[..self.request.len()].copy_from_slice(&self.request);
+        state.input.advance(self.request.len());
+        state.request.reset();
+        if self.is_understood(&mut state, worker) {
+            state.reset_up();
+            let forward = Forward::whole(Rc::clone(&upstream), state.request.target);
+            let mut exchange = Exchange::new(&mut client, &mut state, self.view, upstream, Moment::now());
             exchange.deadlines.total = exchange.deadlines.total.min(self.timeout_at);
             exchange.run_afresh(&forward).await;
-            desk.give_tray_back(worker);
+            state.return_response_state(worker);
         }
         // The secret was in it.
-        desk.input.clear();
-        desk.input.spare().fill(0);
-        worker.give_desk_back(desk);
+        state.input.clear();
+        state.input.spare().fill(0);
+        worker.return_state(state);
     }
 
     /// Reads the request as if a client had sent it. Whatever a client may send at most, this is let pass.
-    fn is_understood(&self, desk: &mut Desk, worker: &Worker) -> bool {
-        let Desk { input, request, .. } = desk;
+    fn is_understood(&self, state: &mut RequestState, worker: &Worker) -> bool {
+        let RequestState { input, request, .. } = state;
         let parsed = request.parse(input.filled(), &HeadLimits::default());
         matches!(parsed, Ok(Progress::Complete))
             && matches!(request.framing, RequestFraming::Length(_))

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use egret_http1::{ResponseFraming, Span};
 use egret_store::Moment;
 
-use crate::client::{Client, Desk, End, Tray};
+use crate::client::{Client, End, RequestState, ResponseState};
 use crate::exchange::access_log::Record;
 use crate::exchange::failure::Failure;
 use crate::exchange::pipe::{Kept, Pipe};
@@ -24,7 +24,7 @@ const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\nx-egret-gene
 /// Serves CONNECT: opens a connection to `authority` and passes on whatever comes.
 pub(crate) async fn connect(
     client: &mut Client,
-    desk: &mut Desk,
+    state: &mut RequestState,
     view: &Rc<View>,
     authority: Authority,
     begun: Moment,
@@ -44,20 +44,20 @@ pub(crate) async fn connect(
         Ok(opened) => opened,
         Err(failure) => {
             let forward = Forward::whole(upstream, Span::default());
-            return exchange::refuse(client, desk, view, &failure, Some(&forward), begun).await;
+            return exchange::refuse(client, state, view, &failure, Some(&forward), begun).await;
         }
     };
-    upstream.counters().exchange(desk.request.method, 200);
+    upstream.counters().exchange(state.request.method, 200);
     let established = client.send_all(ESTABLISHED).await;
-    exchange::record_tunnel(client, desk, view, (&upstream, &connection), ESTABLISHED, begun);
+    exchange::record_tunnel(client, state, view, (&upstream, &connection), ESTABLISHED, begun);
     if !established {
         return End::Close;
     }
-    let target = desk.request.target.of(desk.input.filled()).to_vec();
+    let target = state.request.target.of(state.input.filled()).to_vec();
     // What the client has sent ahead goes through only now that there is somewhere to go.
-    desk.input.remove(0, desk.request.len);
+    state.input.remove(0, state.request.len);
     let mut stream = connection.stream;
-    relay(client, desk, &mut stream, &upstream).await;
+    relay(client, state, &mut stream, &upstream).await;
     client.worker.shared.access_log.write_if_on(client.worker.counters(), || Record {
         client: client.peer_address(),
         provider: upstream.plan.stats.name(),
@@ -65,29 +65,34 @@ pub(crate) async fn connect(
         target: &target,
         status: 200,
         duration: Moment::now().since(begun),
-        sent_bytes: desk.tray.down.moved_bytes,
+        sent_bytes: state.response_state.down.moved_bytes,
         ..Record::default()
     });
     End::Close
 }
 
 /// Passes bytes on both ways until both sides have ended, one is gone, or nothing has come for too long.
-pub(crate) async fn relay(client: &mut Client, desk: &mut Desk, provider: &mut Stream, upstream: &Upstream) {
+pub(crate) async fn relay(
+    client: &mut Client,
+    state: &mut RequestState,
+    provider: &mut Stream,
+    upstream: &Upstream,
+) {
     let worker = Rc::clone(&client.worker);
     let counters = upstream.counters();
     counters.tunnels.add(1);
     worker.counters().tunnels.add(1);
-    desk.up.reset(ResponseFraming::UntilClose, false);
-    desk.take_tray(&worker);
-    desk.tray.down.start(ResponseFraming::UntilClose, false);
-    let (sent_before, idle) = (desk.tray.down.moved_bytes, upstream.plan.timeouts.idle);
+    state.up.reset(ResponseFraming::UntilClose, false);
+    state.take_response_state(&worker);
+    state.response_state.down.start(ResponseFraming::UntilClose, false);
+    let (sent_before, idle) = (state.response_state.down.moved_bytes, upstream.plan.timeouts.idle);
     client.timer.set(Moment::now(), idle);
     let mut ways = Ways { up_open: true, down_open: true, moved_bytes: 0 };
-    poll_fn(|cx| ways.poll(cx, client, desk, provider, idle)).await;
-    worker.counters().received_bytes.add(desk.up.read_bytes);
-    worker.counters().sent_bytes.add(desk.tray.down.moved_bytes - sent_before);
-    counters.sent_bytes.add(desk.up.moved_bytes);
-    counters.received_bytes.add(desk.tray.down.read_bytes);
+    poll_fn(|cx| ways.poll(cx, client, state, provider, idle)).await;
+    worker.counters().received_bytes.add(state.up.read_bytes);
+    worker.counters().sent_bytes.add(state.response_state.down.moved_bytes - sent_before);
+    counters.sent_bytes.add(state.up.moved_bytes);
+    counters.received_bytes.add(state.response_state.down.read_bytes);
     worker.counters().tunnels.sub(1);
 }
 
@@ -102,12 +107,12 @@ impl Ways {
         &mut self,
         cx: &mut Context<'_>,
         client: &mut Client,
-        desk: &mut Desk,
+        state: &mut RequestState,
         provider: &mut Stream,
         idle: Option<std::time::Duration>,
     ) -> Poll<()> {
-        let Desk { input, up, tray, .. } = desk;
-        let Tray { output, down, .. } = &mut **tray;
+        let RequestState { input, up, response_state, .. } = state;
+        let ResponseState { output, down, .. } = &mut **response_state;
         let view = client.worker.view();
         let shared = (&client.worker.buffers, &view.plan.trailers);
         if self.up_open {

@@ -101,7 +101,7 @@ fn told<'a>(kept: &Kept<'a>) -> Decoded<'a> {
     decode(kept.captured.bytes, kept.captured.is_whole, kept.codings, DECODED_BYTES_MAX)
 }
 
-/// How a body ends of which a veil has or has not found that it `is_json`. Marks one that should be.
+/// Ends a body, with a mark if it should be JSON and `is_json` says that it is not.
 pub(super) fn judge(
     end: End,
     kept: &Kept<'_>,

@@ -1,7 +1,7 @@
 //! What may be told of single values of an exchange outside of HAR, by the rules of a recording.
 
 use super::decoded;
-use super::veil::Veil;
+use super::redaction::Redaction;
 use crate::har::NameValue;
 use crate::key::Key;
 use crate::obfuscate::Message;
@@ -10,21 +10,21 @@ use crate::recording::Recording;
 /// Tells of values what a recording would: equal ones have the same pseudonym here and there.
 #[derive(Debug)]
 pub struct Mask {
-    veil: Veil,
+    redaction: Redaction,
 }
 
 impl Mask {
     /// One that obeys `recording`, by this key.
     pub fn new(key: Key, recording: &Recording) -> Self {
-        Self { veil: Veil::new(key, recording) }
+        Self { redaction: Redaction::new(key, recording) }
     }
 
     /// Path and query of a URL. Segments that are `declared`, asked with their place and as they are spelt, stay.
     pub fn target(&self, target: &[u8], declared: impl Fn(usize, &str) -> bool) -> String {
         let target = decoded(target);
-        let Veil::Obfuscated(obfuscator) = &self.veil else {
+        let Redaction::Obfuscated(obfuscator) = &self.redaction else {
             let mut target = target.into_owned();
-            self.veil.url(&mut target, &mut []);
+            self.redaction.url(&mut target, &mut []);
             return target;
         };
         let (path, query) =
@@ -53,14 +53,14 @@ impl Mask {
     /// The value of a header field.
     pub fn field(&self, message: Message, name: &str, value: &[u8]) -> String {
         let mut field = NameValue::new(name.to_owned(), decoded(value).into_owned());
-        self.veil.field(message, &mut field);
+        self.redaction.field(message, &mut field);
         field.value
     }
 
     /// A method.
     pub fn word(&self, word: &[u8]) -> String {
         let mut word = decoded(word).into_owned();
-        self.veil.word(&mut word);
+        self.redaction.word(&mut word);
         word
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::pieces::text;
-use super::veil::Veil;
+use super::redaction::Redaction;
 use super::{Recorder, Room, decoded, json};
 use crate::har::NameValue;
 use crate::json::write_escaped;
@@ -17,9 +17,9 @@ use crate::parameters::{self, Spellings};
 impl Recorder {
     /// `url` and `queryString`.
     pub(super) fn url(&mut self, request: &ObservedRequest<'_>, out: &mut Vec<u8>) {
-        let Self { veil, memo, room, .. } = self;
+        let Self { redaction, memo, room, .. } = self;
         let memo = memo.get_mut();
-        if let Veil::Obfuscated(obfuscator) = veil
+        if let Redaction::Obfuscated(obfuscator) = redaction
             && is_plain(request.target)
         {
             let start = out.len();
@@ -35,7 +35,7 @@ impl Recorder {
         memo.write(Kind::Url, b"", url.as_bytes(), out, |out| {
             let mut told = url.clone();
             let mut parameters = query(url);
-            veil.url(&mut told, &mut parameters);
+            redaction.url(&mut told, &mut parameters);
             out.extend_from_slice(b",\"url\":");
             text(told.as_bytes(), out);
             out.extend_from_slice(b",\"queryString\":");

@@ -87,9 +87,9 @@ fn a_thousand_who_find_no_token_have_one_fetched_and_go_on_with_it() {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let cx = Context::from_waker(&waker);
-    let mut crowd: Vec<_> = (0..1_000).map(|_| Waiting::default()).collect();
+    let mut waiters: Vec<_> = (0..1_000).map(|_| Waiting::default()).collect();
     let mut fetches = Vec::new();
-    for waiting in &mut crowd {
+    for waiting in &mut waiters {
         match token.poll(waiting, START, &cx) {
             Turn::Wait(fetch, until) => {
                 assert_eq!(until, START + Duration::from_secs(10));
@@ -101,7 +101,7 @@ fn a_thousand_who_find_no_token_have_one_fetched_and_go_on_with_it() {
     assert_eq!(fetches.len(), 1);
     grant(fetches.remove(0), at_ms(50), 3600, "");
     assert_eq!(woken.0.load(Relaxed), 1_000);
-    for waiting in &mut crowd {
+    for waiting in &mut waiters {
         assert!(matches!(token.poll(waiting, at_ms(50), &cx), Turn::Ready(None)));
     }
     assert_eq!(sent(&token), "Bearer t3600");

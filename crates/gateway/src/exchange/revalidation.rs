@@ -14,18 +14,19 @@ use egret_store::Moment;
 use tracing::debug;
 
 use super::Exchange;
-use crate::client::{Client, Desk, Place};
+use crate::client::{Client, Place, RequestState};
 use crate::event_loop::{Socket, spawn};
 use crate::exchange::forward::survey;
 use crate::exchange::route::Forward;
 use crate::upstream::stream::Stream;
 use crate::worker::{View, Worker};
 
-/// Errands of one worker at once. Beyond, what is stale is served again, and the next request for it sends one out.
-const ERRANDS_MAX: usize = 64;
+/// Revalidations that one worker runs at once. Above it a stale response is served again, and the next request
+/// for it starts one.
+const REVALIDATIONS_MAX: usize = 64;
 
-/// What an errand needs to know.
-struct Errand {
+/// Everything that a background revalidation needs.
+struct Revalidation {
     view: Rc<View>,
     forward: Forward,
     /// The head of the client's request, without what it wants for itself alone, and its body if that is here.
@@ -41,17 +42,17 @@ struct Errand {
 const OF_ITS_OWN: [&[u8]; 4] = [b"range", b"if-range", b"if-none-match", b"if-modified-since"];
 
 impl Exchange<'_> {
-    /// Sends out an errand, if a remedy wants one.
-    pub(super) fn send_errand(&mut self, forward: &Forward) {
-        let Some(guide) = &mut self.guide else { return };
-        let Some(background) = guide.draft.background.take() else { return };
+    /// Starts a background revalidation, if a remedy wants one.
+    pub(super) fn send_revalidation(&mut self, forward: &Forward) {
+        let Some(flow_run) = &mut self.flow_run else { return };
+        let Some(background) = flow_run.draft.background.take() else { return };
         let worker = Rc::clone(&self.client.worker);
-        if worker.errands.get() >= ERRANDS_MAX {
+        if worker.revalidations.get() >= REVALIDATIONS_MAX {
             return;
         }
-        let bytes = self.desk.input.filled();
-        let body_end = self.desk.request.len + guide.body.framed_len;
-        let head = &self.desk.request;
+        let bytes = self.state.input.filled();
+        let body_end = self.state.request.len + flow_run.body.framed_len;
+        let head = &self.state.request;
         // Empty lines may stand before the head; with them everything stays in its place.
         let mut request = bytes[..head.method_text.range().start].to_vec();
         let mut edits = worker.edits.borrow_mut();
@@ -65,55 +66,56 @@ impl Exchange<'_> {
         drop(edits);
         request.extend_from_slice(&bytes[head.len..body_end]);
         let mut outer = Draft::default();
-        outer.inherit(&guide.draft);
-        let errand = Errand {
+        outer.inherit(&flow_run.draft);
+        let revalidation = Revalidation {
             view: Rc::clone(&self.view),
             forward: forward.clone(),
             request,
             listener: self.client.listener,
-            matches: guide.matches.clone(),
+            matches: flow_run.matches.clone(),
             background,
             outer,
         };
-        worker.errands.set(worker.errands.get() + 1);
+        worker.revalidations.set(worker.revalidations.get() + 1);
         spawn(async move {
-            let (desk, has_run) = errand.run(&worker).await;
+            let (state, has_run) = revalidation.run(&worker).await;
             debug!(has_run, "an answer was asked for in the background");
-            worker.errands.set(worker.errands.get() - 1);
-            worker.give_desk_back(desk);
+            worker.revalidations.set(worker.revalidations.get() - 1);
+            worker.return_state(state);
         });
     }
 }
 
-impl Errand {
+impl Revalidation {
     /// Makes the call. Says whether it was made at all.
-    async fn run(self, worker: &Rc<Worker>) -> (Box<Desk>, bool) {
-        let mut desk = worker.desks.borrow_mut().pop().unwrap_or_default();
-        let Ok(stream) = nobody() else { return (desk, false) };
+    async fn run(self, worker: &Rc<Worker>) -> (Box<RequestState>, bool) {
+        let mut state = worker.states.borrow_mut().pop().unwrap_or_default();
+        let Ok(stream) = nobody() else { return (state, false) };
         let mut client = Client::new(Place::of_nobody(Rc::clone(worker)), stream, self.listener);
-        worker.buffers.lend(&mut desk.input);
-        if worker.buffers.grow_gathered(&mut desk.input, self.request.len() + 1).is_err() {
-            return (desk, false);
+        worker.buffers.lend(&mut state.input);
+        if worker.buffers.grow_gathered(&mut state.input, self.request.len() + 1).is_err() {
+            return (state, false);
         }
-        desk.input.clear();
-        desk.input.spare()[..self.request.len()].copy_from_slice(&self.request);
-        desk.input.advance(self.request.len());
+        state.input.clear();
+        state.input.spare()[..self.request.len()].copy_from_slice(&self.request);
+        state.input.advance(self.request.len());
         drop(self.request);
-        desk.request.reset();
-        let parsed = desk.request.parse(desk.input.filled(), &self.view.plan.head_limits);
-        let Desk { input, request, .. } = &mut *desk;
+        state.request.reset();
+        let parsed = state.request.parse(state.input.filled(), &self.view.plan.head_limits);
+        let RequestState { input, request, .. } = &mut *state;
         // It was read before, and let pass.
         if !matches!(parsed, Ok(Progress::Complete))
             || survey(request, input.filled(), &worker.shared.via, &self.view.plan.named_fields).is_err()
         {
-            return (desk, false);
+            return (state, false);
         }
-        desk.reset_up();
+        state.reset_up();
         let upstream = Rc::clone(&self.forward.upstream);
-        let mut exchange = Exchange::new(&mut client, &mut desk, self.view, upstream, Moment::now());
-        let has_run = exchange.run_errand(&self.forward, self.matches, self.background, &self.outer).await;
-        desk.give_tray_back(worker);
-        (desk, has_run)
+        let mut exchange = Exchange::new(&mut client, &mut state, self.view, upstream, Moment::now());
+        let has_run =
+            exchange.run_revalidation(&self.forward, self.matches, self.background, &self.outer).await;
+        state.return_response_state(worker);
+        (state, has_run)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::recording::Recording;
 /// Stands between values and what is written.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "there is one of it")]
-pub(super) enum Veil {
+pub(super) enum Redaction {
     /// Every value becomes its pseudonym unless it is excluded.
     Obfuscated(Obfuscator),
     /// What looks like a secret does, or is one by its name.
@@ -25,7 +25,7 @@ pub(super) enum Veil {
     None,
 }
 
-impl Veil {
+impl Redaction {
     /// As a recording wants it, by this key.
     pub(super) fn new(key: Key, recording: &Recording) -> Self {
         if recording.obfuscate {

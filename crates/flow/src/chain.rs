@@ -1,4 +1,4 @@
-//! The course of one exchange through the remedies of its flows: inwards with the request, outwards with the response.
+//! The chain of remedies that one exchange passes: inwards with the request, outwards with the response.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
@@ -23,7 +23,7 @@ const TRACE_BYTES_MAX: usize = 1024;
 pub enum Onward {
     /// To the provider, as the draft has it.
     Call,
-    /// Nowhere: a remedy has answered. The answer goes back through [`Course::response`].
+    /// A remedy has responded. The response goes back through [`RemedyChain::response`].
     Answer(Box<Answer>),
 }
 
@@ -32,15 +32,15 @@ pub enum Onward {
 pub enum Backward {
     /// To the client.
     Pass,
-    /// Nowhere: from this time on, the request goes through [`Course::poll_request`] again.
+    /// The request waits until this time, then goes through [`RemedyChain::poll_request`] again.
     Repeat(Timestamp),
-    /// Nowhere: this takes its place, and goes back through [`Course::response`].
+    /// Nowhere: this takes its place, and goes back through [`RemedyChain::response`].
     Answer(Box<Answer>),
 }
 
-/// The course of one exchange. Kept and used again, so that nothing is allocated.
+/// The remedies of one exchange, and how far it is. Reused, so that nothing is allocated.
 #[derive(Debug, Default)]
-pub struct Course {
+pub struct RemedyChain {
     /// The remedies by their number in the plan, each with the match of its flow, outermost first.
     chain: Vec<(usize, Match)>,
     /// What those entered keep, in the same order.
@@ -82,8 +82,8 @@ pub struct Tells {
     pub diagnoses: bool,
 }
 
-impl Course {
-    /// Starts the course through the flows that have been found. Says whether there is any remedy on it.
+impl RemedyChain {
+    /// Starts the chain of the flows that matched. Returns whether it has any remedy.
     pub fn start(&mut self, flows: &Flows, matches: &Matches, tells: Tells) -> bool {
         self.chain.clear();
         self.held.clear();
@@ -268,7 +268,7 @@ impl Course {
     }
 
     /// Leaves out the remedies before the one that `background` is made for; what they have made of the request is in `draft`. Says
-    /// whether that one is on the course.
+    /// whether the chain has that one.
     pub fn begin_at(&mut self, background: &Background, draft: &Draft) -> bool {
         self.base = draft.mark();
         let at = self.chain.iter().position(|(slot, _)| *slot == background.slot);

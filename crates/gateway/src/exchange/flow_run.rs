@@ -19,8 +19,8 @@ use egret_flow::matching::Question;
 use egret_flow::message::{Changes, Fields, Json, seen_at_end};
 use egret_flow::router::Matches;
 use egret_flow::{
-    Answer, Backward, Course, Destination, Draft, Exchange as FlowExchange, Flows, Onward, Outcome, Params,
-    Received, Tells, Timestamp,
+    Answer, Backward, Destination, Draft, Exchange as FlowExchange, Flows, Onward, Outcome, Params, Received,
+    RemedyChain, Tells, Timestamp,
 };
 use egret_http1::{
     Field, HeadLimits, Method, Progress, RequestFraming, ResponseFraming, ResponseHead, Span, TargetForm,
@@ -29,7 +29,7 @@ use egret_store::Moment;
 use egret_store::entries::Block;
 
 use super::{Exchange, Stop};
-use crate::client::{Desk, End, Tray};
+use crate::client::{End, RequestState, ResponseState};
 use crate::event_loop::{Alarm, sleep_until};
 use crate::exchange::clock::RateWindow;
 use crate::exchange::failure::{self, ErrorKind, Failure};
@@ -44,16 +44,16 @@ use crate::worker::Worker;
 use crate::worker::budget::{Budget, Share};
 use crate::worker::buffer::BUFFER_BYTES;
 
-/// Guides that a worker keeps for later.
-const SPARE_GUIDES: usize = 256;
+/// Flow runs that a worker keeps for later.
+const SPARE_FLOW_RUNS: usize = 256;
 
 /// Nobody is asked again sooner than this.
 const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// What an exchange goes through its flows with. A worker lends as many as there are such exchanges at once.
+/// One exchange's way through its flows. A worker lends one to each exchange that any flow matches.
 #[derive(Debug, Default)]
-pub(crate) struct Guide {
-    course: Course,
+pub(crate) struct FlowRun {
+    chain: RemedyChain,
     /// What the remedies have made of the exchange so far.
     pub draft: Draft,
     pub matches: Matches,
@@ -69,8 +69,8 @@ pub(crate) struct Guide {
     pub response_body: Body,
     /// Whether it is being received.
     pub gathers_response: bool,
-    /// What of a stored response is in the tray.
-    pub in_tray: InTray,
+    /// How much of a stored response the response state holds.
+    pub held: Held,
     /// What the bodies that remedies have put in the place of others take of what all gathered ones may.
     drafted: Share,
     /// What of the response to the last call is masked, if something is.
@@ -83,9 +83,9 @@ pub(crate) struct Guide {
     tail: Vec<u8>,
 }
 
-/// What of a stored response is in the tray, where remedies have seen it as if it had been received.
+/// How much of a stored response the response state holds, for remedies that see it as a received one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum InTray {
+pub(crate) enum Held {
     /// None of it.
     #[default]
     Nothing,
@@ -95,75 +95,75 @@ pub(crate) enum InTray {
     Whole,
 }
 
-/// What has become of a request so far.
+/// How the request was answered.
 enum Brought {
-    /// The head of a provider's response is in the tray.
+    /// A provider responded: the response state holds the head.
     Response(Box<Connection>),
-    /// An answer in the provider's place is in the tray, all of it.
+    /// A remedy responded in the provider's place: the response state holds the whole response.
     Answer(Option<ErrorKind>),
-    /// A stored answer, whose head is in the tray if remedies are to see it.
+    /// A stored response. The response state holds its head if remedies are to see it.
     Stored(Box<Served>),
     /// The call has failed.
     Failure(Failure),
 }
 
-/// What waits for a remedy.
+/// A wait for a remedy's decision, with its timer.
 struct Waiting {
     since: Moment,
     alarm: Option<Alarm>,
 }
 
-/// The exchange as it stands, apart from what the guide knows of it.
+/// The parts of the exchange that the flow run does not own.
 #[derive(Clone, Copy)]
 struct Standing<'a> {
     worker: &'a Worker,
     at: Moment,
-    desk: &'a Desk,
+    state: &'a RequestState,
     repeatable: bool,
     outcome: Outcome<'a>,
 }
 
-impl Guide {
+impl FlowRun {
     /// Bytes of the request's body that are to be kept, so that it can be sent again.
     pub fn replay_bytes(&self) -> usize {
-        self.course.needs().replay
+        self.chain.needs().replay
     }
 
     /// What has been decided so far, if the client has asked for it.
     pub fn trace(&self) -> Option<&str> {
-        self.course.trace()
+        self.chain.trace()
     }
 
     /// What has been decided so far.
     pub fn decisions(&self) -> &str {
-        self.course.decisions()
+        self.chain.decisions()
     }
 
     /// Makes ready for a call in the background, through the remedy that wants it and those further in.
-    pub fn start_errand(
+    pub fn start_revalidation(
         &mut self,
         flows: &Flows,
         (matches, background, outer): (Matches, Background, &Draft),
         forward: Forward,
-        desk: &Desk,
+        state: &RequestState,
     ) -> bool {
         let target = forward.target;
-        self.start(Some(forward), target, desk);
+        self.start(Some(forward), target, state);
         self.matches = matches;
         self.draft.inherit(outer);
-        let has_remedies = self.course.start(flows, &self.matches, Tells::default());
-        let is_there = has_remedies && self.course.begin_at(&background, &self.draft);
+        let has_remedies = self.chain.start(flows, &self.matches, Tells::default());
+        let is_there = has_remedies && self.chain.begin_at(&background, &self.draft);
         self.draft.background = Some(background);
         is_there
     }
 
-    /// Makes ready for the request that is in `desk`: the call that it is, if any, and its `target`.
-    fn start(&mut self, forward: Option<Forward>, target: Span, desk: &Desk) {
+    /// Prepares for the request in `state`: the call to make, if any, and its `target`.
+    fn start(&mut self, forward: Option<Forward>, target: Span, state: &RequestState) {
         self.draft.clear();
         self.forward = forward;
         self.target = target;
         self.body.clear();
-        self.body.is_whole = desk.request.framing == RequestFraming::None;
+        self.body.is_whole = state.request.framing == RequestFraming::None;
         self.told_to_continue = false;
         self.response_body.clear();
         self.drafted.release();
@@ -173,19 +173,20 @@ impl Guide {
     }
 
     /// The most of the request's body that remedies want to see before they decide.
-    fn request_body_max(&self, desk: &Desk) -> usize {
-        let needs = self.course.needs();
-        let is_json = needs.request_json > 0 && is_plain_json(&desk.request.fields, desk.input.filled());
+    fn request_body_max(&self, state: &RequestState) -> usize {
+        let needs = self.chain.needs();
+        let is_json = needs.request_json > 0 && is_plain_json(&state.request.fields, state.input.filled());
         needs.request_body.max(if is_json { needs.request_json } else { 0 })
     }
 
     /// The most of the response's body that remedies want to see before it goes on.
-    fn response_body_max(&self, tray: &Tray) -> usize {
-        let needs = self.course.needs();
-        let ResponseHead { status, framing, fields, .. } = &tray.response;
+    fn response_body_max(&self, response_state: &ResponseState) -> usize {
+        let needs = self.chain.needs();
+        let ResponseHead { status, framing, fields, .. } = &response_state.response;
         // A part of JSON is none.
         let is_whole = !matches!(status, 101 | 206) && *framing != ResponseFraming::None;
-        let is_json = needs.response_json > 0 && is_whole && is_plain_json(fields, tray.output.filled());
+        let is_json =
+            needs.response_json > 0 && is_whole && is_plain_json(fields, response_state.output.filled());
         if is_json { needs.response_json } else { 0 }
     }
 
@@ -214,10 +215,10 @@ impl Guide {
     }
 
     /// Finds the flows for the request. Nothing if that depends on its body, which is not here.
-    fn find(&mut self, flows: &Flows, desk: &Desk, now: Timestamp, roll: u64) -> Option<bool> {
-        let Self { course, draft, matches, forward, target, body, .. } = self;
-        let bytes = desk.input.filled();
-        let received = Received { head: &desk.request, bytes, body: body.whole(bytes) };
+    fn find(&mut self, flows: &Flows, state: &RequestState, now: Timestamp, roll: u64) -> Option<bool> {
+        let Self { chain, draft, matches, forward, target, body, .. } = self;
+        let bytes = state.input.filled();
+        let received = Received { head: &state.request, bytes, body: body.whole(bytes) };
         let destination = forward.as_ref().map_or(Destination::NOWHERE, Forward::destination);
         let exchange = FlowExchange::new(now, destination, received, target.of(bytes), draft);
         let request = exchange.request();
@@ -229,12 +230,12 @@ impl Guide {
             client: request.fields.get(b"x-egret-trace").is_some(),
             diagnoses: flows.diagnoses.is_for(matches),
         };
-        Some(course.start(flows, matches, tells))
+        Some(chain.start(flows, matches, tells))
     }
 
     /// Has what remedies want to see at the end of the response kept, if they want anything.
     pub fn tap(&mut self, head: &[u8], down: &mut Pipe, budget: &Arc<Budget>) {
-        let most = self.course.needs().response_tail;
+        let most = self.chain.needs().response_tail;
         if most > 0 {
             self.response_head.clear();
             self.response_head.extend_from_slice(head);
@@ -245,17 +246,17 @@ impl Guide {
         }
     }
 
-    /// Has `act` take the course on, with the exchange as it stands.
+    /// Runs `act` on the chain with a view of the exchange.
     fn go_on<T>(
         &mut self,
         flows: &Flows,
         standing: Standing<'_>,
-        act: impl FnOnce(&mut Course, &mut FlowExchange<'_>) -> T,
+        act: impl FnOnce(&mut RemedyChain, &mut FlowExchange<'_>) -> T,
     ) -> T {
-        let Self { course, draft, matches, forward, target, body, .. } = self;
-        let Standing { worker, at, desk, repeatable, outcome } = standing;
-        let bytes = desk.input.filled();
-        let received = Received { head: &desk.request, bytes, body: body.whole(bytes) };
+        let Self { chain, draft, matches, forward, target, body, .. } = self;
+        let Standing { worker, at, state, repeatable, outcome } = standing;
+        let bytes = state.input.filled();
+        let received = Received { head: &state.request, bytes, body: body.whole(bytes) };
         let destination = forward.as_ref().map_or(Destination::NOWHERE, Forward::destination);
         let mut exchange = FlowExchange::new(
             worker.shared.clock.timestamp(at),
@@ -268,7 +269,7 @@ impl Guide {
         exchange.params = Params::new(flows, matches);
         exchange.repeatable = repeatable;
         exchange.outcome = outcome;
-        act(course, &mut exchange)
+        act(chain, &mut exchange)
     }
 }
 
@@ -280,7 +281,7 @@ impl Exchange<'_> {
             Err(stop) => return self.stop(stop).await,
         };
         if !found {
-            self.give_guide_back();
+            self.return_flow_run();
             return self.run(forward).await;
         }
         // In a box, so that exchanges without flows stay small enough for the allocator's fast way (1 KiB).
@@ -294,23 +295,25 @@ impl Exchange<'_> {
     async fn find_flows(&mut self, forward: &Forward) -> Result<bool, Stop> {
         let worker = Rc::clone(&self.client.worker);
         let now = worker.shared.clock.timestamp(self.clock.begun);
-        let guide = self.guide.insert(worker.guides.borrow_mut().pop().unwrap_or_default());
-        guide.start(Some(forward.clone()), forward.target, self.desk);
-        let roll = guide.draft.random.draw();
-        let mut found = guide.find(&self.view.plan.flows, self.desk, now, roll);
+        let flow_run = self.flow_run.insert(worker.flow_runs.borrow_mut().pop().unwrap_or_default());
+        flow_run.start(Some(forward.clone()), forward.target, self.state);
+        let roll = flow_run.draft.random.draw();
+        let mut found = flow_run.find(&self.view.plan.flows, self.state, now, roll);
         if found.is_none() {
             self.gather_body(BODY_BYTES_MAX).await?;
-            found =
-                self.guide.as_mut().and_then(|guide| guide.find(&self.view.plan.flows, self.desk, now, roll));
+            found = self
+                .flow_run
+                .as_mut()
+                .and_then(|flow_run| flow_run.find(&self.view.plan.flows, self.state, now, roll));
         }
         self.start_recording();
         if self.waits_for_place() {
             Box::pin(self.wait_for_place()).await?;
         }
         if found == Some(true)
-            && let Some(guide) = self.guide.as_ref().filter(|guide| !guide.body.is_whole)
+            && let Some(flow_run) = self.flow_run.as_ref().filter(|flow_run| !flow_run.body.is_whole)
         {
-            let most = guide.request_body_max(self.desk);
+            let most = flow_run.request_body_max(self.state);
             self.gather_body(most).await?;
         }
         Ok(found.unwrap_or_default())
@@ -325,7 +328,7 @@ impl Exchange<'_> {
         }
         let worker = Rc::clone(&self.client.worker);
         let now = worker.shared.clock.timestamp(self.clock.begun);
-        let request = &self.desk.request;
+        let request = &self.state.request;
         let target = match (request.target_form, forward) {
             (TargetForm::Authority, _) => Span::default(),
             (_, Some(forward)) => forward.target,
@@ -335,12 +338,12 @@ impl Exchange<'_> {
                 end: request.target.end,
             },
         };
-        let guide = self.guide.insert(worker.guides.borrow_mut().pop().unwrap_or_default());
-        guide.start(forward.cloned(), target, self.desk);
-        let roll = guide.draft.random.draw();
-        guide.find(flows, self.desk, now, roll);
+        let flow_run = self.flow_run.insert(worker.flow_runs.borrow_mut().pop().unwrap_or_default());
+        flow_run.start(forward.cloned(), target, self.state);
+        let roll = flow_run.draft.random.draw();
+        flow_run.find(flows, self.state, now, roll);
         self.start_recording();
-        self.give_guide_back();
+        self.return_flow_run();
     }
 
     /// Takes the exchange through its remedies, as often as they want.
@@ -369,7 +372,7 @@ impl Exchange<'_> {
     /// Has a call that is made again recorded, if the exchange is and there was one.
     fn note_attempt_of(&mut self, brought: &Brought) {
         match brought {
-            Brought::Response(_) => self.note_attempt(self.desk.tray.response.status, None),
+            Brought::Response(_) => self.note_attempt(self.state.response_state.response.status, None),
             Brought::Failure(failure) => self.note_attempt(0, Some(failure.kind.slug())),
             Brought::Answer(_) | Brought::Stored(_) => {}
         }
@@ -379,7 +382,7 @@ impl Exchange<'_> {
     async fn inwards(&mut self, forward: &Forward) -> Result<Brought, Stop> {
         match self.pass_remedies().await? {
             Onward::Answer(answer) => {
-                self.send_errand(forward);
+                self.send_revalidation(forward);
                 Ok(self.take_up(*answer))
             }
             Onward::Call => match self.call_and_gather(forward).await {
@@ -394,17 +397,20 @@ impl Exchange<'_> {
     async fn call_and_gather(&mut self, forward: &Forward) -> Result<Box<Connection>, Stop> {
         let mut connection = self.call(forward).await?;
         self.mask_response_head().map_err(Stop::Failure)?;
-        let most = self.guide.as_ref().map_or(0, |guide| guide.response_body_max(&self.desk.tray));
+        let most = self
+            .flow_run
+            .as_ref()
+            .map_or(0, |flow_run| flow_run.response_body_max(&self.state.response_state));
         self.gather_response(&mut connection, most).await?;
         Ok(connection)
     }
 
     /// Calls the provider as the draft has it.
     async fn call(&mut self, forward: &Forward) -> Result<Box<Connection>, Stop> {
-        let Some(guide) = &mut self.guide else { return self.obtain_response(forward).await };
-        guide.draft.calls += 1;
-        guide.draft.hedged = false;
-        let call = guide.draft.call;
+        let Some(flow_run) = &mut self.flow_run else { return self.obtain_response(forward).await };
+        flow_run.draft.calls += 1;
+        flow_run.draft.hedged = false;
+        let call = flow_run.draft.call;
         if let Some(total) = call.total {
             self.deadlines.total = self.clock.begun + total;
         }
@@ -429,23 +435,23 @@ impl Exchange<'_> {
 
     /// Has the call made without the credentials that the client has sent: they were meant for another provider.
     fn drop_credentials(&mut self) {
-        let Some(guide) = &mut self.guide else { return };
+        let Some(flow_run) = &mut self.flow_run else { return };
         let at = self.clock.begun;
         let standing = Standing {
             worker: &self.client.worker,
             at,
-            desk: self.desk,
+            state: self.state,
             repeatable: false,
             outcome: Outcome::None,
         };
-        guide.go_on(&self.view.plan.flows, standing, |_, exchange| exchange.drop_credentials());
+        flow_run.go_on(&self.view.plan.flows, standing, |_, exchange| exchange.drop_credentials());
     }
 
     /// The call that it is with the target, or the provider if it `is_elsewhere`, that remedies have made of it: one that belongs to
     /// another provider goes there. What remedies have left alone is as it was.
     fn reassigned(&self, forward: Forward, is_elsewhere: bool) -> Result<Forward, Failure> {
-        let drafted = self.guide.as_ref().and_then(|guide| guide.draft.target.as_deref());
-        let received = || is_elsewhere.then(|| forward.target.of(self.desk.input.filled()));
+        let drafted = self.flow_run.as_ref().and_then(|flow_run| flow_run.draft.target.as_deref());
+        let received = || is_elsewhere.then(|| forward.target.of(self.state.input.filled()));
         let Some(target) = drafted.or_else(received) else { return Ok(forward) };
         let plan = &self.view.plan;
         let provider = forward.upstream.plan.provider();
@@ -506,21 +512,21 @@ impl Exchange<'_> {
     }
 
     fn poll_remedies(&mut self, cx: &mut Context<'_>, at: Moment) -> Poll<Onward> {
-        let Some(guide) = &mut self.guide else { return Poll::Ready(Onward::Call) };
+        let Some(flow_run) = &mut self.flow_run else { return Poll::Ready(Onward::Call) };
         let flows = &self.view.plan.flows;
         let repeatable = !self.unrepeatable;
         let worker = &self.client.worker;
-        let standing = Standing { worker, at, desk: self.desk, repeatable, outcome: Outcome::None };
+        let standing = Standing { worker, at, state: self.state, repeatable, outcome: Outcome::None };
         let onward =
-            guide.go_on(flows, standing, |course, exchange| course.poll_request(flows, exchange, cx));
-        guide.count_drafted(&worker.buffers.budget);
+            flow_run.go_on(flows, standing, |chain, exchange| chain.poll_request(flows, exchange, cx));
+        flow_run.count_drafted(&worker.buffers.budget);
         onward
     }
 
     /// Takes what the request has brought outwards through its remedies.
     fn outwards(&mut self, brought: &Brought) -> Backward {
-        let Some(guide) = &mut self.guide else { return Backward::Pass };
-        if guide.in_tray != InTray::Head && matches!(brought, Brought::Stored(_)) {
+        let Some(flow_run) = &mut self.flow_run else { return Backward::Pass };
+        if flow_run.held != Held::Head && matches!(brought, Brought::Stored(_)) {
             return Backward::Pass;
         }
         let flows = &self.view.plan.flows;
@@ -528,23 +534,24 @@ impl Exchange<'_> {
             Brought::Response(_) => self.clock.first_byte,
             Brought::Answer(_) | Brought::Stored(_) | Brought::Failure(_) => Moment::now(),
         };
-        let tray = &self.desk.tray;
-        let whole = mem::take(&mut guide.response_body);
+        let response_state = &self.state.response_state;
+        let whole = mem::take(&mut flow_run.response_body);
         let body = match brought {
-            Brought::Response(_) => whole.whole(tray.output.filled()),
-            Brought::Answer(_) => tray.output.filled().get(tray.response.len..),
+            Brought::Response(_) => whole.whole(response_state.output.filled()),
+            Brought::Answer(_) => response_state.output.filled().get(response_state.response.len..),
             Brought::Stored(_) | Brought::Failure(_) => None,
         };
-        let received = Received { head: &tray.response, bytes: tray.output.filled(), body };
+        let received =
+            Received { head: &response_state.response, bytes: response_state.output.filled(), body };
         let outcome = match brought {
-            Brought::Failure(failure) => Outcome::Failure(failure.of_call(self.desk.up.moved_bytes > 0)),
+            Brought::Failure(failure) => Outcome::Failure(failure.of_call(self.state.up.moved_bytes > 0)),
             Brought::Response(_) | Brought::Answer(_) | Brought::Stored(_) => Outcome::Response(&received),
         };
         let repeatable = !self.unrepeatable;
-        let standing = Standing { worker: &self.client.worker, at, desk: self.desk, repeatable, outcome };
-        let backward = guide.go_on(flows, standing, |course, exchange| course.response(flows, exchange));
-        guide.response_body = whole;
-        guide.count_drafted(&self.client.worker.buffers.budget);
+        let standing = Standing { worker: &self.client.worker, at, state: self.state, repeatable, outcome };
+        let backward = flow_run.go_on(flows, standing, |chain, exchange| chain.response(flows, exchange));
+        flow_run.response_body = whole;
+        flow_run.count_drafted(&self.client.worker.buffers.budget);
         backward
     }
 
@@ -555,18 +562,18 @@ impl Exchange<'_> {
             Brought::Answer(kind) => self.deliver(kind).await,
             Brought::Stored(served) => self.serve(&served).await,
             Brought::Failure(failure) => {
-                let drafted = self.guide.as_ref().map(|guide| &guide.draft.response);
+                let drafted = self.flow_run.as_ref().map(|flow_run| &flow_run.draft.response);
                 let failure = failure.with_fields(drafted.into_iter().flat_map(Changes::added));
                 Box::pin(self.answer(&failure)).await
             }
         }
     }
 
-    /// Puts an answer in the provider's place into the tray, as if it had been received.
+    /// Puts a remedy's own response into the response state, as if it had been received.
     fn take_up(&mut self, answer: Answer) -> Brought {
-        let with_body = self.desk.request.method != Method::Head;
-        if let Some(guide) = &mut self.guide {
-            guide.in_tray = if matches!(answer, Answer::Stored(_)) { InTray::Whole } else { InTray::Nothing };
+        let with_body = self.state.request.method != Method::Head;
+        if let Some(flow_run) = &mut self.flow_run {
+            flow_run.held = if matches!(answer, Answer::Stored(_)) { Held::Whole } else { Held::Nothing };
         }
         let (message, kind) = match answer {
             Answer::Stored(served) => match self.take_up_stored(served) {
@@ -580,23 +587,23 @@ impl Exchange<'_> {
                 (failure.message(&self.view.plan.errors, with_body), Some(failure.kind))
             }
         };
-        match self.put_into_tray(&message) {
+        match self.hold_message(&message) {
             Ok(()) => Brought::Answer(kind),
             Err(failure) => Brought::Failure(failure),
         }
     }
 
-    /// Puts a message into the tray as if it had been received.
-    fn put_into_tray(&mut self, message: &[u8]) -> Result<(), Failure> {
+    /// Puts a message into the response state, as if it had been received.
+    fn hold_message(&mut self, message: &[u8]) -> Result<(), Failure> {
         let worker = &self.client.worker;
-        self.desk.take_tray(worker);
-        let Tray { output, response, .. } = &mut *self.desk.tray;
+        self.state.take_response_state(worker);
+        let ResponseState { output, response, .. } = &mut *self.state.response_state;
         worker.buffers.grow(output, message.len());
         output.clear();
         output.spare()[..message.len()].copy_from_slice(message);
         output.advance(message.len());
         response.reset();
-        match response.parse(output.filled(), &HeadLimits::default(), self.desk.request.method) {
+        match response.parse(output.filled(), &HeadLimits::default(), self.state.request.method) {
             Ok(Progress::Complete) => Ok(()),
             _ => Err(Failure::new(
                 ErrorKind::RemedyFailed,
@@ -608,21 +615,21 @@ impl Exchange<'_> {
     /// Takes up a stored answer: the whole message, where remedies further out want to see the body; else its head alone, and that only
     /// if there are any.
     fn take_up_stored(&mut self, served: Served) -> Result<Vec<u8>, Brought> {
-        let is_seen = self.guide.as_mut().is_some_and(|guide| {
-            guide.in_tray = InTray::Whole;
-            !guide.course.is_out()
+        let is_seen = self.flow_run.as_mut().is_some_and(|flow_run| {
+            flow_run.held = Held::Whole;
+            !flow_run.chain.is_out()
         });
-        let Some(guide) = self.guide.as_ref().filter(|_| is_seen) else {
+        let Some(flow_run) = self.flow_run.as_ref().filter(|_| is_seen) else {
             return Err(Brought::Stored(Box::new(served)));
         };
-        let most = guide.course.needs().response_json;
+        let most = flow_run.chain.needs().response_json;
         let mut message = Vec::new();
-        write_head(&served, self.desk.request.version, &self.client.worker.shared.via, &mut message);
+        write_head(&served, self.state.request.version, &self.client.worker.shared.via, &mut message);
         message.extend_from_slice(b"\r\n");
-        if let Err(failure) = self.put_into_tray(&message) {
+        if let Err(failure) = self.hold_message(&message) {
             return Err(Brought::Failure(failure));
         }
-        let Tray { output, response, .. } = &*self.desk.tray;
+        let ResponseState { output, response, .. } = &*self.state.response_state;
         let is_wanted = served.status() != 206 && is_plain_json(&response.fields, output.filled());
         let whole =
             served.body().blocks().filter(|_| is_wanted && served.has_body() && served.pieces().is_none());
@@ -634,24 +641,24 @@ impl Exchange<'_> {
                 Ok(message)
             }
             _ => {
-                if let Some(guide) = &mut self.guide {
-                    guide.in_tray = InTray::Head;
+                if let Some(flow_run) = &mut self.flow_run {
+                    flow_run.held = Held::Head;
                 }
                 Err(Brought::Stored(Box::new(served)))
             }
         }
     }
 
-    /// Whether a stored body of these `blocks` behind a head of `head_len` bytes fits into the tray: `most`
+    /// Whether a stored body of these `blocks` behind a head of `head_len` bytes fits into the response state: `most`
     /// is what remedies want to see, and what is gathered for others may take it all.
     fn makes_room(&mut self, head_len: usize, blocks: &[Block], most: usize) -> bool {
         let len: usize = blocks.iter().map(|block| block.len()).sum();
         let buffers = &self.client.worker.buffers;
-        len <= most && buffers.grow_gathered(&mut self.desk.tray.output, head_len + len).is_ok()
+        len <= most && buffers.grow_gathered(&mut self.state.response_state.output, head_len + len).is_ok()
     }
 
     /// Makes the call that is wanted in the background. Says whether it was made.
-    pub(super) async fn run_errand(
+    pub(super) async fn run_revalidation(
         &mut self,
         forward: &Forward,
         matches: Matches,
@@ -659,12 +666,13 @@ impl Exchange<'_> {
         outer: &Draft,
     ) -> bool {
         let worker = Rc::clone(&self.client.worker);
-        let guide = self.guide.insert(worker.guides.borrow_mut().pop().unwrap_or_default());
+        let flow_run = self.flow_run.insert(worker.flow_runs.borrow_mut().pop().unwrap_or_default());
         let flows = &self.view.plan.flows;
-        let is_there = guide.start_errand(flows, (matches, background, outer), forward.clone(), self.desk);
-        let most = guide.request_body_max(self.desk);
-        if !is_there || (!guide.body.is_whole && self.gather_body(most).await.is_err()) {
-            self.give_guide_back();
+        let is_there =
+            flow_run.start_revalidation(flows, (matches, background, outer), forward.clone(), self.state);
+        let most = flow_run.request_body_max(self.state);
+        if !is_there || (!flow_run.body.is_whole && self.gather_body(most).await.is_err()) {
+            self.return_flow_run();
             return false;
         }
         if let Err(stop) = Box::pin(self.guided(forward)).await {
@@ -673,7 +681,7 @@ impl Exchange<'_> {
         true
     }
 
-    /// Sends the answer that is in the tray.
+    /// Sends the response that the response state holds.
     async fn deliver(&mut self, kind: Option<ErrorKind>) -> End {
         // What was waited for until now is not the gateway's own time.
         self.clock.first_byte = Moment::now();
@@ -682,22 +690,22 @@ impl Exchange<'_> {
             self.failed = Some(kind);
         }
         let persistent = self.can_persist_without_provider();
-        let version = self.desk.request.version;
+        let version = self.state.request.version;
         let reply = Reply { version, persistent, chunked: false };
-        let Tray { output, response, .. } = &*self.desk.tray;
+        let ResponseState { output, response, .. } = &*self.state.response_state;
         let status = response.status;
         let message = {
             let mut edits = self.client.worker.edits.borrow_mut();
-            edit_generated(response, output.filled(), reply, self.guide.as_deref(), &mut edits);
+            edit_generated(response, output.filled(), reply, self.flow_run.as_deref(), &mut edits);
             let mut message = response.render(output.filled(), &edits).to_vec();
-            let changed = self.guide.as_ref().and_then(|guide| guide.draft.response_body.as_deref());
+            let changed = self.flow_run.as_ref().and_then(|flow_run| flow_run.draft.response_body.as_deref());
             message.extend_from_slice(changed.unwrap_or(&output.filled()[response.len..]));
             message
         };
         let mut share = Share::default();
         share.cover_anyway(&self.client.worker.buffers.budget, message.len());
         // Only what a provider has sent speaks of that provider's paths.
-        let is_stored = self.guide.as_ref().is_some_and(|guide| guide.in_tray == InTray::Whole);
+        let is_stored = self.flow_run.as_ref().is_some_and(|flow_run| flow_run.held == Held::Whole);
         let rewritten = if is_stored { self.rewritten(&message) } else { None };
         let sent = rewritten.as_deref().unwrap_or(&message);
         self.send_answer((sent, &message), status, persistent).await
@@ -710,17 +718,17 @@ impl Exchange<'_> {
         if let Brought::Response(connection) = brought {
             self.keep_if_whole(connection);
         }
-        self.desk.give_tray_back(&worker);
+        self.state.return_response_state(&worker);
         Ok(())
     }
 
     /// Sees to it that an informational response that is half on its way arrives whole.
     async fn flush_informational(&mut self) -> Result<(), Stop> {
         poll_fn(|cx| {
-            if !self.desk.has_tray() {
+            if !self.state.has_response_state() {
                 return Poll::Ready(Ok(()));
             }
-            match self.desk.tray.down.poll_backlog(cx, &mut self.client.stream) {
+            match self.state.response_state.down.poll_backlog(cx, &mut self.client.stream) {
                 Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
                 Poll::Ready(Err(_)) => Poll::Ready(Err(Stop::ClientGone)),
                 Poll::Pending => self.poll_waiting_client(cx),
@@ -731,11 +739,11 @@ impl Exchange<'_> {
 
     /// Keeps the connection for others if all of the response is here; reading on would cost more than a new one.
     fn keep_if_whole(&mut self, connection: Box<Connection>) {
-        let Tray { output, response, down } = &mut *self.desk.tray;
+        let ResponseState { output, response, down } = &mut *self.state.response_state;
         down.start(response.framing, false);
         let body = &output.filled()[response.len..];
         let whole = down.skip(body) == Some(body.len()) && response.framing != ResponseFraming::UntilClose;
-        if whole && response.persistent && self.desk.up.is_complete() && !self.sink_closed {
+        if whole && response.persistent && self.state.up.is_complete() && !self.sink_closed {
             self.keep(connection, Moment::now());
         }
     }
@@ -764,9 +772,9 @@ impl Exchange<'_> {
         self.clock.dial = DialTimes::default();
         self.clock.waited_nanos += Moment::now().nanos_since(self.clock.sent);
         let counters = self.upstream.counters();
-        counters.sent_bytes.add(mem::take(&mut self.sent_bytes) + self.desk.up.moved_bytes);
+        counters.sent_bytes.add(mem::take(&mut self.sent_bytes) + self.state.up.moved_bytes);
         counters.received_bytes.add(mem::take(&mut self.received_bytes));
-        self.desk.reset_up();
+        self.state.reset_up();
         self.kept_body = 0;
         self.sink_closed = false;
         self.informational = 0;
@@ -781,17 +789,17 @@ impl Exchange<'_> {
 
     /// When the remedies want to be asked again.
     fn wake_at(&mut self) -> Option<Moment> {
-        let at = self.guide.as_mut()?.draft.take_wake_at()?;
+        let at = self.flow_run.as_mut()?.draft.take_wake_at()?;
         Some(self.client.worker.shared.clock.moment(at))
     }
 
     /// Ends the exchange for its remedies, if it has any.
-    pub(super) fn end_guided(&mut self, at: Moment) {
-        self.desk.tray.down.stop_filling();
-        let tap = self.desk.tray.down.tap.take().filter(Tap::wants_end);
-        let Some(guide) = &mut self.guide else { return };
-        let head_bytes = mem::take(&mut guide.response_head);
-        let head = &self.desk.tray.response;
+    pub(super) fn end_flow_run(&mut self, at: Moment) {
+        self.state.response_state.down.stop_filling();
+        let tap = self.state.response_state.down.tap.take().filter(Tap::wants_end);
+        let Some(flow_run) = &mut self.flow_run else { return };
+        let head_bytes = mem::take(&mut flow_run.response_head);
+        let head = &self.state.response_state.response;
         let body = tap.as_ref().and_then(|tap| {
             let fields = Fields::received(&head.fields, &head_bytes);
             seen_at_end(fields, tap.end(), tap.is_whole())
@@ -799,23 +807,23 @@ impl Exchange<'_> {
         let received = tap.as_ref().map(|_| Received { head, bytes: &head_bytes, body: body.as_deref() });
         let outcome = received.as_ref().map_or(Outcome::None, Outcome::Response);
         let standing =
-            Standing { worker: &self.client.worker, at, desk: self.desk, repeatable: false, outcome };
+            Standing { worker: &self.client.worker, at, state: self.state, repeatable: false, outcome };
         let flows = &self.view.plan.flows;
-        guide.go_on(flows, standing, |course, exchange| course.end(flows, exchange));
-        guide.response_head = head_bytes;
+        flow_run.go_on(flows, standing, |chain, exchange| chain.end(flows, exchange));
+        flow_run.response_head = head_bytes;
         if let Some(tap) = tap {
-            guide.tail = tap.into_end();
+            flow_run.tail = tap.into_end();
         }
-        self.give_guide_back();
+        self.return_flow_run();
     }
 
-    fn give_guide_back(&mut self) {
-        let mut guides = self.client.worker.guides.borrow_mut();
-        if let Some(mut guide) = self.guide.take()
-            && guides.len() < SPARE_GUIDES
+    fn return_flow_run(&mut self) {
+        let mut flow_runs = self.client.worker.flow_runs.borrow_mut();
+        if let Some(mut flow_run) = self.flow_run.take()
+            && flow_runs.len() < SPARE_FLOW_RUNS
         {
-            guide.forget_bodies();
-            guides.push(guide);
+            flow_run.forget_bodies();
+            flow_runs.push(flow_run);
         }
     }
 }
