@@ -111,7 +111,7 @@ impl Places {
 
     /// A place for a connection from that address. Where all are taken it is there as soon as the runtime has
     /// turned to the connection that has to go.
-    async fn take(self: Arc<Self>, address: IpAddr) -> Option<Place> {
+    async fn take(self: Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let permit = if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
             permit
         } else {
@@ -124,7 +124,7 @@ impl Places {
         taken.next += 1;
         taken.holders.insert(number, Holder { peer: network(address), since: Instant::now(), _stay: stay });
         drop(taken);
-        Some(Place { places: self, number, evicted, _permit: permit })
+        Some(ConnectionSlot { places: self, number, evicted, _permit: permit })
     }
 }
 
@@ -157,7 +157,7 @@ fn network(address: IpAddr) -> IpAddr {
 
 /// A connection's place; given back when dropped.
 #[derive(Debug)]
-struct Place {
+struct ConnectionSlot {
     places: Arc<Places>,
     number: u64,
     /// Ends once the connection is to go.
@@ -165,7 +165,7 @@ struct Place {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// A response was taken.
     fn renew(&self) {
         if let Some(holder) = self.places.taken().holders.get_mut(&self.number) {
@@ -174,7 +174,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.places.taken().holders.remove(&self.number);
     }
@@ -201,11 +201,11 @@ pub struct Limited<S> {
     /// Why the connection is over, once it is.
     over: Option<&'static str>,
     /// None once the listener is gone.
-    place: Option<Place>,
+    place: Option<ConnectionSlot>,
 }
 
 impl<S> Limited<S> {
-    fn new(inner: S, place: Option<Place>) -> Self {
+    fn new(inner: S, place: Option<ConnectionSlot>) -> Self {
         Self {
             inner,
             phase: Phase::Idle,

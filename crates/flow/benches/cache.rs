@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use egret_flow::Timestamp;
 use egret_flow::cache::{
-    Action, Ask, CacheConfig, Candidate, Decision, KeySecret, Place, Policy, Stored, Times,
+    Action, Ask, CacheConfig, Candidate, Decision, KeyContext, KeySecret, Policy, Stored, Times,
 };
 use egret_flow::message::{Fields, Request, Response};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
@@ -76,7 +76,7 @@ fn case(bytes: &'static [u8]) -> Case {
     assert_eq!(answered.parse(RESPONSE, &limits, Method::Get), Ok(Progress::Complete));
     let policy = Policy::new(&CacheConfig::default(), "prices", Arc::new(KeySecret::new(&[1; 32])));
     let asked = request(&head, bytes);
-    let place = Place::default();
+    let place = KeyContext::default();
     let Ask::Look(question) = policy.ask(&asked, &place) else { unreachable!("it may be stored") };
     let fields = Fields::received(&answered.fields, RESPONSE);
     let response = Response { status: 200, fields, body: None };
@@ -90,7 +90,7 @@ fn case(bytes: &'static [u8]) -> Case {
 fn hit(mut case: Case) -> Case {
     let Case { policy, bytes, head, stored, out } = &mut case;
     let asked = request(head, bytes);
-    let Ask::Look(question) = policy.ask(black_box(&asked), &Place::default()) else {
+    let Ask::Look(question) = policy.ask(black_box(&asked), &KeyContext::default()) else {
         unreachable!("it was asked for before")
     };
     let candidates = [Candidate { stored, len: Some(1024) }];

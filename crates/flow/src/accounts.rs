@@ -23,10 +23,10 @@ pub use echo::{EchoMask, Echoes, hides_echoes};
 use placeholder::{Placeholder, secret_problem};
 pub use placeholder::{PlaceholderConfig, RequestPart};
 pub use sigv4::Sigv4Config;
+pub use standing::{AccountState, CoolingSnapshot, Ending, Use};
 pub(crate) use standing::{CoolDown, asked};
-pub use standing::{CoolingSnapshot, Ending, Standing, Use};
 
-use token::{Token, TokenSnapshot, Turn, Waiting};
+use token::{Token, TokenSnapshot, TokenWaiter, Turn};
 
 use crate::answer::Refused;
 use crate::config::KnownProvider;
@@ -53,7 +53,7 @@ pub struct Account {
     credential: Credential,
     /// What it was made from, to tell whether the next config has another.
     config: AccountConfig,
-    standing: Arc<Standing>,
+    standing: Arc<AccountState>,
     /// A digest of its credential, which is the same for the same secret whenever it is made.
     digest: [u8; 32],
     /// How often its credential has changed: what was held against one that is gone does not count any more.
@@ -208,7 +208,7 @@ impl Account {
     }
 
     /// How it stands.
-    pub(crate) fn standing(&self) -> &Arc<Standing> {
+    pub(crate) fn standing(&self) -> &Arc<AccountState> {
         &self.standing
     }
 
@@ -241,7 +241,7 @@ impl Account {
     }
 
     /// What of it goes for the account of the same name that is made from `config`.
-    fn kept(&self, config: &AccountConfig) -> (Arc<Standing>, u32) {
+    fn kept(&self, config: &AccountConfig) -> (Arc<AccountState>, u32) {
         if self.config.provider != config.provider || self.config.kinds() != config.kinds() {
             return Default::default();
         }
@@ -273,7 +273,7 @@ impl Account {
     /// others at once. The remedy keeps `waiting` from one call of this to the next.
     pub fn poll_ready(
         &self,
-        waiting: &mut Waiting,
+        waiting: &mut TokenWaiter,
         exchange: &mut Exchange<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Refused>> {
@@ -295,7 +295,7 @@ impl Account {
     /// What a response means to a call that was made with this account: where its token was refused (RFC 6750 §3.1), another one is
     /// fetched, and the call made again with it, once. A provider that answers 401 has not acted (RFC 9110 §15.5.2), so that any method
     /// may be repeated.
-    pub fn react(&self, waiting: &mut Waiting, exchange: &Exchange<'_>) -> Reaction {
+    pub fn react(&self, waiting: &mut TokenWaiter, exchange: &Exchange<'_>) -> Reaction {
         let is_refused = exchange.answered.is_none()
             && exchange.response().is_some_and(|response| response.status == 401)
             && exchange.is_for(self);

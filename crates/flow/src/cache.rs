@@ -7,13 +7,13 @@
 //! What is decided here is never decided by the order in which things happen to be stored: the same request, candidates and time make
 //! the same decision.
 
+mod coalescer;
 mod conditional;
 mod config;
 mod counts;
 mod date;
 mod directives;
 mod disk;
-mod flights;
 mod freshness;
 mod invalidate;
 mod key;
@@ -43,6 +43,7 @@ pub(crate) use counts::Counts;
 pub use egret_store::entries::{DiskError, DiskEvent, DiskStats, EntryFile, EntryStats, Kept, Purge, Stop};
 pub use key::label_of;
 
+pub use coalescer::{Background, Coalescer, Ending, Leader, Turn, Waiter};
 pub use config::{
     CacheConfig, CollapseConfig, DiskConfig, KeyConfig, QueryKey, SetCookie, Statuses, problems,
 };
@@ -50,9 +51,8 @@ pub use counts::{AGE_BOUNDS_S, CacheEvent, CacheSnapshot};
 pub use directives::{Extent, RequestDirectives, ResponseDirectives};
 pub use disk::CacheDisk;
 pub(crate) use disk::{DiskPlace, SECRET_BYTES, fingerprint};
-pub use flights::{Background, Ending, Flights, Lead, Turn, Waiting};
-pub use freshness::{Standing, Trouble};
-pub use key::{Key, KeySecret, Partition, Place};
+pub use freshness::{Freshness, Trouble};
+pub use key::{Key, KeyContext, KeySecret, Partition};
 pub(crate) use key::{is_credential_field, is_credential_parameter};
 pub use range::ByteRange;
 pub use reply::{Form, Piece, Reply};
@@ -201,7 +201,7 @@ impl Policy {
     }
 
     /// What `request` asks of the cache.
-    pub fn ask(&self, request: &Request<'_>, place: &Place<'_>) -> Ask {
+    pub fn ask(&self, request: &Request<'_>, place: &KeyContext<'_>) -> Ask {
         let method = Method::of(request.method);
         let is_stored = self.config.methods.contains(method.name())
             || (method == Method::Head && self.config.methods.contains("GET"));
@@ -284,7 +284,7 @@ impl Policy {
     pub fn receive(
         &self,
         question: &Question,
-        (request, place): (&Request<'_>, &Place<'_>),
+        (request, place): (&Request<'_>, &KeyContext<'_>),
         response: &Response<'_>,
         times: Times,
         (candidates, validation): (&[Candidate<'_>], Option<&Validation>),
@@ -362,7 +362,7 @@ fn is_special(request: &Request<'_>, method: Method) -> bool {
 impl RequestDirectives {
     /// Whether the client wants more than `stored` is: newer, longer fresh, or validated. What does not change while it is fresh need not be
     /// newer (RFC 8246 §2).
-    fn demands_more_than(&self, stored: &Stored, standing: Standing) -> bool {
+    fn demands_more_than(&self, stored: &Stored, standing: Freshness) -> bool {
         use std::time::Duration;
         let is_unchanging = stored.directives.immutable && standing.is_fresh();
         // Who wants none that is older than now wants it validated.

@@ -8,7 +8,7 @@ use tracing::{debug, error, warn};
 
 use crate::answer::{Answer, Local, Reason, Refused};
 use crate::cache::Background;
-use crate::exchange::{Draft, Exchange, Mark, Outcome};
+use crate::exchange::{Checkpoint, Exchange, Outcome, PendingChanges};
 use crate::plan::{Flows, Slot};
 use crate::remedies::AnyHeld;
 use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Step};
@@ -46,9 +46,9 @@ pub struct RemedyChain {
     /// What those entered keep, in the same order.
     held: Vec<AnyHeld>,
     /// How the draft stood when the request went on from each of them.
-    marks: Vec<Mark>,
+    marks: Vec<Checkpoint>,
     /// How it stood before the first of them.
-    base: Mark,
+    base: Checkpoint,
     /// How far in the exchange is: on its way in the next remedy to see the request, on its way out one beyond the next to see the
     /// response.
     depth: usize,
@@ -88,7 +88,7 @@ impl RemedyChain {
         self.chain.clear();
         self.held.clear();
         self.marks.clear();
-        self.base = Mark::default();
+        self.base = Checkpoint::default();
         self.depth = 0;
         self.waiting_since = None;
         self.answered = None;
@@ -213,7 +213,7 @@ impl RemedyChain {
                 Reaction::Again => Resume::Itself,
                 _ => Resume::Inwards,
             };
-            let mut detour = None;
+            let mut alternate_call = None;
             let (decision, backward) = match reaction {
                 Reaction::Pass => continue,
                 Reaction::Repeat(at) => (Decision::Repeat, Some(Backward::Repeat(at))),
@@ -221,7 +221,7 @@ impl RemedyChain {
                     (Decision::Repeat, Some(Backward::Repeat(exchange.now)))
                 }
                 Reaction::Instead(call) => {
-                    detour = Some(call);
+                    alternate_call = Some(call);
                     (Decision::Repeat, Some(Backward::Repeat(exchange.now)))
                 }
                 Reaction::Answer(answer) => (Decision::Answer, Some(Backward::Answer(answer))),
@@ -238,8 +238,8 @@ impl RemedyChain {
                     Backward::Repeat(_) => self.go_back(outer, from, exchange),
                     Backward::Pass => {}
                 }
-                if let Some(detour) = detour {
-                    exchange.detour(*detour);
+                if let Some(alternate_call) = alternate_call {
+                    exchange.alternate_call(*alternate_call);
                 }
                 return backward;
             }
@@ -269,7 +269,7 @@ impl RemedyChain {
 
     /// Leaves out the remedies before the one that `background` is made for; what they have made of the request is in `draft`. Says
     /// whether the chain has that one.
-    pub fn begin_at(&mut self, background: &Background, draft: &Draft) -> bool {
+    pub fn begin_at(&mut self, background: &Background, draft: &PendingChanges) -> bool {
         self.base = draft.mark();
         let at = self.chain.iter().position(|(slot, _)| *slot == background.slot);
         self.chain.drain(..at.unwrap_or_default());
@@ -287,7 +287,7 @@ impl RemedyChain {
         self.chain.clear();
         // They hold bodies.
         self.marks.clear();
-        self.base = Mark::default();
+        self.base = Checkpoint::default();
     }
 
     /// Ends the exchange for the remedies from that depth on inwards.

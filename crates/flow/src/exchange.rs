@@ -18,7 +18,7 @@ use crate::matching::decode_form;
 use crate::message::{Changes, Fields, Request, Response};
 use crate::plan::Flows;
 use crate::random::Random;
-use crate::remedy::{Detour, Fault};
+use crate::remedy::{AlternateCall, Fault};
 use crate::router::{Match, Matches, Parameters};
 use crate::template::Template;
 
@@ -108,7 +108,7 @@ pub enum FailureKind {
 
 /// What remedies have made of an exchange so far. Kept and cleared between exchanges, so that nothing is allocated.
 #[derive(Debug, Default)]
-pub struct Draft {
+pub struct PendingChanges {
     /// Changes to the fields of the request.
     pub request: Changes,
     /// Changes to the fields of the response.
@@ -162,7 +162,7 @@ pub struct Call {
 
 /// How a draft stood at one moment.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Mark {
+pub(crate) struct Checkpoint {
     request: usize,
     response: usize,
     call: Call,
@@ -171,7 +171,7 @@ pub(crate) struct Mark {
     response_body: Option<Rc<[u8]>>,
 }
 
-impl Mark {
+impl Checkpoint {
     /// The number of the account that the call was to be made with.
     pub fn account(&self) -> Option<usize> {
         self.call.account
@@ -183,10 +183,10 @@ impl Mark {
     }
 }
 
-impl Draft {
+impl PendingChanges {
     /// How it stands, for [`back_to`](Self::back_to).
-    pub(crate) fn mark(&self) -> Mark {
-        Mark {
+    pub(crate) fn mark(&self) -> Checkpoint {
+        Checkpoint {
             request: self.request.len(),
             response: self.response.len(),
             call: self.call,
@@ -197,7 +197,7 @@ impl Draft {
     }
 
     /// Takes back all that was drafted since `mark`.
-    pub(crate) fn back_to(&mut self, mark: &Mark) {
+    pub(crate) fn back_to(&mut self, mark: &Checkpoint) {
         self.request.truncate(mark.request);
         self.call = mark.call;
         self.target.clone_from(&mark.target);
@@ -291,7 +291,7 @@ pub struct Exchange<'a> {
     /// Who has answered in the provider's place, where `outcome` is such an answer. Set by the chain.
     pub answered: Option<Local>,
     /// What remedies have made of it so far.
-    pub draft: &'a mut Draft,
+    pub draft: &'a mut PendingChanges,
 }
 
 impl<'a> Exchange<'a> {
@@ -301,7 +301,7 @@ impl<'a> Exchange<'a> {
         destination: Destination<'a>,
         received: Received<'a, RequestHead>,
         target: &'a [u8],
-        draft: &'a mut Draft,
+        draft: &'a mut PendingChanges,
     ) -> Self {
         let params = Params::default();
         Self {
@@ -320,12 +320,12 @@ impl<'a> Exchange<'a> {
 
     /// The request as the remedies so far have left it.
     pub fn request(&self) -> Request<'_> {
-        let Draft { request, target, request_body, .. } = &*self.draft;
+        let PendingChanges { request, target, request_body, .. } = &*self.draft;
         self.request_with(request, target.as_deref(), request_body.as_deref())
     }
 
     /// The request as the remedies had left it at `mark`, with the `changes` to its fields until then.
-    pub(crate) fn request_at<'s>(&'s self, mark: &'s Mark, changes: &'s Changes) -> Request<'s> {
+    pub(crate) fn request_at<'s>(&'s self, mark: &'s Checkpoint, changes: &'s Changes) -> Request<'s> {
         self.request_with(changes, mark.target.as_deref(), mark.request_body.as_deref())
     }
 
@@ -372,7 +372,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// The same as it was at `mark`.
-    pub(crate) fn account_at(&self, mark: &Mark) -> Option<&'a Account> {
+    pub(crate) fn account_at(&self, mark: &Checkpoint) -> Option<&'a Account> {
         self.account_numbered(mark.account())
     }
 
@@ -441,11 +441,11 @@ impl<'a> Exchange<'a> {
     }
 
     /// Drafts another call. What the query is made of further in is taken back before.
-    pub(crate) fn detour(&mut self, detour: Detour) {
-        if detour.without_credentials {
+    pub(crate) fn alternate_call(&mut self, alternate_call: AlternateCall) {
+        if alternate_call.without_credentials {
             self.drop_credentials();
         }
-        if let Some(mut path) = detour.path {
+        if let Some(mut path) = alternate_call.path {
             if let Some(query) = self.request().query {
                 path.push(b'?');
                 path.extend_from_slice(query);
@@ -454,7 +454,7 @@ impl<'a> Exchange<'a> {
         }
         let call = &mut self.draft.call;
         call.is_detour = true;
-        call.provider = detour.provider.or(call.provider);
+        call.provider = alternate_call.provider.or(call.provider);
     }
 
     /// Has the next call made without what names a credential in the request: fields, and parameters of the

@@ -20,7 +20,9 @@ use crate::cache::{Served, Stored};
 use crate::chain::{Backward, Onward, RemedyChain, Tells};
 use crate::config::{FlowConfig, KnownProvider};
 use crate::diagnosis::{Exports, Family, Keeper};
-use crate::exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
+use crate::exchange::{
+    CallFailure, Destination, Exchange, FailureKind, Outcome, Params, PendingChanges, Received,
+};
 use crate::finished::Reader;
 use crate::matching::Question;
 use crate::message::{Changes, Fields, Request};
@@ -201,7 +203,7 @@ pub(crate) struct Visit {
     provider: &'static str,
     chain: RemedyChain,
     matches: Matches,
-    pub draft: Draft,
+    pub draft: PendingChanges,
     pub repeatable: bool,
     /// The body of the request, if all of it is here.
     pub body: Option<Vec<u8>>,
@@ -220,7 +222,7 @@ impl Visit {
             .into_iter()
             .find(|name| sent.host.strip_suffix(".example") == Some(name))
             .unwrap_or("-");
-        let mut draft = Draft::default();
+        let mut draft = PendingChanges::default();
         draft.random = Random::new(seed);
         let (chain, matches) = Default::default();
         let mut visit = Self { sent, provider, chain, matches, draft, repeatable: true, body: None };

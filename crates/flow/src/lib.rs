@@ -41,7 +41,9 @@ mod plan;
 pub use answer::{Answer, Fixed, Local, Reason, Refused};
 pub use chain::{Backward, Onward, RemedyChain, Tells};
 pub use egret_store::{Clock, Moment, Timestamp};
-pub use exchange::{CallFailure, Destination, Draft, Exchange, FailureKind, Outcome, Params, Received};
+pub use exchange::{
+    CallFailure, Destination, Exchange, FailureKind, Outcome, Params, PendingChanges, Received,
+};
 pub use plan::{
     ACCOUNTS_SHOWN_MAX, Diagnoses, DiagnosisCounts, DiagnosisStats, Fate, FlowParts, FlowStats, Flows,
     FlowsSnapshot, RemedyStats,

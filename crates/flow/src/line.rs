@@ -16,13 +16,13 @@ use egret_store::Timestamp;
 /// The lines of one remedy: one for each group of its quota.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    lines: Mutex<Waiting>,
+    lines: Mutex<Queued>,
     /// Exchanges waiting in all lines, to be looked at without the lock.
     len: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Queued {
     lines: HashMap<Box<[u8]>, Line>,
     /// Tells those apart who came at the same time.
     arrivals: u64,
@@ -33,7 +33,7 @@ struct Waiting {
 struct Line {
     /// By rank, the lowest first.
     waiters: BTreeMap<Rank, Waiter>,
-    /// By which number of [`Place::review`] it is known who is served in time; none if somebody has come
+    /// By which number of [`QueuePlace::review`] it is known who is served in time; none if somebody has come
     /// before others since.
     reviewed: Option<u64>,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Arrival {
 
 /// How a place in a line stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum QueuePosition {
     /// In front.
     First,
     /// Behind others.
@@ -83,7 +83,7 @@ struct Rank {
 
 /// A place in a line. Dropping it leaves the line, and lets the next one in front know.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct QueuePlace {
     lines: Arc<Lines>,
     group: Box<[u8]>,
     rank: Rank,
@@ -108,7 +108,7 @@ impl Lines {
         arrival: Arrival,
         size: usize,
         waker: &Waker,
-    ) -> Option<(Place, u64)> {
+    ) -> Option<(QueuePlace, u64)> {
         let Arrival { now, handicap, cost, deadline } = arrival;
         let mut waiting = self.lock();
         if self.len.load(Relaxed) >= size {
@@ -124,27 +124,27 @@ impl Lines {
         let before = line.waiters.range(..rank).filter(|(_, waiter)| waiter.late.is_none());
         let units = before.fold(0_u64, |units, (_, waiter)| units.saturating_add(waiter.cost));
         self.len.fetch_add(1, Relaxed);
-        Some((Place { lines: Arc::clone(self), group, rank }, units))
+        Some((QueuePlace { lines: Arc::clone(self), group, rank }, units))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, Queued> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
+impl QueuePlace {
     /// How it stands. `waker` is woken when that may have changed.
-    pub fn standing(&self, waker: &Waker) -> Standing {
+    pub fn standing(&self, waker: &Waker) -> QueuePosition {
         let mut waiting = self.lines.lock();
-        let Some(line) = waiting.lines.get_mut(&self.group) else { return Standing::First };
+        let Some(line) = waiting.lines.get_mut(&self.group) else { return QueuePosition::First };
         if let Some(known) = line.waiters.get_mut(&self.rank) {
             if let Some(turn) = known.late {
-                return Standing::Late(turn);
+                return QueuePosition::Late(turn);
             }
             known.waker.clone_from(waker);
         }
         let is_first = line.waiters.first_key_value().is_none_or(|(first, _)| *first == self.rank);
-        if is_first { Standing::First } else { Standing::Behind }
+        if is_first { QueuePosition::First } else { QueuePosition::Behind }
     }
 
     /// Looks who in the line will not be served in time any more, and has them leave. `when` says when so
@@ -210,7 +210,7 @@ struct Waits {
     deadline: Timestamp,
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         let mut waiting = self.lines.lock();
         let Some(line) = waiting.lines.get_mut(&self.group) else { return };
@@ -257,8 +257,8 @@ mod tests {
         Arrival { now, handicap: Duration::ZERO, cost: 1, deadline: now + Duration::from_mins(1) }
     }
 
-    fn is_first(place: &Place) -> bool {
-        place.standing(Waker::noop()) == Standing::First
+    fn is_first(place: &QueuePlace) -> bool {
+        place.standing(Waker::noop()) == QueuePosition::First
     }
 
     #[test]
@@ -276,17 +276,17 @@ mod tests {
         // A unit a second: the second is late, and without it the third is not.
         let when = |cost: u64, ahead: u64| Some(at(cost + ahead));
         first.review(1, when);
-        assert_eq!(second.standing(Waker::noop()), Standing::Late(at(6)));
-        assert_eq!(third.standing(Waker::noop()), Standing::Behind);
+        assert_eq!(second.standing(Waker::noop()), QueuePosition::Late(at(6)));
+        assert_eq!(third.standing(Waker::noop()), QueuePosition::Behind);
         assert_eq!(*counts.iter().map(|count| count.0.load(Relaxed)).collect::<Vec<_>>(), [0, 1, 0, 0]);
         // For the same number it has been looked at.
         first.review(1, |_, _| Some(at(1_000)));
-        assert_eq!(fourth.standing(Waker::noop()), Standing::Behind);
+        assert_eq!(fourth.standing(Waker::noop()), QueuePosition::Behind);
         first.review(2, |_, _| None);
-        assert_eq!(fourth.standing(Waker::noop()), Standing::Behind);
+        assert_eq!(fourth.standing(Waker::noop()), QueuePosition::Behind);
         first.review(3, |cost, ahead| Some(at(8 + cost + ahead)));
-        assert_eq!(first.standing(Waker::noop()), Standing::Late(at(9)));
-        assert_eq!(fourth.standing(Waker::noop()), Standing::Behind);
+        assert_eq!(first.standing(Waker::noop()), QueuePosition::Late(at(9)));
+        assert_eq!(fourth.standing(Waker::noop()), QueuePosition::Behind);
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
             let worth = Duration::from_secs(10);
             let mut sorted = arrivals.clone();
             sorted.sort_unstable();
-            let mut places: Vec<(u64, Place)> = sorted
+            let mut places: Vec<(u64, QueuePlace)> = sorted
                 .iter()
                 .map(|(second, class)| {
                     let handicap = worth * *class;

@@ -31,7 +31,7 @@ use calendar::Calendar;
 use group::{Group, State};
 use groups::Groups;
 pub(crate) use learn::Reader;
-use lease::{Backing, Place};
+use lease::{Backing, GroupKind};
 use meter::{Refill, Rule, Schedule, Stage};
 
 pub use config::{
@@ -196,13 +196,13 @@ impl Quota {
         });
     }
 
-    fn rule_of(&self, place: Place, name: &[u8]) -> Rule {
+    fn rule_of(&self, place: GroupKind, name: &[u8]) -> Rule {
         let Some(shares) = &self.config.shares else { return self.rule.clone() };
         match place {
-            Place::Whole => self.rule.clone(),
-            Place::Rest => part(&self.rule, shares.rest_of(self.rule.limit)),
-            Place::Overflow => self.rule_of_other(),
-            Place::Named => {
+            GroupKind::Whole => self.rule.clone(),
+            GroupKind::Rest => part(&self.rule, shares.rest_of(self.rule.limit)),
+            GroupKind::Overflow => self.rule_of_other(),
+            GroupKind::Named => {
                 let share = std::str::from_utf8(name).ok().and_then(|name| shares.groups.get(name));
                 share
                     .map_or_else(|| self.rule_of_other(), |share| part(&self.rule, share.of(self.rule.limit)))
@@ -254,24 +254,24 @@ impl Quota {
         if self.parent.is_none() && self.config.group_by.is_none() {
             return self.take_alone(now, cost);
         }
-        let seats = self.seats(now, names)?;
+        let charges = self.charges(now, names)?;
         let mut states: Few<MutexGuard<'_, State>> = SmallVec::new();
         let mut refusal: Option<Refusal> = None;
-        for seat in &seats {
-            let mut state = seat.group.lock();
+        for charge in &charges {
+            let mut state = charge.group.lock();
             state.advance(now);
             if let Some((why, retry_at)) = state.refuses(cost) {
                 let is_worse =
                     refusal.as_ref().is_none_or(|worst| (worst.why, worst.retry_at) < (why, retry_at));
                 if is_worse {
-                    refusal = Some(Refusal { quota: seat.quota.name.clone(), why, retry_at });
+                    refusal = Some(Refusal { quota: charge.quota.name.clone(), why, retry_at });
                 }
             }
             states.push(state);
         }
         let ask = |states: &mut Few<MutexGuard<'_, State>>| {
-            for (seat, state) in seats.iter().zip(states) {
-                state.ask_if_due(&seat.group);
+            for (charge, state) in charges.iter().zip(states) {
+                state.ask_if_due(&charge.group);
             }
         };
         if let Some(refusal) = refusal {
@@ -283,13 +283,13 @@ impl Quota {
         }
         ask(&mut states);
         drop(states);
-        let hold = |seat: Seat<'_>| Hold {
-            group: seat.group,
-            level: seat.level,
+        let hold = |charge: Charge<'_>| Hold {
+            group: charge.group,
+            level: charge.level,
             units: cost,
             stage: Stage::Transit,
         };
-        Ok(Grant { made: now, holds: seats.into_iter().map(hold).collect() })
+        Ok(Grant { made: now, holds: charges.into_iter().map(hold).collect() })
     }
 
     /// The same for a quota without groups and parents: one lock, and nothing to put together.
@@ -316,8 +316,8 @@ impl Quota {
     /// come free when a call ends.
     pub fn when(&self, now: Timestamp, names: &[&[u8]], cost: u64, ahead: u64) -> Option<Timestamp> {
         let mut when = now;
-        for seat in self.seats(now, names).ok()? {
-            let mut state = seat.group.lock();
+        for charge in self.charges(now, names).ok()? {
+            let mut state = charge.group.lock();
             state.advance(now);
             if cost > state.meter().rule().most() {
                 return None;
@@ -335,8 +335,8 @@ impl Quota {
     /// Gives a number that changes when units turn out to come back later than was said.
     pub fn watch(&self, now: Timestamp, names: &[&[u8]], waker: &Waker) -> u64 {
         let mut delays = 0_u64;
-        for seat in self.seats(now, names).unwrap_or_default() {
-            let mut state = seat.group.lock();
+        for charge in self.charges(now, names).unwrap_or_default() {
+            let mut state = charge.group.lock();
             state.watch(waker);
             delays = delays.wrapping_add(state.delays());
         }
@@ -344,19 +344,19 @@ impl Quota {
     }
 
     /// How the quota stands for a call: that one of its lineage of which the least is left.
-    pub fn standing(&self, now: Timestamp, names: &[&[u8]]) -> Option<Standing> {
-        let standing = |seat: Seat<'_>| {
-            let mut state = seat.group.lock();
+    pub fn standing(&self, now: Timestamp, names: &[&[u8]]) -> Option<QuotaStatus> {
+        let standing = |charge: Charge<'_>| {
+            let mut state = charge.group.lock();
             state.advance(now);
-            Standing {
-                quota: seat.quota.name.clone(),
+            QuotaStatus {
+                quota: charge.quota.name.clone(),
                 limit: state.meter().allowance(),
                 remaining: state.remaining(),
                 reset: state.reset(),
-                window: seat.quota.config.window.map(egret_config::Duration::get),
+                window: charge.quota.config.window.map(egret_config::Duration::get),
             }
         };
-        self.seats(now, names).ok()?.into_iter().map(standing).min_by_key(|standing| standing.remaining)
+        self.charges(now, names).ok()?.into_iter().map(standing).min_by_key(|standing| standing.remaining)
     }
 
     /// How the quota and its groups stand: at most `groups_max` of them, the most recently used first.
@@ -409,24 +409,24 @@ impl Quota {
     }
 
     /// Where a call sits in this quota and those above.
-    fn seats(&self, now: Timestamp, names: &[&[u8]]) -> Result<Few<Seat<'_>>, Refusal> {
-        let mut seats = SmallVec::new();
+    fn charges(&self, now: Timestamp, names: &[&[u8]]) -> Result<Few<Charge<'_>>, Refusal> {
+        let mut charges = SmallVec::new();
         for (level, quota) in self.lineage().enumerate() {
             let name = names.get(level).copied().unwrap_or_default();
-            quota.seat(now, name, u8::try_from(level).unwrap_or(u8::MAX), &mut seats)?;
+            quota.charge(now, name, u8::try_from(level).unwrap_or(u8::MAX), &mut charges)?;
         }
-        Ok(seats)
+        Ok(charges)
     }
 
-    fn seat<'a>(
+    fn charge<'a>(
         &'a self,
         now: Timestamp,
         name: &[u8],
         level: u8,
-        seats: &mut Few<Seat<'a>>,
+        charges: &mut Few<Charge<'a>>,
     ) -> Result<(), Refusal> {
         let counts = &self.counts;
-        let mut sit = |group: Arc<Group>| seats.push(Seat { quota: self, group, level });
+        let mut sit = |group: Arc<Group>| charges.push(Charge { quota: self, group, level });
         if self.config.group_by.is_none() {
             sit(counts.whole.clone());
             return Ok(());
@@ -456,7 +456,7 @@ impl Quota {
 }
 
 /// A group that a call draws from.
-struct Seat<'a> {
+struct Charge<'a> {
     quota: &'a Quota,
     group: Arc<Group>,
     level: u8,
@@ -464,30 +464,30 @@ struct Seat<'a> {
 
 impl Counts {
     fn new(config: &QuotaConfig, rule: &Rule, backing: Option<&Backing>, before: Option<&Self>) -> Self {
-        let group = |place: Place, name: &str| {
+        let group = |place: GroupKind, name: &str| {
             let lease = backing.map(|backing| backing.lease(place, name.as_bytes()));
             Arc::new(Group::new(name.as_bytes(), rule.clone(), lease))
         };
         let names = config.shares.iter().flat_map(|shares| shares.groups.keys());
         let listed = names.map(|name| {
             let kept = before.and_then(|before| before.listed.get(name.as_bytes()));
-            (name.as_bytes().into(), kept.cloned().unwrap_or_else(|| group(Place::Named, name)))
+            (name.as_bytes().into(), kept.cloned().unwrap_or_else(|| group(GroupKind::Named, name)))
         });
         let others = || Arc::new(Groups::new(rule.clone(), backing));
         Self {
-            whole: before.map_or_else(|| group(Place::Whole, ""), |before| before.whole.clone()),
+            whole: before.map_or_else(|| group(GroupKind::Whole, ""), |before| before.whole.clone()),
             listed: listed.collect(),
-            rest: before.map_or_else(|| group(Place::Rest, ""), |before| before.rest.clone()),
+            rest: before.map_or_else(|| group(GroupKind::Rest, ""), |before| before.rest.clone()),
             others: before.map_or_else(others, |before| before.others.clone()),
         }
     }
 
     /// Does something to every group.
-    fn each(&self, mut work: impl FnMut(Place, &Group)) {
-        work(Place::Whole, &self.whole);
-        work(Place::Rest, &self.rest);
+    fn each(&self, mut work: impl FnMut(GroupKind, &Group)) {
+        work(GroupKind::Whole, &self.whole);
+        work(GroupKind::Rest, &self.rest);
         for group in self.listed.values() {
-            work(Place::Named, group);
+            work(GroupKind::Named, group);
         }
         self.others.each(work);
     }
@@ -690,7 +690,7 @@ impl std::error::Error for Refusal {}
 
 /// How a quota stands for a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct QuotaStatus {
     /// The quota's name.
     pub quota: Arc<str>,
     /// Units there are in all.

@@ -21,7 +21,7 @@ use crate::expression::{Expression, Outcome, Scope};
 use crate::matching::MatchConfig;
 use crate::quota::Quotas;
 use crate::remedies::RemedyConfig;
-use crate::template::{Place, Template};
+use crate::template::{Escape, Template};
 
 /// What is to be done with an exchange, as a remedy sees it: on the way of the request, and on the way back of the response.
 ///
@@ -101,7 +101,7 @@ pub enum Reaction {
     /// Nowhere: the call is made again at this time, through the remedies further in. What they have drafted is taken back.
     Repeat(Timestamp),
     /// Nowhere: another call is made at once, likewise.
-    Instead(Box<Detour>),
+    Instead(Box<AlternateCall>),
     /// Nowhere: another call is made at once, likewise, and without what this remedy itself has drafted for the one before.
     Afresh,
     /// Nowhere: another call is made at once, and passes the request side of this remedy itself again, which finds what it has kept.
@@ -114,7 +114,7 @@ pub enum Reaction {
 
 /// A call that is made instead of the one that was wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Detour {
+pub struct AlternateCall {
     /// The provider, by its number in the config, where it is another one.
     pub provider: Option<usize>,
     /// The path, relative to the provider's URL, where it is another one. The query stays.
@@ -269,7 +269,7 @@ impl Site<'_> {
     /// The template `text`, which `key` of this remedy holds and whose result goes to `place`; a problem where it is wrong.
     /// `has_response` is as for [`expression`](Self::expression). Fields, bodies and paths have templates of
     /// their own (`template/parts.rs`), which check what may stand in them.
-    pub fn template(&mut self, key: &str, text: &str, place: Place, has_response: bool) -> Option<Template> {
+    pub fn template(&mut self, key: &str, text: &str, place: Escape, has_response: bool) -> Option<Template> {
         let compiled = Template::compile(text, place, self.scope(has_response), &self.path_of(key));
         compiled.map_err(|problem| self.problems.push(problem)).ok()
     }

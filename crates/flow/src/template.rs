@@ -7,7 +7,7 @@
 //! | `response.status`, `response.headers.x-id` | where there is a response |
 //! | `attempt`, `now` | which try of the call this is, from 1; seconds since the Unix epoch |
 //!
-//! `$${` is `${` itself. A value is escaped for the [`Place`] it goes to, so that nothing that a client or a provider sends can
+//! `$${` is `${` itself. A value is escaped for the [`Escape`] it goes to, so that nothing that a client or a provider sends can
 //! become more than a value. Secrets (`${env:NAME}`) have no place in templates, whose results are sent to whoever asks.
 
 pub(crate) mod parts;
@@ -31,7 +31,7 @@ const RESULT_BYTES_MAX: usize = 1 << 20;
 
 /// Where the result of a template goes, which says how values are escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Escape {
     /// Text that nothing reads anything into.
     Text,
     /// JSON. Texts have to stand between quotes; numbers may stand alone.
@@ -46,7 +46,7 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     pieces: Box<[Piece]>,
-    place: Place,
+    place: Escape,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl std::error::Error for TemplateError {}
 
 impl Template {
     /// Compiles `text`, which stands at `at` in the config and may name what `scope` says.
-    pub fn compile(text: &str, place: Place, scope: Scope<'_>, at: &str) -> Result<Self, Problem> {
+    pub fn compile(text: &str, place: Escape, scope: Scope<'_>, at: &str) -> Result<Self, Problem> {
         if text.len() > TEMPLATE_BYTES_MAX {
             return Err(Problem::new(at, format!("a template has at most {TEMPLATE_BYTES_MAX} bytes")));
         }
@@ -133,7 +133,7 @@ impl Template {
 }
 
 struct Compiler<'a> {
-    place: Place,
+    place: Escape,
     scope: Scope<'a>,
     at: &'a str,
     pieces: Vec<Piece>,
@@ -172,7 +172,7 @@ impl Compiler<'_> {
     }
 
     fn add(&mut self, literal: &str) -> Result<(), Problem> {
-        if self.place == Place::Field && literal.bytes().any(is_control) {
+        if self.place == Escape::Field && literal.bytes().any(is_control) {
             return Err(
                 self.problem("a header field has no control characters, line ends among them".to_owned())
             );
@@ -191,7 +191,7 @@ impl Compiler<'_> {
     fn value(&mut self, name: &str) -> Result<(), Problem> {
         let (variable, key) = self.named(name)?;
         let is_number = matches!(variable, Variable::ResponseStatus | Variable::Attempt | Variable::Now);
-        if self.place == Place::Json && !is_number && !self.quotes.is_open {
+        if self.place == Escape::Json && !is_number && !self.quotes.is_open {
             return Err(
                 self.problem(format!("in JSON a text stands between quotes: write `\"${{{name}}}\"`"))
             );
@@ -303,7 +303,7 @@ fn is_control(byte: u8) -> bool {
     byte.is_ascii_control() && byte != b'\t'
 }
 
-impl Place {
+impl Escape {
     fn write(self, value: &[u8], out: &mut Vec<u8>) -> Result<(), TemplateError> {
         match self {
             Self::Field if value.iter().copied().any(is_control) => return Err(TemplateError::Control),

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use egret_flow::Timestamp;
 use egret_flow::cache::{
-    Action, Ask, CacheConfig, CacheStatus, Candidate, Decision, Key, KeySecret, Piece, Place, Policy, Reply,
-    Stored, Times, Trouble, Validation, problems,
+    Action, Ask, CacheConfig, CacheStatus, Candidate, Decision, Key, KeyContext, KeySecret, Piece, Policy,
+    Reply, Stored, Times, Trouble, Validation, problems,
 };
 use egret_flow::message::{Fields, Request, Response};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
@@ -207,7 +207,7 @@ impl Bench {
     }
 
     fn ask(&mut self, request: &RequestText) -> Result<Answer, String> {
-        let place = Place::default();
+        let place = KeyContext::default();
         let question = match request.with(|request| self.policy.ask(request, &place)) {
             Ask::Look(question) => question,
             Ask::OnlyIfCached => return Ok(Answer { status: 504, ..Answer::default() }),
@@ -258,7 +258,7 @@ impl Bench {
         status: CacheStatus,
         validation: Option<&Validation>,
     ) -> Result<Answer, String> {
-        let place = Place::default();
+        let place = KeyContext::default();
         let Ask::Look(question) = request.with(|request| self.policy.ask(request, &place)) else {
             panic!("it was looked for")
         };

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use egret_flow::Timestamp;
 use egret_flow::cache::{
-    Action, Ask, CacheConfig, Candidate, Decision, KeySecret, Place, Policy, Question, Stored, Times,
+    Action, Ask, CacheConfig, Candidate, Decision, KeyContext, KeySecret, Policy, Question, Stored, Times,
 };
 use egret_flow::message::{Fields, Request, Response};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
@@ -129,7 +129,7 @@ fn ask<T>(
         consumer: None,
         body: None,
     };
-    let Ask::Look(question) = policy.ask(&request, &Place::default()) else {
+    let Ask::Look(question) = policy.ask(&request, &KeyContext::default()) else {
         unreachable!("the cache is for every GET")
     };
     act(&question, &request)
@@ -146,7 +146,7 @@ fn serves(case: &Case) -> bool {
         Response { status: case.status, fields: Fields::received(&parsed.fields, &bytes), body: None };
     let stored: Option<Box<Stored>> = ask(&policy, &[], |question, request| {
         let times = Times { sent: now, received: now };
-        let place = Place::default();
+        let place = KeyContext::default();
         match policy.receive(question, (request, &place), &response, times, (&[], None)).action {
             Action::Store(stored, _) => Some(stored),
             _ => None,

@@ -135,12 +135,12 @@ pub(crate) struct Client {
     /// Whether the client has closed its sending side.
     pub half_closed: bool,
     /// Given up last, when the socket is closed.
-    _place: Place,
+    _place: ConnectionSlot,
 }
 
 /// Serves a client's connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: SocketAddr) {
-    let place = Place::new(Rc::clone(&worker));
+    let place = ConnectionSlot::new(Rc::clone(&worker));
     let socket = match Socket::new(socket) {
         Ok(socket) => socket,
         Err(error) => return warn!(%error, "a client connection could not be taken on"),
@@ -177,12 +177,12 @@ async fn shake_hands(worker: &Worker, socket: Socket, tls: ServerTls) -> Option<
 
 /// The place of one client connection among those that may be open. The acceptor has counted it for this worker.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     worker: Rc<Worker>,
     is_counted: bool,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Of a connection that has come in.
     pub fn new(worker: Rc<Worker>) -> Self {
         worker.counters().accepted.add(1);
@@ -196,7 +196,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let Self { worker, is_counted } = self;
         if !*is_counted {
@@ -210,7 +210,7 @@ impl Drop for Place {
 
 impl Client {
     /// A connection that came in by `listener`.
-    pub fn new(place: Place, stream: Stream, listener: SocketAddr) -> Self {
+    pub fn new(place: ConnectionSlot, stream: Stream, listener: SocketAddr) -> Self {
         let worker = Rc::clone(&place.worker);
         let timer = worker.timers.timer();
         let now = Moment::now();

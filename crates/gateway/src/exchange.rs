@@ -45,7 +45,7 @@ use crate::exchange::flow_run::FlowRun;
 use crate::exchange::forward::{Drafted, Reply, edit_request, edit_response, survey};
 use crate::exchange::hedge::Hedge;
 use crate::exchange::pace::Taking;
-use crate::exchange::pipe::{Kept, PipeError, Shield};
+use crate::exchange::pipe::{Kept, PipeError, SecretMask};
 use crate::exchange::recording::Recording;
 use crate::exchange::rewrite::Rewriter;
 use crate::exchange::route::{Forward, Question, Route};
@@ -65,7 +65,7 @@ pub(crate) async fn run(client: &mut Client, state: &mut RequestState) -> End {
     state.reset_up();
     let end = match route(client, state, &view) {
         Ok(Route::Forward(forward)) => {
-            let _place = match Place::take(&client.worker, view.plan.limits.exchanges) {
+            let _place = match ExchangeSlot::take(&client.worker, view.plan.limits.exchanges) {
                 Ok(place) => place,
                 Err(failure) => {
                     let end = Box::pin(refuse(client, state, &view, &failure, Some(&forward), begun)).await;
@@ -96,9 +96,9 @@ pub(crate) async fn run(client: &mut Client, state: &mut RequestState) -> End {
 
 /// One of the exchanges and tunnels that may be under way at once; given up when dropped. Nothing where there
 /// may be any number.
-struct Place(Option<Rc<Worker>>);
+struct ExchangeSlot(Option<Rc<Worker>>);
 
-impl Place {
+impl ExchangeSlot {
     fn take(worker: &Rc<Worker>, most: u32) -> Result<Self, Failure> {
         if most == 0 {
             return Ok(Self(None));
@@ -114,7 +114,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ExchangeSlot {
     fn drop(&mut self) {
         if let Some(worker) = &self.0 {
             worker.shared.exchanges.fetch_sub(1, Relaxed);
@@ -838,7 +838,7 @@ impl<'a> Exchange<'a> {
         down.start(framing, reply.chunked);
         let mut changed = None;
         if let Some(flow_run) = &mut self.flow_run {
-            down.shield = flow_run.echoes.as_ref().map(|echoes| Box::new(Shield::new(echoes)));
+            down.shield = flow_run.echoes.as_ref().map(|echoes| Box::new(SecretMask::new(echoes)));
             flow_run.tap(&output.filled()[..response.len], down, &worker.buffers.budget);
             changed =
                 flow_run.draft.response_body.clone().map(|body| (body, flow_run.response_body.framed_len));

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use egret_flow::accounts::{Account, AccountConfigs};
-use egret_flow::cache::{Ask, Key, Place, Policy};
+use egret_flow::cache::{Ask, Key, KeyContext, Policy};
 use egret_flow::config::FlowConfig;
 use egret_flow::diagnosis::Exports;
 use egret_flow::expression::Expression;
 use egret_flow::matching::Question;
 use egret_flow::quota::QuotaConfigs;
 use egret_flow::router::{Match, Matches};
-use egret_flow::{Draft, Exchange, Params, Received, Timestamp};
+use egret_flow::{Exchange, Params, PendingChanges, Received, Timestamp};
 use egret_http1::{Edits, HeadLimits, RequestHead};
 
 use crate::client::{self, Client};
@@ -124,7 +124,11 @@ impl Fixture {
             let accepting = TcpListener::bind("127.0.0.1:0").expect("a socket");
             let socket =
                 TcpStream::connect(accepting.local_addr().expect("an address")).and_then(Socket::new);
-            Client::new(client::Place::new(worker), Stream::Plain(socket.expect("a socket")), listener)
+            Client::new(
+                client::ConnectionSlot::new(worker),
+                Stream::Plain(socket.expect("a socket")),
+                listener,
+            )
         });
         let (request, edits, via) = (RequestHead::new(), Edits::new(), Via::new("egret-0"));
         Self { client, request, edits, via, _event_loop: event_loop }
@@ -159,7 +163,7 @@ impl Fixture {
     ) -> Result<Option<Identity>, &'static str> {
         let Route::Forward(forward) = self.route(request)? else { return Ok(None) };
         let plan = &self.client.worker.view().plan;
-        let (mut matches, mut draft) = (Matches::default(), Draft::default());
+        let (mut matches, mut draft) = (Matches::default(), PendingChanges::default());
         let received = Received { head: &self.request, bytes: request, body: None };
         let now = Timestamp::default();
         let destination = forward.destination();
@@ -168,11 +172,11 @@ impl Fixture {
         let question = Question { request: &exchange.request(), roll: 0, now, has_body: true };
         plan.flows.find(question, &mut matches);
         exchange.params = Params::new(&plan.flows, &matches);
-        let place = Place {
+        let place = KeyContext {
             base: destination.base,
             has_bare_base: destination.has_bare_base,
             kept_host: destination.kept_host,
-            ..Place::default()
+            ..KeyContext::default()
         };
         let key = match cache.ask(&exchange.request(), &place) {
             Ask::Look(question) => Some(question.key),

@@ -224,7 +224,7 @@ fn step(rest: &str) -> Result<(Step, &str), String> {
 
 /// Where in a body a rewriter is, as far as paths lead there.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct PathCursor<'a> {
     paths: &'a BodyPaths,
     /// For each container that is open: where its paths begin in `open`, and how many elements were there.
     containers: Vec<(usize, usize)>,
@@ -234,7 +234,7 @@ pub(crate) struct Place<'a> {
     here: Vec<usize>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> PathCursor<'a> {
     /// Before the outermost value.
     pub(crate) fn new(paths: &'a BodyPaths) -> Self {
         Self { paths, containers: Vec::new(), open: Vec::new(), here: (0..paths.0.len()).collect() }

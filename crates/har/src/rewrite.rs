@@ -5,7 +5,7 @@
 
 use zeroize::Zeroize as _;
 
-use crate::exclusions::{BodyPaths, Place};
+use crate::exclusions::{BodyPaths, PathCursor};
 use crate::json::{Sink, write_escaped};
 use crate::memo::{HELD_BYTES_MAX, Hider};
 use crate::pseudonym::TextDigest;
@@ -24,7 +24,7 @@ enum Text {
 /// Takes a text from the tokenizer, and holds what becomes of it.
 pub(crate) struct Rewriter<'a> {
     hider: Hider<'a>,
-    place: Place<'a>,
+    place: PathCursor<'a>,
     text: Text,
     held: Vec<u8>,
     /// The JSON written so far.
@@ -33,7 +33,7 @@ pub(crate) struct Rewriter<'a> {
 
 impl<'a> Rewriter<'a> {
     pub(crate) fn new(hider: Hider<'a>, paths: &'a BodyPaths) -> Self {
-        Self { hider, place: Place::new(paths), text: Text::Kept, held: Vec::new(), out: Vec::new() }
+        Self { hider, place: PathCursor::new(paths), text: Text::Kept, held: Vec::new(), out: Vec::new() }
     }
 }
 

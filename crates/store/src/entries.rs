@@ -40,7 +40,7 @@ pub trait Kept: Send + Sync + Sized + 'static {
 
 /// Where an entry is stored. Both are hashes that nobody can choose, keyed with a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct EntryKey {
     /// What it is found by. Several may have the same.
     pub id: u128,
     /// What goes together.
@@ -51,7 +51,7 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Entry<K> {
     /// Where it is stored.
-    pub place: Place,
+    pub place: EntryKey,
     /// What is kept.
     pub kept: K,
     /// Its body.
@@ -186,14 +186,14 @@ impl<K: Kept> Entries<K> {
     }
 
     /// What is stored under an identity, newest first.
-    pub fn find(&self, place: Place, found: &mut impl Extend<Arc<Entry<K>>>) {
+    pub fn find(&self, place: EntryKey, found: &mut impl Extend<Arc<Entry<K>>>) {
         found.extend(self.shard(place.group).find(place.id).filter(|entry| entry.place == place).cloned());
     }
 
     /// Puts in an entry whose body is going to come; of `expected` bytes, if that is known, for which there is room then.
     pub fn begin(
         self: &Arc<Self>,
-        place: Place,
+        place: EntryKey,
         kept: K,
         tags: &Arc<[Box<str>]>,
         expected: Option<u64>,
@@ -270,7 +270,7 @@ impl<K: Kept> Entries<K> {
 
     /// Has what is on the disk under an identity put into memory, if that is not there yet. After it has been waited for, or could be,
     /// what is not in memory is of no more use.
-    pub fn look_up(&self, place: Place) -> Lookup {
+    pub fn look_up(&self, place: EntryKey) -> Lookup {
         let Some(disk) = &self.disk else { return Lookup::Nothing };
         let shard = self.shard(place.group);
         let seen: Vec<_> = shard.find(place.id).map(|entry| entry.number).collect();
@@ -278,7 +278,7 @@ impl<K: Kept> Entries<K> {
     }
 
     /// Takes out of the disk what is under an identity and not in memory: whoever has something newer could not look at it.
-    pub fn remove_unseen(&self, place: Place) {
+    pub fn remove_unseen(&self, place: EntryKey) {
         let Some(disk) = &self.disk else { return };
         let shard = self.shard(place.group);
         let seen: Vec<_> = shard.find(place.id).map(|entry| entry.number).collect();
@@ -286,12 +286,12 @@ impl<K: Kept> Entries<K> {
     }
 
     /// Whether the entry with that number is in memory.
-    fn has(&self, place: Place, number: u64) -> bool {
+    fn has(&self, place: EntryKey, number: u64) -> bool {
         self.shard(place.group).find(place.id).any(|entry| entry.number == number)
     }
 
     /// Whether it is, and was of use lately.
-    fn is_used(&self, place: Place, number: u64) -> bool {
+    fn is_used(&self, place: EntryKey, number: u64) -> bool {
         self.shard(place.group).find(place.id).any(|entry| entry.number == number && entry.used.load(Relaxed))
     }
 

@@ -65,7 +65,7 @@ impl Ending {
 
 /// See the file's first line.
 #[derive(Debug)]
-pub struct Standing {
+pub struct AccountState {
     in_flight: AtomicU32,
     endings: [AtomicU64; Ending::ALL.len()],
     /// Calls that are left, by the provider's last word, or [`UNKNOWN`].
@@ -115,7 +115,7 @@ pub(crate) struct CoolDown {
     pub max: Duration,
 }
 
-impl Default for Standing {
+impl Default for AccountState {
     fn default() -> Self {
         Self {
             in_flight: AtomicU32::default(),
@@ -128,7 +128,7 @@ impl Default for Standing {
     }
 }
 
-impl Standing {
+impl AccountState {
     /// Counts how a call has ended, and takes note of what the response says of the provider's own count.
     pub(crate) fn heard(&self, exchange: &Exchange<'_>) {
         let ending = match exchange.outcome {
@@ -285,7 +285,7 @@ fn is_of_credential(status: u16) -> bool {
 /// An exchange that uses an account, and counts as under way until this is dropped.
 #[derive(Debug)]
 pub struct Use {
-    standing: Arc<Standing>,
+    standing: Arc<AccountState>,
     /// The account's number.
     pub(crate) account: usize,
     /// Since when.

@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
 use crate::answer::{Reason, Refused};
-use crate::cache::{self, Flights, Lead};
+use crate::cache::{self, Coalescer, Leader};
 use crate::random::Random;
 use crate::retry_after;
 
@@ -49,7 +49,7 @@ pub struct Token {
     endpoint: Endpoint,
     state: Mutex<State>,
     /// The fetch that is under way, and who waits for it.
-    flights: Arc<Flights>,
+    coalescer: Arc<Coalescer>,
     /// What tokens are granted for, if that is a refresh token: the last one that is known.
     grant: Arc<Mutex<Zeroizing<String>>>,
     counts: Arc<Counts>,
@@ -131,9 +131,9 @@ impl TokenState {
 
 /// What an exchange keeps while it needs a token.
 #[derive(Debug, Default)]
-pub struct Waiting {
+pub struct TokenWaiter {
     since: Option<Timestamp>,
-    flight: Option<cache::Waiting>,
+    shared_call: Option<cache::Waiter>,
     /// The number of the token that it was let go on with.
     number: u64,
     /// Whether a provider has refused one and the call is made again for that.
@@ -152,7 +152,7 @@ pub enum Turn {
 }
 
 /// What there is for an exchange.
-enum Standing {
+enum TokenStanding {
     Good(u64),
     /// Good, and to be renewed.
     Due(u64),
@@ -193,52 +193,52 @@ impl Token {
             config: config.clone(),
             endpoint,
             state: Mutex::default(),
-            flights: Flights::new(),
+            coalescer: Coalescer::new(),
             grant,
             counts: before.map(|before| Arc::clone(&before.counts)).unwrap_or_default(),
         }))
     }
 
     /// How an exchange goes on that needs the token. One that waits is woken when there is one, or none to be had.
-    pub fn poll(self: &Arc<Self>, waiting: &mut Waiting, now: Timestamp, cx: &Context<'_>) -> Turn {
+    pub fn poll(self: &Arc<Self>, waiting: &mut TokenWaiter, now: Timestamp, cx: &Context<'_>) -> Turn {
         let mut fetch = None;
         loop {
             // Looked at again by whoever is elected: only then has nobody else brought one meanwhile.
             let standing = self.lock().standing(now);
             match standing {
-                Standing::Good(number) => {
+                TokenStanding::Good(number) => {
                     waiting.let_go(number);
                     return Turn::Ready(None);
                 }
-                Standing::Due(number) => {
+                TokenStanding::Due(number) => {
                     if fetch.is_none()
-                        && let Some(lead) = self.flights.lead(THE_TOKEN, now)
+                        && let Some(leader) = self.coalescer.leader(THE_TOKEN, now)
                     {
-                        fetch = Some(self.fetch(lead, now));
+                        fetch = Some(self.fetch(leader, now));
                         continue;
                     }
                     waiting.let_go(number);
                     return Turn::Ready(fetch);
                 }
-                Standing::Failing(retry_at, trouble) => {
+                TokenStanding::Failing(retry_at, trouble) => {
                     return Turn::Refused(self.refused(retry_at, trouble, now));
                 }
-                Standing::Missing => {}
+                TokenStanding::Missing => {}
             }
             let until = *waiting.since.get_or_insert(now) + self.config.wait_max.get();
             if until <= now {
                 return Turn::Refused(self.refused_late(now));
             }
-            if let Some(flight) = &mut waiting.flight {
-                match flight.poll(cx) {
+            if let Some(shared_call) = &mut waiting.shared_call {
+                match shared_call.poll(cx) {
                     Poll::Pending => return Turn::Wait(fetch, until),
                     // What has come of it is looked at.
-                    Poll::Ready(_) => waiting.flight = None,
+                    Poll::Ready(_) => waiting.shared_call = None,
                 }
             } else {
-                match self.flights.join(THE_TOKEN, now) {
-                    cache::Turn::Lead(lead) => fetch = Some(self.fetch(lead, now)),
-                    cache::Turn::Wait(flight) => waiting.flight = Some(flight),
+                match self.coalescer.join(THE_TOKEN, now) {
+                    cache::Turn::Leader(leader) => fetch = Some(self.fetch(leader, now)),
+                    cache::Turn::Wait(shared_call) => waiting.shared_call = Some(shared_call),
                     // A token is for everybody: that is never noted.
                     cache::Turn::Alone => return Turn::Wait(fetch, until),
                 }
@@ -254,7 +254,7 @@ impl Token {
 
     /// A provider has refused the token that an exchange was let go on with. Says whether the call is worth making again: there is another
     /// token, or there will be, and the exchange has had no second call for this reason yet.
-    pub fn reject(&self, waiting: &Waiting, now: Timestamp) -> bool {
+    pub fn reject(&self, waiting: &TokenWaiter, now: Timestamp) -> bool {
         let is_replaced = self.lock().reject(waiting.number, now);
         debug!(account = &*self.account, is_replaced, "a provider has refused a token");
         is_replaced && !waiting.has_repeated
@@ -263,8 +263,8 @@ impl Token {
     /// Until when there is none, since the last fetch has failed.
     pub(crate) fn failing_until(&self, now: Timestamp) -> Option<Timestamp> {
         match self.lock().standing(now) {
-            Standing::Failing(retry_at, _) => Some(retry_at),
-            Standing::Good(_) | Standing::Due(_) | Standing::Missing => None,
+            TokenStanding::Failing(retry_at, _) => Some(retry_at),
+            TokenStanding::Good(_) | TokenStanding::Due(_) | TokenStanding::Missing => None,
         }
     }
 
@@ -299,8 +299,8 @@ impl Token {
         self.grant.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fetch(self: &Arc<Self>, lead: Lead, now: Timestamp) -> Fetch {
-        Fetch { token: Arc::clone(self), lead, begun: now }
+    fn fetch(self: &Arc<Self>, leader: Leader, now: Timestamp) -> Fetch {
+        Fetch { token: Arc::clone(self), leader, begun: now }
     }
 
     fn refused(&self, retry_at: Timestamp, trouble: Option<Trouble>, now: Timestamp) -> Refused {
@@ -385,15 +385,15 @@ impl State {
         self.current.as_ref().is_some_and(|current| !current.is_rejected && now < current.expires_at)
     }
 
-    fn standing(&self, now: Timestamp) -> Standing {
+    fn standing(&self, now: Timestamp) -> TokenStanding {
         let is_left_alone = now < self.retry_at;
         match &self.current {
             Some(current) if self.is_good(now) => {
                 let is_due = current.renew_at <= now && !is_left_alone;
-                if is_due { Standing::Due(current.number) } else { Standing::Good(current.number) }
+                if is_due { TokenStanding::Due(current.number) } else { TokenStanding::Good(current.number) }
             }
-            _ if is_left_alone => Standing::Failing(self.retry_at, self.trouble),
-            _ => Standing::Missing,
+            _ if is_left_alone => TokenStanding::Failing(self.retry_at, self.trouble),
+            _ => TokenStanding::Missing,
         }
     }
 
@@ -433,7 +433,7 @@ impl State {
     }
 }
 
-impl Waiting {
+impl TokenWaiter {
     /// Whether the exchange waits now.
     pub(crate) fn is_under_way(&self) -> bool {
         self.since.is_some()
@@ -443,7 +443,7 @@ impl Waiting {
     fn let_go(&mut self, number: u64) {
         self.number = number;
         self.since = None;
-        self.flight = None;
+        self.shared_call = None;
     }
 
     /// The call is made again for a token that was refused.
@@ -455,7 +455,7 @@ impl Waiting {
 /// A token that is to be fetched, by whoever has this. Dropped, it is given up, and another exchange is elected.
 pub struct Fetch {
     token: Arc<Token>,
-    lead: Lead,
+    leader: Leader,
     begun: Timestamp,
 }
 
@@ -498,7 +498,7 @@ impl Fetch {
         let asked = asked.and_then(|value| retry_after::read(value, now));
         let granted = answered.and_then(|Answered { status, body, .. }| answer::read(status, body));
         self.token.settle(self.begun, now, granted, asked);
-        self.lead.answered();
+        self.leader.answered();
     }
 }
 

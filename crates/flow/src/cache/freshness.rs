@@ -39,14 +39,14 @@ pub enum Trouble {
 
 /// How a stored answer stands at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct Freshness {
     /// How old it is.
     pub age: Duration,
     /// For how long it is fresh, all in all.
     pub lifetime: Duration,
 }
 
-impl Standing {
+impl Freshness {
     /// Whether it is fresh.
     pub fn is_fresh(self) -> bool {
         self.lifetime > self.age
@@ -100,8 +100,8 @@ impl Lifetimes {
     }
 
     /// How `stored` stands.
-    pub fn standing(&self, stored: &Stored, partition: Partition, now: Timestamp) -> Standing {
-        Standing { age: stored.age(now), lifetime: self.lifetime(stored, partition) }
+    pub fn standing(&self, stored: &Stored, partition: Partition, now: Timestamp) -> Freshness {
+        Freshness { age: stored.age(now), lifetime: self.lifetime(stored, partition) }
     }
 
     /// RFC 9111 §4.2.1, §4.2.2.
@@ -147,7 +147,7 @@ impl Lifetimes {
         &self,
         stored: &Stored,
         partition: Partition,
-        standing: Standing,
+        standing: Freshness,
         wants: &RequestDirectives,
     ) -> bool {
         wants.max_stale.is_some_and(|seconds| standing.staleness() <= Duration::from_secs(seconds))
@@ -155,7 +155,7 @@ impl Lifetimes {
     }
 
     /// Whether a stale answer may be given while it is asked for anew.
-    pub fn may_revalidate_later(&self, stored: &Stored, partition: Partition, standing: Standing) -> bool {
+    pub fn may_revalidate_later(&self, stored: &Stored, partition: Partition, standing: Freshness) -> bool {
         let told = stored.directives.stale_while_revalidate.filter(|_| !self.is_forced(stored.status));
         // What the config says is for what is worth having.
         let configured = self.stale_while_revalidate.filter(|_| stored.status < 500);
@@ -169,7 +169,7 @@ impl Lifetimes {
         &self,
         stored: &Stored,
         partition: Partition,
-        standing: Standing,
+        standing: Freshness,
         (wants, trouble): (&RequestDirectives, Trouble),
     ) -> bool {
         let told = stored.directives.stale_if_error.filter(|_| !self.is_forced(stored.status));

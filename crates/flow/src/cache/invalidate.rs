@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use egret_http1::Method;
 
 use super::Policy;
-use super::key::{Place, Url};
+use super::key::{KeyContext, Url};
 use crate::message::{Request, Response};
 use crate::target::{normal_path, resolve};
 
@@ -18,7 +18,7 @@ impl Policy {
     pub fn invalidated(
         &self,
         request: &Request<'_>,
-        place: &Place<'_>,
+        place: &KeyContext<'_>,
         response: &Response<'_>,
     ) -> Vec<u128> {
         let method = Method::of(request.method);

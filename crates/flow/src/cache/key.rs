@@ -140,7 +140,7 @@ pub struct Key {
     pub group: u128,
 }
 
-impl From<Key> for egret_store::entries::Place {
+impl From<Key> for egret_store::entries::EntryKey {
     fn from(Key { id, group }: Key) -> Self {
         Self { id, group }
     }
@@ -159,7 +159,7 @@ pub enum Partition {
 
 /// Where a request goes, and what the gateway adds to it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Place<'a> {
+pub struct KeyContext<'a> {
     /// The path of the provider's URL, before the request's own: empty, or with a slash at its beginning and none at its end.
     pub base: &'a [u8],
     /// Whether an empty path of the request is sent as `base` alone, without a slash at its end.
@@ -187,7 +187,7 @@ pub(super) struct Url<'a> {
 }
 
 impl<'a> Url<'a> {
-    pub fn of(request: &Request<'a>, place: &Place<'a>) -> Self {
+    pub fn of(request: &Request<'a>, place: &KeyContext<'a>) -> Self {
         let Request { tls, host, port, path, query, .. } = *request;
         let is_bare = place.has_bare_base && path == b"/";
         let path = if is_bare { Cow::default() } else { normal_path(path) };
@@ -282,7 +282,7 @@ impl Keyer {
         &self,
         secret: &KeySecret,
         request: &Request<'_>,
-        place: &Place<'_>,
+        place: &KeyContext<'_>,
     ) -> Option<(Key, Partition)> {
         let url = Url::of(request, place);
         let group = url.group(secret);
@@ -342,7 +342,7 @@ impl Keyer {
     }
 
     /// Whose part of the cache it is.
-    fn partition(&self, request: &Request<'_>, place: &Place<'_>, digest: &mut Digest) -> Partition {
+    fn partition(&self, request: &Request<'_>, place: &KeyContext<'_>, digest: &mut Digest) -> Partition {
         let mut shows_credential = place.account.is_some();
         if self.shared {
             digest.part(b"shared");
@@ -574,7 +574,7 @@ mod tests {
         space: &str,
         lines: &str,
         body: Option<&str>,
-        place: &Place<'_>,
+        place: &KeyContext<'_>,
     ) -> Option<(Key, Partition)> {
         let config: CacheConfig = serde_json::from_value(config).unwrap();
         let keyer = Keyer::new(&config, space);
@@ -585,7 +585,7 @@ mod tests {
     }
 
     fn key(config: serde_json::Value, lines: &str) -> Key {
-        key_with(config, "f", lines, None, &Place::default()).unwrap().0
+        key_with(config, "f", lines, None, &KeyContext::default()).unwrap().0
     }
 
     const POST: &str = "POST https://a.example/x\nContent-Type: application/json";
@@ -638,16 +638,16 @@ mod tests {
             "GET https://a.example/x?b=2&a=1",
             "POST https://a.example/x",
         ];
-        let keys = urls.map(|url| key_with(json!({}), "f", url, Some(""), &Place::default()).unwrap().0);
+        let keys = urls.map(|url| key_with(json!({}), "f", url, Some(""), &KeyContext::default()).unwrap().0);
         for (at, one) in keys.iter().enumerate() {
             assert!(keys[..at].iter().all(|other| other.id != one.id), "{}", urls[at]);
         }
         assert_eq!(keys[5].group, keys[0].group, "what is changed there is changed for every query");
         assert_eq!(key(json!({}), "HEAD https://a.example/x"), keys[0]);
-        let base = Place { base: b"/v1", ..Place::default() };
+        let base = KeyContext { base: b"/v1", ..KeyContext::default() };
         let under = key_with(json!({}), "f", "GET https://a.example/x", None, &base).unwrap().0;
         assert_eq!(under.group, key(json!({}), "GET https://a.example/v1/x").group);
-        assert_ne!(key_with(json!({}), "g", urls[0], None, &Place::default()).unwrap().0.id, keys[0].id);
+        assert_ne!(key_with(json!({}), "g", urls[0], None, &KeyContext::default()).unwrap().0.id, keys[0].id);
     }
 
     #[test]
@@ -660,7 +660,7 @@ mod tests {
                 let name = field.split(':').next().unwrap();
                 let taken_back = format!("{bare}\n{field}\nConnection: close, {name}");
                 let (own, partition) =
-                    key_with(config.clone(), "f", &taken_back, None, &Place::default()).unwrap();
+                    key_with(config.clone(), "f", &taken_back, None, &KeyContext::default()).unwrap();
                 assert_eq!((own, partition), (key(config.clone(), bare), Partition::Anonymous), "{field}");
             }
         }
@@ -687,7 +687,7 @@ mod tests {
     #[test]
     fn with_a_new_secret_an_account_has_a_new_part() {
         let of = |credential: Option<&[u8; 32]>| {
-            let place = Place { account: Some("one"), credential, ..Place::default() };
+            let place = KeyContext { account: Some("one"), credential, ..KeyContext::default() };
             key_with(json!({}), "f", "GET https://a.example/x", None, &place).unwrap().0.id
         };
         assert_eq!(of(Some(&[1; 32])), of(Some(&[1; 32])));
@@ -758,7 +758,8 @@ mod tests {
         ] {
             let with = format!("{bare}\n{field}");
             let isolated = json!({ "credentials": ["x-custom"] });
-            let (own, partition) = key_with(isolated.clone(), "f", &with, None, &Place::default()).unwrap();
+            let (own, partition) =
+                key_with(isolated.clone(), "f", &with, None, &KeyContext::default()).unwrap();
             assert_ne!(own.id, key(isolated, bare).id, "{field}");
             assert_eq!(
                 (own.group, partition),
@@ -791,7 +792,7 @@ mod tests {
         {
             assert_ne!(key(json!({}), &format!("{bare}\n{field}")).id, key(json!({}), bare).id, "{field}");
         }
-        let account = Place { account: Some("one"), ..Place::default() };
+        let account = KeyContext { account: Some("one"), ..KeyContext::default() };
         assert_ne!(key_with(json!({}), "f", bare, None, &account).unwrap().0.id, key(json!({}), bare).id);
         assert_ne!(key(json!({ "shared": true }), bare).id, key(json!({}), bare).id);
         let swapped = ["X-Key: a\nX-Token: b", "X-Key: b\nX-Token: a"]
@@ -831,7 +832,7 @@ mod tests {
             assert_eq!(key(json!({}), &format!("{bare}\n{field}")).id, key(json!({}), bare).id, "{field}");
         }
         let of = |config: serde_json::Value, body| {
-            key_with(config, "f", POST, body, &Place::default()).map(|(key, _)| key.id)
+            key_with(config, "f", POST, body, &KeyContext::default()).map(|(key, _)| key.id)
         };
         assert_ne!(of(json!({}), Some("{}")), of(json!({}), Some("{ }")));
         assert_eq!(of(json!({}), None), None, "a body that is not here");
@@ -852,7 +853,7 @@ mod tests {
             let mut seen: HashMap<u128, BTreeMap<&str, String>> = HashMap::new();
             for (path, query, key_field, token, account) in &requests {
                 let lines = format!("GET https://a.example{path}?{query}\nX-Key: {key_field}\nX-Token: {token}");
-                let place = Place { account: account.as_deref(), ..Place::default() };
+                let place = KeyContext { account: account.as_deref(), ..KeyContext::default() };
                 let id = key_with(json!({}), "f", &lines, None, &place).unwrap().0.id;
                 let what = BTreeMap::from([("all", lines), ("account", format!("{account:?}"))]);
                 let before = seen.entry(id).or_insert_with(|| what.clone());

@@ -7,7 +7,7 @@ use egret_store::Timestamp;
 
 use super::conditional::{if_range_holds, is_unchanged};
 use super::directives::SECONDS_MAX;
-use super::freshness::Standing;
+use super::freshness::Freshness;
 use super::range::{ByteRange, Selected, select};
 use super::stored::Stored;
 use crate::message::Request;
@@ -18,7 +18,7 @@ pub struct Reply {
     /// Which of the candidates it is.
     pub candidate: usize,
     /// How that stands.
-    pub standing: Standing,
+    pub standing: Freshness,
     /// What is sent of it.
     pub form: Form,
     /// Whether the body of that form is sent: not to a HEAD.
@@ -67,7 +67,7 @@ impl Reply {
         request: &Request<'_>,
         candidate: usize,
         stored: &Stored,
-        standing: Standing,
+        standing: Freshness,
         len: Option<u64>,
         now: Timestamp,
     ) -> Self {

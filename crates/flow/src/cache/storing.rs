@@ -6,7 +6,7 @@ use egret_http1::decimal;
 use super::config::{SetCookie, is_never_stored};
 use super::directives::{Extent, RequestDirectives, ResponseDirectives};
 use super::freshness::{Trouble, is_heuristic};
-use super::key::{Place, Url, is_credential_parameter};
+use super::key::{KeyContext, Url, is_credential_parameter};
 use super::stored::{Lines, Stored, Times, age_s, storable_lines};
 use super::vary::Vary;
 use super::{Policy, Question};
@@ -91,7 +91,7 @@ impl Policy {
         &self,
         question: &Question,
         request: &Request<'_>,
-        place: &Place<'_>,
+        place: &KeyContext<'_>,
         response: &Response<'_>,
         times: Times,
     ) -> Result<Stored, NotStored> {
@@ -200,7 +200,7 @@ impl Policy {
 }
 
 /// The URL as it is stored, without what may be a credential.
-fn stored_url(request: &Request<'_>, place: &Place<'_>) -> Box<[u8]> {
+fn stored_url(request: &Request<'_>, place: &KeyContext<'_>) -> Box<[u8]> {
     let mut url = Url::of(request, place);
     if request.parameters().any(|(name, _)| is_credential_parameter(name)) {
         url.query = None;

@@ -28,7 +28,7 @@ fn receive(policy: &Policy, request_fields: &str, lines: &str, candidates: &[Can
     let response =
         Response { status: head.status, fields: Fields::received(&head.fields, &bytes), body: None };
     with_request(request_fields, |request| {
-        let place = Place::default();
+        let place = KeyContext::default();
         let Ask::Look(question) = policy.ask(request, &place) else { panic!("it is not looked for") };
         policy.receive(
             &question,
@@ -100,10 +100,10 @@ fn a_newer_answer_takes_the_place_of_those_for_the_same_fields_only() {
 fn a_request_is_not_looked_for_where_its_body_is_part_of_the_key_and_is_not_here() {
     let policy = policy(serde_json::json!({ "methods": ["POST"], "ttl": { "200": "1s" }, "override": true }));
     crate::fixture::with_request("one", "POST https://h/", |request| {
-        assert_eq!(policy.ask(request, &Place::default()), Ask::Forward(Forward::Bypass));
+        assert_eq!(policy.ask(request, &KeyContext::default()), Ask::Forward(Forward::Bypass));
     });
     crate::fixture::with_request("one", "GET https://h/", |request| {
-        assert_eq!(policy.ask(request, &Place::default()), Ask::Forward(Forward::Method));
+        assert_eq!(policy.ask(request, &KeyContext::default()), Ask::Forward(Forward::Method));
     });
 }
 
@@ -153,7 +153,7 @@ proptest! {
         prop_assert!(!has("private") && !broken && status != 429);
         let now = NOW + std::time::Duration::from_secs(passed);
         let decision = with_request(wants, |request| {
-            let Ask::Look(question) = policy.ask(request, &Place::default()) else { panic!("it is not looked for") };
+            let Ask::Look(question) = policy.ask(request, &KeyContext::default()) else { panic!("it is not looked for") };
             policy.decide(&question, request, &[Candidate { stored: &stored, len: Some(3) }], now)
         });
         if let Decision::Serve(reply) | Decision::ServeStale(reply, _) = decision {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use egret_store::Timestamp;
 
 use super::group::Group;
-use super::lease::{Backing, Place};
+use super::lease::{Backing, GroupKind};
 use super::meter::Rule;
 
 /// Longer names are told apart by a digest, so that groups with long names need no more memory.
@@ -56,7 +56,7 @@ impl Groups {
             oldest: NONE,
             is_overflowing: false,
         };
-        let lease = backing.map(|backing| backing.lease(Place::Overflow, b""));
+        let lease = backing.map(|backing| backing.lease(GroupKind::Overflow, b""));
         Self {
             table: Mutex::new(table),
             overflow: Arc::new(Group::new(b"", rule, lease)),
@@ -90,7 +90,7 @@ impl Groups {
         }
         table.is_overflowing = false;
         let make = || {
-            let lease = self.backing.as_ref().map(|backing| backing.lease(Place::Named, name));
+            let lease = self.backing.as_ref().map(|backing| backing.lease(GroupKind::Named, name));
             Arc::new(Group::new(name, rule.clone(), lease))
         };
         // A digest means nothing to the next process, so that a store cannot keep what it counted.
@@ -126,12 +126,12 @@ impl Groups {
     }
 
     /// Does something to every group, those without room included.
-    pub(super) fn each(&self, mut work: impl FnMut(Place, &Group)) {
+    pub(super) fn each(&self, mut work: impl FnMut(GroupKind, &Group)) {
         let table = self.table();
         for entry in &table.entries {
-            work(Place::Named, &entry.group);
+            work(GroupKind::Named, &entry.group);
         }
-        work(Place::Overflow, &self.overflow);
+        work(GroupKind::Overflow, &self.overflow);
     }
 
     /// The group of all that found no room, if it has been used.

@@ -31,7 +31,7 @@ pub(super) struct Backing {
 
 /// Which groups there are with the same name.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum GroupKind {
     /// All calls.
     Whole,
     /// One of the groups.
@@ -44,12 +44,12 @@ pub(super) enum Place {
 
 impl Backing {
     /// The lease of a group, with nothing lent.
-    pub(super) fn lease(&self, place: Place, name: &[u8]) -> Lease {
+    pub(super) fn lease(&self, place: GroupKind, name: &[u8]) -> Lease {
         let tag = match place {
-            Place::Whole => 'w',
-            Place::Named => 'n',
-            Place::Rest => 'r',
-            Place::Overflow => 'c',
+            GroupKind::Whole => 'w',
+            GroupKind::Named => 'n',
+            GroupKind::Rest => 'r',
+            GroupKind::Overflow => 'c',
         };
         // A quota's name has no zero byte, so that no two keys meet.
         let key = [self.quota.as_bytes(), &[0], tag.to_string().as_bytes(), name].concat().into();

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize, de};
 use smallvec::SmallVec;
 use tracing::{debug, warn};
 
-use crate::accounts::token::Waiting;
+use crate::accounts::token::TokenWaiter;
 use crate::accounts::{Account, CoolDown, Ending, Use, asked};
 use crate::answer::{Reason, Refused};
 use crate::conditions::{Condition, any_meets};
@@ -265,7 +265,7 @@ pub struct Held {
     /// Until when it waits, from when it first had to.
     deadline: Option<Timestamp>,
     /// The token of the account, if it has one that is fetched.
-    token: Waiting,
+    token: TokenWaiter,
 }
 
 impl Remedy for Accounts {

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::Use;
-use crate::accounts::token::Waiting;
+use crate::accounts::token::TokenWaiter;
 use crate::exchange::Exchange;
 use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
 
@@ -49,7 +49,7 @@ pub struct Held {
     /// The account, if what is called is one of its providers.
     used: Option<Use>,
     /// Its token.
-    token: Waiting,
+    token: TokenWaiter,
 }
 
 impl Remedy for Authenticate {

@@ -15,11 +15,11 @@ use crate::accounts::Account;
 use crate::answer::{Answer, Local, Reason, Refused};
 use crate::cache::{
     Action, Ask, Background, CacheConfig, CacheDisk, CacheEvent, CacheSnapshot, CacheStatus, Candidate,
-    Decision, DiskConfig, DiskPlace, Ending, Flights, Form, Forward, KeySecret, Lead, Place, Policy,
-    Question, Reply, Served, Stored, Times, Trouble, Turn, Validation, Verdict, Waiting, problems,
+    Coalescer, Decision, DiskConfig, DiskPlace, Ending, Form, Forward, KeyContext, KeySecret, Leader, Policy,
+    Question, Reply, Served, Stored, Times, Trouble, Turn, Validation, Verdict, Waiter, problems,
 };
 use crate::cache::{Counts, NotStored, SECRET_BYTES, fingerprint};
-use crate::exchange::{CallFailure, Destination, Exchange, FailureKind, Mark, Outcome};
+use crate::exchange::{CallFailure, Checkpoint, Destination, Exchange, FailureKind, Outcome};
 use crate::expression::BODY_BYTES_MAX;
 use crate::message::Request;
 use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
@@ -48,7 +48,7 @@ pub struct Cache {
 pub struct State {
     secret: Arc<KeySecret>,
     entries: Arc<Entries<Stored>>,
-    flights: Arc<Flights>,
+    coalescer: Arc<Coalescer>,
     counts: Counts,
     /// What the config said of keys, and of what may be stored under them: under another one, none of it would be found, or too much.
     config: CacheConfig,
@@ -59,7 +59,7 @@ pub struct State {
 #[derive(Debug, Default)]
 pub struct Held {
     asked: Option<Box<Asked>>,
-    waiting: Option<Waiting>,
+    waiting: Option<Waiter>,
     /// Since when it has waited for others, and for what.
     waited: Option<(Timestamp, Forward)>,
     /// Whether what it waited for has come, so that it waits no more.
@@ -106,9 +106,9 @@ struct Asked {
     found: Found,
     sent: Timestamp,
     /// Others may wait for the answer.
-    lead: Option<Lead>,
+    leader: Option<Leader>,
     /// How it stood when the cache saw it.
-    mark: Mark,
+    mark: Checkpoint,
     /// Whether the disk may have something for it that is not among `found`.
     is_blind: bool,
 }
@@ -230,7 +230,7 @@ impl Cache {
         question: &Question,
         cx: &Context<'_>,
     ) -> Poll<Step> {
-        let State { entries, flights, .. } = &*self.state;
+        let State { entries, coalescer, .. } = &*self.state;
         let (id, now) = (question.key.id, exchange.now);
         if self.still_waits(exchange, held, cx) || still_loads(exchange, held, cx) {
             return Poll::Pending;
@@ -240,19 +240,19 @@ impl Cache {
         {
             if body.lacks_room() {
                 // It is gone. All who waited for it go on at once, and so does whoever comes next.
-                flights.note_uncacheable(id, now);
+                coalescer.note_uncacheable(id, now);
             }
             held.settling = Settling::Over;
         }
         let background = exchange.draft.background.take();
         let is_background = background.is_some();
-        let mut lead = background.map(|background| background.lead);
+        let mut leader = background.map(|background| background.leader);
         loop {
             let mut found = Found::new();
             entries.find(question.key.into(), &mut found);
             let decision = self.policy.decide(question, &exchange.request(), &candidates(&found), now);
             // Who goes to the provider for others does not keep them waiting.
-            if !decision.is_served() && lead.is_none() && self.fetch(held, question, now) {
+            if !decision.is_served() && leader.is_none() && self.fetch(held, question, now) {
                 if still_loads(exchange, held, cx) {
                     return Poll::Pending;
                 }
@@ -271,14 +271,14 @@ impl Cache {
             }
             let (validation, why) = match decision {
                 Decision::Serve(reply) => {
-                    lead.into_iter().for_each(Lead::answered);
+                    leader.into_iter().for_each(Leader::answered);
                     return Poll::Ready(self.hit(exchange, held, &found, reply));
                 }
                 Decision::ServeStale(reply, _) if !is_background => {
-                    if lead.is_none() {
-                        lead = flights.lead(id, now);
+                    if leader.is_none() {
+                        leader = coalescer.leader(id, now);
                     }
-                    exchange.draft.background = lead.map(Background::new);
+                    exchange.draft.background = leader.map(Background::new);
                     return Poll::Ready(self.hit(exchange, held, &found, reply));
                 }
                 Decision::ServeStale(_, validation) => (validation, Forward::Stale),
@@ -289,11 +289,11 @@ impl Cache {
                 Decision::Forward(why) => (None, why),
                 Decision::OnlyIfCached => return Poll::Ready(self.refuse(exchange, Forward::UriMiss)),
             };
-            if lead.is_none() && !held.has_waited && self.may_collapse(question, &exchange.request(), why) {
-                match flights.join(id, now) {
-                    Turn::Lead(first) => {
+            if leader.is_none() && !held.has_waited && self.may_collapse(question, &exchange.request(), why) {
+                match coalescer.join(id, now) {
+                    Turn::Leader(first) => {
                         // Another may have brought it since this one has looked.
-                        lead = Some(first);
+                        leader = Some(first);
                         continue;
                     }
                     Turn::Wait(waiting) => {
@@ -307,7 +307,7 @@ impl Cache {
                     Turn::Alone => {}
                 }
             }
-            self.go_on(exchange, held, (*question, why), (found, validation), lead);
+            self.go_on(exchange, held, (*question, why), (found, validation), leader);
             return Poll::Ready(Step::Next);
         }
     }
@@ -364,7 +364,7 @@ impl Cache {
         held: &mut Held,
         (question, why): (Question, Forward),
         (found, validation): (Found, Option<Validation>),
-        lead: Option<Lead>,
+        leader: Option<Leader>,
     ) {
         let mark = exchange.draft.mark();
         if let Some(Validation { validators, .. }) = &validation {
@@ -387,7 +387,7 @@ impl Cache {
         let question = Some(question);
         let is_blind = matches!(held.fetch, Fetch::InVain);
         held.asked =
-            Some(Box::new(Asked { question, status, validation, found, sent, lead, mark, is_blind }));
+            Some(Box::new(Asked { question, status, validation, found, sent, leader, mark, is_blind }));
     }
 
     /// The cache is not for a request: it may only make void what is stored.
@@ -399,7 +399,7 @@ impl Cache {
             validation: None,
             found: Found::new(),
             sent: exchange.now,
-            lead: None,
+            leader: None,
             mark: exchange.draft.mark(),
             is_blind: false,
         }));
@@ -463,7 +463,7 @@ impl Cache {
             &candidates(&asked.found),
             (trouble, exchange.now),
         );
-        asked.lead.into_iter().for_each(Lead::answered);
+        asked.leader.into_iter().for_each(Leader::answered);
         let Some(reply) = reply else {
             self.state.counts.count(exchange.worker, CacheEvent::Miss);
             mark(exchange, asked.status);
@@ -520,12 +520,12 @@ impl Cache {
                     .flatten()
                     .unwrap_or_else(|| entry.with(*stored));
                 remove_gone();
-                asked.lead.take().into_iter().for_each(Lead::answered);
+                asked.leader.take().into_iter().for_each(Leader::answered);
                 return Reaction::Answer(Box::new(self.served(exchange, &updated, reply, status)));
             }
             Action::ServeStale(reply) => {
                 counts.count(worker, CacheEvent::Stale);
-                asked.lead.take().into_iter().for_each(Lead::answered);
+                asked.leader.take().into_iter().for_each(Leader::answered);
                 let entry = &found[reply.candidate];
                 return Reaction::Answer(Box::new(self.served(exchange, entry, reply, status)));
             }
@@ -537,24 +537,24 @@ impl Cache {
             Action::Pass(why) => {
                 counts.count(worker, CacheEvent::Miss);
                 remove_gone();
-                self.could_not_store(&question, why, asked.lead.is_some(), now);
+                self.could_not_store(&question, why, asked.leader.is_some(), now);
             }
             Action::Store(stored, _) => {
                 counts.count(worker, CacheEvent::Miss);
                 remove_gone();
                 if let Ok(filling) = self.begin(exchange, &question, *stored) {
                     counts.count(worker, CacheEvent::Stored);
-                    self.state.flights.note_cacheable(question.key.id);
+                    self.state.coalescer.note_cacheable(question.key.id);
                     exchange.draft.filling = filling;
                 } else {
                     let why = NotStored::TooLarge;
                     status = CacheStatus { stored: false, ttl_s: None, detail: Some(why.word()), ..status };
-                    self.could_not_store(&question, why, asked.lead.is_some(), now);
+                    self.could_not_store(&question, why, asked.leader.is_some(), now);
                 }
             }
         }
         mark(exchange, status);
-        asked.lead.take().into_iter().for_each(Lead::answered);
+        asked.leader.take().into_iter().for_each(Leader::answered);
         Reaction::Pass
     }
 
@@ -570,10 +570,10 @@ impl Cache {
         self.state.counts.count(exchange.worker, CacheEvent::Miss);
         let why = NotStored::Account;
         if let Some(question) = &asked.question {
-            self.could_not_store(question, why, asked.lead.is_some(), exchange.now);
+            self.could_not_store(question, why, asked.leader.is_some(), exchange.now);
         }
         mark(exchange, CacheStatus { detail: Some(why.word()), ..asked.status });
-        asked.lead.into_iter().for_each(Lead::answered);
+        asked.leader.into_iter().for_each(Leader::answered);
         Reaction::Pass
     }
 
@@ -614,7 +614,7 @@ impl Cache {
     /// Has nobody wait for such an answer, where the next one would probably be like it.
     fn could_not_store(&self, question: &Question, why: NotStored, is_awaited: bool, now: Timestamp) {
         if is_awaited && why.is_lasting() {
-            self.state.flights.note_uncacheable(question.key.id, now);
+            self.state.coalescer.note_uncacheable(question.key.id, now);
         }
     }
 
@@ -659,7 +659,7 @@ impl State {
         Self {
             secret: Arc::new(KeySecret::new(secret)),
             entries: Entries::with_disk(limits, opened),
-            flights: Flights::new(),
+            coalescer: Coalescer::new(),
             counts: Counts::new(workers),
             config: lasting,
             disk,
@@ -731,19 +731,19 @@ fn still_loads(exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -
 }
 
 /// Where the request goes, and with which account as the remedies so far have it.
-fn place<'a>(exchange: &Exchange<'a>) -> Place<'a> {
+fn place<'a>(exchange: &Exchange<'a>) -> KeyContext<'a> {
     place_with(exchange, exchange.account())
 }
 
 /// The same as it was at `mark`.
-fn place_at<'a>(exchange: &Exchange<'a>, mark: &Mark) -> Place<'a> {
+fn place_at<'a>(exchange: &Exchange<'a>, mark: &Checkpoint) -> KeyContext<'a> {
     place_with(exchange, exchange.account_at(mark))
 }
 
-fn place_with<'a>(exchange: &Exchange<'a>, account: Option<&'a Account>) -> Place<'a> {
+fn place_with<'a>(exchange: &Exchange<'a>, account: Option<&'a Account>) -> KeyContext<'a> {
     let Destination { base, has_bare_base, kept_host, .. } = exchange.destination;
     let credential = account.map(Account::credential_digest);
-    Place { base, has_bare_base, kept_host, account: account.map(Account::name), credential }
+    KeyContext { base, has_bare_base, kept_host, account: account.map(Account::name), credential }
 }
 
 /// What is stored, as it is judged.

@@ -17,7 +17,7 @@ use crate::conditions::{Condition, any_meets};
 use crate::exchange::Exchange;
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
 use crate::remedies::retry::BODY_BYTES_MAX;
-use crate::remedy::{Detour, Fault, Mode, Needs, Reaction, Remedy, Site, Step};
+use crate::remedy::{AlternateCall, Fault, Mode, Needs, Reaction, Remedy, Site, Step};
 use crate::template::parts::PathTemplate;
 
 /// Where calls go that have failed. One of `provider`, `path` and `response` is needed; the first two go together.
@@ -208,7 +208,7 @@ impl Fallback {
         let provider = to.map(|(number, _)| *number);
         let is_other = to.is_some_and(|(_, name)| exchange.destination.provider != name);
         let without_credentials = is_other && !self.forwards_credentials;
-        Ok(Reaction::Instead(Box::new(Detour { provider, path, without_credentials })))
+        Ok(Reaction::Instead(Box::new(AlternateCall { provider, path, without_credentials })))
     }
 
     fn is_meant(&self, exchange: &Exchange<'_>) -> bool {

@@ -13,7 +13,7 @@ use crate::answer::{Reason, Refused};
 use crate::draw::{Claim, Draw};
 use crate::exchange::Exchange;
 use crate::expression::Expression;
-use crate::line::{Arrival, Lines, Place, Standing};
+use crate::line::{Arrival, Lines, QueuePlace, QueuePosition};
 use crate::message::Request;
 use crate::quota::{Grant, Refusal, Why};
 use crate::remedy::{Fault, Needs, Reaction, Remedy, Site, Step};
@@ -98,7 +98,7 @@ enum ClassBy {
 /// Where an exchange stands.
 #[derive(Debug, Default)]
 pub struct Ticket {
-    place: Option<Place>,
+    place: Option<QueuePlace>,
     /// Until when it waits at the longest.
     deadline: Timestamp,
 }
@@ -258,14 +258,14 @@ impl Queue {
 
     /// An exchange that waits: through if it is in front and there is allowance.
     fn ask(&self, now: Timestamp, claim: &Claim<'_>, ticket: &Ticket, cx: &Context<'_>) -> Attempt {
-        let standing = ticket.place.as_ref().map_or(Standing::First, |place| place.standing(cx.waker()));
+        let standing = ticket.place.as_ref().map_or(QueuePosition::First, |place| place.standing(cx.waker()));
         match standing {
-            Standing::First => self.ask_in_front(now, claim, ticket, cx),
-            Standing::Behind if now < ticket.deadline => Attempt::Wait(None),
-            Standing::Behind => {
+            QueuePosition::First => self.ask_in_front(now, claim, ticket, cx),
+            QueuePosition::Behind if now < ticket.deadline => Attempt::Wait(None),
+            QueuePosition::Behind => {
                 Attempt::Refuse(self.too_late(now, claim, self.draw.when(now, claim, claim.cost, 0)))
             }
-            Standing::Late(turn) => Attempt::Refuse(self.too_late(now, claim, Some(turn))),
+            QueuePosition::Late(turn) => Attempt::Refuse(self.too_late(now, claim, Some(turn))),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::message::{Changes, Fields, Json};
 use crate::remedies::retry::BODY_BYTES_MAX;
 use crate::remedy::{Fault, Needs, Reaction, Remedy, Site, Step};
 use crate::template::parts::{PathTemplate, field_name_problem};
-use crate::template::{Place, Template, write_url};
+use crate::template::{Escape, Template, write_url};
 
 /// Longer values of fields are none that a provider would take.
 const FIELD_BYTES_MAX: usize = 16 << 10;
@@ -374,7 +374,7 @@ impl TextPlan {
                 if name.is_empty() {
                     site.problem(&key, "a parameter has a name");
                 }
-                Some((name.clone(), site.template(&key, value, Place::Text, false)?))
+                Some((name.clone(), site.template(&key, value, Escape::Text, false)?))
             };
             changes.iter().filter_map(template).collect()
         };
@@ -509,7 +509,7 @@ impl JsonPlan {
         if has_open_name(value) {
             site.problem(key, "names within a value are fixed: no `${` in them");
         }
-        self.values.extend(site.template(key, &value.to_string(), Place::Json, has_response));
+        self.values.extend(site.template(key, &value.to_string(), Escape::Json, has_response));
     }
 
     fn describe(&self) -> Option<String> {

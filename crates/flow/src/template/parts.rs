@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use egret_http1::{KnownField, is_token};
 
-use super::{Place, Template};
+use super::{Escape, Template};
 use crate::exchange::Exchange;
 use crate::matching::decode;
 use crate::remedy::{Fault, Site};
@@ -46,7 +46,7 @@ impl Site<'_> {
         if let Some(problem) = name_problem {
             self.problem(&key, problem);
         }
-        self.template(&key, value, Place::Field, has_response).filter(|_| is_named_well)
+        self.template(&key, value, Escape::Field, has_response).filter(|_| is_named_well)
     }
 
     /// The body that `key` of this remedy holds, whose values are escaped for its `content_type`: as parts of JSON texts or of forms,
@@ -59,13 +59,13 @@ impl Site<'_> {
         has_response: bool,
     ) -> Option<Template> {
         let place = match content_type.map(Template::as_literal) {
-            None => Ok(Place::Text),
+            None => Ok(Escape::Text),
             Some(Some(media_type)) => place_of_body(media_type),
             Some(None) => Err(
                 "the content-type has values itself, so that nobody knows how values are to be escaped here",
             ),
         };
-        let template = self.template(key, text, place.unwrap_or(Place::Text), has_response)?;
+        let template = self.template(key, text, place.unwrap_or(Escape::Text), has_response)?;
         match place {
             Err(problem) if template.as_literal().is_none() => {
                 self.problem(key, problem);
@@ -82,7 +82,7 @@ impl Site<'_> {
         text: &str,
         has_response: bool,
     ) -> Option<PathTemplate> {
-        let template = self.template(key, text, Place::Url, has_response)?;
+        let template = self.template(key, text, Escape::Url, has_response)?;
         let is_good = template.begins_with("/")
             && template.literals().all(is_path_text)
             && !template.as_literal().is_some_and(|path| has_dot_segments(path.as_bytes()));
@@ -122,19 +122,19 @@ fn is_of_gateway(known: KnownField, name: &str) -> bool {
 }
 
 /// How values are escaped in a body of that media type, or why they cannot be.
-fn place_of_body(media_type: &str) -> Result<Place, &'static str> {
+fn place_of_body(media_type: &str) -> Result<Escape, &'static str> {
     let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is = |word: &str| essence.contains(word);
     if is("json") {
-        Ok(Place::Json)
+        Ok(Escape::Json)
     } else if essence == "application/x-www-form-urlencoded" {
-        Ok(Place::Url)
+        Ok(Escape::Url)
     } else if is("html") || is("xml") || is("script") || is("multipart") {
         Err(
             "values are escaped for JSON, forms and plain text alone: whoever sends one could write into a body of this content-type",
         )
     } else {
-        Ok(Place::Text)
+        Ok(Escape::Text)
     }
 }
 
@@ -167,12 +167,12 @@ mod tests {
     #[test]
     fn values_in_a_body_are_escaped_for_its_content_type() {
         for (media_type, place) in [
-            ("application/json", Place::Json),
-            ("Application/Problem+JSON; charset=utf-8", Place::Json),
-            ("application/x-ndjson", Place::Json),
-            ("application/x-www-form-urlencoded", Place::Url),
-            ("text/plain", Place::Text),
-            ("text/csv; header=absent", Place::Text),
+            ("application/json", Escape::Json),
+            ("Application/Problem+JSON; charset=utf-8", Escape::Json),
+            ("application/x-ndjson", Escape::Json),
+            ("application/x-www-form-urlencoded", Escape::Url),
+            ("text/plain", Escape::Text),
+            ("text/csv; header=absent", Escape::Text),
         ] {
             assert_eq!(place_of_body(media_type), Ok(place), "{media_type}");
         }

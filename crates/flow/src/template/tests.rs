@@ -8,7 +8,7 @@ use crate::router::Parameters;
 
 const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
 
-fn render_for(lines: &str, text: &str, place: Place) -> Result<String, TemplateError> {
+fn render_for(lines: &str, text: &str, place: Escape) -> Result<String, TemplateError> {
     let template =
         Template::compile(text, place, SCOPE, "body").unwrap_or_else(|problem| panic!("{text}: {problem:?}"));
     with_request("stripe", lines, |request: &Request<'_>| {
@@ -29,12 +29,12 @@ fn render_for(lines: &str, text: &str, place: Place) -> Result<String, TemplateE
     })
 }
 
-fn render(text: &str, place: Place) -> String {
+fn render(text: &str, place: Escape) -> String {
     let lines = "GET https://api.stripe.com/v1/charges?page=2&q=a+%22b%22%0d%0A\nX-Id: 7\nX-Id: 8\nX-Quote: say \"hi\" \\";
     render_for(lines, text, place).unwrap()
 }
 
-fn refusal(text: &str, place: Place) -> String {
+fn refusal(text: &str, place: Escape) -> String {
     let problem = Template::compile(text, place, SCOPE, "body").expect_err(text);
     assert_eq!(problem.path, "body");
     match problem.suggestion {
@@ -59,19 +59,19 @@ fn values_stand_where_they_are_named() {
         ("[${params.id}${request.params.id}]", "[]"),
         ("${response.status} ${attempt} ${now}", "503 2 1700000000"),
     ] {
-        assert_eq!(render(text, Place::Text), expected, "{text}");
+        assert_eq!(render(text, Escape::Text), expected, "{text}");
     }
 }
 
 #[test]
 fn values_are_escaped_for_where_they_go() {
-    assert_eq!(render(r#"{"q":"${request.headers.x-quote}"}"#, Place::Json), r#"{"q":"say \"hi\" \\"}"#);
-    assert_eq!(render(r#"{"q":"${query.q}"}"#, Place::Json), r#"{"q":"a \"b\"\u000d\u000a"}"#);
-    assert_eq!(render(r#"{"at":${now},"\"":"${attempt}"}"#, Place::Json), r#"{"at":1700000000,"\"":"2"}"#);
-    assert_eq!(render("/v2/${request.path}", Place::Url), "/v2/%2Fv1%2Fcharges");
-    assert_eq!(render("id=${request.headers.x-id}", Place::Field), "id=7");
+    assert_eq!(render(r#"{"q":"${request.headers.x-quote}"}"#, Escape::Json), r#"{"q":"say \"hi\" \\"}"#);
+    assert_eq!(render(r#"{"q":"${query.q}"}"#, Escape::Json), r#"{"q":"a \"b\"\u000d\u000a"}"#);
+    assert_eq!(render(r#"{"at":${now},"\"":"${attempt}"}"#, Escape::Json), r#"{"at":1700000000,"\"":"2"}"#);
+    assert_eq!(render("/v2/${request.path}", Escape::Url), "/v2/%2Fv1%2Fcharges");
+    assert_eq!(render("id=${request.headers.x-id}", Escape::Field), "id=7");
     assert_eq!(
-        render_for("GET http://h/?a=%0d%0aX:1", "${query.a}", Place::Field),
+        render_for("GET http://h/?a=%0d%0aX:1", "${query.a}", Escape::Field),
         Err(TemplateError::Control)
     );
 }
@@ -81,47 +81,47 @@ fn what_cannot_be_is_refused_with_what_was_meant() {
     for (text, place, message) in [
         (
             "${request.pth}",
-            Place::Text,
+            Escape::Text,
             "there is no value `request.pth` to be put into a template [request.path]",
         ),
         (
             "${request.header.x}",
-            Place::Text,
+            Escape::Text,
             "there is no value `request.header` to be put into a template [request.headers]",
         ),
-        ("${parms.id}", Place::Text, "there is no value `parms.id` to be put into a template [params]"),
-        ("${params.idd}", Place::Text, "no path of a match here has a parameter `{idd}` [id]"),
+        ("${parms.id}", Escape::Text, "there is no value `parms.id` to be put into a template [params]"),
+        ("${params.idd}", Escape::Text, "no path of a match here has a parameter `{idd}` [id]"),
         (
             "${request.headers}",
-            Place::Text,
+            Escape::Text,
             "there is no value `request.headers` to be put into a template: name what of it, like `request.headers.accept`",
         ),
-        ("${request.body}", Place::Text, "bodies do not go into templates"),
-        ("${}", Place::Text, "there is no value `` to be put into a template"),
-        ("${request.path", Place::Text, "a `${` has no `}`: write `$${` for `${` itself"),
-        ("${env:KEY}", Place::Text, "`${env:KEY}` is a secret, which has no place in a template"),
-        ("a\nb", Place::Field, "a header field has no control characters, line ends among them"),
-        ("{\"a\":${query.a}}", Place::Json, "in JSON a text stands between quotes: write `\"${query.a}\"`"),
+        ("${request.body}", Escape::Text, "bodies do not go into templates"),
+        ("${}", Escape::Text, "there is no value `` to be put into a template"),
+        ("${request.path", Escape::Text, "a `${` has no `}`: write `$${` for `${` itself"),
+        ("${env:KEY}", Escape::Text, "`${env:KEY}` is a secret, which has no place in a template"),
+        ("a\nb", Escape::Field, "a header field has no control characters, line ends among them"),
+        ("{\"a\":${query.a}}", Escape::Json, "in JSON a text stands between quotes: write `\"${query.a}\"`"),
         (
             "{\"a\\\"\":${query.a}}",
-            Place::Json,
+            Escape::Json,
             "in JSON a text stands between quotes: write `\"${query.a}\"`",
         ),
     ] {
         assert_eq!(refusal(text, place), message, "{text}");
     }
     let before = Scope { has_response: false, parameters: &[] };
-    let problem = Template::compile("${response.status}", Place::Text, before, "body").unwrap_err();
+    let problem = Template::compile("${response.status}", Escape::Text, before, "body").unwrap_err();
     assert_eq!(problem.message, "`response.status` is not there yet: this is made before the call");
-    assert!(refusal(&"${now}a".repeat(VALUES_MAX + 1), Place::Text).contains("at most 256 values"));
-    assert!(refusal(&"a".repeat(TEMPLATE_BYTES_MAX + 1), Place::Text).contains("at most 65536 bytes"));
+    assert!(refusal(&"${now}a".repeat(VALUES_MAX + 1), Escape::Text).contains("at most 256 values"));
+    assert!(refusal(&"a".repeat(TEMPLATE_BYTES_MAX + 1), Escape::Text).contains("at most 65536 bytes"));
 }
 
 #[test]
 fn a_result_is_bounded() {
     let lines = format!("GET http://h/\nX-Long: {}", "a".repeat(8_000));
     let template = "${request.headers.x-long}".repeat(VALUES_MAX);
-    assert_eq!(render_for(&lines, &template, Place::Text), Err(TemplateError::TooLong));
+    assert_eq!(render_for(&lines, &template, Escape::Text), Err(TemplateError::TooLong));
 }
 
 proptest! {
@@ -129,14 +129,14 @@ proptest! {
     fn nothing_that_is_sent_gets_out_of_a_json_text(value in "[ -~]{0,20}", encoded in prop::collection::vec(any::<u8>(), 0..20)) {
         let percent: String = encoded.iter().map(|byte| format!("%{byte:02x}")).collect::<Vec<_>>().concat();
         let lines = format!("GET http://h/?a={percent}\nX-A: {value}");
-        let json = render_for(&lines, r#"["${request.headers.x-a}","${query.a}"]"#, Place::Json).unwrap();
+        let json = render_for(&lines, r#"["${request.headers.x-a}","${query.a}"]"#, Escape::Json).unwrap();
         let parsed: Vec<String> = serde_json::from_str(&json).unwrap();
         prop_assert_eq!(parsed, [value.trim().to_owned(), String::from_utf8_lossy(&encoded).into_owned()]);
     }
 
     #[test]
     fn any_template_compiles_or_is_refused(text in "[${}a.\"\\\\ ]{0,24}|\\$\\{(request|query|params|now)[.a-z]{0,10}\\}") {
-        for place in [Place::Text, Place::Json, Place::Field, Place::Url] {
+        for place in [Escape::Text, Escape::Json, Escape::Field, Escape::Url] {
             let _ = Template::compile(&text, place, SCOPE, "body");
         }
     }

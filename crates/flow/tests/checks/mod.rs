@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use egret_config::{Secret, Size};
 use egret_flow::Timestamp;
-use egret_flow::accounts::token::{Answered, TokenState, Turn, Waiting};
+use egret_flow::accounts::token::{Answered, TokenState, TokenWaiter, Turn};
 use egret_flow::accounts::{Account, AccountConfig, Accounts, Applied, Outgoing, Sigv4Config};
 use egret_flow::cache::{
     self, Ask, CacheConfig, Candidate, Decision, EntryFile, Kept as _, KeySecret, Policy, Stored, Times,
@@ -18,7 +18,7 @@ use egret_flow::expression::{Expression, Inputs, Outcome, Scope};
 use egret_flow::json::{Action, JsonEdits, JsonError};
 use egret_flow::message::{Changes, Fields, Request, Response};
 use egret_flow::router::Parameters;
-use egret_flow::template::{Place, Template};
+use egret_flow::template::{Escape, Template};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
 use serde::de::IgnoredAny;
 
@@ -70,7 +70,7 @@ fn evaluate<T: Outcome + PartialEq + std::fmt::Debug>(source: &str, inputs: &Inp
 }
 
 fn template(source: &str, inputs: &Inputs<'_>) {
-    for place in [Place::Text, Place::Json, Place::Field, Place::Url] {
+    for place in [Escape::Text, Escape::Json, Escape::Field, Escape::Url] {
         if let Ok(template) = Template::compile(source, place, SCOPE, "body") {
             let _ = template.render(inputs, &mut Vec::new());
         }
@@ -144,7 +144,7 @@ pub fn cache(bytes: &[u8]) -> bool {
     let fields = Fields::received(&answered.fields, &answer);
     let response = Response { status: answered.status, fields, body: None };
     let policy = Policy::new(&CacheConfig::default(), "f", Arc::new(KeySecret::new(&[1; 32])));
-    let place = cache::Place::default();
+    let place = cache::KeyContext::default();
     let Ask::Look(question) = policy.ask(&request, &place) else { return false };
     let times = Times { sent: NOW, received: NOW };
     let receive = || policy.receive(&question, (&request, &place), &response, times, (&[], None));
@@ -271,7 +271,7 @@ fn stored(kept: &[u8]) -> bool {
         consumer: None,
         body: None,
     };
-    let Ask::Look(question) = policy.ask(&request, &cache::Place::default()) else { return true };
+    let Ask::Look(question) = policy.ask(&request, &cache::KeyContext::default()) else { return true };
     for now_s in [0, 1_795_307_476, u64::from(u32::MAX)] {
         let candidates = [Candidate { stored: &stored, len: Some(9) }];
         let decision = policy.decide(&question, &request, &candidates, Timestamp::from_secs(now_s));
@@ -364,7 +364,7 @@ fn fetched(answered: Answered<'_>) -> Accounts {
     });
     let token = accounts.get(0).and_then(Account::token).unwrap();
     let cx = Context::from_waker(Waker::noop());
-    let elected = match token.poll(&mut Waiting::default(), NOW, &cx) {
+    let elected = match token.poll(&mut TokenWaiter::default(), NOW, &cx) {
         Turn::Wait(fetch, _) => fetch,
         Turn::Ready(_) | Turn::Refused(_) => None,
     };

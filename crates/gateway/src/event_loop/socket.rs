@@ -16,13 +16,13 @@ use super::{Inner, with_current};
 
 /// A socket's place on a loop, for as long as it lives.
 #[derive(Debug)]
-struct Place {
+struct Registration {
     inner: Rc<Inner>,
     number: usize,
     source: Rc<Source>,
 }
 
-impl Place {
+impl Registration {
     fn new(socket: OwnedFd) -> io::Result<Self> {
         let inner = with_current(Rc::clone);
         let inner = inner.ok_or_else(|| io::Error::other("this thread runs no event loop"))?;
@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.inner.poller.forget(self.number);
     }
@@ -77,7 +77,7 @@ fn internet(address: io::Result<SockAddr>) -> io::Result<SocketAddr> {
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    place: Place,
+    place: Registration,
 }
 
 impl AsFd for Socket {
@@ -89,7 +89,7 @@ impl AsFd for Socket {
 impl Socket {
     /// Takes a connected socket that does not block onto this thread's loop.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
-        Ok(Self { place: Place::new(stream.into())? })
+        Ok(Self { place: Registration::new(stream.into())? })
     }
 
     /// Connects `socket` to `address`.
@@ -147,7 +147,7 @@ impl Socket {
     /// Receives what has come, if anything has; nobody is woken when it has not. Costs no system call then, so that what has come since the
     /// loop's last turn is not seen.
     pub fn try_receive(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
-        let Place { inner, source, .. } = &self.place;
+        let Registration { inner, source, .. } = &self.place;
         if !source.is_readable() {
             return None;
         }
@@ -223,13 +223,13 @@ impl Socket {
 /// A listening socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    place: Place,
+    place: Registration,
 }
 
 impl Listener {
     /// Takes a listening socket that does not block onto this thread's loop.
     pub fn new(listener: TcpListener) -> io::Result<Self> {
-        Ok(Self { place: Place::new(listener.into())? })
+        Ok(Self { place: Registration::new(listener.into())? })
     }
 
     /// The address listened on.

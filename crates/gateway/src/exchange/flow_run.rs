@@ -19,8 +19,8 @@ use egret_flow::matching::Question;
 use egret_flow::message::{Changes, Fields, Json, seen_at_end};
 use egret_flow::router::Matches;
 use egret_flow::{
-    Answer, Backward, Destination, Draft, Exchange as FlowExchange, Flows, Onward, Outcome, Params, Received,
-    RemedyChain, Tells, Timestamp,
+    Answer, Backward, Destination, Exchange as FlowExchange, Flows, Onward, Outcome, Params, PendingChanges,
+    Received, RemedyChain, Tells, Timestamp,
 };
 use egret_http1::{
     Field, HeadLimits, Method, Progress, RequestFraming, ResponseFraming, ResponseHead, Span, TargetForm,
@@ -55,7 +55,7 @@ const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
 pub(crate) struct FlowRun {
     chain: RemedyChain,
     /// What the remedies have made of the exchange so far.
-    pub draft: Draft,
+    pub draft: PendingChanges,
     pub matches: Matches,
     /// Which call the client's request is, if it goes anywhere.
     pub forward: Option<Forward>,
@@ -108,14 +108,14 @@ enum Brought {
 }
 
 /// A wait for a remedy's decision, with its timer.
-struct Waiting {
+struct PendingTimer {
     since: Moment,
     alarm: Option<Alarm>,
 }
 
 /// The parts of the exchange that the flow run does not own.
 #[derive(Clone, Copy)]
-struct Standing<'a> {
+struct ExchangeView<'a> {
     worker: &'a Worker,
     at: Moment,
     state: &'a RequestState,
@@ -143,7 +143,7 @@ impl FlowRun {
     pub fn start_revalidation(
         &mut self,
         flows: &Flows,
-        (matches, background, outer): (Matches, Background, &Draft),
+        (matches, background, outer): (Matches, Background, &PendingChanges),
         forward: Forward,
         state: &RequestState,
     ) -> bool {
@@ -193,7 +193,7 @@ impl FlowRun {
     /// Counts the bodies that remedies have made of those that were gathered. They are there already, so that
     /// they are never refused.
     fn count_drafted(&mut self, budget: &Arc<Budget>) {
-        let Draft { request_body, response_body, .. } = &self.draft;
+        let PendingChanges { request_body, response_body, .. } = &self.draft;
         let bytes = [request_body, response_body].into_iter().flatten().map(|body| body.len()).sum();
         self.drafted.cover_anyway(budget, bytes);
     }
@@ -250,11 +250,11 @@ impl FlowRun {
     fn go_on<T>(
         &mut self,
         flows: &Flows,
-        standing: Standing<'_>,
+        view: ExchangeView<'_>,
         act: impl FnOnce(&mut RemedyChain, &mut FlowExchange<'_>) -> T,
     ) -> T {
         let Self { chain, draft, matches, forward, target, body, .. } = self;
-        let Standing { worker, at, state, repeatable, outcome } = standing;
+        let ExchangeView { worker, at, state, repeatable, outcome } = view;
         let bytes = state.input.filled();
         let received = Received { head: &state.request, bytes, body: body.whole(bytes) };
         let destination = forward.as_ref().map_or(Destination::NOWHERE, Forward::destination);
@@ -416,7 +416,7 @@ impl Exchange<'_> {
         }
         let elsewhere = call.provider.and_then(|number| self.view.upstreams.get(number)).map(Rc::clone);
         let forward = match elsewhere {
-            // A detour is a call of that provider as if the client had named it.
+            // The alternate call is made as if the client had named its provider.
             Some(upstream) => {
                 let forward = Forward { new_target: true, ..Forward::whole(upstream, forward.target) };
                 self.reassigned(forward, true).map_err(Stop::Failure)?
@@ -437,14 +437,14 @@ impl Exchange<'_> {
     fn drop_credentials(&mut self) {
         let Some(flow_run) = &mut self.flow_run else { return };
         let at = self.clock.begun;
-        let standing = Standing {
+        let view = ExchangeView {
             worker: &self.client.worker,
             at,
             state: self.state,
             repeatable: false,
             outcome: Outcome::None,
         };
-        flow_run.go_on(&self.view.plan.flows, standing, |_, exchange| exchange.drop_credentials());
+        flow_run.go_on(&self.view.plan.flows, view, |_, exchange| exchange.drop_credentials());
     }
 
     /// The call that it is with the target, or the provider if it `is_elsewhere`, that remedies have made of it: one that belongs to
@@ -477,7 +477,7 @@ impl Exchange<'_> {
 
     /// Waits until all remedies let the request pass, or one answers.
     async fn pass_remedies(&mut self) -> Result<Onward, Stop> {
-        let mut waiting: Option<Waiting> = None;
+        let mut waiting: Option<PendingTimer> = None;
         let mut now = if self.clock.sent == self.clock.begun { self.clock.begun } else { Moment::now() };
         poll_fn(|cx| {
             if waiting.is_some() {
@@ -497,7 +497,7 @@ impl Exchange<'_> {
                 if let Poll::Ready(left) = self.poll_waiting_client(cx) {
                     return Poll::Ready(left);
                 }
-                let waiting = waiting.get_or_insert(Waiting { since: now, alarm: None });
+                let waiting = waiting.get_or_insert(PendingTimer { since: now, alarm: None });
                 // A remedy that wants to be asked again at once is asked after others have had their turn.
                 let alarm = self.wake_at().map(|at| at.max(now + WAKE_INTERVAL_MIN));
                 waiting.alarm = alarm.map(sleep_until);
@@ -516,9 +516,8 @@ impl Exchange<'_> {
         let flows = &self.view.plan.flows;
         let repeatable = !self.unrepeatable;
         let worker = &self.client.worker;
-        let standing = Standing { worker, at, state: self.state, repeatable, outcome: Outcome::None };
-        let onward =
-            flow_run.go_on(flows, standing, |chain, exchange| chain.poll_request(flows, exchange, cx));
+        let view = ExchangeView { worker, at, state: self.state, repeatable, outcome: Outcome::None };
+        let onward = flow_run.go_on(flows, view, |chain, exchange| chain.poll_request(flows, exchange, cx));
         flow_run.count_drafted(&worker.buffers.budget);
         onward
     }
@@ -548,8 +547,8 @@ impl Exchange<'_> {
             Brought::Response(_) | Brought::Answer(_) | Brought::Stored(_) => Outcome::Response(&received),
         };
         let repeatable = !self.unrepeatable;
-        let standing = Standing { worker: &self.client.worker, at, state: self.state, repeatable, outcome };
-        let backward = flow_run.go_on(flows, standing, |chain, exchange| chain.response(flows, exchange));
+        let view = ExchangeView { worker: &self.client.worker, at, state: self.state, repeatable, outcome };
+        let backward = flow_run.go_on(flows, view, |chain, exchange| chain.response(flows, exchange));
         flow_run.response_body = whole;
         flow_run.count_drafted(&self.client.worker.buffers.budget);
         backward
@@ -663,7 +662,7 @@ impl Exchange<'_> {
         forward: &Forward,
         matches: Matches,
         background: Background,
-        outer: &Draft,
+        outer: &PendingChanges,
     ) -> bool {
         let worker = Rc::clone(&self.client.worker);
         let flow_run = self.flow_run.insert(worker.flow_runs.borrow_mut().pop().unwrap_or_default());
@@ -806,10 +805,10 @@ impl Exchange<'_> {
         });
         let received = tap.as_ref().map(|_| Received { head, bytes: &head_bytes, body: body.as_deref() });
         let outcome = received.as_ref().map_or(Outcome::None, Outcome::Response);
-        let standing =
-            Standing { worker: &self.client.worker, at, state: self.state, repeatable: false, outcome };
+        let view =
+            ExchangeView { worker: &self.client.worker, at, state: self.state, repeatable: false, outcome };
         let flows = &self.view.plan.flows;
-        flow_run.go_on(flows, standing, |chain, exchange| chain.end(flows, exchange));
+        flow_run.go_on(flows, view, |chain, exchange| chain.end(flows, exchange));
         flow_run.response_head = head_bytes;
         if let Some(tap) = tap {
             flow_run.tail = tap.into_end();

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use egret_flow::Draft;
+use egret_flow::PendingChanges;
 use egret_flow::accounts::Applied;
 use egret_flow::message::Changes;
 use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
@@ -101,7 +101,7 @@ pub(crate) struct Drafted<'a> {
 
 impl<'a> Drafted<'a> {
     /// What `draft` has, and `applied` after it.
-    pub fn new(draft: &'a Draft, applied: Option<&'a Applied>) -> Self {
+    pub fn new(draft: &'a PendingChanges, applied: Option<&'a Applied>) -> Self {
         let credential = applied.map(|applied| &applied.fields);
         let target = applied.and_then(|applied| applied.target.as_deref()).or(draft.target.as_deref());
         let body = applied.and_then(|applied| applied.body.as_deref()).or(draft.request_body.as_deref());

@@ -96,7 +96,7 @@ pub(crate) struct Pipe {
     /// Whether the other side's TLS still holds some of what it took.
     held: bool,
     /// What masks the body, if something in it must not be shown.
-    pub shield: Option<Box<Shield>>,
+    pub shield: Option<Box<SecretMask>>,
     /// Where a copy of the body goes, if somebody wants one.
     pub tap: Option<Tap>,
     /// Where the body is stored, if it is.
@@ -463,7 +463,7 @@ fn show<'i>(
     input: &'i [u8],
     spans: &mut Vec<Span>,
     (decoder, ends, names): (&BodyDecoder, bool, &TrailerNames),
-    shield: &'i mut Option<Box<Shield>>,
+    shield: &'i mut Option<Box<SecretMask>>,
     trailers: &mut Vec<u8>,
 ) -> &'i [u8] {
     if ends {
@@ -529,14 +529,14 @@ impl Fill {
 
 /// What in a body must not be shown is masked here, before anybody sees any of it.
 #[derive(Debug)]
-pub(crate) struct Shield {
+pub(crate) struct SecretMask {
     echoes: Arc<Echoes>,
     mask: EchoMask,
     /// What of the body goes on.
     masked: Vec<u8>,
 }
 
-impl Shield {
+impl SecretMask {
     /// One for a body in which `echoes` are masked.
     pub fn new(echoes: &Arc<Echoes>) -> Self {
         Self { echoes: Arc::clone(echoes), mask: EchoMask::new(Arc::clone(echoes)), masked: Vec::new() }
@@ -741,7 +741,7 @@ mod tests {
 
     use egret_flow::cache::Kept as _;
     use egret_store::Timestamp;
-    use egret_store::entries::{Entries, EntryLimits, Place};
+    use egret_store::entries::{Entries, EntryKey, EntryLimits};
     use proptest::prelude::*;
     use tokio::sync::oneshot;
 
@@ -759,7 +759,7 @@ mod tests {
 
     /// The same with a shield.
     fn shielded(
-        shield: Option<Shield>,
+        shield: Option<SecretMask>,
         framing: ResponseFraming,
         chunked: bool,
         pieces: Vec<Vec<u8>>,
@@ -860,7 +860,7 @@ mod tests {
     fn secrets_are_masked_however_they_are_cut_and_the_framing_stays() {
         let shield = || {
             let echoes = Echoes::new([&b"sk_live_0123456789"[..]]).unwrap();
-            Some(Shield::new(&Arc::new(echoes)))
+            Some(SecretMask::new(&Arc::new(echoes)))
         };
         let text = b"key=sk_live_0123456789&end=sk_live_01".to_vec();
         let masked = b"key=******************&end=sk_live_01";
@@ -890,7 +890,7 @@ mod tests {
     #[test]
     fn what_is_held_back_of_a_body_that_breaks_off_goes_nowhere() {
         let echoes = Echoes::new([&b"sk_live_0123456789"[..]]).unwrap();
-        let shield = Some(Shield::new(&Arc::new(echoes)));
+        let shield = Some(SecretMask::new(&Arc::new(echoes)));
         let (arrived, ended) =
             shielded(shield, ResponseFraming::Length(9), false, vec![b"a\nsk_li".to_vec()]);
         assert!(matches!(ended, Err(PipeError::Malformed(BodyError::Incomplete))), "{ended:?}");
@@ -910,7 +910,7 @@ mod tests {
         }
         let stored = Stored::load(&kept, &Box::default()).unwrap();
         let limits = EntryLimits { bytes: 64 << 20, body_bytes: most, ..EntryLimits::default() };
-        let place = Place { id: 1, group: 1 };
+        let place = EntryKey { id: 1, group: 1 };
         Entries::new(limits).begin(place, stored, &[].into(), None, Timestamp::from_secs(1)).unwrap()
     }
 

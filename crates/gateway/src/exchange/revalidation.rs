@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use egret_flow::Draft;
+use egret_flow::PendingChanges;
 use egret_flow::cache::Background;
 use egret_flow::router::Matches;
 use egret_http1::Progress;
@@ -14,7 +14,7 @@ use egret_store::Moment;
 use tracing::debug;
 
 use super::Exchange;
-use crate::client::{Client, Place, RequestState};
+use crate::client::{Client, ConnectionSlot, RequestState};
 use crate::event_loop::{Socket, spawn};
 use crate::exchange::forward::survey;
 use crate::exchange::route::Forward;
@@ -35,7 +35,7 @@ struct Revalidation {
     matches: Matches,
     background: Background,
     /// What the remedies further out have made of the request.
-    outer: Draft,
+    outer: PendingChanges,
 }
 
 /// Fields by which a client asks for a part, or has something already.
@@ -65,7 +65,7 @@ impl Exchange<'_> {
         head.render(bytes, &edits).for_each_piece(|piece| request.extend_from_slice(piece));
         drop(edits);
         request.extend_from_slice(&bytes[head.len..body_end]);
-        let mut outer = Draft::default();
+        let mut outer = PendingChanges::default();
         outer.inherit(&flow_run.draft);
         let revalidation = Revalidation {
             view: Rc::clone(&self.view),
@@ -91,7 +91,7 @@ impl Revalidation {
     async fn run(self, worker: &Rc<Worker>) -> (Box<RequestState>, bool) {
         let mut state = worker.states.borrow_mut().pop().unwrap_or_default();
         let Ok(stream) = nobody() else { return (state, false) };
-        let mut client = Client::new(Place::of_nobody(Rc::clone(worker)), stream, self.listener);
+        let mut client = Client::new(ConnectionSlot::of_nobody(Rc::clone(worker)), stream, self.listener);
         worker.buffers.lend(&mut state.input);
         if worker.buffers.grow_gathered(&mut state.input, self.request.len() + 1).is_err() {
             return (state, false);

@@ -14,7 +14,7 @@ use egret_store::Moment;
 use zeroize::Zeroizing;
 
 use super::Exchange;
-use crate::client::{Client, Place, RequestState};
+use crate::client::{Client, ConnectionSlot, RequestState};
 use crate::event_loop::{Socket, spawn};
 use crate::exchange::failure::ErrorKind;
 use crate::exchange::forward::survey;
@@ -86,7 +86,7 @@ impl Call {
     /// Makes it, for the client that is on the other side of `near`.
     async fn run(self, upstream: Rc<Upstream>, worker: &Rc<Worker>, near: Stream, listener: SocketAddr) {
         let mut state = worker.states.borrow_mut().pop().unwrap_or_default();
-        let mut client = Client::new(Place::of_nobody(Rc::clone(worker)), near, listener);
+        let mut client = Client::new(ConnectionSlot::of_nobody(Rc::clone(worker)), near, listener);
         worker.buffers.lend(&mut state.input);
         worker.buffers.grow(&mut state.input, self.request.len() + 1);
         state.input.clear();

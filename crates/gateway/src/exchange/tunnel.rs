@@ -13,7 +13,7 @@ use crate::exchange::access_log::Record;
 use crate::exchange::failure::Failure;
 use crate::exchange::pipe::{Kept, Pipe};
 use crate::exchange::route::Forward;
-use crate::exchange::{self, Place};
+use crate::exchange::{self, ExchangeSlot};
 use crate::upstream::Upstream;
 use crate::upstream::authority::Authority;
 use crate::upstream::stream::Stream;
@@ -34,7 +34,7 @@ pub(crate) async fn connect(
     let upstream = Rc::new(Upstream::new(Arc::new(plan), client.worker.number));
     let pooled = provider.and_then(|provider| view.upstream_of(provider));
     let opened = async {
-        let place = Place::take(&client.worker, view.plan.limits.exchanges)?;
+        let place = ExchangeSlot::take(&client.worker, view.plan.limits.exchanges)?;
         if let Some(pooled) = pooled {
             pooled.make_room(&client.worker).await;
         }

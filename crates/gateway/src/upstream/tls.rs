@@ -70,7 +70,7 @@ impl ClientTls {
                 .verifier()
                 .map_err(|error| vec![Problem::new(path, format!("TLS is not available: {error}"))])?
         } else {
-            Arc::new(Believer)
+            Arc::new(NoVerification)
         };
         let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match identity {
@@ -222,9 +222,9 @@ fn certificates(file: &Path, path: &str, problems: &mut Vec<Problem>) -> Vec<Cer
 
 /// Believes everybody, for `verify: dangerously-off`.
 #[derive(Debug)]
-struct Believer;
+struct NoVerification;
 
-impl ServerCertVerifier for Believer {
+impl ServerCertVerifier for NoVerification {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -75,7 +75,7 @@ impl TlsOptions {
             .with_protocol_versions(&versions(self.protocol.as_deref())?)
             .map_err(|error| TlsError::Other(format!("these ciphers do not fit this protocol: {error}")))?;
         let builder = if self.insecure {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Believer))
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(NoVerification))
         } else {
             builder.with_root_certificates(self.roots()?)
         };
@@ -153,15 +153,15 @@ fn unreadable(file: &Path, error: &io::Error) -> TlsError {
 
 /// Believes every certificate. Signatures are still checked, since that is part of what TLS costs.
 #[derive(Debug)]
-struct Believer;
+struct NoVerification;
 
-impl Believer {
+impl NoVerification {
     fn provider() -> CryptoProvider {
         aws_lc_rs::default_provider()
     }
 }
 
-impl ServerCertVerifier for Believer {
+impl ServerCertVerifier for NoVerification {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

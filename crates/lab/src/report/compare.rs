@@ -91,9 +91,9 @@ pub fn compare(a: &Summary, b: &Summary, tolerance: f64) -> Comparison {
 /// One of a round's figures.
 type Figure = fn(&RoundFigures) -> Option<f64>;
 
-type Place<'a> = (&'a CaseSummary, &'a ScenarioSummary);
+type CaseRef<'a> = (&'a CaseSummary, &'a ScenarioSummary);
 
-fn figures(a: Place<'_>, b: Place<'_>, baseline: &str) -> Vec<Difference> {
+fn figures(a: CaseRef<'_>, b: CaseRef<'_>, baseline: &str) -> Vec<Difference> {
     let added: [(&str, Figure); 2] =
         [("added p50 ms", |round| round.p50_ms), ("added p99 ms", |round| round.p99_ms)];
     let whole: [(&str, Figure); 5] = [
@@ -113,7 +113,7 @@ fn figures(a: Place<'_>, b: Place<'_>, baseline: &str) -> Vec<Difference> {
 /// The one figure of which more is better.
 const RATE: &str = "requests/s";
 
-fn of_whole(a: Place<'_>, b: Place<'_>, name: &'static str, figure: Figure) -> Option<Difference> {
+fn of_whole(a: CaseRef<'_>, b: CaseRef<'_>, name: &'static str, figure: Figure) -> Option<Difference> {
     let [first, second] = [a, b].map(|place| rounds(place.1, figure));
     let ratio = ratio_of_runs(&first, &second)?;
     let change = Estimate { value: ratio.value - 1.0, low: ratio.low - 1.0, high: ratio.high - 1.0, ..ratio };
@@ -122,13 +122,13 @@ fn of_whole(a: Place<'_>, b: Place<'_>, name: &'static str, figure: Figure) -> O
 
 /// What is added, held against the response time of the first run: what is added itself may be next to nothing.
 fn of_added(
-    a: Place<'_>,
-    b: Place<'_>,
+    a: CaseRef<'_>,
+    b: CaseRef<'_>,
     baseline: &str,
     name: &'static str,
     figure: Figure,
 ) -> Option<Difference> {
-    let added = |place: Place<'_>| -> Option<Vec<f64>> {
+    let added = |place: CaseRef<'_>| -> Option<Vec<f64>> {
         let (own, theirs) = place.1.paired(place.0.scenario(baseline)?, figure);
         Some(own.iter().zip(&theirs).map(|(own, theirs)| own - theirs).collect())
     };
@@ -144,7 +144,7 @@ fn rounds(of: &ScenarioSummary, figure: Figure) -> Vec<f64> {
 }
 
 fn difference(
-    at: Place<'_>,
+    at: CaseRef<'_>,
     figure: &'static str,
     first: &[f64],
     second: &[f64],

@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::body::Body;
-use super::{Entries, Entry, Kept, Place, Purge};
+use super::{Entries, Entry, EntryKey, Kept, Purge};
 use crate::Moment;
 use files::{Directory, OpenError, Record, Sealed};
 use index::{Index, Known, OwnPurge, Phase};
@@ -322,7 +322,7 @@ impl<K: Kept> Disk<K> {
     }
 
     /// Has what is under an identity put into memory, where all that is there yet is `seen`.
-    pub(super) fn look_up(&self, place: Place, seen: &[u64]) -> Lookup {
+    pub(super) fn look_up(&self, place: EntryKey, seen: &[u64]) -> Lookup {
         let mut index = self.lock();
         match index.phase {
             Phase::Opening => return Lookup::Unknown,
@@ -502,7 +502,7 @@ impl<K: Kept> Disk<K> {
         }
     }
 
-    fn take_loads(&self) -> Vec<(Place, Arc<Load>)> {
+    fn take_loads(&self) -> Vec<(EntryKey, Arc<Load>)> {
         self.lock().loads.drain(..).collect()
     }
 
@@ -530,7 +530,7 @@ impl<K: Kept> Disk<K> {
     }
 
     /// Puts into memory what is under an identity.
-    fn load(&self, entries: &Entries<K>, directory: &Directory, place: Place) -> io::Result<()> {
+    fn load(&self, entries: &Entries<K>, directory: &Directory, place: EntryKey) -> io::Result<()> {
         let wanted: Vec<_> = {
             let index = self.lock();
             let queued = |number| index.writes.iter().find(|(entry, _)| entry.number == number);
@@ -561,7 +561,7 @@ impl<K: Kept> Disk<K> {
         &self,
         entries: &Entries<K>,
         directory: &Directory,
-        place: Place,
+        place: EntryKey,
         number: u64,
     ) -> io::Result<Option<Arc<Entry<K>>>> {
         let read = directory.read(number)?.filter(|(record, _)| record.place == place);

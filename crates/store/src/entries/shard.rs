@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Entry, Kept, Place};
+use super::{Entry, EntryKey, Kept};
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -27,7 +27,7 @@ enum Thread {
 /// The newest slot of each identity, or group.
 type Index = HashMap<u128, u32, BuildHasherDefault<Folded>>;
 
-/// Identities and groups are keyed hashes, as [`Place`] asks: nobody can choose them, so that their halves, folded, do for a table.
+/// Identities and groups are keyed hashes, as [`EntryKey`] asks: nobody can choose them, so that their halves, folded, do for a table.
 #[derive(Debug, Default)]
 struct Folded(u64);
 
@@ -124,7 +124,7 @@ impl<K: Kept> Shard<K> {
         if !self.make_room(bytes, NONE) {
             return false;
         }
-        let Place { id, group } = entry.place;
+        let EntryKey { id, group } = entry.place;
         let at = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).unwrap_or(NONE)
@@ -229,7 +229,7 @@ impl<K: Kept> Shard<K> {
 
     fn take(&mut self, at: u32) -> bool {
         let Some(slot) = self.slots.get_mut(at as usize).and_then(Option::take) else { return false };
-        let Place { id, group } = slot.entry.place;
+        let EntryKey { id, group } = slot.entry.place;
         for (thread, Link { newer, older }) in
             [Thread::Id, Thread::Group, Thread::Age].into_iter().zip(slot.links)
         {

@@ -32,8 +32,8 @@ impl Kept for Note {
 
 const NOW: Timestamp = Timestamp::from_secs(1);
 
-fn place(id: u128) -> Place {
-    Place { id, group: id / 4 }
+fn place(id: u128) -> EntryKey {
+    EntryKey { id, group: id / 4 }
 }
 
 fn store(bytes: u64, body_bytes: u64) -> Arc<Entries<Note>> {

@@ -33,7 +33,7 @@ fn at_ms(after_ms: u64) -> Timestamp {
 }
 
 fn poll(token: &Arc<Token>, now: Timestamp) -> Turn {
-    token.poll(&mut Waiting::default(), now, &Context::from_waker(Waker::noop()))
+    token.poll(&mut TokenWaiter::default(), now, &Context::from_waker(Waker::noop()))
 }
 
 /// The fetch that an exchange is elected for at this time, which finds no token.
@@ -87,7 +87,7 @@ fn a_thousand_who_find_no_token_have_one_fetched_and_go_on_with_it() {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let cx = Context::from_waker(&waker);
-    let mut waiters: Vec<_> = (0..1_000).map(|_| Waiting::default()).collect();
+    let mut waiters: Vec<_> = (0..1_000).map(|_| TokenWaiter::default()).collect();
     let mut fetches = Vec::new();
     for waiting in &mut waiters {
         match token.poll(waiting, START, &cx) {
@@ -117,7 +117,7 @@ fn threads_that_race_for_a_token_have_one_fetched() {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     barrier.wait();
-                    let mut waiting = Waiting::default();
+                    let mut waiting = TokenWaiter::default();
                     loop {
                         let cx = Context::from_waker(Waker::noop());
                         match token.poll(&mut waiting, START, &cx) {
@@ -180,7 +180,7 @@ fn where_a_fetch_is_given_up_another_exchange_is_elected() {
     let waker = Waker::from(Arc::clone(&woken));
     let cx = Context::from_waker(&waker);
     let fetch = elected(&token, START);
-    let mut waiting = Waiting::default();
+    let mut waiting = TokenWaiter::default();
     assert!(matches!(token.poll(&mut waiting, START, &cx), Turn::Wait(None, _)));
     drop(fetch);
     assert_eq!(woken.0.load(Relaxed), 1);
@@ -194,7 +194,7 @@ fn where_a_fetch_is_given_up_another_exchange_is_elected() {
 #[test]
 fn nobody_waits_longer_than_is_allowed() {
     let token = token(&json!({ "wait_max": "2s" }));
-    let mut waiting = Waiting::default();
+    let mut waiting = TokenWaiter::default();
     let cx = Context::from_waker(Waker::noop());
     let Turn::Wait(Some(fetch), until) = token.poll(&mut waiting, START, &cx) else { panic!() };
     assert_eq!(until, at_ms(2_000));
@@ -285,8 +285,8 @@ fn a_token_that_a_provider_refuses_is_fetched_anew_and_not_too_often() {
     let token = token(&json!({}));
     grant(elected(&token, START), START, 60, "");
     let cx = Context::from_waker(Waker::noop());
-    let mut first = Waiting::default();
-    let mut second = Waiting::default();
+    let mut first = TokenWaiter::default();
+    let mut second = TokenWaiter::default();
     for waiting in [&mut first, &mut second] {
         assert!(matches!(token.poll(waiting, START, &cx), Turn::Ready(None)));
     }
@@ -302,7 +302,7 @@ fn a_token_that_a_provider_refuses_is_fetched_anew_and_not_too_often() {
     // The new one is refused too: that one stays, and the exchange has had its second call.
     assert!(!token.reject(&first, at_ms(50)));
     assert!(is_ready(&token, at_ms(60)));
-    let mut third = Waiting::default();
+    let mut third = TokenWaiter::default();
     assert!(matches!(token.poll(&mut third, at_ms(5_000), &cx), Turn::Ready(None)));
     assert!(!token.reject(&third, at_ms(5_009)));
     assert!(token.reject(&third, at_ms(5_010)));

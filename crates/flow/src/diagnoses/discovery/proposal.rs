@@ -14,7 +14,7 @@ const NAME_BYTES_MAX: usize = 56;
 
 /// What a flow is proposed for: a path of a provider, or of a host without one.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place<'a> {
+struct ProposedPath<'a> {
     provider: &'a str,
     host: &'a str,
     path: &'a str,
@@ -28,7 +28,7 @@ struct Seen<'a> {
 
 /// A config in YAML that `egret check` accepts: a flow for each path, with its methods, and the providers that they name.
 pub fn propose(discovered: &[Discovered]) -> String {
-    let (mut places, mut providers) = (BTreeMap::<Place<'_>, Seen<'_>>::new(), BTreeMap::new());
+    let (mut places, mut providers) = (BTreeMap::<ProposedPath<'_>, Seen<'_>>::new(), BTreeMap::new());
     for endpoint in discovered.iter().flat_map(|discovered| &discovered.endpoints) {
         let Some(place) = place(endpoint) else { continue };
         if place.host.is_empty() {
@@ -39,7 +39,7 @@ pub fn propose(discovered: &[Discovered]) -> String {
         seen.count += endpoint.count;
     }
     let all = places.len();
-    let mut places: Vec<(Place<'_>, Seen<'_>)> = places.into_iter().collect();
+    let mut places: Vec<(ProposedPath<'_>, Seen<'_>)> = places.into_iter().collect();
     places.sort_by(|(one, seen), (other, also)| also.count.cmp(&seen.count).then_with(|| one.cmp(other)));
     places.truncate(FLOWS_MAX);
     let mut yaml = String::from(
@@ -63,17 +63,17 @@ pub fn propose(discovered: &[Discovered]) -> String {
 }
 
 /// None for what no match can name.
-fn place(endpoint: &DiscoveredEndpoint) -> Option<Place<'_>> {
+fn place(endpoint: &DiscoveredEndpoint) -> Option<ProposedPath<'_>> {
     PathPattern::parse(&endpoint.path).ok()?;
     let is_known = endpoint.provider != OTHER_HOSTS;
     if !is_known {
         HostPattern::parse(&endpoint.host).ok()?;
     }
     let host = if is_known { "" } else { &*endpoint.host };
-    Some(Place { provider: &endpoint.provider, host, path: &endpoint.path })
+    Some(ProposedPath { provider: &endpoint.provider, host, path: &endpoint.path })
 }
 
-fn flow(place: &Place<'_>, seen: &Seen<'_>, names: &mut BTreeSet<String>, yaml: &mut String) {
+fn flow(place: &ProposedPath<'_>, seen: &Seen<'_>, names: &mut BTreeSet<String>, yaml: &mut String) {
     let whose = if place.host.is_empty() { ("provider", place.provider) } else { ("host", place.host) };
     let _ = write!(
         yaml,

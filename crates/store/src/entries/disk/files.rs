@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
 
-use super::super::Place;
+use super::super::EntryKey;
 use super::super::body::{Block, Body};
 use crate::Timestamp;
 
@@ -81,7 +81,7 @@ impl Sealed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub number: u64,
-    pub place: Place,
+    pub place: EntryKey,
     pub stored_at: Timestamp,
     pub tags: Box<[Box<str>]>,
     pub kept: Vec<u8>,
@@ -167,7 +167,7 @@ impl Record {
         let is_good = magic == ENTRY_MAGIC && lens.0.checked_add(lens.1)? <= KEPT_BYTES_MAX;
         let record = Self {
             number: u64::from_le_bytes(*number),
-            place: Place { id: u128::from_le_bytes(*id), group: u128::from_le_bytes(*group) },
+            place: EntryKey { id: u128::from_le_bytes(*id), group: u128::from_le_bytes(*group) },
             stored_at: Timestamp::from_micros(u64::from_le_bytes(*stored_at)),
             tags: Box::default(),
             kept: Vec::new(),
@@ -202,7 +202,7 @@ pub struct EntryFile {
     /// Tells it from all others of its directory.
     pub number: u64,
     /// Where it is stored.
-    pub place: Place,
+    pub place: EntryKey,
     /// When it was put in.
     pub stored_at: Timestamp,
     /// What it can be purged by.
@@ -392,7 +392,7 @@ impl Record {
     /// Of an entry, whose body is whole.
     pub fn new(
         number: u64,
-        place: Place,
+        place: EntryKey,
         stored_at: Timestamp,
         tags: &[Box<str>],
         kept: Vec<u8>,
@@ -448,7 +448,7 @@ mod tests {
     }
 
     fn record(number: u64, tags: &[Box<str>], kept: Vec<u8>, body: &Body) -> Record {
-        let place = Place { id: u128::from(number) + 7, group: 9 };
+        let place = EntryKey { id: u128::from(number) + 7, group: 9 };
         Record::new(number, place, Timestamp::from_secs(5), tags, kept, body).unwrap()
     }
 

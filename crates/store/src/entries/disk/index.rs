@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::super::{Entry, Place, Purge};
+use super::super::{Entry, EntryKey, Purge};
 use super::{Load, Stop};
 
 /// What a record takes: itself, three places in trees, and the allocator's share.
@@ -17,7 +17,7 @@ const EARLY_MAX: usize = 10_000;
 /// An entry that is on the disk, or on its way there.
 #[derive(Debug)]
 pub(super) struct Known {
-    pub place: Place,
+    pub place: EntryKey,
     label: Box<[u8]>,
     tags: Arc<[Box<str>]>,
     /// What its file takes; nothing before it is written.
@@ -26,7 +26,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub fn new(place: Place, label: &[u8], tags: &Arc<[Box<str>]>, bytes: u64) -> Self {
+    pub fn new(place: EntryKey, label: &[u8], tags: &Arc<[Box<str>]>, bytes: u64) -> Self {
         Self { place, label: label.into(), tags: Arc::clone(tags), bytes, used: false }
     }
 
@@ -126,7 +126,7 @@ pub(super) struct Index<K> {
     pub waiting_bytes: u64,
     /// Files to be deleted, with what they take.
     pub gone: Vec<(u64, u64)>,
-    pub loads: VecDeque<(Place, Arc<Load>)>,
+    pub loads: VecDeque<(EntryKey, Arc<Load>)>,
     pub loading: HashMap<u128, Arc<Load>>,
     pub stop: Option<Stop>,
 }
@@ -221,7 +221,7 @@ impl<K> Index<K> {
     /// Takes an entry out, if it is in; its file is to be deleted.
     pub fn remove(&mut self, number: u64) -> bool {
         let Some(known) = self.records.remove(&number) else { return false };
-        let Place { id, group } = known.place;
+        let EntryKey { id, group } = known.place;
         self.ids.remove(&(id, number));
         self.groups.remove(&(group, number));
         self.own_bytes -= known.own_bytes();
@@ -289,7 +289,7 @@ impl<K> Index<K> {
     }
 
     /// The entry that the hand is at, and whether it was of use since it was there last. The hand goes on.
-    pub fn next_victim(&mut self) -> Option<(u64, Place, bool)> {
+    pub fn next_victim(&mut self) -> Option<(u64, EntryKey, bool)> {
         let (number, known) = match self.records.range_mut(self.hand..).find(|(_, known)| known.bytes > 0) {
             Some(found) => found,
             None => self.records.iter_mut().find(|(_, known)| known.bytes > 0)?,
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn a_purge_under_way_holds_when_the_disk_fails_and_is_opened_again() {
         let mut index = Index::<()>::default();
-        let known = Known::new(Place { id: 1, group: 1 }, b"label", &Arc::default(), 0);
+        let known = Known::new(EntryKey { id: 1, group: 1 }, b"label", &Arc::default(), 0);
         index.begin_purge(&OwnPurge::All, 10);
         index.close();
         index.reopen();

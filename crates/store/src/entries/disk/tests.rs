@@ -39,8 +39,8 @@ const WAITING_BYTES: u64 = 1 << 20;
 /// A way of taking something out.
 type Remove = fn(&Entries<Note>);
 
-fn place(id: u128) -> Place {
-    Place { id, group: id / 4 }
+fn place(id: u128) -> EntryKey {
+    EntryKey { id, group: id / 4 }
 }
 
 /// A store with a disk whose thread is the test.

@@ -19,23 +19,23 @@ const UNCACHEABLE_MAX: usize = 1024;
 
 /// The calls under way that others may wait for.
 #[derive(Debug)]
-pub struct Flights {
+pub struct Coalescer {
     shards: Box<[Mutex<Shard>]>,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    under_way: HashMap<u128, Arc<Flight>>,
+    under_way: HashMap<u128, Arc<SharedCall>>,
     /// Keys whose answers could not be stored, and until when nobody waits for one.
     uncacheable: HashMap<u128, Timestamp>,
 }
 
 /// A call that others may wait for.
 #[derive(Debug, Default)]
-struct Flight(Mutex<Passengers>);
+struct SharedCall(Mutex<Waiters>);
 
 #[derive(Debug, Default)]
-struct Passengers {
+struct Waiters {
     ending: Option<Ending>,
     /// Those who wait, each in a slot of its own.
     wakers: Vec<Option<Waker>>,
@@ -55,14 +55,14 @@ pub enum Ending {
 #[derive(Debug)]
 pub enum Turn {
     /// It goes on, and others may wait for it.
-    Lead(Lead),
+    Leader(Leader),
     /// It waits for another.
-    Wait(Waiting),
+    Wait(Waiter),
     /// It goes on, and nobody waits for it.
     Alone,
 }
 
-impl Flights {
+impl Coalescer {
     /// None under way.
     pub fn new() -> Arc<Self> {
         Arc::new(Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() })
@@ -77,18 +77,18 @@ impl Flights {
             }
             shard.uncacheable.remove(&id);
         }
-        if let Some(flight) = shard.under_way.get(&id) {
-            return Turn::Wait(Waiting { flight: Arc::clone(flight), slot: None });
+        if let Some(call) = shard.under_way.get(&id) {
+            return Turn::Wait(Waiter { call: Arc::clone(call), slot: None });
         }
-        let flight = Arc::new(Flight::default());
-        shard.under_way.insert(id, Arc::clone(&flight));
-        Turn::Lead(Lead { flights: Arc::clone(self), id, flight, is_over: false })
+        let call = Arc::new(SharedCall::default());
+        shard.under_way.insert(id, Arc::clone(&call));
+        Turn::Leader(Leader { coalescer: Arc::clone(self), id, call, is_over: false })
     }
 
     /// The same, where it does not wait for another.
-    pub fn lead(self: &Arc<Self>, id: u128, now: Timestamp) -> Option<Lead> {
+    pub fn leader(self: &Arc<Self>, id: u128, now: Timestamp) -> Option<Leader> {
         match self.join(id, now) {
-            Turn::Lead(lead) => Some(lead),
+            Turn::Leader(leader) => Some(leader),
             Turn::Wait(_) | Turn::Alone => None,
         }
     }
@@ -120,14 +120,14 @@ impl Flights {
 
 /// The one that goes to the provider. Dropped, it has left, and another takes its place.
 #[derive(Debug)]
-pub struct Lead {
-    flights: Arc<Flights>,
+pub struct Leader {
+    coalescer: Arc<Coalescer>,
     id: u128,
-    flight: Arc<Flight>,
+    call: Arc<SharedCall>,
     is_over: bool,
 }
 
-impl Lead {
+impl Leader {
     /// There is an answer: who waits looks at what is stored now, and goes on by itself where that is nothing.
     pub fn answered(mut self) {
         self.end(Ending::Answered);
@@ -137,23 +137,23 @@ impl Lead {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
-        self.flights.shard(self.id).under_way.remove(&self.id);
-        let mut passengers = self.flight.lock();
-        passengers.ending = Some(ending);
-        let wakers = std::mem::take(&mut passengers.wakers);
-        drop(passengers);
+        self.coalescer.shard(self.id).under_way.remove(&self.id);
+        let mut waiters = self.call.lock();
+        waiters.ending = Some(ending);
+        let wakers = std::mem::take(&mut waiters.wakers);
+        drop(waiters);
         wakers.into_iter().flatten().for_each(Waker::wake);
     }
 }
 
-impl Drop for Lead {
+impl Drop for Leader {
     fn drop(&mut self) {
         self.end(Ending::Abandoned);
     }
 }
 
-impl Flight {
-    fn lock(&self) -> MutexGuard<'_, Passengers> {
+impl SharedCall {
+    fn lock(&self) -> MutexGuard<'_, Waiters> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -162,38 +162,38 @@ impl Flight {
 #[derive(Debug)]
 pub struct Background {
     /// Others may wait for its answer.
-    pub lead: Lead,
+    pub leader: Leader,
     /// The number of the remedy that wants it; it passes that one and those further in.
     pub(crate) slot: usize,
 }
 
 impl Background {
-    pub(crate) fn new(lead: Lead) -> Self {
-        Self { lead, slot: 0 }
+    pub(crate) fn new(leader: Leader) -> Self {
+        Self { leader, slot: 0 }
     }
 }
 
 /// One that waits.
 #[derive(Debug)]
-pub struct Waiting {
-    flight: Arc<Flight>,
+pub struct Waiter {
+    call: Arc<SharedCall>,
     slot: Option<usize>,
 }
 
-impl Waiting {
+impl Waiter {
     /// Ready when the call is over that it waits for.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Ending> {
-        let mut passengers = self.flight.lock();
-        if let Some(ending) = passengers.ending {
+        let mut waiters = self.call.lock();
+        if let Some(ending) = waiters.ending {
             return Poll::Ready(ending);
         }
         let slot = *self.slot.get_or_insert_with(|| {
-            passengers.free.pop().unwrap_or_else(|| {
-                passengers.wakers.push(None);
-                passengers.wakers.len() - 1
+            waiters.free.pop().unwrap_or_else(|| {
+                waiters.wakers.push(None);
+                waiters.wakers.len() - 1
             })
         });
-        let known = &mut passengers.wakers[slot];
+        let known = &mut waiters.wakers[slot];
         if known.as_ref().is_none_or(|known| !known.will_wake(cx.waker())) {
             *known = Some(cx.waker().clone());
         }
@@ -201,14 +201,14 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for Waiter {
     fn drop(&mut self) {
         let Some(slot) = self.slot else { return };
-        let mut passengers = self.flight.lock();
+        let mut waiters = self.call.lock();
         // Once the call is over there are no slots any more.
-        if let Some(waker) = passengers.wakers.get_mut(slot) {
+        if let Some(waker) = waiters.wakers.get_mut(slot) {
             *waker = None;
-            passengers.free.push(slot);
+            waiters.free.push(slot);
         }
     }
 }
@@ -231,8 +231,8 @@ mod tests {
         }
     }
 
-    fn waiting(flights: &Arc<Flights>, id: u128) -> Waiting {
-        match flights.join(id, NOW) {
+    fn waiting(coalescer: &Arc<Coalescer>, id: u128) -> Waiter {
+        match coalescer.join(id, NOW) {
             Turn::Wait(waiting) => waiting,
             other => panic!("{other:?}"),
         }
@@ -240,46 +240,46 @@ mod tests {
 
     #[test]
     fn the_first_goes_and_all_others_wait_until_there_is_an_answer() {
-        let flights = Flights::new();
-        let lead = flights.lead(7, NOW).unwrap();
+        let coalescer = Coalescer::new();
+        let leader = coalescer.leader(7, NOW).unwrap();
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let cx = Context::from_waker(&waker);
-        let mut others: Vec<_> = (0..1_000).map(|_| waiting(&flights, 7)).collect();
+        let mut others: Vec<_> = (0..1_000).map(|_| waiting(&coalescer, 7)).collect();
         assert!(others.iter_mut().all(|other| other.poll(&cx).is_pending() && other.poll(&cx).is_pending()));
-        assert!(flights.lead(8, NOW).is_some(), "another key is another call");
+        assert!(coalescer.leader(8, NOW).is_some(), "another key is another call");
         others.truncate(999);
-        lead.answered();
+        leader.answered();
         assert_eq!(woken.0.load(Relaxed), 999, "who has left is not woken");
         assert!(others.iter_mut().all(|other| other.poll(&cx) == Poll::Ready(Ending::Answered)));
-        assert!(flights.lead(7, NOW).is_some());
+        assert!(coalescer.leader(7, NOW).is_some());
     }
 
     #[test]
     fn where_the_first_leaves_another_takes_its_place() {
-        let flights = Flights::new();
-        let lead = flights.lead(7, NOW).unwrap();
-        let mut other = waiting(&flights, 7);
+        let coalescer = Coalescer::new();
+        let leader = coalescer.leader(7, NOW).unwrap();
+        let mut other = waiting(&coalescer, 7);
         let cx = Context::from_waker(Waker::noop());
         assert!(other.poll(&cx).is_pending());
-        drop(lead);
+        drop(leader);
         assert_eq!(other.poll(&cx), Poll::Ready(Ending::Abandoned));
-        assert!(flights.lead(7, NOW).is_some());
+        assert!(coalescer.leader(7, NOW).is_some());
     }
 
     #[test]
     fn nobody_waits_for_what_could_not_be_stored_and_that_is_forgotten() {
-        let flights = Flights::new();
-        flights.note_uncacheable(7, NOW);
-        assert!(matches!(flights.join(7, NOW), Turn::Alone));
-        flights.note_cacheable(7);
-        drop(flights.lead(7, NOW).unwrap());
-        flights.note_uncacheable(7, NOW);
-        drop(flights.lead(7, NOW + UNCACHEABLE_FOR).unwrap());
+        let coalescer = Coalescer::new();
+        coalescer.note_uncacheable(7, NOW);
+        assert!(matches!(coalescer.join(7, NOW), Turn::Alone));
+        coalescer.note_cacheable(7);
+        drop(coalescer.leader(7, NOW).unwrap());
+        coalescer.note_uncacheable(7, NOW);
+        drop(coalescer.leader(7, NOW + UNCACHEABLE_FOR).unwrap());
         for id in 0..100_000 {
-            flights.note_uncacheable(id, NOW);
+            coalescer.note_uncacheable(id, NOW);
         }
-        let known: usize = (0..SHARDS as u128).map(|shard| flights.shard(shard).uncacheable.len()).sum();
+        let known: usize = (0..SHARDS as u128).map(|shard| coalescer.shard(shard).uncacheable.len()).sum();
         assert!(known <= SHARDS * UNCACHEABLE_MAX, "{known}");
     }
 }
