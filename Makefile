@@ -35,10 +35,10 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run build test lint doc check instructions exchange fuzz regressions deny lab truth footprint clean
+.PHONY: help run build test test-clients lint doc instructions exchange fuzz regressions deny lab truth footprint clean
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## Build Egret and start it beside a built-in provider: traffic to look at, with no Internet
 	@scripts/need curl
@@ -51,10 +51,7 @@ build: ## Build the release binary
 	@$(say) "Building the release binary: a few minutes the first time"
 	@cargo build --locked --release --package egret
 
-test: lint doc check instructions ## Install what the tests need, then run everything that a change must pass
-	@$(say) "All passed"
-
-lint: $(PEERS)/python ## Format, clippy, the notebooks' Python, and the list of dependencies
+lint: $(PEERS)/python ## Check format, clippy, the notebooks' Python, and the list of dependencies
 	@$(say) "Format"
 	@cargo fmt --all --check
 	@.venv/bin/ruff format --quiet --check notebooks
@@ -69,13 +66,20 @@ doc: ## Build the code's documentation, without warnings
 	@RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 
 # Binaries and tests are built in one go, so that both see one set of features and nothing is compiled twice.
-check: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)/oha-$(OHA) $(PEERS)/python $(PEERS)/node ## Unit, property and end-to-end tests
+test: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)/python $(PEERS)/node ## Install what the tests need, then run unit, property and end-to-end tests
 	@$(say) "Checking for the end-to-end tests' peers: curl, ab, wrk, siege, nginx, openssl, chromium"
 	@scripts/need curl ab=apache2-utils wrk siege nginx openssl chromium script=bsdutils
 	@$(say) "Building Egret and its tests"
 	@cargo build --locked --workspace --bins --tests
 	@$(say) "Unit, property and end-to-end tests"
 	@cargo test --locked --workspace
+	@$(say) "All passed"
+
+test-clients: $(PEERS)/oha-$(OHA) ## Hold the lab's load client against ab, wrk and oha: a quick run of it as a test
+	@scripts/need ab=apache2-utils wrk
+	@$(say) "Building Egret and the tests beside other load clients"
+	@cargo build --locked --workspace --bins --tests
+	@cargo test --locked --package egret-tests --test clients -- --test-threads 1
 
 instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of the hot path: the performance gate
 	@$(say) "Checking for valgrind"

@@ -80,7 +80,6 @@ mod scenarios {
     mod lab_limits;
     mod lab_report;
     mod lab_run;
-    mod lab_truth;
     mod limits;
     mod limits_allowance;
     mod loops;

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use egret_tests::egret::egret;
-use egret_tests::peers::path_with_peers;
 use egret_tests::process::{Directory, Process, run};
 use egret_tests::wait;
 use serde_json::Value;
@@ -361,25 +360,4 @@ fn cases_and_rounds_are_chosen_on_the_command_line() {
     let (code, said) = chosen(&["--case", "three"], "none");
     assert!(code == 2 && said.contains("there is no case `three`: there are one, two"), "{said}");
     assert!(!directory.join("none.partial").exists());
-}
-
-#[test]
-fn every_client_but_siege_sends_bodies_and_a_figure_that_is_not_held_is_told() {
-    let directory = Directory::default();
-    let text = "provider: { path: /post }\nclient: { duration: 1s, concurrency: 2, keep_alive: true, warm_up_requests: 0, body: 3KiB }\n\
-        scenarios:\n  - { name: bench }\n  - { name: ab, client: { kind: ab } }\n  - { name: wrk, client: { kind: wrk } }\n  - { name: oha, client: { kind: oha } }\n\
-        rounds: 1\nhold:\n  - { scenario: bench, beside: [ab, wrk], figures: [p50], at_most: 0 }\n";
-    let file = experiment(&directory, text);
-    let out = directory.join("out");
-    let mut command = lab(&[&file, "--hold".as_ref(), "--out".as_ref(), &out]);
-    command.env("PATH", path_with_peers());
-    let (code, said) = outcome(command);
-    assert!(code == 1 && said.contains("Not held: 2 of 2 figures:"), "{said}");
-    for client in ["bench", "ab", "wrk", "oha"] {
-        let turn = json(out.join(format!("turns/01-default-{client}/turn.json")));
-        assert_eq!(turn["failed"], 0, "a GET would be refused with 405: {turn}");
-        assert!(turn["requests"].as_u64().unwrap() > 10, "{turn}");
-    }
-    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
-    assert!(page.contains("Figures to hold") && page.contains("NOT HELD, unsure"));
 }

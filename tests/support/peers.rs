@@ -12,7 +12,7 @@ use crate::pki::Authority;
 use crate::process::{Directory, Process, run_well};
 use crate::wait;
 
-/// The root of the checkout, under which `make check` installs peers.
+/// The root of the checkout, under which `make test` installs peers.
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
@@ -29,7 +29,7 @@ fn located(program: &str, installed: &str) -> PathBuf {
         .chain(system)
         .map(|directory| directory.join(program))
         .find(|file| file.is_file());
-    found.unwrap_or_else(|| panic!("{program} is not installed: run `make check`, which installs it"))
+    found.unwrap_or_else(|| panic!("{program} is not installed: run `make test`, which installs it"))
 }
 
 /// A running go-httpbin.
@@ -169,7 +169,7 @@ fn client(program: PathBuf) -> Command {
     command
 }
 
-/// The PATH with what `make check` has installed before all else.
+/// The PATH with what `make test` has installed before all else.
 pub fn path_with_peers() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{}:{path}", root().join(".peers/bin").display())
@@ -190,7 +190,7 @@ pub fn ab() -> Command {
 /// Runs a Python script with the installed clients and takes what it printed.
 pub fn python(script: &str, arguments: &[&str]) -> String {
     let python = root().join(".venv/bin/python");
-    assert!(python.exists(), "the Python clients are not installed: run `make check`, which installs them");
+    assert!(python.exists(), "the Python clients are not installed: run `make test`, which installs them");
     run_well(client(python).arg("-c").arg(script).args(arguments))
 }
 
@@ -205,7 +205,7 @@ fn node_script(script: &str) -> Command {
         ["alf-validator", "oauth2-mock-server"]
             .iter()
             .all(|name| directory.join("node_modules").join(name).exists()),
-        "the Node peers are not installed: run `make check`, which installs them"
+        "the Node peers are not installed: run `make test`, which installs them"
     );
     let mut command = client(located("node", ".peers/bin/node"));
     command.current_dir(directory).arg(script);
@@ -256,7 +256,7 @@ fn headless(profile: &Directory) -> Command {
 /// Executes a notebook of `notebooks/` with these variables; what it makes goes into `out`.
 pub fn notebook(name: &str, variables: &[(&str, &Path)], out: &Path) {
     let python = root().join(".venv/bin/python");
-    assert!(python.exists(), "the notebook's Python is not installed: run `make check`, which installs it");
+    assert!(python.exists(), "the notebook's Python is not installed: run `make test`, which installs it");
     let mut command = client(python);
     command.args(["-m", "nbconvert", "--execute", "--to", "notebook", "--output-dir"]).arg(out);
     command.envs(variables.iter().copied()).env("MPLBACKEND", "Agg");
