@@ -86,6 +86,11 @@ impl Obfuscator {
             self.page(page);
         }
         for creator in std::iter::once(&mut log.creator).chain(&mut log.browser) {
+            for text in [&mut creator.name, &mut creator.version] {
+                if names::is_telling(text) {
+                    self.value(text);
+                }
+            }
             self.rest(&mut creator.comment, &mut creator.extra);
         }
         self.rest(&mut log.comment, &mut log.extra);
