@@ -147,7 +147,7 @@ mod tests {
             ("multipart/form-data; boundary=x", format!("multipart/form-data; boundary={x}")),
             ("", String::new()),
             ("x-unknown", "x-unknown".to_owned()),
-            ("text/plain; AHMAcwB3AG8AcgBkACIAOgAiAHgg=x; q=x", format!("text/plain; q={x}")),
+            ("text/plain; charsetAHMAcwB3AG8AcgBkACIAOgAiAHggABAA9I=x; q=x", format!("text/plain; q={x}")),
         ] {
             assert_eq!(obfuscate(&key, media_type), expected);
         }
