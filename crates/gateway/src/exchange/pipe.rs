@@ -459,6 +459,7 @@ impl Pipe {
 }
 
 /// What of `input` may be seen, to which `spans` leads then; and the trailers, if the body ends with it.
+#[inline]
 fn show<'i>(
     input: &'i [u8],
     spans: &mut Vec<Span>,
@@ -668,6 +669,7 @@ impl Message<'_, '_> {
 
     /// Sends it, `data_len` bytes of data among it, unless `backlog` has to go first; what is not taken at
     /// once is added to that. Returns how much was taken.
+    #[inline]
     fn send(
         &self,
         cx: &mut Context<'_>,

@@ -36,10 +36,12 @@ impl Protocols {
         self.0.iter().any(|named| is_it(named))
     }
 
-    /// Makes a request an ordinary one of which nothing is left to ask for.
+    /// Makes a request that asks for none of them an ordinary one.
+    #[inline]
     pub fn settle(&self, request: &mut RequestHead, bytes: &[u8]) {
-        request.upgrade =
-            request.upgrade && protocols(&request.fields, bytes).any(|protocol| self.has(protocol));
+        if request.upgrade {
+            request.upgrade = protocols(&request.fields, bytes).any(|protocol| self.has(protocol));
+        }
     }
 
     /// What is left of the value of an `Upgrade` field in a request: those that may be asked for, in order.
