@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use egret_tests::egret::{Config, Egret};
@@ -54,13 +54,15 @@ fn ten_thousand_idle_connections_hold_no_buffers() {
 fn two_thousand_exchanges_at_once_all_get_their_answers() {
     const EXCHANGES: usize = 2_000;
     raise_open_files();
-    let arrived = Arc::new(Watched::<usize>::default());
-    let waiting = Arc::clone(&arrived);
+    let (arrived, have_all_asked) = (AtomicUsize::new(0), Watched::<bool>::default());
     // Nobody is answered before everybody has asked.
     let origin = Provider::scripted(move |peer| {
         let Some(request) = peer.request() else { return };
-        waiting.change(|arrived| *arrived += 1);
-        waiting.until("everybody has asked", |arrived| (*arrived >= EXCHANGES).then_some(()));
+        // The last one alone wakes the others: if each did, they would be woken millions of times.
+        if arrived.fetch_add(1, Relaxed) + 1 == EXCHANGES {
+            have_all_asked.change(|have_all_asked| *have_all_asked = true);
+        }
+        have_all_asked.until("everybody has asked", |have_all_asked| have_all_asked.then_some(()));
         peer.send(ok(&format!("{} {}", request.target(), "x".repeat(8_000))));
     });
     let egret = Config::with_origin(origin.url()).start();
