@@ -110,8 +110,11 @@ fn is_split_password(before: &[u8], word: &[u8]) -> bool {
     before == b"pass" && matches!(word, b"word" | b"words" | b"wd" | b"phrase")
 }
 
-/// Words that matter at the end of a name, each with the list that has it, by their first letters.
-static LEXICON: LazyLock<[Vec<(&'static [u8], u8)>; 26]> = LazyLock::new(|| {
+/// A word, and the list that has it.
+type Listed = (&'static [u8], u8);
+
+/// Words that matter at the end of a name, by their first letters.
+static LEXICON: LazyLock<[Vec<Listed>; 26]> = LazyLock::new(|| {
     let mut lexicon = [const { Vec::new() }; 26];
     for (list, words) in LISTS {
         for word in words.split(' ') {
