@@ -7,16 +7,17 @@ use std::f64::consts::TAU;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use egret_clock::{Clock, Moment, Timestamp};
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, Source};
+use egret_flow::FlowsSnapshot;
 use egret_flow::accounts::{AccountSnapshot, CoolingSnapshot};
-use egret_flow::cache::Purge;
 use egret_flow::diagnoses::discovery::Discovered;
-use egret_flow::{Clock, FlowsSnapshot, Moment, Timestamp};
 use egret_gateway::stats::{
     BOUNDS_US, ClientsSnapshot, Count, DnsSnapshot, ExchangeCount, HistogramSnapshot, ProviderSnapshot,
     StatsSnapshot,
 };
+use egret_store::entries::Purge;
 
 /// A provider as it behaves: name, requests per second, median latency in microseconds, share of 4xx and 5xx.
 const PROVIDERS: [(&str, f64, f64, f64, f64); 5] = [

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use egret_clock::Timestamp;
 use egret_flow::accounts::token::TokenSnapshot;
 use egret_flow::accounts::{AccountSnapshot, Ending};
-use egret_flow::cache::{CacheEvent, CacheSnapshot, DiskStats, EntryStats};
+use egret_flow::cache::{CacheEvent, CacheSnapshot};
 use egret_flow::diagnosis::OnPressure;
 use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
 use egret_flow::remedy::Mode;
 use egret_flow::tally::Decision;
-use egret_flow::{DiagnosisCounts, DiagnosisStats, FlowStats, FlowsSnapshot, RemedyStats, Timestamp};
+use egret_flow::{DiagnosisCounts, DiagnosisStats, FlowStats, FlowsSnapshot, RemedyStats};
+use egret_store::entries::{DiskStats, EntryStats};
 use serde::Serialize;
 
 /// A flow: an entry of `/api/v1/flows`.

@@ -19,9 +19,9 @@ pub use server::{Control, ControlError};
 
 use egret_export::ExporterSnapshot;
 use egret_flow::FlowsSnapshot;
-use egret_flow::cache::Purge;
 use egret_flow::diagnoses::discovery::Discovered;
 use egret_gateway::stats::StatsSnapshot;
+use egret_store::entries::Purge;
 
 /// What the control port shows: implemented by whoever runs the gateway. Every method is called from the control thread, once
 /// per request that needs it, and should return at once.

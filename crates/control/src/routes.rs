@@ -10,9 +10,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router, middleware};
-use egret_flow::cache::{Purge, label_of};
+use egret_flow::cache::label_of;
 use egret_flow::diagnoses::discovery::propose;
 use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
+use egret_store::entries::Purge;
 use serde::{Deserialize, Serialize};
 
 use crate::flows::{AccountsView, FlowView, QuotaView};

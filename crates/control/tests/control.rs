@@ -7,17 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use egret_clock::Timestamp;
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, ControlError, Source};
 use egret_flow::accounts::token::{TokenSnapshot, TokenState, Trouble};
 use egret_flow::accounts::{AccountSnapshot, CoolingSnapshot};
-use egret_flow::cache::{CacheSnapshot, DiskStats, EntryStats, Purge};
+use egret_flow::cache::CacheSnapshot;
 use egret_flow::diagnoses::discovery::Discovered;
 use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
 use egret_flow::remedy::Mode;
 use egret_flow::tally::TallySnapshot;
-use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats, Timestamp};
+use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
+use egret_store::entries::{DiskStats, EntryStats, Purge};
 use serde_json::{Value, json};
 
 /// Every path that is answered with figures.

@@ -4,8 +4,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use egret_flow::cache::{CacheDisk, DiskEvent, Stop};
-use egret_store::Moment;
+use egret_clock::Moment;
+use egret_flow::cache::CacheDisk;
+use egret_store::entries::{DiskEvent, Stop};
 
 /// How long what waits to be written may take when Egret stops.
 const WRITE_MAX: Duration = Duration::from_secs(2);

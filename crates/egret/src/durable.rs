@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::thread::JoinHandle;
 
-use egret_store::{Clock, FileStore, Ledger, Loan, Moment, Request, Store, StoreError, ledger};
+use egret_clock::{Clock, Moment};
+use egret_store::{FileStore, Ledger, Loan, Request, Store, StoreError, ledger};
 
 /// The file's name in the data directory.
 const FILE_NAME: &str = "quotas.redb";

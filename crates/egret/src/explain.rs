@@ -3,12 +3,12 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use egret_clock::{Clock, Moment};
 use egret_flow::diagnosis::Exports;
 use egret_flow::explain::Verdict;
 use egret_flow::matching::Question;
 use egret_flow::message::{Changes, Fields, Request};
 use egret_flow::router::Router;
-use egret_flow::{Clock, Moment};
 use egret_gateway::Routes;
 use egret_http1::{HeadLimits, Progress, RequestHead};
 use serde::Serialize;

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use egret_control::{Control, ControlError, Source};
 use egret_export::{ExporterSnapshot, Exporters, Site};
 use egret_flow::FlowsSnapshot;
-use egret_flow::cache::Purge;
 use egret_flow::diagnoses::discovery::Discovered;
 use egret_flow::diagnosis::Exports;
 use egret_gateway::config::{Parts, Providers, TlsVerify};
 use egret_gateway::stats::StatsSnapshot;
 use egret_gateway::{Gateway, StartError};
 use egret_lab::provider::Provider;
+use egret_store::entries::Purge;
 use tokio::sync::mpsc;
 
 use crate::config::{self, Config};

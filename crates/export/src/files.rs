@@ -77,7 +77,7 @@ impl Layout {
 
     /// A name that no other file has, and that sorts by time.
     fn file_name(&self, time: SystemTime) -> String {
-        let stamp = egret_har::date::write(time).replace(['-', ':'], "");
+        let stamp = egret_clock::rfc3339::write(time).replace(['-', ':'], "");
         let [a, b, c] = random();
         format!("{}-{stamp}-{a:02x}{b:02x}{c:02x}.{}", self.name, self.format.extension)
     }

@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_flow::Timestamp;
+use egret_clock::Timestamp;
 use egret_flow::cache::{
     Action, Ask, CacheConfig, Candidate, Decision, KeyContext, KeySecret, Policy, Stored, Times,
 };

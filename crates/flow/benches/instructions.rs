@@ -12,7 +12,7 @@
 
 use std::hint::black_box;
 
-use egret_flow::Timestamp;
+use egret_clock::Timestamp;
 use egret_flow::config::FlowConfig;
 use egret_flow::matching::Question;
 use egret_flow::message::{Changes, Fields, Request};

@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_flow::Timestamp;
+use egret_clock::Timestamp;
 use egret_flow::quota::{Quota, Quotas};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, CallgrindMetrics, EventKind};

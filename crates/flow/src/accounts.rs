@@ -14,8 +14,8 @@ pub mod token;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
+use egret_clock::Timestamp;
 use egret_config::{Problem, Secret};
-use egret_store::Timestamp;
 
 pub use config::{AccountConfig, AccountConfigs, ApiKeyConfig, BasicConfig, BearerConfig, CertificateConfig};
 use credential::Credential;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::cache::Served;
-use egret_store::Timestamp;
+use egret_clock::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -11,7 +11,6 @@ mod coalescer;
 mod conditional;
 mod config;
 mod counts;
-mod date;
 mod directives;
 mod disk;
 mod freshness;
@@ -29,8 +28,8 @@ mod vary;
 
 use std::sync::Arc;
 
+use egret_clock::Timestamp;
 use egret_http1::Method;
-use egret_store::Timestamp;
 
 use conditional::{is_conditional, is_for_origin};
 use freshness::Lifetimes;

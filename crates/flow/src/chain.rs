@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
-use egret_store::Timestamp;
+use egret_clock::Timestamp;
 use tracing::{debug, error, warn};
 
 use crate::answer::{Answer, Local, Reason, Refused};

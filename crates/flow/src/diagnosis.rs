@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_har::Key;
 use egret_har::sink::{Content, Sink};
-use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::Waker;
 
-use egret_store::Timestamp;
+use egret_clock::Timestamp;
 use smallvec::SmallVec;
 
 use crate::answer::{Reason, Refused};

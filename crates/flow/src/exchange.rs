@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
+use egret_clock::Timestamp;
 use egret_http1::{Method, RequestHead, ResponseHead};
-use egret_store::Timestamp;
 use egret_store::entries::Filling;
 
 use crate::accounts::Account;
@@ -17,10 +17,10 @@ use crate::expression::{self, Expression, Inputs};
 use crate::matching::decode_form;
 use crate::message::{Changes, Fields, Request, Response};
 use crate::plan::Flows;
-use crate::random::Random;
 use crate::remedy::{AlternateCall, Fault};
 use crate::router::{Match, Matches, Parameters};
 use crate::template::Template;
+use egret_clock::Random;
 
 /// Where a request goes.
 #[derive(Debug, Clone, Copy)]
@@ -409,7 +409,7 @@ impl<'a> Exchange<'a> {
 
     /// The time before which the provider wants no further call (RFC 9110 §10.2.3).
     pub fn retry_after(&self) -> Option<Timestamp> {
-        crate::retry_after::read(self.response()?.fields.get(b"retry-after")?, self.now)
+        egret_clock::retry_after::read(self.response()?.fields.get(b"retry-after")?, self.now)
     }
 
     /// What `expression` comes to for this exchange.

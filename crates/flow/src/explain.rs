@@ -65,7 +65,7 @@ fn parameters(number: usize, router: &Router, question: Question<'_>) -> BTreeMa
 
 #[cfg(test)]
 mod tests {
-    use egret_store::Timestamp;
+    use egret_clock::Timestamp;
     use serde_json::json;
 
     use super::*;

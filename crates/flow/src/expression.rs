@@ -27,8 +27,8 @@ use cel::common::ast::IdedExpr;
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString, CelUInt};
 use cel::common::value::Val;
 use cel::{Context, Env, ExecutionError, Value};
+use egret_clock::Timestamp;
 use egret_config::{Problem, suggest};
-use egret_store::Timestamp;
 
 use crate::message::{Request, Response};
 use crate::router::Parameters;

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use egret_clock::Timestamp;
 use egret_har::Key;
 use egret_har::key::KEY_BYTES;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
-use egret_store::Timestamp;
 use egret_store::entries::Filling;
 use serde_json::Value;
 
@@ -28,10 +28,10 @@ use crate::matching::Question;
 use crate::message::{Changes, Fields, Request};
 use crate::plan::{DiagnosisCounts, Fate, FlowParts, Flows};
 use crate::quota::QuotaConfigs;
-use crate::random::Random;
 use crate::record::{Record, Times, Url};
 use crate::router::Matches;
 use crate::tally::Decision;
+use egret_clock::Random;
 
 /// Shows `ask` the request that `lines` describe: `GET https://host/path?query`, then a field a line.
 pub(crate) fn with_request<T>(provider: &str, lines: &str, ask: impl FnOnce(&Request<'_>) -> T) -> T {

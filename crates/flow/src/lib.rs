@@ -14,15 +14,12 @@ pub mod exchange;
 pub mod explain;
 pub mod expression;
 pub mod finished;
-pub mod json;
 pub mod matching;
 pub mod message;
 pub mod quota;
-pub mod random;
 pub mod record;
 pub mod remedies;
 pub mod remedy;
-pub mod retry_after;
 pub mod router;
 pub mod tally;
 pub mod target;
@@ -40,7 +37,7 @@ mod plan;
 
 pub use answer::{Answer, Fixed, Local, Reason, Refused};
 pub use chain::{Backward, Onward, RemedyChain, Tells};
-pub use egret_store::{Clock, Moment, Timestamp};
+pub use egret_clock::{Clock, Moment, Timestamp};
 pub use exchange::{
     CallFailure, Destination, Exchange, FailureKind, Outcome, Params, PendingChanges, Received,
 };

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use egret_store::Timestamp;
+use egret_clock::Timestamp;
 
 /// The lines of one remedy: one for each group of its quota.
 #[derive(Debug, Default)]

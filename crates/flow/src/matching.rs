@@ -11,9 +11,9 @@ mod text;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_http1::Method;
-use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;

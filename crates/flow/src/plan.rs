@@ -10,9 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use egret_clock::Timestamp;
 use egret_config::Problem;
+use egret_store::Ledger;
 use egret_store::entries::Purge;
-use egret_store::{Ledger, Timestamp};
 
 use crate::accounts::{AccountConfig, AccountConfigs, AccountSnapshot, Accounts};
 use crate::cache::{CacheDisk, CacheSnapshot};

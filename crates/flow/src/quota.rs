@@ -23,8 +23,9 @@ use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 use std::time::Duration;
 
+use egret_clock::Timestamp;
 use egret_config::Problem;
-use egret_store::{Ledger, Timestamp};
+use egret_store::Ledger;
 use smallvec::SmallVec;
 
 use calendar::Calendar;

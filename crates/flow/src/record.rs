@@ -8,9 +8,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use egret_clock::Timestamp;
 use egret_har::observed::Phases;
 use egret_http1::Span;
-use egret_store::Timestamp;
 
 use crate::plan::Diagnoses;
 

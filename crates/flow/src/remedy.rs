@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_http1::Method;
-use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -19,6 +19,7 @@ use std::io::Write;
 use egret_config::{Problem, suggest};
 
 use crate::expression::{Inputs, Scope, Table, Variable};
+use egret_json::write_escaped;
 
 /// Longer templates are refused.
 const TEMPLATE_BYTES_MAX: usize = 64 << 10;
@@ -308,21 +309,10 @@ impl Escape {
         match self {
             Self::Field if value.iter().copied().any(is_control) => return Err(TemplateError::Control),
             Self::Text | Self::Field => out.extend_from_slice(value),
-            Self::Json => write_json(&String::from_utf8_lossy(value), out),
+            Self::Json => write_escaped(String::from_utf8_lossy(value).as_bytes(), out),
             Self::Url => write_url(value, out),
         }
         Ok(())
-    }
-}
-
-/// As what stands between the quotes of a JSON text (RFC 8259 §7).
-pub(crate) fn write_json(text: &str, out: &mut Vec<u8>) {
-    for byte in text.bytes() {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            0..=0x1f => drop(write!(out, "\\u{byte:04x}")),
-            _ => out.push(byte),
-        }
     }
 }
 

@@ -6,7 +6,7 @@
 use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
 
-use crate::random::mixed;
+use egret_clock::mixed;
 
 /// Length of a `traceparent` of version 00; those of later versions may be longer.
 const LEN: usize = 55;

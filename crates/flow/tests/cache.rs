@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_flow::Timestamp;
+use egret_clock::Timestamp;
 use egret_flow::cache::{
     Action, Ask, CacheConfig, CacheStatus, Candidate, Decision, Key, KeyContext, KeySecret, Piece, Policy,
     Reply, Stored, Times, Trouble, Validation, problems,

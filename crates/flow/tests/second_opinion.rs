@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use egret_flow::Timestamp;
+use egret_clock::Timestamp;
 use egret_flow::cache::{
     Action, Ask, CacheConfig, Candidate, Decision, KeyContext, KeySecret, Policy, Question, Stored, Times,
 };

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
+use egret_clock::Moment;
 use egret_http1::{Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
-use egret_store::Moment;
 use tracing::{debug, warn};
 
 use crate::event_loop::{self, Socket};

@@ -6,7 +6,6 @@
 pub(crate) mod access_log;
 mod authenticate;
 pub(crate) mod clock;
-pub(crate) mod date;
 mod echo;
 pub(crate) mod failure;
 pub(crate) mod flow_run;
@@ -32,8 +31,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use egret_clock::Moment;
 use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Span, Version};
-use egret_store::Moment;
 use tracing::debug;
 
 use crate::client::{Client, End, RequestState, ResponseState};

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use egret_clock::Timestamp;
 use egret_flow::accounts::{Account, AccountConfigs};
 use egret_flow::cache::{Ask, Key, KeyContext, Policy};
 use egret_flow::config::FlowConfig;
@@ -13,7 +14,7 @@ use egret_flow::expression::Expression;
 use egret_flow::matching::Question;
 use egret_flow::quota::QuotaConfigs;
 use egret_flow::router::{Match, Matches};
-use egret_flow::{Exchange, Params, PendingChanges, Received, Timestamp};
+use egret_flow::{Exchange, Params, PendingChanges, Received};
 use egret_http1::{Edits, HeadLimits, RequestHead};
 
 use crate::client::{self, Client};

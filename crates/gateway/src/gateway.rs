@@ -8,11 +8,12 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use egret_clock::Moment;
 use egret_config::Problem;
 use egret_flow::FlowsSnapshot;
-use egret_flow::cache::{CacheDisk, Purge};
+use egret_flow::cache::CacheDisk;
 use egret_flow::diagnoses::discovery::Discovered;
-use egret_store::Moment;
+use egret_store::entries::Purge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;
 use tracing::warn;

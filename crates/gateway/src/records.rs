@@ -13,10 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use egret_clock::{Clock, Moment};
 use egret_flow::diagnosis::Tick;
 use egret_flow::finished::Reader;
 use egret_flow::record::Record;
-use egret_flow::{Clock, Diagnoses, Fate, Moment};
+use egret_flow::{Diagnoses, Fate};
 use rtrb::{Consumer, Producer, RingBuffer};
 use tracing::{info, warn};
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use egret_store::Moment;
+use egret_clock::Moment;
 use tokio::sync::oneshot;
 use tracing::debug;
 

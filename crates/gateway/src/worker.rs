@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use egret_flow::Clock;
+use egret_clock::Clock;
+use egret_clock::Moment;
 use egret_http1::Edits;
-use egret_store::Moment;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, warn};
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::base64;
 use crate::har::{self, Entry, NameValue, VERSION};
-use crate::json::write_escaped;
+use egret_json::write_escaped;
 
 /// Versions of HTTP that 1.1.0 and 2.0.0 have a word for.
 const HTTP_VERSIONS: [&str; 4] = ["HTTP/1", "HTTP/1.0", "HTTP/1.1", "HTTP/2"];

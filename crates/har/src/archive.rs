@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::time::SystemTime;
 
-use crate::date;
 use crate::har::{Creator, Har, Page};
+use egret_clock::rfc3339;
 
 /// The entries of several files in one, in the order in which they were started; those without a readable time come last. Where two
 /// files have pages of one id, those of the later file get a number before theirs.
@@ -26,7 +26,7 @@ pub fn merge(files: Vec<Har>, creator: Creator) -> Har {
         }
     }
     let started =
-        |text: &str| (date::read(text).is_none(), date::read(text).unwrap_or(SystemTime::UNIX_EPOCH));
+        |text: &str| (rfc3339::read(text).is_none(), rfc3339::read(text).unwrap_or(SystemTime::UNIX_EPOCH));
     merged.log.entries.sort_by_cached_key(|entry| started(&entry.started_date_time));
     merged.log.pages = Some(pages).filter(|pages| !pages.is_empty());
     merged

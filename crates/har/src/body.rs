@@ -4,7 +4,6 @@
 //! value: its pseudonym is all that is left of it. Whoever pushes bounds what is pushed.
 
 use crate::exclusions::Side;
-use crate::json::Tokenizer;
 use crate::key::Key;
 use crate::media::{self, Syntax};
 use crate::memo::Hider;
@@ -13,6 +12,7 @@ use crate::names;
 use crate::parameters::{self, Spellings};
 use crate::pseudonym::TextDigest;
 use crate::rewrite::Rewriter;
+use egret_json::tokenizer::Tokenizer;
 
 /// Obfuscates a body.
 pub struct Body<'a> {

@@ -1,5 +1,8 @@
 //! What tests share.
 
+use proptest::prelude::*;
+use serde_json::Value;
+
 /// A HAR 1.2 file that has every field, and some that are others' own.
 pub(crate) const FULL: &str = r#"{"log": {
   "version": "1.2",
@@ -35,3 +38,21 @@ pub(crate) const FULL: &str = r#"{"log": {
     "serverIPAddress": "192.0.2.7", "connection": "443", "comment": "a comment", "_initiator": {"url": "https://app.example.com/secret"}
   }],
   "comment": "c", "_own": [1, 2]}, "_outer": "kept"}"#;
+
+/// Any JSON, with names and texts that need escapes.
+pub(crate) fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 48, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::vec((any::<String>(), inner), 0..6)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}

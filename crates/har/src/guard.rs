@@ -7,7 +7,6 @@ use crate::base64;
 use crate::charset::{self, Charset};
 use crate::detect::{detect, is_short_word};
 use crate::har::{Content, Cookie, NameValue, Param, PostData};
-use crate::json::{Sink, Tokenizer, write_escaped};
 use crate::key::Key;
 use crate::media::{self, Syntax};
 use crate::named::{self, Meaning};
@@ -15,6 +14,8 @@ use crate::names;
 use crate::obfuscate::is_same_site;
 use crate::parameters::{decode, encode, is_unreserved};
 use crate::pseudonym::is_number_pseudonym;
+use egret_json::tokenizer::{Sink, Tokenizer};
+use egret_json::write_escaped;
 
 /// How often what is left is looked at again: taking one thing out may bring another together.
 const ROUNDS: usize = 3;

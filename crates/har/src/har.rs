@@ -68,7 +68,7 @@ pub struct Creator {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Page {
-    /// When it began to load, see [`crate::date`].
+    /// When it began to load, see [`egret_clock::rfc3339`].
     pub started_date_time: String,
     /// By which entries name it; no two pages have the same.
     pub id: String,
@@ -109,7 +109,7 @@ pub struct Entry {
     /// The page to which it belongs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pageref: Option<String>,
-    /// When the request was started, see [`crate::date`].
+    /// When the request was started, see [`egret_clock::rfc3339`].
     pub started_date_time: String,
     /// How long it took: [`Timings::total_ms`].
     pub time: f64,
@@ -211,7 +211,7 @@ pub struct Cookie {
     /// The host for which it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// Until when it is kept, see [`crate::date`].
+    /// Until when it is kept, see [`egret_clock::rfc3339`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
     /// Whether scripts cannot see it.

@@ -7,14 +7,12 @@ pub mod archive;
 pub mod base64;
 mod body;
 mod charset;
-pub mod date;
 pub mod detect;
 pub mod exclusions;
 #[cfg(test)]
 mod fixture;
 mod guard;
 pub mod har;
-pub mod json;
 pub mod key;
 mod media;
 mod memo;

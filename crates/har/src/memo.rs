@@ -6,9 +6,9 @@ use std::fmt;
 
 use zeroize::Zeroize as _;
 
-use crate::json::write_escaped;
 use crate::key::Key;
 use crate::names;
+use egret_json::write_escaped;
 
 /// A power of two; each two are a place.
 const SLOTS: usize = 2048;

@@ -13,8 +13,8 @@
 
 use std::sync::LazyLock;
 
-use crate::json::{Sink, Tokenizer};
 use crate::pseudonym::{is_number_pseudonym, is_pseudonym};
+use egret_json::tokenizer::{Sink, Tokenizer};
 
 /// What a name says of its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,7 +25,9 @@ use crate::names;
 use crate::parameters::{self, Spellings};
 use crate::pseudonym::{Pseudonym, is_pseudonym};
 use crate::rewrite::Rewriter;
-use crate::{base64, date, json, url};
+use crate::{base64, url};
+use egret_clock::rfc3339;
+use egret_json::tokenizer as json;
 
 /// The field of an entry that says how it was obfuscated, and by which key: `hmac-sha256:0123456789abcdef`.
 pub const MARK: &str = "_obfuscation";
@@ -110,7 +112,7 @@ impl Obfuscator {
             if let Some(Cached::State(state)) = cached {
                 self.value(&mut state.e_tag);
                 self.time(&mut state.last_access);
-                state.expires.take_if(|time| date::read(time).is_none());
+                state.expires.take_if(|time| rfc3339::read(time).is_none());
                 self.rest(&mut state.comment, &mut state.extra);
             }
         }
@@ -384,7 +386,7 @@ impl Obfuscator {
         if let Some(domain) = cookie.domain.as_mut().filter(|domain| !url::is_host(domain)) {
             self.value(domain);
         }
-        cookie.expires.take_if(|time| date::read(time).is_none());
+        cookie.expires.take_if(|time| rfc3339::read(time).is_none());
         let same_site =
             cookie.extra.shift_remove("sameSite").filter(|value| value.as_str().is_some_and(is_same_site));
         self.rest(&mut cookie.comment, &mut cookie.extra);
@@ -406,7 +408,7 @@ impl Obfuscator {
     }
 
     fn time(&self, time: &mut String) {
-        if date::read(time).is_none() {
+        if rfc3339::read(time).is_none() {
             self.value(time);
         }
     }

@@ -18,9 +18,7 @@ use std::fmt;
 use serde::Serialize;
 use zeroize::Zeroize as _;
 
-use crate::date;
 use crate::har::{Cookie, NameValue};
-use crate::json::write_escaped;
 use crate::key::Key;
 use crate::memo::{Kind, Memo};
 use crate::obfuscate::{MARK, Message, is_same_site};
@@ -31,6 +29,8 @@ use crate::recording::{Bodies, Recording};
 pub use body::End;
 use body::Kept;
 use coding::is_coded;
+use egret_clock::{cookie_date, rfc3339};
+use egret_json::write_escaped;
 use pieces::{address, millis, number, text};
 use redaction::Redaction;
 
@@ -121,7 +121,7 @@ impl Recorder {
     /// Appends the entry of an exchange: one object, without a line end.
     pub fn write(&mut self, exchange: &Observed<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"startedDateTime\":\"");
-        date::write_unix_us(exchange.started_unix_us, out);
+        rfc3339::write_unix_us(exchange.started_unix_us, out);
         out.extend_from_slice(b"\",\"time\":");
         millis(total_us(&exchange.phases), out);
         self.request(&exchange.request, out);
@@ -394,7 +394,7 @@ fn response_cookie(value: &str) -> Vec<Cookie> {
         match name.to_ascii_lowercase().as_str() {
             "path" => cookie.path = Some(value.to_owned()),
             "domain" => cookie.domain = Some(value.to_owned()),
-            "expires" => cookie.expires = date::read_cookie(value).map(date::write),
+            "expires" => cookie.expires = cookie_date::read(value).map(rfc3339::write),
             "httponly" => cookie.http_only = Some(true),
             "secure" => cookie.secure = Some(true),
             "samesite" if is_same_site(value) => {

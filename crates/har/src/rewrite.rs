@@ -6,9 +6,10 @@
 use zeroize::Zeroize as _;
 
 use crate::exclusions::{BodyPaths, PathCursor};
-use crate::json::{Sink, write_escaped};
 use crate::memo::{HELD_BYTES_MAX, Hider};
 use crate::pseudonym::TextDigest;
+use egret_json::tokenizer::Sink;
+use egret_json::write_escaped;
 
 /// What becomes of the text that is read.
 #[expect(clippy::large_enum_variant, reason = "there is one of it")]

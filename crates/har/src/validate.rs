@@ -7,7 +7,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::{base64, date};
+use crate::base64;
+use egret_clock::rfc3339;
 
 /// Problems that are told of one file; more are not looked for.
 pub const PROBLEMS_MAX: usize = 100;
@@ -339,7 +340,7 @@ fn text(text: &str, shape: Shape) -> Result<(), String> {
             "it is of another major version: 1.2 was expected",
         ),
         Shape::Time => (
-            date::read(text).is_some(),
+            rfc3339::read(text).is_some(),
             "a date and time with a zone was expected, such as 2026-01-02T03:04:05.678Z",
         ),
         Shape::Address => (

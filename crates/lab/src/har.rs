@@ -9,7 +9,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use egret_har::date;
+use egret_clock::rfc3339;
 use serde::Deserialize;
 
 use crate::base64;
@@ -249,7 +249,7 @@ struct Timings {
 
 impl RawEntry {
     fn checked(self) -> Result<Entry, EntryError> {
-        let Some(started) = date::read(&self.started_date_time) else {
+        let Some(started) = rfc3339::read(&self.started_date_time) else {
             return Err(EntryError::Started(self.started_date_time));
         };
         Ok(Entry {

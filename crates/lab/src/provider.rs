@@ -14,7 +14,6 @@ mod call;
 mod clock;
 mod content;
 mod cookies;
-mod date;
 mod delay;
 mod digest;
 mod duration;

@@ -12,9 +12,9 @@ mod shard;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::Timestamp;
 use body::BLOCK_OVERHEAD;
 use disk::Purging;
+use egret_clock::Timestamp;
 use shard::Shard;
 
 pub use body::{Block, Body, Next};

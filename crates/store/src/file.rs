@@ -5,9 +5,9 @@ use std::path::Path;
 use redb::backends::FileBackend;
 use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
 
-use crate::Timestamp;
 use crate::private::private_file;
 use crate::store::{Loan, Record, Request, Store, StoreError};
+use egret_clock::Timestamp;
 
 /// Keys and their latest windows: begin, end, used, spilled.
 const WINDOWS: TableDefinition<'_, &[u8], (u64, u64, u64, u64)> = TableDefinition::new("windows");

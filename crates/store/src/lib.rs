@@ -10,14 +10,12 @@ pub mod entries;
 
 mod file;
 mod ledger;
-mod moment;
 mod private;
 mod store;
-mod timestamp;
 
+pub use egret_clock::Moment;
+pub use egret_clock::{Clock, Timestamp};
 pub use file::FileStore;
 pub use ledger::{Ask, Borrower, Clerk, Ledger, ledger};
-pub use moment::Moment;
 pub use private::{is_symbolic_link, private_file};
 pub use store::{Loan, Request, Store, StoreError, Window};
-pub use timestamp::{Clock, Timestamp};

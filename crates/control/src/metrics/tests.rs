@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use egret_flow::Timestamp;
+use egret_clock::Timestamp;
 use egret_flow::accounts::CoolingSnapshot;
 use egret_flow::quota::{QuotaKind, QuotaSnapshot};
 use egret_flow::remedy::Mode;

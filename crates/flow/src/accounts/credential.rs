@@ -245,7 +245,7 @@ mod tests {
 
     fn outgoing<'a>(path: &'a [u8], query: Option<&'a [u8]>, changes: &'a Changes) -> Outgoing<'a> {
         Outgoing {
-            now: egret_store::Timestamp::default(),
+            now: egret_clock::Timestamp::default(),
             tls: true,
             method: b"GET",
             host: b"one.example",

@@ -14,13 +14,12 @@ use zeroize::Zeroizing;
 use super::credential::percent_encode;
 use super::find::{Coding, Words, find_all};
 use super::{Applied, Outgoing};
-use crate::json::{Pointers, pointer_problem};
 use crate::matching::decode_form;
 use crate::message::Fields;
 use crate::remedies::retry::BODY_BYTES_MAX;
 use crate::remedies::transform::remove_digests;
 use crate::remedy::Fault;
-use crate::template::write_json;
+use egret_json::pointer::{Pointers, pointer_problem};
 
 /// Shorter words might stand in a request by chance.
 const TEXT_BYTES_MIN: usize = 8;
@@ -446,7 +445,7 @@ impl Swap<'_> {
         match coding {
             Coding::Plain => secret.extend_from_slice(self.secret.as_bytes()),
             Coding::Percent => percent_encode(self.secret.as_bytes(), &mut secret),
-            Coding::Json => write_json(self.secret, &mut secret),
+            Coding::Json => egret_json::write_escaped(self.secret.as_bytes(), &mut secret),
         }
         // All of it at once, so that no memory with parts of it is left behind.
         let mut swapped = Vec::with_capacity(text.len() + found.len() * secret.len());
@@ -471,8 +470,8 @@ enum Holds {
 
 #[cfg(test)]
 mod tests {
+    use egret_clock::Timestamp;
     use egret_http1::{HeadLimits, Progress, RequestHead};
-    use egret_store::Timestamp;
     use proptest::prelude::*;
 
     use super::*;

@@ -385,8 +385,8 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use egret_clock::Timestamp;
     use egret_http1::{HeadLimits, Progress, RequestHead};
-    use egret_store::Timestamp;
 
     use super::*;
     use crate::message::{Changes, Fields};

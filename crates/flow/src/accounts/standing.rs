@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use egret_store::Timestamp;
+use egret_clock::Timestamp;
 
 use super::{Account, AccountSnapshot};
 use crate::exchange::{Exchange, Outcome};

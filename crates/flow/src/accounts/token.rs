@@ -16,15 +16,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use egret_clock::Timestamp;
 use egret_config::Problem;
-use egret_store::Timestamp;
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
 use crate::answer::{Reason, Refused};
 use crate::cache::{self, Coalescer, Leader};
-use crate::random::Random;
-use crate::retry_after;
+use egret_clock::Random;
+use egret_clock::retry_after;
 
 pub use answer::{ANSWER_BYTES_MAX, Trouble};
 pub use config::{ClientAuth, Endpoint, EndpointError, Grant, OAuth2Config, OAuth2RetryConfig};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use egret_store::Timestamp;
+use egret_clock::Timestamp;
 
 /// Parts with a lock each.
 const SHARDS: usize = 16;

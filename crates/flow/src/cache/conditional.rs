@@ -1,11 +1,11 @@
 //! Conditional requests: those of clients, answered from what is stored (RFC 9111 §4.3.2), and those by which it is validated (§4.3.1).
 
+use egret_clock::Timestamp;
 use egret_http1::{is_white_space, trim};
-use egret_store::Timestamp;
 
-use super::date;
 use super::stored::{Stored, is_etag};
 use crate::message::Request;
+use egret_clock::http_date;
 
 /// More entity tags in one field are not looked at.
 const TAGS_MAX: usize = 64;
@@ -36,7 +36,7 @@ pub(super) fn is_unchanged(request: &Request<'_>, stored: &Stored, now: Timestam
     let mut dates = request.fields.all(b"if-modified-since");
     let (Some(since), None) = (dates.next(), dates.next()) else { return false };
     let modified = stored.last_modified.unwrap_or(stored.date);
-    date::read(since, now).is_some_and(|since| modified <= since)
+    http_date::read(since, now).is_some_and(|since| modified <= since)
 }
 
 /// Whether lists of entity tags name `tag`, compared weakly; `*` names any.

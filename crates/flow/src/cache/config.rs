@@ -12,7 +12,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::conditions::Condition;
-use crate::json::pointer_problem;
+use egret_json::pointer::pointer_problem;
 
 /// What is stored of a provider's answers, under which key, and for how long.
 ///

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use egret_store::Timestamp;
+use egret_clock::Timestamp;
 
 use super::config::{CacheConfig, Statuses};
 use super::directives::{Extent, RequestDirectives, ResponseDirectives};

@@ -12,9 +12,9 @@ use aws_lc_rs::digest::{SHA256, digest};
 
 use super::config::{CacheConfig, KeyConfig, QueryKey};
 use crate::exchange::split_query;
-use crate::json::Pointers;
 use crate::message::{Fields, Request};
 use crate::target::{normal_path, normal_query};
+use egret_json::pointer::Pointers;
 
 /// What keys are made with. Without it nothing can be told of them.
 pub struct KeySecret([u8; 32]);

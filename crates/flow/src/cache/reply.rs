@@ -2,8 +2,8 @@
 
 use std::io::Write as _;
 
+use egret_clock::Timestamp;
 use egret_http1::push_decimal;
-use egret_store::Timestamp;
 
 use super::conditional::{if_range_holds, is_unchanged};
 use super::directives::SECONDS_MAX;

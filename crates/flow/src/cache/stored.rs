@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use egret_clock::Timestamp;
 use egret_http1::KnownField;
 use egret_http1::{is_token, list, trim};
-use egret_store::Timestamp;
 use egret_store::entries::Kept;
 
-use super::date;
 use super::directives::{Extent, ResponseDirectives, seconds};
 use super::vary::Vary;
 use crate::message::Fields;
+use egret_clock::http_date;
 
 /// An answer as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Lines {
         for (name, value) in self.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(b"date")) {
             lines.push(name, value);
         }
-        lines.push(b"date", date::write(at).as_bytes());
+        lines.push(b"date", http_date::write(at).as_bytes());
         lines
     }
 
@@ -153,7 +153,7 @@ impl Stored {
         directives: ResponseDirectives,
         vary: Vary,
     ) -> Self {
-        let read = |value: &[u8]| date::read(value, times.received);
+        let read = |value: &[u8]| http_date::read(value, times.received);
         let told = lines.get(b"date").and_then(read);
         let date = told.unwrap_or(Timestamp::from_secs(times.received.as_secs()));
         if told.is_none() {
@@ -274,7 +274,7 @@ impl Kept for Stored {
         let vary = Vary::load(rest)?;
         let times = Times { sent: Timestamp::from_micros(sent), received: Timestamp::from_micros(received) };
         // Every answer that is stored has one.
-        date::read(lines.get(b"date")?, times.received)?;
+        http_date::read(lines.get(b"date")?, times.received)?;
         let directives = ResponseDirectives::read(targets, |name| lines.all(name));
         let mut stored = Self::new(status, lines.clone(), times, 0, directives, vary);
         stored.initial_age = Duration::from_micros(age);
@@ -296,7 +296,7 @@ fn expires(lines: &Lines, directives: &ResponseDirectives, now: Timestamp) -> Op
     let mut values = lines.all(b"expires");
     let first = values.next()?;
     let is_one = values.all(|other| other == first);
-    Some(date::read(first, now).filter(|_| is_one).unwrap_or_default())
+    Some(http_date::read(first, now).filter(|_| is_one).unwrap_or_default())
 }
 
 /// How old it was when it came: by the clock of the provider, or by what caches on the way say and how long it took, whichever is more

@@ -4,17 +4,18 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use egret_clock::rfc3339;
 use egret_config::Problem;
 use egret_har::obfuscate::Message;
 use egret_har::sink::{Content, Exported, Sink};
-use egret_har::{Key, Mask, Recording, RecordingConfig, date};
+use egret_har::{Key, Mask, Recording, RecordingConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::{Diagnosis, Site};
 use crate::finished::Finished;
 use crate::matching::{PathPattern, SegmentPattern, decode};
-use crate::template::write_json;
+use egret_json::write_escaped;
 
 /// A longer value is cut: a line is no place for it.
 const VALUE_BYTES_MAX: usize = 4 * 1024;
@@ -263,7 +264,7 @@ impl AccessLog {
         match part {
             Plain::Time => {
                 let mut time = Vec::new();
-                date::write_unix_us(facts.started.as_micros(), &mut time);
+                rfc3339::write_unix_us(facts.started.as_micros(), &mut time);
                 text(String::from_utf8(time).unwrap_or_default())
             }
             Plain::Flow => text(exchange.flow().to_owned()),
@@ -339,12 +340,12 @@ fn push_member(name: &str, value: &Told, out: &mut Vec<u8>) {
         out.push(b',');
     }
     out.push(b'"');
-    write_json(name, out);
+    write_escaped(name.as_bytes(), out);
     out.extend_from_slice(b"\":");
     match value {
         Told::Text(text) => {
             out.push(b'"');
-            write_json(cut(text), out);
+            write_escaped(cut(text).as_bytes(), out);
             out.push(b'"');
         }
         Told::Number(number) => out.extend_from_slice(number.to_string().as_bytes()),

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use egret_har::{Key, date};
+use egret_clock::Timestamp;
+use egret_clock::rfc3339;
+use egret_har::Key;
 use egret_http1::Method;
-use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -251,7 +252,7 @@ impl From<Endpoint> for DiscoveredEndpoint {
         let quantile = |share| stats.times.quantile_us(share).unwrap_or_default();
         let date = |us| {
             let mut text = Vec::new();
-            date::write_unix_us(us, &mut text);
+            rfc3339::write_unix_us(us, &mut text);
             String::from_utf8(text).unwrap_or_default()
         };
         Self {

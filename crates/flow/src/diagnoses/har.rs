@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use egret_clock::Timestamp;
 use egret_har::observed::ObservedField;
 use egret_har::recorder::End;
 use egret_har::recording::Bodies;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_har::{Key, Recorder, Recording, RecordingConfig};
-use egret_store::Timestamp;
 use regex_lite::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

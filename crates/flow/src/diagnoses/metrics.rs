@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use egret_clock::Timestamp;
 use egret_config::{Duration, Size};
 use egret_har::sink::{Content, Exported, Sink};
 use egret_har::{Key, otlp};
-use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::{Diagnosis, Site};
 use crate::finished::Finished;
-use crate::random::Random;
 use crate::record::Attempt;
 use crate::trace_context::{Seed, TraceParent};
+use egret_clock::Random;
 
 /// A longer `tracestate` is not told (Trace Context §3.3.1.1).
 const TRACE_STATE_BYTES_MAX: usize = 512;

@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::random::mixed;
+use egret_clock::mixed;
 
 /// A share in percent, from 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq)]

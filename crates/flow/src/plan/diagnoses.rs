@@ -416,7 +416,7 @@ mod tests {
             Archive::with(&json!([{ "har": { "export": "kept" } }, { "har": { "export": "kept" } }]));
         Arc::get_mut(&mut archive.flows.diagnoses).unwrap().slots[0].panics = true;
         hand_over(&archive.record(GET, "200"));
-        archive.flows.diagnoses.tick(Tick { now: egret_store::Timestamp::from_secs(1), is_last: false });
+        archive.flows.diagnoses.tick(Tick { now: egret_clock::Timestamp::from_secs(1), is_last: false });
         let counts = archive.counts();
         assert_eq!((counts[0].recorded, counts[0].failed), (0, 1));
         assert_eq!((counts[1].recorded, counts[1].failed), (1, 0));

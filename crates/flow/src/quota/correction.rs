@@ -1,6 +1,6 @@
 //! How far what a provider says of its own count is believed.
 
-use egret_store::Timestamp;
+use egret_clock::Timestamp;
 
 use super::learn::Learned;
 

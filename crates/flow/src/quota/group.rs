@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use egret_store::{Borrower, Loan, StoreError, Timestamp};
+use egret_clock::Timestamp;
+use egret_store::{Borrower, Loan, StoreError};
 
 use super::Why;
 use super::correction::Correction;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use egret_store::Timestamp;
+use egret_clock::Timestamp;
 
 use super::group::Group;
 use super::lease::{Backing, GroupKind};

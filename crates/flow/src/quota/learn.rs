@@ -3,10 +3,10 @@
 //! Besides `Retry-After` there are `RateLimit` and `RateLimit-Policy` of the IETF's draft (structured fields, RFC 9651), the forms
 //! of its earlier versions, and the many `X-RateLimit-*`. Where several are there, the one that leaves the least is believed.
 
-use egret_store::Timestamp;
+use egret_clock::Timestamp;
 
 use super::config::{LearnConfig, LearnFrom};
-use crate::retry_after;
+use egret_clock::retry_after;
 
 /// What a response said of the provider's count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

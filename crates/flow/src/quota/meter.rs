@@ -9,7 +9,8 @@ mod pace;
 mod sliding;
 mod windows;
 
-use egret_store::{Timestamp, Window};
+use egret_clock::Timestamp;
+use egret_store::Window;
 
 use bucket::Bucket;
 use pace::Pace;

@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use egret_clock::Timestamp;
 use egret_config::{Duration, Size};
-use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 use smallvec::SmallVec;
@@ -26,9 +26,9 @@ use crate::exchange::Exchange;
 use crate::expression::{BODY_BYTES_MAX as SEEN_BYTES_MAX, Expression};
 use crate::grouping::group;
 use crate::quota::GroupBy;
-use crate::random::mixed;
 use crate::remedies::retry::BODY_BYTES_MAX;
 use crate::remedy::{Fault, Mode, Needs, Reaction, Remedy, Site, Step};
+use egret_clock::mixed;
 
 /// The most accounts of one remedy: each exchange looks at all of them.
 const POOL_MAX: usize = 256;

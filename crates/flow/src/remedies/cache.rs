@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use aws_lc_rs::rand;
+use egret_clock::Timestamp;
 use egret_http1::{Method, ResponseFraming};
-use egret_store::Timestamp;
 use egret_store::entries::{Body, Entries, Entry, EntryLimits, Filling, Full, Loading, Lookup, Purge, Seal};
 use smallvec::SmallVec;
 
@@ -762,13 +762,13 @@ mod tests {
     use std::sync::mpsc::{SyncSender, sync_channel};
     use std::thread::JoinHandle;
 
-    use egret_store::Moment;
+    use egret_clock::Moment;
     use serde_json::{Value, json};
 
     use super::{DISK_WAIT_MAX, SETTLE_MAX};
-    use crate::cache::Stop;
     use crate::exchange::FailureKind;
     use crate::fixture::{Stage, Stand, Visit, problems};
+    use egret_store::entries::Stop;
 
     const GET: &str = "GET https://one.example/a";
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use egret_clock::Timestamp;
 use egret_config::Duration;
-use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

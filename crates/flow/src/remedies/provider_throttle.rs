@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use egret_clock::Timestamp;
 use egret_config::Duration;
-use egret_store::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -234,7 +234,7 @@ impl ProviderThrottle {
     /// The time before which the provider wants no call, if it has said that it wants none.
     fn asked(&self, exchange: &Exchange<'_>) -> Option<Timestamp> {
         let fields = exchange.response()?.fields;
-        let time = |name: &str| crate::retry_after::read(fields.get(name.as_bytes())?, exchange.now);
+        let time = |name: &str| egret_clock::retry_after::read(fields.get(name.as_bytes())?, exchange.now);
         let config = &self.config;
         let by_status = any_meets(&config.on, exchange).then(|| {
             let otherwise = Some(config.default_wait.get()).filter(|wait| !wait.is_zero());

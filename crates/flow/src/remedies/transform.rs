@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::exchange::{Exchange, Outcome};
-use crate::json::{Action, JsonEdits};
 use crate::matching::is_same_decoded;
 use crate::message::{Changes, Fields, Json};
 use crate::remedies::retry::BODY_BYTES_MAX;
 use crate::remedy::{Fault, Needs, Reaction, Remedy, Site, Step};
 use crate::template::parts::{PathTemplate, field_name_problem};
 use crate::template::{Escape, Template, write_url};
+use egret_json::edit::{Action, JsonEdits};
 
 /// Longer values of fields are none that a provider would take.
 const FIELD_BYTES_MAX: usize = 16 << 10;

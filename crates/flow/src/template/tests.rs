@@ -1,4 +1,4 @@
-use egret_store::Timestamp;
+use egret_clock::Timestamp;
 use proptest::prelude::*;
 
 use super::*;

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use egret_clock::Timestamp;
 use egret_config::{Secret, Size};
-use egret_flow::Timestamp;
 use egret_flow::accounts::token::{Answered, TokenState, TokenWaiter, Turn};
 use egret_flow::accounts::{Account, AccountConfig, Accounts, Applied, Outgoing, Sigv4Config};
-use egret_flow::cache::{
-    self, Ask, CacheConfig, Candidate, Decision, EntryFile, Kept as _, KeySecret, Policy, Stored, Times,
-};
+use egret_flow::cache::{self, Ask, CacheConfig, Candidate, Decision, KeySecret, Policy, Stored, Times};
 use egret_flow::config::KnownProvider;
 use egret_flow::expression::{Expression, Inputs, Outcome, Scope};
-use egret_flow::json::{Action, JsonEdits, JsonError};
 use egret_flow::message::{Changes, Fields, Request, Response};
 use egret_flow::router::Parameters;
 use egret_flow::template::{Escape, Template};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
+use egret_json::JsonError;
+use egret_json::edit::{Action, JsonEdits};
+use egret_store::entries::{EntryFile, Kept as _};
 use serde::de::IgnoredAny;
 
 const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };

@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use egret_store::Moment;
+use egret_clock::Moment;
 
 use super::now;
 use super::tasks::{Tasks, Waiter};

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use egret_store::Moment;
+use egret_clock::Moment;
 
 thread_local! {
     static LAST_READ: Cell<Moment> = const { Cell::new(Moment::NEVER) };

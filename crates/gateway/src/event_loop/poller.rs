@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 
-use egret_store::Moment;
+use egret_clock::Moment;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 

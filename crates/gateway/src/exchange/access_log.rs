@@ -3,6 +3,7 @@
 //! A log that cannot keep up loses lines and counts them; it never holds up an exchange. Queries are left out, since that is
 //! where many APIs carry keys.
 
+use egret_clock::rfc3339;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,7 +17,6 @@ use egret_store::{is_symbolic_link, private_file};
 use tracing::warn;
 
 use crate::config::{AccessLogConfig, AccessLogFormat, AccessLogOutput};
-use crate::exchange::date::civil;
 use crate::worker::counters::WorkerCounters;
 
 /// Lines that may wait to be written.
@@ -166,7 +166,7 @@ impl Record<'_> {
     }
 
     fn text(&self) -> String {
-        let mut line = format!("time={}", timestamp(SystemTime::now()));
+        let mut line = format!("time={}", rfc3339::write(SystemTime::now()));
         // Writing to a String cannot fail.
         if let Some(client) = self.client {
             let _ = write!(line, " client={client}");
@@ -191,7 +191,7 @@ impl Record<'_> {
 
     fn json(&self) -> String {
         let mut line = serde_json::json!({
-            "time": timestamp(SystemTime::now()),
+            "time": rfc3339::write(SystemTime::now()),
             "client": self.client,
             "provider": self.provider,
             "method": self.method(),
@@ -210,15 +210,6 @@ impl Record<'_> {
 
 fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
-}
-
-/// RFC 3339 with milliseconds.
-fn timestamp(time: SystemTime) -> String {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (year, month, day) = civil(since.as_secs() / 86_400);
-    let second = since.as_secs() % 86_400;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
 }
 
 #[cfg(test)]
@@ -262,6 +253,6 @@ mod tests {
     #[test]
     fn a_moment_prints_as_rfc_3339() {
         let time = UNIX_EPOCH + Duration::from_millis(784_111_777_042);
-        assert_eq!(timestamp(time), "1994-11-06T08:49:37.042Z");
+        assert_eq!(rfc3339::write(time), "1994-11-06T08:49:37.042Z");
     }
 }

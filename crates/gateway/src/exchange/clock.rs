@@ -3,7 +3,7 @@
 use std::task::Context;
 use std::time::Duration;
 
-use egret_store::Moment;
+use egret_clock::Moment;
 
 use crate::client::Client;
 use crate::exchange::pace::Taking;

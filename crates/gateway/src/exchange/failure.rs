@@ -1,10 +1,12 @@
 //! What can go wrong with an exchange, and the answer that the gateway makes of it.
 
+use egret_clock::http_date;
 use std::borrow::Cow;
 use std::fmt::Display;
 
+use egret_clock::Timestamp;
 use egret_config::Problem;
-use egret_flow::{CallFailure, FailureKind, Fixed, Reason, Refused, Timestamp};
+use egret_flow::{CallFailure, FailureKind, Fixed, Reason, Refused};
 use egret_http1::{BodyError, HeadError, reason};
 
 use crate::config::{ErrorAnswerConfig, ErrorFormat, ErrorsConfig};
@@ -360,7 +362,7 @@ pub(crate) fn fixed(fixed: &Fixed, with_body: bool) -> Vec<u8> {
 
 fn start(message: &mut Vec<u8>, status: u16) {
     message.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", reason(status)).as_bytes());
-    field(message, "Date", crate::exchange::date::now().as_bytes());
+    field(message, "Date", http_date::now().as_bytes());
     field(message, "x-egret-generated", b"true");
 }
 

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use egret_clock::Moment;
+use egret_clock::Timestamp;
 use egret_flow::accounts::Echoes;
 use egret_flow::cache::{Background, Served};
 use egret_flow::exchange::split_target;
@@ -20,12 +22,11 @@ use egret_flow::message::{Changes, Fields, Json, seen_at_end};
 use egret_flow::router::Matches;
 use egret_flow::{
     Answer, Backward, Destination, Exchange as FlowExchange, Flows, Onward, Outcome, Params, PendingChanges,
-    Received, RemedyChain, Tells, Timestamp,
+    Received, RemedyChain, Tells,
 };
 use egret_http1::{
     Field, HeadLimits, Method, Progress, RequestFraming, ResponseFraming, ResponseHead, Span, TargetForm,
 };
-use egret_store::Moment;
 use egret_store::entries::Block;
 
 use super::{Exchange, Stop};

@@ -1,5 +1,6 @@
 //! What is changed in a message on its way: no more than RFC 9110 asks of an intermediary.
 
+use egret_clock::http_date;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
@@ -283,7 +284,7 @@ pub(crate) fn edit_response(
     }
     if !dated {
         // RFC 9110 §6.6.1 asks this of whoever forwards a response without one.
-        edits.insert("Date", crate::exchange::date::now().as_bytes());
+        edits.insert("Date", http_date::now().as_bytes());
     }
     if reply.chunked && response.framing == ResponseFraming::UntilClose {
         edits.insert("Transfer-Encoding", b"chunked");

@@ -10,8 +10,8 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use egret_clock::Moment;
 use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, Span};
-use egret_store::Moment;
 
 use super::{Exchange, Stop};
 use crate::exchange::clock::RateWindow;

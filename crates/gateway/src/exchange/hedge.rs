@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use egret_clock::Moment;
 use egret_http1::{Method, Progress};
-use egret_store::Moment;
 use tracing::debug;
 
 use super::{Exchange, Stop};

@@ -8,7 +8,7 @@
 use std::task::Context;
 use std::time::Duration;
 
-use egret_store::Moment;
+use egret_clock::Moment;
 use tracing::debug;
 
 use crate::client::Client;

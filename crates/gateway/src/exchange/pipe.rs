@@ -741,8 +741,8 @@ fn send_now(
 mod tests {
     use std::future::poll_fn;
 
-    use egret_flow::cache::Kept as _;
-    use egret_store::Timestamp;
+    use egret_clock::Timestamp;
+    use egret_store::entries::Kept as _;
     use egret_store::entries::{Entries, EntryKey, EntryLimits};
     use proptest::prelude::*;
     use tokio::sync::oneshot;

@@ -7,11 +7,11 @@ use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
+use egret_clock::Moment;
 use egret_flow::Destination;
 use egret_flow::finished::content_type;
 use egret_flow::record::{Attempt, Facts, Record, Times, Url};
 use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
-use egret_store::Moment;
 
 use super::{Exchange, Stop};
 use crate::exchange::clock::Clock;

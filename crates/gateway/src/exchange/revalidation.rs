@@ -6,11 +6,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
+use egret_clock::Moment;
 use egret_flow::PendingChanges;
 use egret_flow::cache::Background;
 use egret_flow::router::Matches;
 use egret_http1::Progress;
-use egret_store::Moment;
 use tracing::debug;
 
 use super::Exchange;

@@ -6,11 +6,11 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use egret_clock::Moment;
 use egret_flow::accounts::token::{ANSWER_BYTES_MAX, Answered, Fetch, Trouble};
 use egret_http1::{
     BodyDecoder, Field, HeadLimits, MAX_FIELDS, Method, Progress, RequestFraming, ResponseHead,
 };
-use egret_store::Moment;
 use zeroize::Zeroizing;
 
 use super::Exchange;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use egret_clock::Moment;
 use egret_http1::{ResponseFraming, Span};
-use egret_store::Moment;
 
 use crate::client::{Client, End, RequestState, ResponseState};
 use crate::exchange::access_log::Record;

@@ -13,7 +13,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use egret_store::Moment;
+use egret_clock::Moment;
 use socket2::{Domain, Protocol, TcpKeepalive, Type};
 
 use crate::event_loop::{self, Alarm, Socket, now};

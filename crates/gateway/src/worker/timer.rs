@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use egret_store::Moment;
+use egret_clock::Moment;
 use tokio::sync::Notify;
 
 use crate::event_loop::sleep_until;

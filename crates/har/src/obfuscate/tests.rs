@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::fixture;
-use crate::json::tests::any_json;
+use crate::fixture::any_json;
 use crate::validate::validate;
 
 fn obfuscator(exclusions: &[&str]) -> Obfuscator {

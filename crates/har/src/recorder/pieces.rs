@@ -3,8 +3,23 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 
-use crate::date::DIGITS;
-use crate::json::write_escaped;
+use egret_json::write_escaped;
+
+/// `00` to `99`: numbers are written two digits at a time.
+static DIGIT_PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let (mut at, mut tens) = (0, b'0');
+    while at < 100 {
+        let mut ones = b'0';
+        while ones <= b'9' {
+            pairs[at] = [tens, ones];
+            at += 1;
+            ones += 1;
+        }
+        tens += 1;
+    }
+    pairs
+};
 
 /// A text, with its quotes.
 pub(super) fn text(text: &[u8], out: &mut Vec<u8>) {
@@ -22,7 +37,7 @@ pub(super) fn number(mut number: u64, out: &mut Vec<u8>) {
     let mut at = digits.len();
     while number >= 10 {
         at -= 2;
-        digits[at..at + 2].copy_from_slice(&DIGITS[(number % 100) as usize]);
+        digits[at..at + 2].copy_from_slice(&DIGIT_PAIRS[(number % 100) as usize]);
         number /= 100;
     }
     if number > 0 {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::guard::Guard;
 use crate::har::{Content, Cookie, NameValue, PostData};
-use crate::json;
 use crate::key::Key;
 use crate::media::{self, Syntax};
 use crate::memo::Memo;
 use crate::obfuscate::{Message, Obfuscator};
 use crate::pseudonym::PREFIX;
 use crate::recording::Recording;
+use egret_json::tokenizer as json;
 
 /// Stands between values and what is written.
 #[derive(Debug, Clone)]

@@ -8,11 +8,11 @@ use super::pieces::text;
 use super::redaction::Redaction;
 use super::{Recorder, Room, decoded, json};
 use crate::har::NameValue;
-use crate::json::write_escaped;
 use crate::memo::{Kind, Memo};
 use crate::obfuscate::{Message, Obfuscator};
 use crate::observed::ObservedRequest;
 use crate::parameters::{self, Spellings};
+use egret_json::write_escaped;
 
 impl Recorder {
     /// `url` and `queryString`.

@@ -1,5 +1,6 @@
 //! Endpoints for caches: validators, freshness, and parts of content.
 
+use egret_clock::http_date;
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +12,6 @@ use axum::routing::any;
 
 use super::answer::{self, Answer, field_value, json_bytes};
 use super::call::Call;
-use super::date::http_date;
 use super::digest::hex;
 use super::echo::{self, Asked};
 use super::endpoint::Endpoint;
@@ -59,7 +59,7 @@ async fn cache(call: Call) -> Response {
     if conditions.iter().any(|name| !call.field(name).is_empty()) {
         return answer::empty(StatusCode::NOT_MODIFIED);
     }
-    let now = http_date(SystemTime::now());
+    let now = http_date::write_system_time(SystemTime::now());
     let tag = hex(now.as_bytes());
     let response = answer::with(echo::asked(call).await, header::LAST_MODIFIED, field_value(&now));
     answer::with(response, header::ETAG, field_value(&format!("\"{tag}\"")))
@@ -195,8 +195,11 @@ impl Resource {
         fields.extend(self.always);
         if status != StatusCode::NOT_MODIFIED {
             fields.insert(header::CONTENT_TYPE, answer::TEXT);
-            fields
-                .extend(self.modified.map(|moment| (header::LAST_MODIFIED, field_value(&http_date(moment)))));
+            fields.extend(
+                self.modified.map(|moment| {
+                    (header::LAST_MODIFIED, field_value(&http_date::write_system_time(moment)))
+                }),
+            );
         }
         response
     }
@@ -215,7 +218,10 @@ impl Resource {
         let fields = response.headers_mut();
         fields.extend(self.always.clone());
         fields.insert(header::CONTENT_LENGTH, length.into());
-        fields.extend(self.modified.map(|moment| (header::LAST_MODIFIED, field_value(&http_date(moment)))));
+        fields.extend(
+            self.modified
+                .map(|moment| (header::LAST_MODIFIED, field_value(&http_date::write_system_time(moment)))),
+        );
         response
     }
 

@@ -1,5 +1,6 @@
 //! Endpoints that show, set and delete cookies (RFC 6265).
 
+use egret_clock::http_date;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +11,6 @@ use serde_json::json;
 
 use super::answer::{self, field_value};
 use super::call::Call;
-use super::date::http_date;
 use super::endpoint::Endpoint;
 use super::redirect;
 
@@ -72,7 +72,7 @@ async fn set(call: Call) -> Response {
 
 async fn delete(call: Call) -> Response {
     let expired = SystemTime::now().checked_sub(YEAR).unwrap_or(SystemTime::UNIX_EPOCH);
-    set_all(&call, &format!("; Expires={}; Max-Age=0", http_date(expired)))
+    set_all(&call, &format!("; Expires={}; Max-Age=0", http_date::write_system_time(expired)))
 }
 
 fn set_all(call: &Call, lifetime: &str) -> Response {

@@ -3,6 +3,7 @@
 //! hyper reads the request. Where the answer is one of these, the service fails on purpose, hyper gives the connection back
 //! untouched, and what stands here is written to it. If the connection lives on, hyper takes it up again.
 
+use egret_clock::http_date;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -13,7 +14,6 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::clock;
-use super::date::http_date;
 use super::stream::Stream;
 use super::websocket::WebSocket;
 
@@ -162,7 +162,9 @@ pub(super) fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
     let reason = status.canonical_reason().unwrap_or("Unknown");
     let mut bytes = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
     if !fields.contains_key(header::DATE) && !status.is_informational() {
-        bytes.extend_from_slice(format!("date: {}\r\n", http_date(SystemTime::now())).as_bytes());
+        bytes.extend_from_slice(
+            format!("date: {}\r\n", http_date::write_system_time(SystemTime::now())).as_bytes(),
+        );
     }
     push_fields(&mut bytes, fields);
     bytes

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::body::Body;
 use super::{Entries, Entry, EntryKey, Kept, Purge};
-use crate::Moment;
+use egret_clock::Moment;
 use files::{Directory, OpenError, Record, Sealed};
 use index::{Index, Known, OwnPurge, Phase};
 use load::Load;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Wake, Waker};
 
-use egret_store::Timestamp;
+use egret_clock::Timestamp;
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
 use serde_json::{Value, json};

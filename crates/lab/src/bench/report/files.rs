@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use egret_clock::CivilTime;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
@@ -74,32 +75,10 @@ fn as_ab(total: &Series, percent: u64) -> u64 {
 
 /// A moment as ab writes it, in UTC: `Wed Sep 07 18:09:44 2011`.
 fn date(seconds: u64) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let (mut days, time) = (seconds / 86_400, seconds % 86_400);
-    let weekday = DAYS[usize::try_from(days % 7).unwrap_or(0)];
-    let mut year = 1970;
-    while days >= days_of(year) {
-        days -= days_of(year);
-        year += 1;
-    }
-    let february = days_of(year) - 337;
-    let mut month = 0;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    let (hour, minute, second) = (time / 3_600, time / 60 % 60, time % 60);
-    format!("{weekday} {} {:02} {hour:02}:{minute:02}:{second:02} {year}", MONTHS[month.min(11)], days + 1)
-}
-
-fn days_of(year: u64) -> u64 {
-    let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    if leap { 366 } else { 365 }
+    let time = CivilTime::from_unix_seconds(seconds);
+    let (weekday, month) = (time.weekday, time.month_name());
+    let CivilTime { year, day, hour, minute, second, .. } = time;
+    format!("{weekday} {month} {day:02} {hour:02}:{minute:02}:{second:02} {year}")
 }
 
 #[cfg(test)]

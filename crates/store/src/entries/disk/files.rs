@@ -12,7 +12,7 @@ use crc32fast::Hasher;
 
 use super::super::EntryKey;
 use super::super::body::{Block, Body};
-use crate::Timestamp;
+use egret_clock::Timestamp;
 
 /// Says whose the entries are.
 const SEAL_NAME: &str = "seal";

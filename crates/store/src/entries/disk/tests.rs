@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::super::{EntryLimits, Filling};
 use super::*;
-use crate::Timestamp;
+use egret_clock::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Note(Vec<u8>);

@@ -24,7 +24,7 @@ impl Random {
 }
 
 /// Has every bit of `number` depend on all of them.
-pub(crate) fn mixed(number: u64) -> u64 {
+pub fn mixed(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)

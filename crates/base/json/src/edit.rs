@@ -4,25 +4,9 @@
 //! The text is read once and strictly (RFC 8259); no number is computed, no value built. Where a name stands several times in an
 //! object, an edit covers all of them, so that no two readers see different things; a name written with escapes is the same name.
 
-mod find;
-
-use std::fmt;
-
-use crate::template::write_json;
-
-pub use find::{Pointers, pointer_problem};
-
-/// Deeper nesting is refused. The scanner keeps a bit for each container.
-const DEPTH_MAX: usize = 127;
-
-/// Pointers with more parts are refused, which bounds the recursion into what pointers name.
-const PARTS_MAX: usize = 32;
-
-/// Longer pointers are refused.
-const POINTER_BYTES_MAX: usize = 1024;
-
-/// What all edits together may add to a text: with names that stand in it many times, a value is inserted many times.
-const GROWTH_BYTES_MAX: usize = 1 << 20;
+use crate::pointer::{index, parts};
+use crate::scanner::{GROWTH_BYTES_MAX, JsonError, Scanner, unescape};
+use crate::write_escaped;
 
 /// What is done at a place. A value is named by its number among those given to [`JsonEdits::apply`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,32 +32,6 @@ struct Node {
     /// What lies within it, sorted by name.
     children: Vec<(Box<str>, Self)>,
 }
-
-/// Why a text cannot be edited. Says nothing of what stands in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JsonError {
-    /// It is no JSON from this byte on.
-    Malformed(usize),
-    /// It is nested too deeply.
-    TooDeep,
-    /// There is no place for a value that is set: what would hold it is a text, a number or a list.
-    NoPlace,
-    /// The edits would add too much to it.
-    TooLong,
-}
-
-impl fmt::Display for JsonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed(at) => write!(f, "it is no JSON from byte {at} on"),
-            Self::TooDeep => write!(f, "it is nested more than {DEPTH_MAX} deep"),
-            Self::NoPlace => f.write_str("it has no place for a value that is set"),
-            Self::TooLong => write!(f, "it would become more than {GROWTH_BYTES_MAX} bytes longer"),
-        }
-    }
-}
-
-impl std::error::Error for JsonError {}
 
 impl JsonEdits {
     /// Whether nothing is to be done.
@@ -126,33 +84,6 @@ impl JsonEdits {
     }
 }
 
-/// The parts of a pointer, unescaped (RFC 6901 §3, §4).
-fn parts(pointer: &str) -> Result<Vec<String>, String> {
-    if pointer.len() > POINTER_BYTES_MAX {
-        return Err(format!("a pointer has at most {POINTER_BYTES_MAX} bytes"));
-    }
-    let mut parts = pointer.split('/');
-    if parts.next() != Some("") {
-        return Err(format!("`{pointer}` is no JSON pointer (RFC 6901): one begins with `/`"));
-    }
-    let parts = parts.map(|part| {
-        let is_escaped = part.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
-        is_escaped.then(|| part.replace("~1", "/").replace("~0", "~"))
-    });
-    let parts: Option<Vec<String>> = parts.collect();
-    match parts {
-        Some(parts) if parts.len() > PARTS_MAX => Err(format!("a pointer has at most {PARTS_MAX} parts")),
-        Some(parts) => Ok(parts),
-        None => Err(format!("in `{pointer}`, `~` stands without `0` or `1`: `~0` is `~`, and `~1` is `/`")),
-    }
-}
-
-/// The number of an element that `part` names (RFC 6901 §4).
-fn index(part: &str) -> Option<usize> {
-    let is_number = part.bytes().all(|byte| byte.is_ascii_digit()) && (part == "0" || !part.starts_with('0'));
-    part.parse().ok().filter(|_| is_number)
-}
-
 impl Node {
     fn is_removed(&self) -> bool {
         self.action == Some(Action::Remove)
@@ -201,7 +132,7 @@ impl Node {
 
 fn write_name(name: &str, out: &mut Vec<u8>) {
     out.push(b'"');
-    write_json(name, out);
+    write_escaped(name.as_bytes(), out);
     out.extend_from_slice(b"\":");
 }
 
@@ -413,224 +344,6 @@ impl Editor<'_> {
             name = &self.name;
         }
         children.binary_search_by(|(other, _)| other.as_bytes().cmp(name)).ok()
-    }
-}
-
-/// Appends what a text stands for, of which the scanner has found that it is one. Nothing where half of a surrogate pair is in it, which
-/// stands for no character.
-fn unescape(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    let mut rest = raw;
-    while let [byte, after @ ..] = rest {
-        rest = after;
-        if *byte != b'\\' {
-            out.push(*byte);
-            continue;
-        }
-        let (escape, after) = rest.split_first()?;
-        rest = after;
-        out.push(match escape {
-            b'b' => 8,
-            b'f' => 12,
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'u' => {
-                let mut unit = hex(&mut rest)?;
-                if (0xd800..0xdc00).contains(&unit) {
-                    rest = rest.strip_prefix(b"\\u")?;
-                    let low = hex(&mut rest).filter(|low| (0xdc00..0xe000).contains(low))?;
-                    unit = 0x1_0000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
-                }
-                out.extend_from_slice(char::from_u32(unit)?.encode_utf8(&mut [0; 4]).as_bytes());
-                continue;
-            }
-            other => *other,
-        });
-    }
-    Some(())
-}
-
-/// The number in the next four digits.
-fn hex(rest: &mut &[u8]) -> Option<u32> {
-    let (digits, after) = rest.split_at_checked(4)?;
-    *rest = after;
-    digits.iter().try_fold(0, |number, digit| Some(number * 16 + char::from(*digit).to_digit(16)?))
-}
-
-/// Reads JSON (RFC 8259) from one end to the other.
-struct Scanner<'a> {
-    text: &'a [u8],
-    at: usize,
-    /// Containers that are open.
-    depth: usize,
-}
-
-impl<'a> Scanner<'a> {
-    fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
-    }
-
-    fn malformed(&self) -> JsonError {
-        JsonError::Malformed(self.at)
-    }
-
-    fn eat(&mut self, byte: u8) -> bool {
-        let is_next = self.peek() == Some(byte);
-        self.at += usize::from(is_next);
-        is_next
-    }
-
-    fn expect(&mut self, byte: u8) -> Result<(), JsonError> {
-        if self.eat(byte) { Ok(()) } else { Err(self.malformed()) }
-    }
-
-    fn space(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
-        }
-    }
-
-    /// Enters the container whose bracket is here.
-    fn open(&mut self) -> Result<(), JsonError> {
-        self.at += 1;
-        self.depth += 1;
-        if self.depth > DEPTH_MAX { Err(JsonError::TooDeep) } else { Ok(()) }
-    }
-
-    /// Whether a container that has been opened has any member; if not, it is left.
-    fn first(&mut self, end: u8) -> bool {
-        self.space();
-        let is_empty = self.eat(end);
-        self.depth -= usize::from(is_empty);
-        !is_empty
-    }
-
-    /// Whether a container has another member after the one that ends here; if not, it is left.
-    fn next(&mut self, end: u8) -> Result<bool, JsonError> {
-        self.space();
-        if self.eat(b',') {
-            self.space();
-            return Ok(true);
-        }
-        self.expect(end)?;
-        self.depth -= 1;
-        Ok(false)
-    }
-
-    /// A name with its colon: as written, without the quotes.
-    fn name(&mut self) -> Result<&'a [u8], JsonError> {
-        let start = self.at + 1;
-        self.string()?;
-        let name = &self.text[start..self.at - 1];
-        self.space();
-        self.expect(b':')?;
-        self.space();
-        Ok(name)
-    }
-
-    /// Goes over the value that begins here, whatever it is.
-    fn skip(&mut self) -> Result<(), JsonError> {
-        let outside = self.depth;
-        // Of each container that is open: whether it is an object.
-        let mut objects = 0_u128;
-        let end = |objects: u128| if objects & 1 == 1 { b'}' } else { b']' };
-        loop {
-            let mut is_within = false;
-            if let Some(bracket @ (b'{' | b'[')) = self.peek() {
-                self.open()?;
-                objects = (objects << 1) | u128::from(bracket == b'{');
-                is_within = self.first(end(objects));
-                objects >>= u32::from(!is_within);
-            } else {
-                self.scalar()?;
-            }
-            while !is_within {
-                if self.depth == outside {
-                    return Ok(());
-                }
-                is_within = self.next(end(objects))?;
-                objects >>= u32::from(!is_within);
-            }
-            if objects & 1 == 1 {
-                self.name()?;
-            }
-        }
-    }
-
-    /// A text, a number or a word.
-    fn scalar(&mut self) -> Result<(), JsonError> {
-        match self.peek() {
-            Some(b'"') => self.string(),
-            Some(b'-' | b'0'..=b'9') => self.number(),
-            Some(b't') => self.word(b"true"),
-            Some(b'f') => self.word(b"false"),
-            Some(b'n') => self.word(b"null"),
-            _ => Err(self.malformed()),
-        }
-    }
-
-    fn word(&mut self, word: &[u8]) -> Result<(), JsonError> {
-        if !self.text[self.at..].starts_with(word) {
-            return Err(self.malformed());
-        }
-        self.at += word.len();
-        Ok(())
-    }
-
-    fn string(&mut self) -> Result<(), JsonError> {
-        self.expect(b'"')?;
-        loop {
-            match self.peek() {
-                Some(b'"') => {
-                    self.at += 1;
-                    return Ok(());
-                }
-                Some(b'\\') => {
-                    self.at += 1;
-                    self.escape()?;
-                }
-                Some(0x20..) => self.at += 1,
-                Some(_) | None => return Err(self.malformed()),
-            }
-        }
-    }
-
-    fn escape(&mut self) -> Result<(), JsonError> {
-        match self.peek() {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
-            Some(b'u') => {
-                let digits = self.text.get(self.at + 1..self.at + 5);
-                if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
-                    return Err(self.malformed());
-                }
-                self.at += 5;
-            }
-            _ => return Err(self.malformed()),
-        }
-        Ok(())
-    }
-
-    fn number(&mut self) -> Result<(), JsonError> {
-        self.eat(b'-');
-        if !self.eat(b'0') {
-            self.digits()?;
-        }
-        if self.eat(b'.') {
-            self.digits()?;
-        }
-        if self.eat(b'e') || self.eat(b'E') {
-            let _ = self.eat(b'+') || self.eat(b'-');
-            self.digits()?;
-        }
-        Ok(())
-    }
-
-    fn digits(&mut self) -> Result<(), JsonError> {
-        let start = self.at;
-        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            self.at += 1;
-        }
-        if self.at == start { Err(self.malformed()) } else { Ok(()) }
     }
 }
 

@@ -4,9 +4,11 @@
 //! They are hints from a stranger: what cannot be read is nothing, what has passed is now, and how far ahead one is believed is for
 //! the caller to bound.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use egret_store::Timestamp;
+use crate::http_date::{date, full_year, second_of_day};
+use crate::rfc3339;
+use crate::timestamp::Timestamp;
 
 /// No time is written longer than this.
 const BYTES_MAX: usize = 64;
@@ -28,8 +30,6 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600 * MICROS),
     ("d", 86_400 * MICROS),
 ];
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// The point in time that a field's value tells, not before `now`: the value of `Retry-After` (RFC 9110 §10.2.3), which is seconds
 /// or a date, or any other of the forms above. `None` for what is none of them.
@@ -88,8 +88,8 @@ fn duration(text: &str) -> Option<Duration> {
 
 /// `2026-11-22T00:31:16Z` (RFC 3339).
 fn iso_date(text: &str) -> Option<Timestamp> {
-    let moment = text.parse::<jiff::Timestamp>().ok()?;
-    Some(Timestamp::from_micros(u64::try_from(moment.as_microsecond()).ok()?))
+    let since = rfc3339::read(text)?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(Timestamp::from_micros(u64::try_from(since.as_micros()).ok()?))
 }
 
 /// The three forms of RFC 9110 §5.6.7: `Sun, 06 Nov 1994 08:49:37 GMT`, `Sunday, 06-Nov-94 08:49:37 GMT` and
@@ -108,26 +108,13 @@ fn http_date(text: &str, now: Timestamp) -> Option<Timestamp> {
     if !words.next().is_none_or(|zone| zone == "GMT" || zone == "UTC") || words.next().is_some() {
         return None;
     }
-    let small = |digits: &str| digits.parse::<i8>().ok();
-    let month = MONTHS.iter().position(|name| name.eq_ignore_ascii_case(month))? + 1;
-    let date = jiff::civil::Date::new(full_year(year, now)?, i8::try_from(month).ok()?, small(day)?).ok()?;
-    let [hour, minute, second] = time.map(small);
-    // A leap second is taken as the one before it.
-    let time = jiff::civil::Time::new(hour?, minute?, second?.min(59), 0).ok()?;
-    let moment = jiff::tz::TimeZone::UTC.to_timestamp(date.to_datetime(time)).ok()?;
-    Some(Timestamp::from_secs(u64::try_from(moment.as_second()).ok()?))
-}
-
-/// Two digits are a year of this century, unless it would be more than 50 years ahead (RFC 9110 §5.6.7).
-fn full_year(digits: &str, now: Timestamp) -> Option<i16> {
-    let year: i16 = digits.parse().ok()?;
-    if digits.len() != 2 {
-        return Some(year);
-    }
-    let this_year = jiff::Timestamp::from_second(i64::try_from(now.as_secs()).ok()?).ok()?;
-    let this_year = jiff::tz::TimeZone::UTC.to_datetime(this_year).year();
-    let year = this_year - this_year % 100 + year;
-    Some(if year > this_year + 50 { year - 100 } else { year })
+    let number = |digits: &str| digits.parse::<i64>().ok();
+    let year = if year.len() == 2 { full_year(number(year)?, now) } else { number(year)? };
+    let days = date(year, month, number(day)?)?;
+    let [hour, minute, second] = time.map(number);
+    // Seconds above 59 are tolerated, as those of a leap second are.
+    let second = second_of_day(hour?, minute?, second?.min(59))?;
+    Some(Timestamp::from_secs(u64::try_from(days * 86_400 + second).ok()?))
 }
 
 #[cfg(test)]

@@ -1,38 +1,50 @@
 //! Dates as HTTP writes them (RFC 9110 §5.6.7), read as a cache has to: what is none of the three forms is no date.
 
-use egret_store::Timestamp;
+use std::time::SystemTime;
+
+use crate::calendar::{CivilTime, MONTHS, days_until};
+use crate::timestamp::Timestamp;
 
 const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// The moment that `value` names; one before 1970 is that year's beginning. The day of the week has to be one, and is not looked at
 /// further; case does not matter, and a zone other than GMT makes it no date (RFC 9111 §4.2).
 pub fn read(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     let text = std::str::from_utf8(value).ok().filter(|text| text.is_ascii())?.trim_matches([' ', '\t']);
-    let (date, time) = match text.split_once(", ") {
+    let (days, second) = match text.split_once(", ") {
         Some((day, rest)) if is_day(day, true) => imf(rest)?,
         Some((day, rest)) if is_day(day, false) => rfc850(rest, now)?,
         Some(_) => return None,
         None => asctime(text)?,
     };
-    // Counted here, since the library's moments end a day before HTTP's.
-    let days = jiff::civil::date(1970, 1, 1).until(date).ok()?.get_days();
-    let of_day = i64::from(time.hour()) * 3_600 + i64::from(time.minute()) * 60 + i64::from(time.second());
-    Some(Timestamp::from_secs(u64::try_from(i64::from(days) * 86_400 + of_day).unwrap_or_default()))
+    Some(Timestamp::from_secs(u64::try_from(days * 86_400 + second).unwrap_or_default()))
+}
+
+/// The current time, for a `Date` field (RFC 9110 §6.6.1).
+pub fn now() -> String {
+    write_system_time(SystemTime::now())
+}
+
+/// The time as [`write`] has it; one before 1970 is written as 1970.
+pub fn write_system_time(time: SystemTime) -> String {
+    write(Timestamp::from_secs(
+        time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+    ))
 }
 
 /// `at` as `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub fn write(at: Timestamp) -> String {
-    let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
-    let moment = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
-    moment.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+    let time = CivilTime::from_unix_seconds(at.as_secs());
+    let (weekday, month) = (time.weekday, time.month_name());
+    let CivilTime { year, day, hour, minute, second, .. } = time;
+    format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
 }
 
-type Moment = (jiff::civil::Date, jiff::civil::Time);
+/// Days since 1970, and seconds of the day.
+type Parts = (i64, i64);
 
 /// `06 Nov 1994 08:49:37 GMT`
-fn imf(text: &str) -> Option<Moment> {
+fn imf(text: &str) -> Option<Parts> {
     let mut words = text.split(' ');
     let mut next = || words.next();
     let (day, month, year, clock, zone) = (next()?, next()?, next()?, next()?, next()?);
@@ -42,7 +54,7 @@ fn imf(text: &str) -> Option<Moment> {
 }
 
 /// `06-Nov-94 08:49:37 GMT`: a year that would be more than 50 years ahead is one of the last century.
-fn rfc850(text: &str, now: Timestamp) -> Option<Moment> {
+fn rfc850(text: &str, now: Timestamp) -> Option<Parts> {
     let mut words = text.split(' ');
     let mut next = || words.next();
     let (day, clock, zone) = (next()?, next()?, next()?);
@@ -52,15 +64,12 @@ fn rfc850(text: &str, now: Timestamp) -> Option<Moment> {
     let mut next = || parts.next();
     let (day, month, year) = (next()?, next()?, next()?);
     next().is_none().then_some(())?;
-    let this_year = jiff::Timestamp::from_second(i64::try_from(now.as_secs()).ok()?).ok()?;
-    let this_year = jiff::tz::TimeZone::UTC.to_datetime(this_year).year();
-    let year = this_year - this_year % 100 + digits(year, 2)?;
-    let year = if year > this_year + 50 { year - 100 } else { year };
+    let year = full_year(digits(year, 2)?, now);
     Some((date(year, month, digits(day, 2)?)?, time(clock)?))
 }
 
 /// `Sun Nov  6 08:49:37 1994`
-fn asctime(text: &str) -> Option<Moment> {
+fn asctime(text: &str) -> Option<Parts> {
     let bytes = text.as_bytes();
     let is_spaced = bytes.len() == 24 && [3, 7, 10, 19].iter().all(|at| bytes[*at] == b' ');
     (is_spaced && is_day(&text[..3], true)).then_some(())?;
@@ -73,23 +82,37 @@ fn is_day(text: &str, is_short: bool) -> bool {
     DAYS.iter().any(|day| text.eq_ignore_ascii_case(if is_short { &day[..3] } else { day }))
 }
 
-fn digits(text: &str, len: usize) -> Option<i16> {
+/// The year of two digits: one of this century, unless that is more than 50 years ahead (RFC 9110 §5.6.7).
+pub(crate) fn full_year(two_digits: i64, now: Timestamp) -> i64 {
+    let this_year = CivilTime::from_unix_seconds(now.as_secs()).year.cast_signed();
+    let year = this_year - this_year % 100 + two_digits;
+    if year > this_year + 50 { year - 100 } else { year }
+}
+
+fn digits(text: &str, len: usize) -> Option<i64> {
     let is_plain = text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit());
     is_plain.then(|| text.parse().ok()).flatten()
 }
 
-fn date(year: i16, month: &str, day: i16) -> Option<jiff::civil::Date> {
-    let month = MONTHS.iter().position(|name| name.eq_ignore_ascii_case(month))? + 1;
-    jiff::civil::Date::new(year, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()
+/// Days since 1970.
+pub(crate) fn date(year: i64, month: &str, day: i64) -> Option<i64> {
+    let month = MONTHS.iter().zip(1..).find(|(name, _)| name.eq_ignore_ascii_case(month))?.1;
+    days_until(year, month, day)
 }
 
-/// `08:49:37`; a leap second is taken as the one before it.
-fn time(text: &str) -> Option<jiff::civil::Time> {
-    let mut parts = text.split(':').map(|part| digits(part, 2).and_then(|part| i8::try_from(part).ok()));
+/// `08:49:37` as seconds of the day; a leap second is taken as the one before it.
+fn time(text: &str) -> Option<i64> {
+    let mut parts = text.split(':').map(|part| digits(part, 2));
     let mut next = || parts.next().flatten();
     let (hour, minute, second) = (next()?, next()?, next()?);
     parts.next().is_none().then_some(())?;
-    jiff::civil::Time::new(hour, minute, if second == 60 { 59 } else { second }, 0).ok()
+    second_of_day(hour, minute, second)
+}
+
+/// Seconds since midnight; a leap second is taken as the one before it.
+pub(crate) fn second_of_day(hour: i64, minute: i64, second: i64) -> Option<i64> {
+    let is_time = (0..24).contains(&hour) && (0..60).contains(&minute) && (0..=60).contains(&second);
+    is_time.then(|| hour * 3_600 + minute * 60 + second.min(59))
 }
 
 #[cfg(test)]

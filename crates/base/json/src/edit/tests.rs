@@ -1,10 +1,12 @@
 use std::collections::BTreeSet;
+use std::fmt;
 
 use proptest::prelude::*;
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny};
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::pointer::{PARTS_MAX, Pointers};
 
 /// What `text` becomes by edits written as `set /a 1`, `add /b 2` and `remove /c`.
 fn edited(text: &str, edits: &[&str]) -> Result<String, JsonError> {

@@ -2,7 +2,40 @@
 
 use std::ops::Range;
 
-use super::{JsonError, Scanner, index, parts, unescape};
+use crate::scanner::{JsonError, Scanner, unescape};
+
+/// Pointers with more parts are refused, which bounds the recursion into what pointers name.
+pub(crate) const PARTS_MAX: usize = 32;
+
+/// Longer pointers are refused.
+const POINTER_BYTES_MAX: usize = 1024;
+
+/// The parts of a pointer, unescaped (RFC 6901 §3, §4).
+pub(crate) fn parts(pointer: &str) -> Result<Vec<String>, String> {
+    if pointer.len() > POINTER_BYTES_MAX {
+        return Err(format!("a pointer has at most {POINTER_BYTES_MAX} bytes"));
+    }
+    let mut parts = pointer.split('/');
+    if parts.next() != Some("") {
+        return Err(format!("`{pointer}` is no JSON pointer (RFC 6901): one begins with `/`"));
+    }
+    let parts = parts.map(|part| {
+        let is_escaped = part.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+        is_escaped.then(|| part.replace("~1", "/").replace("~0", "~"))
+    });
+    let parts: Option<Vec<String>> = parts.collect();
+    match parts {
+        Some(parts) if parts.len() > PARTS_MAX => Err(format!("a pointer has at most {PARTS_MAX} parts")),
+        Some(parts) => Ok(parts),
+        None => Err(format!("in `{pointer}`, `~` stands without `0` or `1`: `~0` is `~`, and `~1` is `/`")),
+    }
+}
+
+/// The number of an element that `part` names (RFC 6901 §4).
+pub(crate) fn index(part: &str) -> Option<usize> {
+    let is_number = part.bytes().all(|byte| byte.is_ascii_digit()) && (part == "0" || !part.starts_with('0'));
+    part.parse().ok().filter(|_| is_number)
+}
 
 /// Pointers, read once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

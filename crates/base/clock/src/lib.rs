@@ -1,0 +1,18 @@
+//! Time and random numbers: the two inputs that a test has to control.
+//!
+//! Everything that depends on time is told it, as a [`Moment`] of the monotonic clock or a [`Timestamp`] since 1970. The formats in
+//! which HTTP and its neighbours write time have a module each.
+
+mod calendar;
+pub mod cookie_date;
+pub mod http_date;
+mod moment;
+mod random;
+pub mod retry_after;
+pub mod rfc3339;
+mod timestamp;
+
+pub use calendar::CivilTime;
+pub use moment::Moment;
+pub use random::{Random, mixed};
+pub use timestamp::{Clock, Timestamp};

@@ -1,0 +1,253 @@
+//! A strict scanner of a whole JSON text (RFC 8259) that is in memory, for what is edited or looked up in place.
+
+use std::fmt;
+
+/// Deeper nesting is refused. The scanner keeps a bit for each container.
+const DEPTH_MAX: usize = 127;
+
+/// What all edits together may add to a text: with names that stand in it many times, a value is inserted many times.
+pub(crate) const GROWTH_BYTES_MAX: usize = 1 << 20;
+
+/// Why a text cannot be edited. Says nothing of what stands in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JsonError {
+    /// It is no JSON from this byte on.
+    Malformed(usize),
+    /// It is nested too deeply.
+    TooDeep,
+    /// There is no place for a value that is set: what would hold it is a text, a number or a list.
+    NoPlace,
+    /// The edits would add too much to it.
+    TooLong,
+}
+
+impl fmt::Display for JsonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(at) => write!(f, "it is no JSON from byte {at} on"),
+            Self::TooDeep => write!(f, "it is nested more than {DEPTH_MAX} deep"),
+            Self::NoPlace => f.write_str("it has no place for a value that is set"),
+            Self::TooLong => write!(f, "it would become more than {GROWTH_BYTES_MAX} bytes longer"),
+        }
+    }
+}
+
+impl std::error::Error for JsonError {}
+
+/// Appends what a text stands for, of which the scanner has found that it is one. Nothing where half of a surrogate pair is in it, which
+/// stands for no character.
+pub(crate) fn unescape(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let mut rest = raw;
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        if *byte != b'\\' {
+            out.push(*byte);
+            continue;
+        }
+        let (escape, after) = rest.split_first()?;
+        rest = after;
+        out.push(match escape {
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => {
+                let mut unit = hex(&mut rest)?;
+                if (0xd800..0xdc00).contains(&unit) {
+                    rest = rest.strip_prefix(b"\\u")?;
+                    let low = hex(&mut rest).filter(|low| (0xdc00..0xe000).contains(low))?;
+                    unit = 0x1_0000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
+                }
+                out.extend_from_slice(char::from_u32(unit)?.encode_utf8(&mut [0; 4]).as_bytes());
+                continue;
+            }
+            other => *other,
+        });
+    }
+    Some(())
+}
+
+/// The number in the next four digits.
+fn hex(rest: &mut &[u8]) -> Option<u32> {
+    let (digits, after) = rest.split_at_checked(4)?;
+    *rest = after;
+    digits.iter().try_fold(0, |number, digit| Some(number * 16 + char::from(*digit).to_digit(16)?))
+}
+
+/// Reads JSON (RFC 8259) from one end to the other.
+pub(crate) struct Scanner<'a> {
+    pub(crate) text: &'a [u8],
+    pub at: usize,
+    /// Containers that are open.
+    pub depth: usize,
+}
+
+impl<'a> Scanner<'a> {
+    pub(crate) fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    pub(crate) fn malformed(&self) -> JsonError {
+        JsonError::Malformed(self.at)
+    }
+
+    fn eat(&mut self, byte: u8) -> bool {
+        let is_next = self.peek() == Some(byte);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    fn expect(&mut self, byte: u8) -> Result<(), JsonError> {
+        if self.eat(byte) { Ok(()) } else { Err(self.malformed()) }
+    }
+
+    pub(crate) fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    /// Enters the container whose bracket is here.
+    pub(crate) fn open(&mut self) -> Result<(), JsonError> {
+        self.at += 1;
+        self.depth += 1;
+        if self.depth > DEPTH_MAX { Err(JsonError::TooDeep) } else { Ok(()) }
+    }
+
+    /// Whether a container that has been opened has any member; if not, it is left.
+    pub(crate) fn first(&mut self, end: u8) -> bool {
+        self.space();
+        let is_empty = self.eat(end);
+        self.depth -= usize::from(is_empty);
+        !is_empty
+    }
+
+    /// Whether a container has another member after the one that ends here; if not, it is left.
+    pub(crate) fn next(&mut self, end: u8) -> Result<bool, JsonError> {
+        self.space();
+        if self.eat(b',') {
+            self.space();
+            return Ok(true);
+        }
+        self.expect(end)?;
+        self.depth -= 1;
+        Ok(false)
+    }
+
+    /// A name with its colon: as written, without the quotes.
+    pub(crate) fn name(&mut self) -> Result<&'a [u8], JsonError> {
+        let start = self.at + 1;
+        self.string()?;
+        let name = &self.text[start..self.at - 1];
+        self.space();
+        self.expect(b':')?;
+        self.space();
+        Ok(name)
+    }
+
+    /// Goes over the value that begins here, whatever it is.
+    pub(crate) fn skip(&mut self) -> Result<(), JsonError> {
+        let outside = self.depth;
+        // Of each container that is open: whether it is an object.
+        let mut objects = 0_u128;
+        let end = |objects: u128| if objects & 1 == 1 { b'}' } else { b']' };
+        loop {
+            let mut is_within = false;
+            if let Some(bracket @ (b'{' | b'[')) = self.peek() {
+                self.open()?;
+                objects = (objects << 1) | u128::from(bracket == b'{');
+                is_within = self.first(end(objects));
+                objects >>= u32::from(!is_within);
+            } else {
+                self.scalar()?;
+            }
+            while !is_within {
+                if self.depth == outside {
+                    return Ok(());
+                }
+                is_within = self.next(end(objects))?;
+                objects >>= u32::from(!is_within);
+            }
+            if objects & 1 == 1 {
+                self.name()?;
+            }
+        }
+    }
+
+    /// A text, a number or a word.
+    fn scalar(&mut self) -> Result<(), JsonError> {
+        match self.peek() {
+            Some(b'"') => self.string(),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.word(b"true"),
+            Some(b'f') => self.word(b"false"),
+            Some(b'n') => self.word(b"null"),
+            _ => Err(self.malformed()),
+        }
+    }
+
+    fn word(&mut self, word: &[u8]) -> Result<(), JsonError> {
+        if !self.text[self.at..].starts_with(word) {
+            return Err(self.malformed());
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<(), JsonError> {
+        self.expect(b'"')?;
+        loop {
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(b'\\') => {
+                    self.at += 1;
+                    self.escape()?;
+                }
+                Some(0x20..) => self.at += 1,
+                Some(_) | None => return Err(self.malformed()),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), JsonError> {
+        match self.peek() {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
+            Some(b'u') => {
+                let digits = self.text.get(self.at + 1..self.at + 5);
+                if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
+                    return Err(self.malformed());
+                }
+                self.at += 5;
+            }
+            _ => return Err(self.malformed()),
+        }
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<(), JsonError> {
+        self.eat(b'-');
+        if !self.eat(b'0') {
+            self.digits()?;
+        }
+        if self.eat(b'.') {
+            self.digits()?;
+        }
+        if self.eat(b'e') || self.eat(b'E') {
+            let _ = self.eat(b'+') || self.eat(b'-');
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Result<(), JsonError> {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        if self.at == start { Err(self.malformed()) } else { Ok(()) }
+    }
+}
