@@ -1,7 +1,7 @@
 //! Any bytes as what a client and a provider say of caching.
 #![no_main]
 
-#[path = "../../crates/flow/tests/checks/mod.rs"]
+#[path = "../../crates/policy/flow/tests/checks/mod.rs"]
 mod checks;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -2,7 +2,7 @@
 #![no_main]
 
 #[expect(dead_code, reason = "each target uses a part of the checks")]
-#[path = "../../crates/http1/tests/checks/mod.rs"]
+#[path = "../../crates/wire/http1/tests/checks/mod.rs"]
 mod checks;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,7 +1,7 @@
 //! Any bytes as an exchange that is recorded.
 #![no_main]
 
-#[path = "../../crates/har/tests/checks/mod.rs"]
+#[path = "../../crates/records/har/tests/checks/mod.rs"]
 mod checks;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

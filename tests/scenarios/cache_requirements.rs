@@ -12,7 +12,7 @@ use egret_tests::process::Directory;
 use egret_tests::provider::{Peer, Provider, Request};
 use egret_tests::wait::{Watched, until_true};
 
-#[path = "../../crates/flow/tests/requirements/mod.rs"]
+#[path = "../../crates/policy/flow/tests/requirements/mod.rs"]
 mod requirements;
 
 use requirements::{Origin, ROWS, Row, Step, is_like, unmet};

@@ -6,7 +6,7 @@ use serde::de::{self, Deserialize, Deserializer, IgnoredAny};
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::pointer::{PARTS_MAX, Pointers};
+use crate::pointer::PARTS_MAX;
 
 /// What `text` becomes by edits written as `set /a 1`, `add /b 2` and `remove /c`.
 fn edited(text: &str, edits: &[&str]) -> Result<String, JsonError> {

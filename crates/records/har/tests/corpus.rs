@@ -7,7 +7,7 @@ use std::path::Path;
 
 #[test]
 fn the_corpus_of_exchanges_holds() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/recorder");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus/recorder");
     let (mut seen, mut answered) = (0, 0);
     for entry in std::fs::read_dir(directory).unwrap() {
         answered += usize::from(checks::recorder(&std::fs::read(entry.unwrap().path()).unwrap()));
@@ -18,7 +18,7 @@ fn the_corpus_of_exchanges_holds() {
 
 #[test]
 fn the_corpus_of_archives_holds() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/archive");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus/archive");
     let mut seen = 0;
     for entry in std::fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();

@@ -9,7 +9,7 @@ use std::path::Path;
 /// Replays one folder. A file whose name starts with `good-` must be accepted, one with `bad-` must not be; the others
 /// were found by a fuzzer and must only break no rule.
 fn replay(folder: &str, check: impl Fn(&[u8]) -> bool) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(folder);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus").join(folder);
     let mut count = 0;
     for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
         let path = entry.unwrap().path();

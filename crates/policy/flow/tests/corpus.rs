@@ -6,7 +6,7 @@ mod checks;
 use std::path::Path;
 
 fn replay(target: &str, check: impl Fn(&[u8]) -> bool) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus").join(target);
     let mut seen = 0;
     for entry in std::fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
