@@ -1,24 +1,25 @@
-//! Dates and times as HAR has them: ISO 8601 with a zone, in the profile of RFC 3339.
+//! Reads and writes HAR timestamps: ISO 8601 with a time zone, in the profile of RFC 3339.
 
 use std::time::{Duration, SystemTime};
 
 use crate::calendar::{CivilTime, days_until};
 
-/// The last that can be written: the end of the year 9999.
+/// The last time that can be written, in microseconds: the end of the year 9999.
 const UNIX_US_MAX: u64 = 253_402_300_799_999_999;
 
-/// `2026-01-02T03:04:05.250Z`: UTC, to the millisecond. A time before 1970 is written as 1970.
+/// Formats a time in UTC to the millisecond, as `2026-01-02T03:04:05.250Z`. A time before 1970 is written as 1970.
 pub fn write(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (mut text, us) = (Vec::new(), u64::try_from(since.as_micros()).unwrap_or(UNIX_US_MAX));
     write_unix_us(us, &mut text);
-    // Without the microseconds.
+    // Drop the microseconds.
     text.truncate("2026-01-02T03:04:05.250".len());
     text.push(b'Z');
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Appends `2026-01-02T03:04:05.250125Z`: microseconds since 1970, in UTC. What is later than the year 9999 is its end.
+/// Appends a time given in microseconds since 1970, in UTC, as `2026-01-02T03:04:05.250125Z`. Times after the
+/// year 9999 are written as its end.
 pub fn write_unix_us(us: u64, out: &mut Vec<u8>) {
     let us = us.min(UNIX_US_MAX);
     let (seconds, us) = (us / 1_000_000, us % 1_000_000);
@@ -38,7 +39,8 @@ pub fn write_unix_us(us: u64, out: &mut Vec<u8>) {
     ]);
 }
 
-/// What a text says; `None` where it is no date and time with a zone, or one before 1970. A leap second counts as the one after it.
+/// Parses a timestamp. Returns `None` if it is not a date and time with a zone, or is before 1970. A leap
+/// second counts as the second after it.
 pub fn read(text: &str) -> Option<SystemTime> {
     let (date, rest) = text.split_at_checked(10)?;
     let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
@@ -54,7 +56,7 @@ pub fn read(text: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos(fraction)?))
 }
 
-/// Numbers of so many digits each.
+/// Parses three numbers that have exactly the given numbers of digits.
 fn numbers(text: &str, separator: char, digits: [usize; 3]) -> Option<[i64; 3]> {
     let mut parts = text.split(separator);
     let mut numbers = [0; 3];
@@ -69,7 +71,8 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Minutes ahead of UTC. `+0100` is read as well: it is ISO 8601, and written by some.
+/// Parses a zone and returns its offset from UTC in minutes. Accepts `+0100` too, which is valid ISO 8601 and
+/// in use.
 fn offset_minutes(zone: &str) -> Option<i64> {
     if matches!(zone, "Z" | "z") {
         return Some(0);
@@ -88,7 +91,7 @@ fn offset_minutes(zone: &str) -> Option<i64> {
     Some(if sign == "-" { -ahead } else { ahead })
 }
 
-/// The first nine digits; what is finer is dropped.
+/// Parses a fraction of a second to nanoseconds. Digits after the ninth are dropped.
 fn nanos(fraction: &str) -> Option<u32> {
     if !is_digits(fraction) {
         return None;

@@ -1,22 +1,23 @@
-//! Reads JSON (RFC 8259) strictly, in pieces that may be cut anywhere, without recursion and without holding more of it than a name
-//! or a number.
+//! A strict, incremental JSON tokenizer (RFC 8259). Pieces may be cut anywhere. It does not recurse, and
+//! buffers at most one name or number.
 //!
-//! Stricter than the grammar in one thing: half of a surrogate pair stands for no character, and is refused.
+//! It is stricter than the grammar in one point: half of a surrogate pair is rejected, because it is not a
+//! character.
 
 use std::fmt;
 
-/// Deeper nesting is refused. Whether a container is an object is a bit.
+/// Maximum nesting depth. One bit per level says whether the container is an object.
 pub const DEPTH_MAX: usize = 127;
 
-/// Longer names of members are refused: they are held.
+/// Maximum length of a member's name. Names are buffered.
 pub const NAME_BYTES_MAX: usize = 4096;
 
-/// Longer numbers are refused: they are held.
+/// Maximum length of a number. Numbers are buffered.
 pub const NUMBER_BYTES_MAX: usize = 1024;
 
-/// What is told of a text, in its order. White space is not told.
+/// Receives the tokens of a JSON text in order. White space is skipped.
 pub trait Sink {
-    /// An object (`true`) or a list begins.
+    /// An object (`true`) or a list (`false`) begins.
     fn open(&mut self, is_object: bool);
     /// The innermost container ends.
     fn close(&mut self, is_object: bool);
@@ -24,24 +25,24 @@ pub trait Sink {
     fn comma(&mut self);
     /// The name of the member whose value follows, unescaped.
     fn name(&mut self, name: &str);
-    /// A text begins.
+    /// A string begins.
     fn begin_text(&mut self);
-    /// A piece of it, unescaped. Pieces may be cut within a character.
+    /// A piece of the string, unescaped. Pieces may be cut within a character.
     fn text(&mut self, piece: &[u8]);
-    /// It ends.
+    /// The string ends.
     fn end_text(&mut self);
-    /// A number as it is spelt.
+    /// A number as it is written.
     fn number(&mut self, number: &[u8]);
     /// `true`, `false` or `null`.
     fn word(&mut self, word: &'static str);
 }
 
-/// Why a text is not read as JSON. Says nothing of what stands in it.
+/// The reason why a text could not be read as JSON. It reveals nothing of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonError {
-    /// It is no JSON.
+    /// The text is not JSON.
     Malformed,
-    /// It is nested deeper than [`DEPTH_MAX`].
+    /// The text is nested deeper than [`DEPTH_MAX`].
     TooDeep,
     /// A name or a number is longer than its limit.
     TooLong,
@@ -59,7 +60,7 @@ impl fmt::Display for JsonError {
 
 impl std::error::Error for JsonError {}
 
-/// What may come next.
+/// The token that is expected or being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// A value.
@@ -70,27 +71,27 @@ enum State {
     FirstName,
     Name,
     Colon,
-    /// A comma or an end; at the outside, nothing.
+    /// A comma or the end of the container; at the top level, only white space.
     AfterValue,
-    /// More of a text.
+    /// The rest of a string.
     Text,
-    /// What follows a backslash.
+    /// The character after a backslash.
     Escape,
-    /// So many more digits of `\u`.
+    /// The given number of further digits of `\u`.
     Digits(u8),
-    /// The backslash, then the `u`, of the second half of a pair.
+    /// The backslash, then the `u`, of the second half of a surrogate pair.
     SecondHalf,
     SecondHalfU,
     Number(Part),
-    /// What is left of a word, and which it is.
+    /// The rest of a word, and the whole word.
     Word(&'static str, &'static str),
 }
 
-/// What has been read of a number.
+/// The part of a number that was read last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Minus,
-    /// A zero in front, which no digit follows.
+    /// A leading zero, which no digit may follow.
     Zero,
     Integer,
     Point,
@@ -101,7 +102,7 @@ enum Part {
 }
 
 impl Part {
-    /// The part after another byte; `None` where the byte does not belong to the number.
+    /// Returns the part that the next byte belongs to, or `None` if the byte is not part of the number.
     fn after(self, byte: u8) -> Option<Self> {
         Some(match (self, byte) {
             (Self::Minus, b'0') => Self::Zero,
@@ -120,12 +121,12 @@ impl Part {
     }
 }
 
-/// Checks UTF-8 (RFC 3629 §4) that is cut anywhere.
+/// Validates UTF-8 (RFC 3629 §4) that may be cut anywhere.
 #[derive(Debug, Clone, Copy)]
 struct Utf8 {
-    /// Bytes that the character still needs.
+    /// Number of bytes that the character still needs.
     left: u8,
-    /// What the next of them may be.
+    /// Range of the next of these bytes.
     low: u8,
     high: u8,
 }
@@ -154,21 +155,21 @@ impl Utf8 {
     }
 }
 
-/// Reads one text.
+/// Tokenizes one JSON text.
 #[derive(Debug)]
 pub struct Tokenizer {
     state: State,
     depth: usize,
-    /// Of each container that is open: whether it is an object. The innermost is the lowest bit.
+    /// One bit for each open container, set if it is an object. The innermost is the lowest bit.
     objects: u128,
-    /// Whether the text that is read is a name.
+    /// `true` if the string that is being read is a name.
     is_name: bool,
-    /// A name or a number.
+    /// The name or number that is being read.
     held: Vec<u8>,
     utf8: Utf8,
-    /// The digits of `\u` so far.
+    /// Value of the `\u` digits read so far.
     unit: u32,
-    /// The first half of a surrogate pair.
+    /// First half of a surrogate pair.
     first_half: Option<u32>,
     error: Option<JsonError>,
 }
@@ -180,7 +181,7 @@ impl Default for Tokenizer {
 }
 
 impl Tokenizer {
-    /// One that has read nothing.
+    /// Returns a tokenizer at the start of a text.
     pub fn new() -> Self {
         Self {
             state: State::Value,
@@ -195,7 +196,7 @@ impl Tokenizer {
         }
     }
 
-    /// Reads on. After an error it stays at that.
+    /// Reads the next piece. After an error, every call returns that error.
     pub fn push(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<(), JsonError> {
         if let Some(error) = self.error {
             return Err(error);
@@ -205,7 +206,7 @@ impl Tokenizer {
         read
     }
 
-    /// Tells what the end makes certain; an error where the text is not whole.
+    /// Ends the text and passes on a number that was still open. Returns an error if the text is incomplete.
     pub fn finish(&mut self, sink: &mut impl Sink) -> Result<(), JsonError> {
         self.push(b"", sink)?;
         if let State::Number(part) = self.state {
@@ -224,7 +225,7 @@ impl Tokenizer {
                         self.state = State::Number(part);
                         rest = after;
                     }
-                    // The byte comes after the number.
+                    // The byte is the first after the number.
                     None => self.end_number(part, sink)?,
                 },
                 _ => {
@@ -236,7 +237,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// A byte outside of texts and numbers.
+    /// Reads a byte outside of strings and numbers.
     fn byte(&mut self, byte: u8, sink: &mut impl Sink) -> Result<(), JsonError> {
         match (self.state, byte) {
             (State::Escape, _) => self.escape(byte, sink)?,
@@ -265,7 +266,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// A value begins.
+    /// Reads the first byte of a value.
     fn value(&mut self, byte: u8, sink: &mut impl Sink) -> Result<(), JsonError> {
         self.state = match byte {
             b'{' | b'[' => {
@@ -340,7 +341,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// More of a text; what is left of the piece after it, or after the backslash of an escape.
+    /// Reads a piece of a string. Returns the rest of the piece after the string's end or after a backslash.
     fn text<'a>(&mut self, piece: &'a [u8], sink: &mut impl Sink) -> Result<&'a [u8], JsonError> {
         let is_plain = |byte: &u8| !matches!(byte, b'"' | b'\\' | 0..0x20);
         let len = piece.iter().position(|byte| !is_plain(byte)).unwrap_or(piece.len());
@@ -408,7 +409,7 @@ impl Tokenizer {
         self.tell(&[plain], sink)
     }
 
-    /// A digit of `\u`, with which so many are left.
+    /// Reads a digit of `\u`. `left` counts the digits that are missing, including this one.
     fn digit(&mut self, byte: u8, left: u8, sink: &mut impl Sink) -> Result<(), JsonError> {
         let digit = char::from(byte).to_digit(16).ok_or(JsonError::Malformed)?;
         self.unit = (self.unit << 4 | digit) & 0xffff;
@@ -432,13 +433,13 @@ impl Tokenizer {
     }
 }
 
-/// Whether all of it is one JSON text, within the limits.
+/// Returns `true` if `bytes` is exactly one JSON text within the limits.
 pub fn is_json(bytes: &[u8]) -> bool {
     let mut tokenizer = Tokenizer::new();
     tokenizer.push(bytes, &mut Nobody).and_then(|()| tokenizer.finish(&mut Nobody)).is_ok()
 }
 
-/// Listens to nothing.
+/// A sink that ignores all tokens.
 struct Nobody;
 
 impl Sink for Nobody {
@@ -461,7 +462,7 @@ mod tests {
     use super::*;
     use crate::write_escaped;
 
-    /// Writes what it is told.
+    /// Writes the tokens back as JSON.
     #[derive(Default)]
     struct Echo(Vec<u8>);
 
@@ -507,7 +508,7 @@ mod tests {
         Ok(sink.0)
     }
 
-    /// Any JSON, with names and texts that need escapes.
+    /// Generates any JSON, with names and strings that need escapes.
     fn any_json() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -644,7 +645,7 @@ mod tests {
         ) {
             let other = serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok();
             let ours = echo(text.as_bytes(), piece_bytes).is_ok();
-            // `IgnoredAny` does not look at surrogates, which we are stricter about.
+            // `IgnoredAny` does not check surrogates; the tokenizer does.
             prop_assert!(ours == other || (other && text.contains("\\ud")), "{}", text);
         }
 

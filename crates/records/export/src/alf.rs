@@ -1,4 +1,4 @@
-//! `type: alf`: documents of ALF, over ZeroMQ or HTTP.
+//! `type: alf`: sends ALF documents over ZeroMQ or HTTP.
 
 use std::io::{self, Write as _};
 use std::net::IpAddr;
@@ -22,50 +22,53 @@ use crate::http::{Answer, Call, Http, check_url};
 use crate::ship::{Outcome, Shipper, Shipping, Transport};
 use crate::zmtp::Push;
 
-/// A spool has to take what waits in memory.
+/// Minimum size of a spool: it has to take everything that waits in memory.
 const SPOOL_MIN: Size = Size::from_kib(16 << 10);
-/// What stands where documents that are printed have their token.
+/// Replacement for the token in printed documents.
 const MASK: &str = "***";
-/// For a connection to a ZeroMQ socket, its handshake included.
+/// Time limit for a connection to a ZeroMQ socket, including its handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// For a batch over ZeroMQ. A PULL socket whose owner does not read answers nothing.
+/// Time limit for a batch over ZeroMQ. A PULL socket whose owner does not read sends no reply.
 const SEND_MAX: Duration = Duration::from_secs(30);
 
-/// Sends each exchange as a document of ALF to a collector.
+/// Sends each exchange as an ALF document to a collector.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AlfConfig {
-    /// The way to the collector.
+    /// Connection to the collector.
     pub transport: AlfTransportConfig,
-    /// The version of the format.
+    /// Version of the format.
     #[serde(default)]
     pub version: AlfVersion,
-    /// The token by which the collector knows its customer, for exchanges that bring none of their own. 1.0.0 and 1.1.0 need one.
+    /// Token that identifies the customer to the collector, for exchanges without a token of their own.
+    /// Required for 1.0.0 and 1.1.0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_token: Option<Secret>,
-    /// The environment, such as `production`, for exchanges that bring none of their own.
+    /// Environment, such as `production`, for exchanges without one of their own.
     #[serde(default)]
     pub environment: String,
-    /// How documents go out over HTTP.
+    /// Documents per HTTP request.
     #[serde(default)]
     pub mode: AlfMode,
-    /// How long a document may wait for company.
+    /// Maximum time that a document waits for others before its batch is sent.
     #[serde(default = "flush_after_default")]
     pub flush_after: egret_config::Duration,
-    /// Documents that go out together.
+    /// Maximum number of documents in a batch.
     #[serde(default = "batch_default")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch: u16,
-    /// Whether they are compressed, over HTTP.
+    /// Compresses documents sent over HTTP.
     #[serde(default)]
     pub gzip: bool,
-    /// What may wait on the disk, in `data_dir/spool`, while the collector is away; the oldest are deleted. From `16MiB` on.
+    /// Maximum size of the documents on disk, in `data_dir/spool`, while the collector is unreachable; the
+    /// oldest are deleted. At least `16MiB`.
     #[serde(default = "spool_default")]
     pub spool: Size,
-    /// PEM file of certificate authorities that are trusted besides the system's.
+    /// PEM file of certificate authorities that are trusted in addition to the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// Whether each document is printed to standard output once the collector has it, on the line after `SENT`. Its token is not shown.
+    /// Prints each document to standard output once the collector has it, on the line after `SENT`. Its token
+    /// is not shown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub echo: bool,
 }
@@ -82,14 +85,14 @@ fn spool_default() -> Size {
     Size::from_kib(256 << 10)
 }
 
-/// The way to a collector: one of them.
+/// Connection to a collector. Exactly one of the keys is required.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlfTransportConfig {
-    /// A PULL socket of ZeroMQ: `tcp://host:port`. Nothing is encrypted.
+    /// Address of a ZeroMQ PULL socket: `tcp://host:port`. The connection is not encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zeromq: Option<String>,
-    /// The URL of a collector, to which the version and `batch` or `single` are appended.
+    /// URL of a collector. The version and `batch` or `single` are appended to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<String>,
 }
@@ -97,14 +100,14 @@ pub struct AlfTransportConfig {
 /// A version of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 pub enum AlfVersion {
-    /// HAR in an envelope, which most collectors take.
+    /// HAR in an envelope, which most collectors accept.
     #[default]
     #[serde(rename = "1.0.0")]
     V1_0_0,
-    /// A part of HAR's fields; bodies are base64.
+    /// A subset of the HAR fields; bodies are Base64.
     #[serde(rename = "1.1.0")]
     V1_1_0,
-    /// The same without HAR's outer layers.
+    /// The same as 1.1.0, without the outer objects of HAR.
     #[serde(rename = "2.0.0")]
     V2_0_0,
 }
@@ -119,19 +122,19 @@ impl From<AlfVersion> for Version {
     }
 }
 
-/// How documents go out over HTTP.
+/// Documents per HTTP request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AlfMode {
-    /// As a list: `POST {url}/{version}/batch`.
+    /// A list: `POST {url}/{version}/batch`.
     #[default]
     Batch,
-    /// One by one: `POST {url}/{version}/single`.
+    /// One document: `POST {url}/{version}/single`.
     Single,
 }
 
 impl AlfConfig {
-    /// What the types cannot say.
+    /// Checks rules that the types cannot express.
     pub(crate) fn problems(&self, at: &str, problems: &mut Vec<Problem>) {
         let mut problem =
             |key: &str, message: String| problems.push(Problem::new(format!("{at}.{key}"), message));
@@ -157,7 +160,7 @@ impl AlfConfig {
     }
 }
 
-/// `host:port` of `tcp://host:port`.
+/// Returns the `host:port` of `tcp://host:port`.
 fn zeromq_address(text: &str) -> Result<&str, String> {
     let address = text.strip_prefix("tcp://").filter(|address| {
         let (host, port) = address.rsplit_once(':').unwrap_or_default();
@@ -169,7 +172,7 @@ fn zeromq_address(text: &str) -> Result<&str, String> {
     address.ok_or_else(|| "not the address of a socket: write `tcp://host:port`".to_owned())
 }
 
-/// An exporter of ALF.
+/// An exporter of ALF documents.
 #[derive(Debug)]
 pub(crate) struct AlfExporter {
     shipper: Shipper,
@@ -177,7 +180,7 @@ pub(crate) struct AlfExporter {
 }
 
 impl AlfExporter {
-    /// Starts its thread.
+    /// Opens the exporter and starts its thread.
     pub fn open(name: &str, config: &AlfConfig, counters: Counters, site: Site<'_>) -> Result<Self, String> {
         let version = Version::from(config.version);
         let way = match (&config.transport.zeromq, &config.transport.http) {
@@ -221,15 +224,15 @@ impl Exporter for AlfExporter {
     }
 }
 
-/// An exchange as it waits: client, token and environment, each behind its length in 16 bits, and the entry. Nothing of the config is in
-/// it, so that the exporter's own token never reaches the disk.
+/// Packs an exchange for the queue: client, token and environment, each after its length in 16 bits, and the
+/// entry. It contains nothing from the config, so the exporter's own token never reaches the disk.
 fn pack(exchange: &Exported<'_>) -> Vec<u8> {
     let client = exchange.client.map(|client| client.to_string()).unwrap_or_default();
     let texts = [&*client, exchange.service_token, exchange.environment];
     let length: usize = texts.iter().map(|text| 2 + text.len()).sum();
     let mut record = Vec::with_capacity(length + exchange.entry.len());
     for text in texts {
-        // A field of HTTP is never longer than its head.
+        // A header field cannot be longer than its head.
         let text = if u16::try_from(text.len()).is_ok() { text } else { "" };
         record.extend_from_slice(&u16::try_from(text.len()).unwrap_or_default().to_le_bytes());
         record.extend_from_slice(text.as_bytes());
@@ -238,7 +241,7 @@ fn pack(exchange: &Exported<'_>) -> Vec<u8> {
     record
 }
 
-/// The other way round; `None` where it is no such record.
+/// Unpacks an exchange. Returns `None` if the record is malformed.
 fn unpack(mut record: &[u8]) -> Option<Exported<'_>> {
     let mut text = || {
         let (length, rest) = record.split_first_chunk::<2>()?;
@@ -251,7 +254,7 @@ fn unpack(mut record: &[u8]) -> Option<Exported<'_>> {
     Some(Exported { entry: record, client, service_token, environment })
 }
 
-/// The way to a collector.
+/// Connection to a collector.
 enum Way {
     ZeroMq { address: String, push: Option<Push> },
     Http { http: Box<Http>, target: String },
@@ -263,11 +266,11 @@ struct Alf {
     config: AlfConfig,
 }
 
-/// Documents, and what became of records of which none could be made.
+/// The documents of a batch, and the records that could not be converted.
 #[derive(Default)]
 struct Documents {
     texts: Vec<Vec<u8>>,
-    /// What is to be printed once they are sent.
+    /// Text to print once they are sent.
     echo: Vec<u8>,
     rejected: u64,
     complaint: Option<String>,
@@ -328,7 +331,7 @@ impl Transport for Alf {
         };
         match outcome {
             Outcome::Taken { rejected: more, bytes, complaint: other } => {
-                // Whoever reads this may have left.
+                // The reader of standard output may be gone.
                 let _ = io::stdout().write_all(&echo);
                 Outcome::Taken { rejected: rejected + more, bytes, complaint: other.or(complaint) }
             }
@@ -344,7 +347,7 @@ async fn push_all(
     documents: &[Vec<u8>],
 ) -> Outcome {
     let prefix = format!("alf_{version} ");
-    // A connection that was kept may have died meanwhile, which only shows when it is used.
+    // A kept connection may have died, which shows only when it is used.
     for is_kept in [true, false] {
         let push = if is_kept { Ok(kept.take()) } else { connect(address).await.map(Some) };
         let mut push = match push {
@@ -378,7 +381,7 @@ fn failed(error: String) -> Outcome {
 const PLAIN: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/json")];
 const PACKED: [(HeaderName, &str); 2] = [(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "gzip")];
 
-/// One by one; the first that fails has all of them sent again.
+/// Sends documents one by one. After a failure all of them are sent again.
 async fn post_each(http: &mut Http, target: &str, documents: Vec<Vec<u8>>, gzip: bool) -> Outcome {
     let (mut rejected, mut bytes, mut complaint) = (0, 0, None);
     for document in documents {
@@ -408,7 +411,7 @@ async fn post(http: &mut Http, target: &str, body: Vec<u8>, documents: usize, gz
     }
 }
 
-/// What a collector answers to a batch: `{"errors":[],"sent":5,"saved":5}`.
+/// A collector's response to a batch: `{"errors":[],"sent":5,"saved":5}`.
 #[derive(Deserialize)]
 struct Report {
     saved: u64,
@@ -418,7 +421,8 @@ fn judge(answer: &Answer, documents: u64, bytes: u64) -> Outcome {
     let status = answer.status;
     match status {
         207 => {
-            // Without a count in it nothing says which ones are missing; sent again, the others would be there twice.
+            // Without a count, it is unknown which documents are missing. Sending all again would duplicate
+            // the others.
             let saved =
                 serde_json::from_slice::<Report>(&answer.body).map_or(documents, |report| report.saved);
             let rejected = documents.saturating_sub(saved);

@@ -1,5 +1,5 @@
-//! What exporters that work in the background have in common: threads that give way to traffic, how long to wait before an attempt is
-//! made again, compression.
+//! Shared code of exporters that work in the background: low-priority threads, backoff between attempts, and
+//! compression.
 
 use std::io::{self, Write as _};
 use std::thread::JoinHandle;
@@ -8,36 +8,37 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// How far work in the background steps back; 19 would be never while there is other work.
+/// Niceness of background threads. At 19, the maximum, they would hardly run while there is other work.
 const NICENESS: i32 = 10;
 
 /// Starts a thread of low priority.
 pub fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        // Of this thread alone, on Linux. Where it cannot be had, work is done at the priority of all.
+        // On Linux this affects the current thread only. If it fails, the thread keeps the normal priority.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::setpriority_process(None, NICENESS);
         work();
     })
 }
 
-/// Grows with each attempt that fails in a row, up to a bound.
+/// A wait that grows with each consecutive failure, up to a limit.
 #[derive(Debug)]
 pub struct Backoff {
     failures: u32,
     max: Duration,
 }
 
-/// The wait after the first attempt that failed.
+/// Wait after the first failure.
 const FIRST: Duration = Duration::from_millis(250);
 
 impl Backoff {
-    /// Never longer than `max`.
+    /// Returns a backoff with the given maximum wait.
     pub const fn up_to(max: Duration) -> Self {
         Self { failures: 0, max }
     }
 
-    /// How long to wait after one more that failed: half of it fixed, half of it by chance, so that many do not come back at once.
+    /// Returns the wait after another failure: half of it fixed, half of it random, so that many clients do
+    /// not retry at once.
     pub fn next(&mut self) -> Duration {
         let whole = FIRST.saturating_mul(1 << self.failures.min(16)).min(self.max);
         self.failures = self.failures.saturating_add(1);
@@ -45,18 +46,19 @@ impl Backoff {
         whole / 2 + whole / 2 * chance / (1 << 16)
     }
 
-    /// An attempt went well.
+    /// Resets the wait after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Whether the last attempt failed.
+    /// Returns `true` if the last attempt failed.
     pub fn is_waiting(&self) -> bool {
         self.failures > 0
     }
 }
 
-/// Random bytes; zeros where the system has none, which only makes waits alike and names collide, both of which are seen to.
+/// Returns random bytes, or zeros if the system has none. With zeros, waits are equal and names may collide;
+/// callers handle both.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     if aws_lc_rs::rand::fill(&mut bytes).is_err() {
@@ -65,10 +67,10 @@ pub fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// Compressed by gzip, quickly rather than well.
+/// Compresses a body with gzip at the fastest level.
 pub fn packed(body: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    // Memory takes everything.
+    // Writing to memory cannot fail.
     let _ = encoder.write_all(body);
     encoder.finish().unwrap_or_default()
 }

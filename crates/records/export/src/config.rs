@@ -1,4 +1,4 @@
-//! The config keys of `exporters:`, and what their types cannot say.
+//! The config keys under `exporters:`, and the rules that their types cannot express.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,18 +13,19 @@ use crate::alf::AlfConfig;
 use crate::otlp::OtlpConfig;
 use crate::s3::S3Config;
 
-/// Exporters by name, as the config gives them.
+/// Exporters by name, as in the config.
 pub type ExporterConfigs = BTreeMap<String, ExporterConfig>;
 
-/// The longest name of an exporter, which is part of file names.
+/// Maximum length of an exporter's name, which is part of file names.
 const NAME_BYTES_MAX: usize = 64;
-/// A smaller file would be all beginning and end.
+/// Minimum size of a file. A smaller one would be mostly header and closing.
 const ROTATE_MIN: Size = Size::from_kib(4);
 
-/// From one line for each type of exporter: its word in the config, what it is, and its keys.
+/// Defines the types of exporters. Each has one line: its `type` in the config, its description, and its
+/// keys.
 macro_rules! exporters {
     ($($word:literal: $about:literal => $Kind:ident($Config:ty);)*) => {
-        /// Where diagnoses send what they made.
+        /// A destination of the output of diagnoses.
         #[derive(Debug, Clone, PartialEq, Serialize)]
         #[serde(tag = "type")]
         pub enum ExporterConfig {
@@ -37,7 +38,7 @@ macro_rules! exporters {
 
         impl<'de> Deserialize<'de> for ExporterConfig {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                /// Its name asks the config's reader to find the variant under the key `type`.
+                /// Its serde name makes the config reader look for the variant under the key `type`.
                 #[derive(Deserialize)]
                 #[serde(rename = "type")]
                 enum Tagged {
@@ -61,7 +62,7 @@ macro_rules! exporters {
         }
 
         impl ExporterConfig {
-            /// Its `type`.
+            /// Returns its `type`.
             pub fn kind(&self) -> &'static str {
                 match self { $(Self::$Kind(_) => $word,)* }
             }
@@ -80,7 +81,7 @@ exporters! {
 }
 
 impl ExporterConfig {
-    /// Whether an exporter of the kind can do anything with that.
+    /// Returns `true` if this type of exporter accepts the content.
     pub fn takes(&self, content: Content) -> bool {
         match self {
             Self::Lines(_) => content == Content::Lines,
@@ -91,7 +92,7 @@ impl ExporterConfig {
     }
 }
 
-/// The schema of one type's keys, with `type` before them.
+/// Returns the schema of one type's keys, with `type` as the first.
 fn tagged(word: &str, about: &str, schema: Schema) -> Schema {
     let mut schema = schema.to_value();
     let mut properties = serde_json::Map::new();
@@ -108,27 +109,29 @@ fn tagged(word: &str, about: &str, schema: Schema) -> Schema {
     Schema::try_from(schema).unwrap_or_default()
 }
 
-/// Files in a directory of this machine.
+/// Files in a local directory.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilesConfig {
-    /// Where the files are. It is made when first needed, for its owner alone. Several exporters may share one.
+    /// Directory of the files. It is created when first needed, for its owner only. Several exporters may
+    /// share it.
     pub directory: PathBuf,
-    /// How long a file may get before another is begun; up to one batch longer. From `4KiB` on.
+    /// Maximum size of a file before the next one begins. A file can exceed it by one batch. At least `4KiB`.
     #[serde(default = "rotate_default")]
     pub rotate: Size,
-    /// How old a file may get before another is begun; `0s` is without end.
+    /// Maximum age of a file before the next one begins; `0s` means no limit.
     #[serde(default = "rotate_after_default")]
     pub rotate_after: Duration,
-    /// What all files of this exporter may take together; the oldest are deleted. At least twice `rotate`; `0B` keeps all.
+    /// Maximum size of all files of this exporter together; the oldest are deleted. At least twice `rotate`;
+    /// `0B` keeps all.
     #[serde(default = "keep_default")]
     pub keep: Size,
-    /// Whether files are compressed once they are closed.
+    /// Compresses closed files.
     #[serde(default)]
     pub gzip: bool,
 }
 
-/// Standard output. What reads it may be slow or gone: a megabyte waits, what comes then is dropped.
+/// Standard output. If its reader is slow or gone, up to 1 MiB of lines waits and further lines are dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StdoutConfig {}
@@ -145,7 +148,7 @@ fn keep_default() -> Size {
     Size::from_kib(1 << 20)
 }
 
-/// What is wrong with `exporters` that their types cannot say.
+/// Returns the problems of `exporters` that the types cannot express.
 pub fn problems(exporters: &ExporterConfigs) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (name, exporter) in exporters {
@@ -179,7 +182,8 @@ impl FilesConfig {
     }
 }
 
-/// A bound on all files has to leave room for one that is being written beside a closed one.
+/// Checks the sizes of rotation: the limit for all files must leave room for the one being written beside a
+/// closed one.
 pub(crate) fn rotation_problems(
     at: &str,
     rotate: Size,

@@ -1,4 +1,4 @@
-//! What an exporter counts, and how it tells that it fails or works again.
+//! Counters of an exporter, and reports when it fails or recovers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -6,28 +6,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-/// Why an entry was lost.
+/// Reason for the loss of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DropReason {
-    /// The exporter does not work, and what may wait for it is full.
+    /// The exporter does not work, and its buffer is full.
     Full,
-    /// It was longer than any entry may be.
+    /// The entry is longer than the maximum.
     TooLarge,
-    /// The file that it was in was deleted by somebody else.
+    /// The file with the entry was deleted by another program.
     Deleted,
-    /// It was the oldest in a full spool.
+    /// The entry was the oldest in a full spool.
     SpoolFull,
-    /// The collector does not take it.
+    /// The destination rejected the entry.
     Rejected,
-    /// It was damaged in the spool.
+    /// The entry was damaged in the spool.
     Damaged,
     /// The exporter was closed.
     Closed,
 }
 
 impl DropReason {
-    /// All of them, in the order in which they are counted.
+    /// All reasons, in the order in which they are counted.
     pub const ALL: [Self; 7] = [
         Self::Full,
         Self::TooLarge,
@@ -38,7 +38,7 @@ impl DropReason {
         Self::Closed,
     ];
 
-    /// As metrics and the API name it.
+    /// Returns the name used in metrics and the API.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -52,53 +52,53 @@ impl DropReason {
     }
 }
 
-/// What an exporter has counted.
+/// The counters of an exporter.
 #[derive(Debug)]
 pub(crate) struct Counters {
     name: String,
     kind: &'static str,
-    /// Entries that it was given.
+    /// Entries received.
     pub put: AtomicU64,
-    /// Entries that are where they should go.
+    /// Entries that reached their destination.
     pub written: AtomicU64,
-    /// Bytes that are there.
+    /// Bytes that reached their destination.
     pub written_bytes: AtomicU64,
     dropped: [AtomicU64; DropReason::ALL.len()],
-    /// Attempts after one that failed.
+    /// Attempts after a failed one.
     pub retries: AtomicU64,
-    /// Files that a crash had left torn.
+    /// Files torn by a crash.
     pub repaired: AtomicU64,
-    /// Bytes that wait on the disk.
+    /// Bytes that wait on disk.
     pub spooled_bytes: AtomicU64,
     is_down: AtomicBool,
     last_error: Mutex<Option<String>>,
 }
 
-/// What an exporter has counted, at one moment.
+/// The counters of an exporter at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ExporterSnapshot {
-    /// Its name in the config.
+    /// Name in the config.
     pub name: String,
     /// Its `type`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// Whether the last attempt to write or send went well.
+    /// `true` if the last attempt to write or send succeeded.
     pub up: bool,
-    /// Entries that it was given.
+    /// Entries received.
     pub put: u64,
-    /// Entries that are where they should go.
+    /// Entries that reached their destination.
     pub written: u64,
-    /// Bytes that are there.
+    /// Bytes that reached their destination.
     pub written_bytes: u64,
-    /// Entries that were lost, for each of [`DropReason::ALL`].
+    /// Entries lost, for each of [`DropReason::ALL`].
     pub dropped: BTreeMap<&'static str, u64>,
-    /// Attempts after one that failed.
+    /// Attempts after a failed one.
     pub retries: u64,
-    /// Files and segments that a crash had left torn.
+    /// Files and segments torn by a crash.
     pub repaired: u64,
-    /// Bytes that wait on the disk to be sent.
+    /// Bytes that wait on disk to be sent.
     pub spooled_bytes: u64,
-    /// What went wrong last.
+    /// Most recent error.
     pub last_error: Option<String>,
 }
 
@@ -119,18 +119,18 @@ impl Counters {
         }
     }
 
-    /// Counts entries that are where they should go.
+    /// Counts entries that reached their destination.
     pub fn wrote(&self, entries: u64, bytes: u64) {
         self.written.fetch_add(entries, Relaxed);
         self.written_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Counts entries that are lost.
+    /// Counts lost entries.
     pub fn dropped(&self, reason: DropReason, entries: u64) {
         self.dropped[reason as usize].fetch_add(entries, Relaxed);
     }
 
-    /// The last attempt failed. Says so where the one before did not.
+    /// Records a failed attempt, and logs it if the one before succeeded.
     pub fn failed(&self, error: String) {
         let mut last = self.last_error();
         if !self.is_down.load(Relaxed) {
@@ -143,7 +143,7 @@ impl Counters {
         self.is_down.store(true, Relaxed);
     }
 
-    /// The last attempt went well. Says so where the one before did not.
+    /// Records a successful attempt, and logs it if the one before failed.
     pub fn works(&self) {
         if !self.is_down.load(Relaxed) {
             return;
@@ -154,13 +154,13 @@ impl Counters {
         }
     }
 
-    /// Something that it can live with, but that somebody should look at.
+    /// Logs a problem that does not stop the exporter but needs attention.
     pub fn noticed(&self, what: String) {
         tracing::warn!(exporter = self.name, "{what}");
         *self.last_error() = Some(what);
     }
 
-    /// The same where it may come often: said in the log when it is new.
+    /// Logs a problem that may occur often, only if it differs from the last one.
     pub fn complained(&self, what: String) {
         let mut last = self.last_error();
         if last.as_ref() != Some(&what) {
@@ -169,12 +169,12 @@ impl Counters {
         }
     }
 
-    /// What went wrong last; while it is held, whether the exporter works does not change.
+    /// Locks the last error. While it is locked, the exporter's state does not change.
     fn last_error(&self) -> MutexGuard<'_, Option<String>> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of them now.
+    /// Returns the current values.
     pub fn snapshot(&self) -> ExporterSnapshot {
         let last_error = self.last_error();
         let read = |counter: &AtomicU64| counter.load(Relaxed);

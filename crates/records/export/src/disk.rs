@@ -1,4 +1,4 @@
-//! What exporters ask of a disk: directories and files for their owner alone, and writes at a place.
+//! Disk access of exporters: directories and files that only their owner can access, and writes at an offset.
 
 use std::fmt::Debug;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -6,13 +6,13 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// How bytes get to a file, so that tests can have a disk that is full.
+/// Writes bytes to files. Tests replace it by a disk that fills up.
 pub trait Disk: Debug + Send + Sync {
-    /// Writes all of it at `offset`, or part of it and fails.
+    /// Writes all bytes at `offset`. On error a part of them may have been written.
     fn write_all_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
 }
 
-/// The disk itself.
+/// The disk of the system.
 #[derive(Debug)]
 pub struct System;
 
@@ -22,17 +22,18 @@ impl Disk for System {
     }
 }
 
-/// Makes a directory and those above it, for their owner alone; one that is there stays as it is.
+/// Creates a directory and its parents, accessible to the owner only. An existing directory is left
+/// unchanged.
 pub fn make_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
-/// Makes a file that was not there, for its owner alone.
+/// Creates a new file, accessible to the owner only.
 pub fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Takes a file for this process until it is closed; false where somebody else has it.
+/// Locks a file for this process until it is closed. Returns `false` if another process has locked it.
 pub fn is_free(file: &File) -> bool {
     file.try_lock().is_ok()
 }
@@ -43,7 +44,7 @@ pub mod tests {
 
     use super::*;
 
-    /// A disk with room for so many bytes.
+    /// A disk with a number of free bytes.
     #[derive(Debug)]
     pub struct Room(pub AtomicU64);
 
@@ -55,7 +56,7 @@ pub mod tests {
 
     impl Disk for Room {
         fn write_all_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-            // What is written over takes no room.
+            // Overwriting needs no space.
             let grown = (offset + bytes.len() as u64).saturating_sub(file.metadata()?.len());
             let room = self.0.load(Relaxed);
             if grown <= room {

@@ -1,4 +1,4 @@
-//! The exporters of a config, open; and what becomes of them when it changes.
+//! Opens the exporters of a config, and updates them when the config changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -16,28 +16,29 @@ use crate::otlp::OtlpExporter;
 use crate::s3::S3Exporter;
 use crate::stdout::StdoutExporter;
 
-/// How long exporters may take to write and send what waits when they are closed, all of them together.
+/// Time limit for closing exporters, in which they write and send the waiting records. It applies to all of
+/// them together.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// An exporter as its owner sees it.
 pub trait Exporter: Sink {
-    /// Writes, sends or spools what waits, until `deadline` at most.
+    /// Writes, sends or spools the waiting records, until `deadline` at most.
     fn close(&self, deadline: Instant);
 
-    /// What it has counted.
+    /// Returns the counters.
     fn snapshot(&self) -> ExporterSnapshot;
 }
 
-/// What exporters are opened with besides their own keys.
+/// Settings shared by all exporters.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'a> {
-    /// Egret's version, which files name.
+    /// Egret's version, which is written to files.
     pub version: &'a str,
-    /// Where spools are.
+    /// Directory of the spools.
     pub data_dir: &'a Path,
 }
 
-/// The exporters of a config, open. Clones are the same exporters.
+/// The open exporters of a config. Clones share the same exporters.
 #[derive(Debug, Clone, Default)]
 pub struct Exporters {
     by_name: BTreeMap<String, Open>,
@@ -50,8 +51,8 @@ struct Open {
 }
 
 impl Exporters {
-    /// The exporters of `configs`; those that are open already and have not changed are the same. The error says which one cannot be
-    /// opened, and why.
+    /// Opens the exporters of `configs`. Open ones whose config is unchanged are reused. The error names the
+    /// exporter and the reason.
     pub fn open(&self, configs: &ExporterConfigs, site: Site<'_>) -> Result<Self, String> {
         let mut by_name = BTreeMap::new();
         for (name, config) in configs {
@@ -65,18 +66,18 @@ impl Exporters {
         Ok(Self { by_name })
     }
 
-    /// Where diagnoses put what they made, by name.
+    /// Returns the sinks of diagnoses, by name.
     pub fn sinks(&self) -> HashMap<String, Arc<dyn Sink>> {
         let sink = |open: &Open| -> Arc<dyn Sink> { open.exporter.clone() };
         self.by_name.iter().map(|(name, open)| (name.clone(), sink(open))).collect()
     }
 
-    /// What each of them has counted.
+    /// Returns the counters of all exporters.
     pub fn snapshot(&self) -> Vec<ExporterSnapshot> {
         self.by_name.values().map(|open| open.exporter.snapshot()).collect()
     }
 
-    /// Closes those that are not among `kept` any more.
+    /// Closes the exporters that are not in `kept`.
     pub fn close_others(&self, kept: &Self) {
         let deadline = Instant::now() + CLOSE_MAX;
         for (name, open) in &self.by_name {
@@ -88,7 +89,7 @@ impl Exporters {
         }
     }
 
-    /// Closes all of them.
+    /// Closes all exporters.
     pub fn close(&self) {
         self.close_others(&Self::default());
     }

@@ -1,7 +1,8 @@
-//! Files that entries are appended to, valid at every moment.
+//! Appends entries to files that are valid at every moment.
 //!
-//! A file ends with what closes its format, so that a batch of entries takes the place of the former closing. How that is done without
-//! the file ever being half written is told in `growing`; what the loss of power leaves torn is cut to its last whole entry by `keeper`.
+//! Every file ends with the closing text of its format, and each batch of entries replaces that text.
+//! `growing` describes how this works without a half-written file. If a power failure tears a file, `keeper`
+//! cuts it to its last complete entry.
 
 mod format;
 mod growing;
@@ -25,38 +26,38 @@ pub use format::Format;
 use growing::Growing;
 pub use keeper::{Closed, Keeper, read};
 
-/// What waits to be written is written once it is so long, and otherwise with the next tick.
+/// Number of waiting bytes that are written at once. Fewer are written with the next tick.
 const BATCH_BYTES: usize = 256 << 10;
-/// What may wait while the disk does not take it.
+/// Maximum number of bytes that wait while the disk does not accept them.
 const PENDING_BYTES_MAX: usize = 4 << 20;
-/// A longer entry is none that the gateway makes.
+/// Maximum length of an entry. The gateway never produces longer ones.
 const ENTRY_BYTES_MAX: usize = 64 << 20;
-/// The longest wait between two attempts to write.
+/// Maximum wait between two attempts to write.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// Which files are written, and when one is closed and another begun.
+/// The files of an exporter, and the rules for rotating them.
 #[derive(Debug)]
 pub struct Layout {
-    /// The exporter's name, with which names of files begin.
+    /// Name of the exporter. File names begin with it.
     pub name: String,
-    /// Where the files are.
+    /// Directory of the files.
     pub directory: PathBuf,
-    /// How entries stand in them.
+    /// Format of the files.
     pub format: Format,
-    /// How long a file may get.
+    /// Maximum size of a file.
     pub rotate_bytes: u64,
-    /// How old a file may get.
+    /// Maximum age of a file.
     pub rotate_after: Option<Duration>,
-    /// What all of them may take.
+    /// Maximum size of all files together.
     pub keep_bytes: Option<u64>,
-    /// Whether they are compressed once they are closed.
+    /// `true` if closed files are compressed.
     pub gzip: bool,
-    /// Whether they only wait there: an entry in them is not yet where it should go.
+    /// `true` if the files are only a spool: their entries have not reached their destination yet.
     pub is_spool: bool,
 }
 
 impl Layout {
-    /// As configured.
+    /// Returns the layout for a config.
     pub fn new(name: &str, config: &FilesConfig, format: Format) -> Self {
         Self {
             name: name.to_owned(),
@@ -70,19 +71,21 @@ impl Layout {
         }
     }
 
-    /// Whether a file of it is valid while it grows, whatever happens. What is appended to is so anyway, and nobody reads a spool.
+    /// Returns `true` if files have to be valid while they grow. Formats without a closing are valid anyway,
+    /// and spool files are not read while they grow.
     fn has_twin(&self) -> bool {
         !self.format.closing.is_empty() && !self.is_spool
     }
 
-    /// A name that no other file has, and that sorts by time.
+    /// Returns a unique file name. Names sort by time.
     fn file_name(&self, time: SystemTime) -> String {
         let stamp = egret_clock::rfc3339::write(time).replace(['-', ':'], "");
         let [a, b, c] = random();
         format!("{}-{stamp}-{a:02x}{b:02x}{c:02x}.{}", self.name, self.format.extension)
     }
 
-    /// Whether a file is one of this exporter's: `NAME-20261122T105253.250Z-4f2a91.har`, `.gz` behind it where it is compressed.
+    /// Returns `true` for the file names of this exporter: `NAME-20261122T105253.250Z-4f2a91.har`, followed
+    /// by `.gz` if compressed.
     fn is_own(&self, file_name: &str) -> bool {
         let Some(rest) = file_name.strip_prefix(&*self.name).and_then(|rest| rest.strip_prefix('-')) else {
             return false;
@@ -103,20 +106,20 @@ impl Layout {
     }
 }
 
-/// How a time looks in a file's name.
+/// Pattern of the time in a file name.
 const STAMP: &str = "00000000T000000.000Z";
 
-/// Appends entries to files. Told the time, so that tests can tell it.
+/// Appends entries to files. The time is a parameter, so tests can control it.
 #[derive(Debug)]
 pub struct Writer {
     layout: Arc<Layout>,
     counters: Arc<Counters>,
     disk: Box<dyn Disk>,
-    /// Entries that wait, each as it stands behind another one.
+    /// Waiting entries, each in the form that follows another entry.
     pending: Vec<u8>,
     pending_entries: u64,
     open: Option<Growing>,
-    /// The time in the last file's name.
+    /// Time in the name of the last file.
     named: SystemTime,
     backoff: Backoff,
     retry_at: Option<Instant>,
@@ -137,7 +140,7 @@ impl Writer {
         }
     }
 
-    /// Takes an entry, or drops it and counts that. True where a file was closed.
+    /// Takes an entry, or drops and counts it. Returns `true` if a file was closed.
     pub fn put(&mut self, entry: &[u8], now: Instant) -> bool {
         self.counters.put.fetch_add(1, Relaxed);
         if entry.len() > ENTRY_BYTES_MAX {
@@ -160,7 +163,7 @@ impl Writer {
         closed
     }
 
-    /// Writes what waits, and closes a file that is old enough. True where a file was closed.
+    /// Writes the waiting entries, and closes a file that is old enough. Returns `true` if a file was closed.
     pub fn tick(&mut self, now: Instant) -> bool {
         let closed = self.flush(now);
         let is_due = self
@@ -171,7 +174,7 @@ impl Writer {
         closed | (is_due && self.close())
     }
 
-    /// Writes what waits, or drops it, and closes the file.
+    /// Writes or drops the waiting entries, and closes the file.
     pub fn end(&mut self) {
         self.retry_at = None;
         self.flush(Instant::now());
@@ -180,12 +183,13 @@ impl Writer {
         self.close();
     }
 
-    /// Begins a new file with the next entry. True where one was open.
+    /// Closes the open file; the next entry begins a new one. Returns `true` if a file was open.
     pub fn close(&mut self) -> bool {
         self.open.take().is_some()
     }
 
-    /// Writes what waits, unless an attempt has failed just now. True where the file is full, and closed.
+    /// Writes the waiting entries, unless an attempt failed a short time ago. Returns `true` if the file is
+    /// full and was closed.
     pub fn flush(&mut self, now: Instant) -> bool {
         if self.pending.is_empty() || self.retry_at.is_some_and(|at| now < at) {
             return false;
@@ -199,7 +203,7 @@ impl Writer {
             self.retry_at = Some(now + self.backoff.next());
             return false;
         }
-        // That a spool can be written says nothing of where its entries go.
+        // A successful write to a spool does not mean that its entries reach their destination.
         if !self.layout.is_spool || self.backoff.is_waiting() {
             self.counters.works();
         }
@@ -217,7 +221,7 @@ impl Writer {
         };
         let batch = &self.pending[if open.entries() == 0 { self.layout.format.first_skips } else { 0 }..];
         let written = open.append(batch, self.pending_entries, &*self.disk, &self.counters);
-        // What is torn is left to the keeper.
+        // Torn files are repaired by the keeper.
         self.open = Some(open).filter(|open| !open.is_torn());
         written?;
         let entries = std::mem::take(&mut self.pending_entries);
@@ -230,14 +234,14 @@ impl Writer {
 
     fn begin(&mut self, now: Instant) -> io::Result<Growing> {
         let layout = &*self.layout;
-        // Names sort as files were begun, however fast they fill and whatever becomes of the clock.
+        // Names sort in the order of creation, even if files fill quickly or the clock is set back.
         self.named = SystemTime::now().max(self.named + Duration::from_millis(1));
         let name = layout.file_name(self.named);
         Growing::begin(&layout.directory, &name, &layout.format, layout.has_twin(), &*self.disk, now)
     }
 }
 
-/// `type: har`, `type: ndjson` and `type: lines`.
+/// An exporter of `type: har`, `type: ndjson` or `type: lines`.
 #[derive(Debug)]
 pub struct FileExporter {
     content: Content,
@@ -247,7 +251,7 @@ pub struct FileExporter {
 }
 
 impl FileExporter {
-    /// Nothing is asked of the disk yet, but for what an earlier process may have left.
+    /// Opens the exporter. It does not access the disk yet, except to clean up after an earlier process.
     pub fn open(layout: Layout, counters: Counters, disk: Box<dyn Disk>) -> Self {
         let (layout, counters) = (Arc::new(layout), Arc::new(counters));
         let content = layout.format.content;
@@ -281,7 +285,7 @@ impl Sink for FileExporter {
 }
 
 impl Exporter for FileExporter {
-    /// What comes afterwards begins another file.
+    /// Later entries begin another file.
     fn close(&self, _: Instant) {
         self.writer().end();
         self.keeper.wake();

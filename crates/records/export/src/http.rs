@@ -1,4 +1,4 @@
-//! The HTTP client of exporters: one connection that is kept, a request at a time, and a time limit.
+//! The HTTP client of exporters: one kept connection, one request at a time, with time limits.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -18,22 +18,22 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use url::Url;
 
-/// What is read of an answer.
+/// Maximum number of bytes read of a response body.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
-/// For a connection and its TLS handshake.
+/// Time limit for a connection and its TLS handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// For the whole of a request, a connection included.
+/// Time limit for a whole request, including the connection.
 const REQUEST_MAX: Duration = Duration::from_mins(1);
-/// The longest that a server can have us wait.
+/// Maximum wait that a server can ask for.
 const RETRY_AFTER_SECS_MAX: u64 = 300;
 
 /// A client of one server.
 pub struct Http {
-    /// With the port: `collector.example:443`.
+    /// Host and port: `collector.example:443`.
     address: String,
     host: HeaderValue,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// That go with every request.
+    /// Header fields sent with every request.
     fields: Vec<(HeaderName, HeaderValue)>,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
@@ -44,31 +44,31 @@ impl std::fmt::Debug for Http {
     }
 }
 
-/// What a server answered.
+/// The response of a server.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its status.
+    /// Status code.
     pub status: u16,
-    /// How long it asks to be left alone.
+    /// Wait that the server asks for before the next request.
     pub retry_after: Option<Duration>,
-    /// What it says, as far as it is kept.
+    /// Body of the response; empty if it is too long or could not be read.
     pub body: Bytes,
 }
 
-/// What is sent.
+/// A request.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
     /// POST or PUT.
     pub method: Method,
     /// Path and query.
     pub target: String,
-    /// Fields besides `Host`, `User-Agent` and `Content-Length`.
+    /// Header fields besides `Host`, `User-Agent` and `Content-Length`.
     pub fields: &'a [(HeaderName, &'static str)],
-    /// The content.
+    /// Body of the request.
     pub body: Bytes,
 }
 
-/// What is wrong with the URL of a server, if anything.
+/// Parses and checks the URL of a server.
 pub fn check_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("not a URL: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -84,7 +84,8 @@ pub fn check_url(text: &str) -> Result<Url, String> {
 }
 
 impl Http {
-    /// A client of the server of `url`; `ca` names authorities that it trusts besides the system's.
+    /// Returns a client of the server of `url`. `ca` is a file of authorities that it trusts in addition to
+    /// the system's.
     pub fn new(url: &Url, ca: Option<&Path>) -> Result<Self, String> {
         let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
         let tls = if url.scheme() == "https" { Some((connector(ca)?, server_name(host)?)) } else { None };
@@ -99,12 +100,13 @@ impl Http {
         })
     }
 
-    /// Has these fields go with every request.
+    /// Adds header fields to every request.
     pub fn add_fields(&mut self, fields: Vec<(HeaderName, HeaderValue)>) {
         self.fields.extend(fields);
     }
 
-    /// Sends a request. One that dies with a connection that was kept is sent once more on a new one. The error names no secret.
+    /// Sends a request. If a kept connection fails, the request is sent once more on a new one. Errors
+    /// contain no secrets.
     pub async fn send(&mut self, call: Call<'_>) -> Result<Answer, String> {
         let exchange = async {
             if let Some(kept) = self.connection.take().filter(|connection| !connection.is_closed())
@@ -166,7 +168,7 @@ impl Http {
     }
 }
 
-/// Has a connection driven for as long as it is used.
+/// Opens an HTTP connection on a stream, and drives it in a task.
 async fn drive<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, String>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
@@ -181,7 +183,8 @@ fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     ServerName::try_from(bare.to_owned()).map_err(|error| format!("{host}: {error}"))
 }
 
-/// TLS 1.2 and 1.3; trusted are the system's authorities, or Mozilla's where it has none, and those of `ca`.
+/// Returns a connector for TLS 1.2 and 1.3. It trusts the system's authorities, or Mozilla's if the system
+/// has none, and those of `ca`.
 fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
     let mut roots = system_roots().clone();
     if let Some(file) = ca {

@@ -1,7 +1,8 @@
-//! Exporters: where diagnoses send what they made.
+//! Exporters: the destinations of recordings, logs, spans and metrics.
 //!
-//! Each is a [`Sink`](egret_har::sink::Sink) that is called by one thread of low priority, and takes what it is given or counts that it
-//! could not. What has to wait for a network or to be compressed has threads of its own. The room knows neither the gateway nor flows.
+//! Each exporter is a [`Sink`](egret_har::sink::Sink). One thread of low priority calls it, and it takes each
+//! record or drops and counts it. Network access and compression run on the exporter's own threads. This
+//! crate knows neither the gateway nor flows.
 
 mod alf;
 mod background;

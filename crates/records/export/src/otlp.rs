@@ -1,4 +1,5 @@
-//! `type: otlp`: spans and metrics to a collector of OpenTelemetry, over HTTP in protocol buffers (OTLP/HTTP 1.x).
+//! `type: otlp`: sends spans and metrics to an OpenTelemetry collector as protocol buffers over HTTP
+//! (OTLP/HTTP 1.x).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,37 +20,39 @@ use crate::exporters::{Exporter, Site};
 use crate::http::{Answer, Call, Http, check_url};
 use crate::ship::{Outcome, Shipper, Shipping, Transport};
 
-/// A spool has to take what waits in memory.
+/// Minimum size of a spool: it has to take everything that waits in memory.
 const SPOOL_MIN: Size = Size::from_kib(16 << 10);
-/// Fields that a collector may want; more are a mistake.
+/// Maximum number of additional header fields. More would be a mistake.
 const HEADERS_MAX: usize = 16;
 
 /// Sends spans and metrics to a collector that speaks OTLP over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OtlpConfig {
-    /// The URL of the collector, to which `/v1/traces` and `/v1/metrics` are appended: `http://127.0.0.1:4318`.
+    /// URL of the collector, such as `http://127.0.0.1:4318`. `/v1/traces` and `/v1/metrics` are appended to
+    /// it.
     pub endpoint: String,
-    /// Fields that go with each request, such as a key of the collector's.
+    /// Header fields sent with every request, such as the collector's API key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Secret>,
-    /// What the collector calls the sender (`service.name`).
+    /// Name of the sender in the collector (`service.name`).
     #[serde(default = "service_name_default")]
     pub service_name: String,
-    /// How long a span or metric may wait for company.
+    /// Maximum time that a span or metric waits for others before its batch is sent.
     #[serde(default = "flush_after_default")]
     pub flush_after: egret_config::Duration,
-    /// Spans and metrics that go out together.
+    /// Maximum number of spans and metrics in a batch.
     #[serde(default = "batch_default")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch: u16,
-    /// Whether requests are compressed.
+    /// Compresses requests.
     #[serde(default)]
     pub gzip: bool,
-    /// What may wait on the disk, in `data_dir/spool`, while the collector is away; the oldest are deleted. From `16MiB` on.
+    /// Maximum size of the spans and metrics on disk, in `data_dir/spool`, while the collector is
+    /// unreachable; the oldest are deleted. At least `16MiB`.
     #[serde(default = "spool_default")]
     pub spool: Size,
-    /// PEM file of certificate authorities that are trusted besides the system's.
+    /// PEM file of certificate authorities that are trusted in addition to the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
 }
@@ -71,7 +74,7 @@ fn spool_default() -> Size {
 }
 
 impl OtlpConfig {
-    /// What the types cannot say.
+    /// Checks rules that the types cannot express.
     pub(crate) fn problems(&self, at: &str, problems: &mut Vec<Problem>) {
         let mut problem =
             |key: &str, message: String| problems.push(Problem::new(format!("{at}.{key}"), message));
@@ -94,7 +97,7 @@ impl OtlpConfig {
         }
     }
 
-    /// The error shows no value.
+    /// Returns the configured header fields. The error does not contain any value.
     fn fields(&self) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
         let field = |(name, value): (&String, &Secret)| {
             let wrong = || format!("headers.{name}: its value cannot be sent in a field");
@@ -114,7 +117,7 @@ pub(crate) struct OtlpExporter {
 }
 
 impl OtlpExporter {
-    /// Starts its thread.
+    /// Opens the exporter and starts its thread.
     pub fn open(name: &str, config: &OtlpConfig, counters: Counters, site: Site<'_>) -> Result<Self, String> {
         let url = check_url(&config.endpoint)?;
         let mut http = Http::new(&url, config.ca.as_deref())?;
@@ -158,14 +161,14 @@ impl Exporter for OtlpExporter {
 
 struct Otlp {
     http: Http,
-    /// Of the collector's URL, without a slash at the end.
+    /// Path of the collector's URL, without a slash at the end.
     path: String,
     config: OtlpConfig,
     version: String,
 }
 
 impl Otlp {
-    /// Sends those of one kind.
+    /// Sends the spans or the metrics of a batch.
     async fn post(&mut self, kind: u8, parts: Vec<&[u8]>) -> Outcome {
         if parts.is_empty() {
             return Outcome::Taken { rejected: 0, bytes: 0, complaint: None };
@@ -192,7 +195,7 @@ const PACKED: [(HeaderName, &str); 2] =
     [(CONTENT_TYPE, "application/x-protobuf"), (CONTENT_ENCODING, "gzip")];
 
 impl Transport for Otlp {
-    /// Spans first. Where metrics fail after them, both are sent again.
+    /// Sends the spans first. If the metrics fail after them, both are sent again.
     async fn send(&mut self, batch: &[Vec<u8>]) -> Outcome {
         let of = |wanted: u8| -> Vec<&[u8]> {
             let split = |record: &'_ Vec<u8>| record.split_first().map(|(kind, _)| *kind);
@@ -215,11 +218,11 @@ impl Transport for Otlp {
     }
 }
 
-/// What an answer says of `count` spans or metrics (OTLP/HTTP, "Failures").
+/// Interprets the response to `count` spans or metrics (OTLP/HTTP, "Failures").
 fn judge(answer: &Answer, count: u64, bytes: u64) -> Outcome {
     match answer.status {
         200..300 => match otlp::rejected(&answer.body) {
-            // Of metrics it counts points, of which one that is lost may have many.
+            // For metrics the collector counts data points, and one lost metric may have many.
             Some((lost, why)) => {
                 let why: String =
                     why.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect();

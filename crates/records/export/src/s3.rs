@@ -1,7 +1,8 @@
-//! `type: s3`: whole HAR files, put into a bucket of any store that speaks S3.
+//! `type: s3`: uploads whole HAR files to a bucket of any S3-compatible store.
 //!
-//! Files are written into the spool just as `type: har` writes them into a directory, and are taken from there once they are closed: what
-//! waits is on the disk, valid and bounded, whatever becomes of the store or of this process.
+//! Files are written to the spool in the same way as `type: har` writes them to a directory, and uploaded
+//! once they are closed. Waiting files are on disk, valid and limited in size, even if the store is
+//! unreachable or the process ends.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -29,51 +30,54 @@ use crate::exporters::{Exporter, Site};
 use crate::files::{Closed, Format, Keeper, Layout, Writer, read};
 use crate::http::{Call, Http, check_url};
 
-/// A larger object would have to be put in parts.
+/// Maximum size of a file. A larger object would need a multipart upload.
 const ROTATE_MAX: Size = Size::from_kib(64 << 10);
-/// How long a signed request may be under way.
+/// Validity of a signed request.
 const SIGNED_FOR: Duration = Duration::from_mins(5);
-/// The longest wait between two attempts.
+/// Maximum wait between two attempts.
 const BACKOFF_MAX: Duration = Duration::from_mins(1);
-/// A look at the spool without having been told.
+/// Interval for checking the spool without a signal.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// Whole HAR files in a bucket.
+/// Whole HAR files in an S3 bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct S3Config {
-    /// The store's URL, such as `https://s3.eu-west-1.amazonaws.com`.
+    /// URL of the store, such as `https://s3.eu-west-1.amazonaws.com`.
     pub endpoint: String,
-    /// The bucket, which has to be there.
+    /// Name of the bucket, which must exist.
     pub bucket: String,
-    /// What keys begin with. Behind it come the date and the file's name: `2026/11/22/NAME-20261122T105253.250Z-4f2a91.har.gz`.
+    /// Prefix of object keys. It is followed by the date and the file name:
+    /// `2026/11/22/NAME-20261122T105253.250Z-4f2a91.har.gz`.
     #[serde(default)]
     pub prefix: String,
-    /// The region by which requests are signed.
+    /// Region used to sign requests.
     #[serde(default = "region_default")]
     pub region: String,
-    /// How the bucket is named in requests.
+    /// Position of the bucket's name in requests.
     #[serde(default)]
     pub addressing: S3Addressing,
-    /// The access key's id; from `AWS_ACCESS_KEY_ID` where it is not given.
+    /// Id of the access key. Default: the environment variable `AWS_ACCESS_KEY_ID`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_key: Option<Secret>,
-    /// The access key itself; from `AWS_SECRET_ACCESS_KEY` where it is not given.
+    /// Secret of the access key. Default: the environment variable `AWS_SECRET_ACCESS_KEY`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_key: Option<Secret>,
-    /// How long a file may get before it goes out; up to one batch longer. From `4KiB` to `64MiB`.
+    /// Maximum size of a file before it is uploaded. A file can exceed it by one batch. From `4KiB` to
+    /// `64MiB`.
     #[serde(default = "rotate_default")]
     pub rotate: Size,
-    /// How old a file may get before it goes out; `0s` is without end.
+    /// Maximum age of a file before it is uploaded; `0s` means no limit.
     #[serde(default = "rotate_after_default")]
     pub rotate_after: egret_config::Duration,
-    /// Whether objects are compressed.
+    /// Compresses objects.
     #[serde(default = "gzip_default")]
     pub gzip: bool,
-    /// What may wait on the disk, in `data_dir/spool`, while the store is away; the oldest are deleted. At least twice `rotate`.
+    /// Maximum size of the files on disk, in `data_dir/spool`, while the store is unreachable; the oldest are
+    /// deleted. At least twice `rotate`.
     #[serde(default = "spool_default")]
     pub spool: Size,
-    /// PEM file of certificate authorities that are trusted besides the system's.
+    /// PEM file of certificate authorities that are trusted in addition to the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
 }
@@ -98,19 +102,19 @@ fn spool_default() -> Size {
     Size::from_kib(1 << 20)
 }
 
-/// How the bucket is named in requests.
+/// Position of the bucket's name in requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum S3Addressing {
-    /// In the path, which every store understands.
+    /// In the path, which every store supports.
     #[default]
     Path,
-    /// In the host.
+    /// In the host name.
     Host,
 }
 
 impl S3Config {
-    /// What the types cannot say.
+    /// Checks rules that the types cannot express.
     pub(crate) fn problems(&self, at: &str, problems: &mut Vec<Problem>) {
         if let Err(error) = self.bucket() {
             problems.push(Problem::new(format!("{at}.endpoint"), error));
@@ -145,7 +149,7 @@ impl S3Config {
     }
 }
 
-/// An exporter to S3.
+/// An exporter to an S3 bucket.
 #[derive(Debug)]
 pub(crate) struct S3Exporter {
     writer: Mutex<Writer>,
@@ -162,9 +166,9 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// A file was closed.
+    /// `true` if a file was closed.
     is_due: bool,
-    /// Until when what waits may be sent.
+    /// Deadline for sending waiting files while the exporter is closing.
     closing: Option<Instant>,
 }
 
@@ -178,7 +182,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Until a file was closed, the exporter is, or `wait` is over. Tells until when there is time, where there is an end to it.
+    /// Waits for `wait` at most. Returns earlier when the exporter is closed and, unless `only_for_close` is
+    /// set, when a file is closed. Returns the deadline if the exporter is closing.
     fn rest(&self, wait: Duration, only_for_close: bool) -> Option<Instant> {
         let still = |state: &mut State| state.closing.is_none() && (only_for_close || !state.is_due);
         let (mut state, _) = self
@@ -191,7 +196,7 @@ impl Shared {
 }
 
 impl S3Exporter {
-    /// Starts its thread.
+    /// Opens the exporter and starts its thread.
     pub fn open(name: &str, config: &S3Config, counters: Counters, site: Site<'_>) -> Result<Self, String> {
         let bucket = config.bucket()?;
         let layout = Arc::new(Layout {
@@ -258,7 +263,7 @@ impl Exporter for S3Exporter {
     }
 }
 
-/// The thread that puts closed files into the bucket.
+/// The thread that uploads closed files.
 struct Upload {
     keeper: Keeper,
     http: Http,
@@ -290,7 +295,7 @@ impl Upload {
                 }
             };
         }
-        // A look-up of a name may still be under way.
+        // A DNS lookup may still be running.
         self.runtime.shutdown_background();
     }
 
@@ -357,16 +362,17 @@ impl Upload {
 const PLAIN: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/json")];
 const PACKED: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/gzip")];
 
-/// The prefix, the date in the file's name, and that.
+/// Returns the object key: the prefix, the date from the file name, and the file name.
 fn key(prefix: &str, path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
-    // `NAME-20261122T105253.250Z-4f2a91.har`: the name may have dashes too.
+    // In `NAME-20261122T105253.250Z-4f2a91.har` the name may contain hyphens too.
     let stamp = name.rsplit('-').nth(1)?;
     let (year, month, day) = (stamp.get(..4)?, stamp.get(4..6)?, stamp.get(6..8)?);
     Some(format!("{prefix}{year}/{month}/{day}/{name}"))
 }
 
-/// The code in a store's error, such as ` (NoSuchBucket)`. The rest of it may repeat the request.
+/// Returns the code in a store's error response, such as ` (NoSuchBucket)`. The rest of the response may
+/// repeat the request.
 fn code(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let code =
@@ -375,11 +381,11 @@ fn code(body: &[u8]) -> String {
     code.filter(is_plain).map_or_else(String::new, |code| format!(" ({code})"))
 }
 
-/// Entries in a HAR file as the writer makes it: each is a line.
+/// Counts the entries in a HAR file of the writer, which has one entry per line.
 pub(crate) fn entries(path: &Path) -> std::io::Result<u64> {
     let mut lines = BufReader::new(read(path)?).split(b'\n');
     let lines = lines.try_fold(0_u64, |count, line| line.map(|_| count + 1))?;
-    // What stands before them and what closes the file are lines too.
+    // The header and the closing are lines too.
     Ok(lines.saturating_sub(2))
 }
 

@@ -1,7 +1,7 @@
-//! Sends records to a collector: from memory while it takes them, by way of the spool while it does not.
+//! Sends records to a collector: from memory while it accepts them, through the spool while it does not.
 //!
-//! Whoever puts a record never waits: it goes into a bounded queue. One thread takes from there. Once an attempt has failed, what
-//! waits and what comes goes to the spool, and is sent from there, the oldest first, until nothing is left in it.
+//! Producers never wait: a record goes to a bounded queue, which one thread empties. After a failed attempt,
+//! waiting and new records go to the spool. They are sent from there, oldest first, until the spool is empty.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,63 +19,63 @@ use crate::counters::{Counters, DropReason};
 use crate::disk::System;
 use crate::spool::{Opened, Position, Spool};
 
-/// What may wait in memory.
+/// Maximum number of bytes in memory.
 const QUEUE_BYTES_MAX: usize = 8 << 20;
-/// From here on what waits is spooled while a batch is under way.
+/// Number of bytes in memory above which records are spooled while a batch is being sent.
 const QUEUE_BYTES_HIGH: usize = QUEUE_BYTES_MAX / 4;
-/// A batch is not longer than this, whatever the number of its records.
+/// Maximum size of a batch, regardless of its number of records.
 const BATCH_BYTES_MAX: usize = 4 << 20;
-/// The longest wait between two attempts.
+/// Maximum wait between two attempts.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// What became of a batch.
+/// Result of sending a batch.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The collector has it, but for those that it does not want.
+    /// The collector has received the batch, and rejected some of its records or none.
     Taken {
-        /// Records that it does not want.
+        /// Number of rejected records.
         rejected: u64,
-        /// Bytes that went out.
+        /// Bytes sent.
         bytes: u64,
-        /// What it says of those that it does not want.
+        /// The collector's reason for rejecting records.
         complaint: Option<String>,
     },
-    /// It is more than the collector takes at once.
+    /// The batch is larger than the collector accepts.
     TooLarge,
-    /// It has to be sent again.
+    /// The batch has to be sent again.
     Failed {
-        /// Why, with no secret in it.
+        /// Reason, without any secret.
         error: String,
-        /// How long the collector asks to be left alone.
+        /// Wait that the collector asks for.
         retry_after: Option<Duration>,
     },
 }
 
-/// A way to a collector.
+/// A connection to a collector.
 pub trait Transport: Send + 'static {
-    /// Sends a batch. Takes as long as it may, and no longer.
+    /// Sends a batch. The implementation has its own time limit.
     fn send(&mut self, batch: &[Vec<u8>]) -> impl Future<Output = Outcome> + Send;
 }
 
-/// How records are sent.
+/// Settings for sending records.
 #[derive(Debug, Clone)]
 pub struct Shipping {
-    /// How long a record may wait for company.
+    /// Maximum time that a record waits for others.
     pub flush_after: Duration,
-    /// Records in a batch.
+    /// Maximum number of records in a batch.
     pub batch_max: usize,
-    /// Where records wait while the collector is away.
+    /// Directory of the spool.
     pub spool: PathBuf,
-    /// How many bytes may wait there.
+    /// Maximum size of the spool in bytes.
     pub spool_bytes_max: u64,
 }
 
-/// What is shared with whoever puts records.
+/// State shared with the producers.
 #[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
     counters: Arc<Counters>,
-    /// Something is to be done before it is due.
+    /// Wakes the thread before its timer.
     wake: Notify,
     batch_max: usize,
 }
@@ -84,7 +84,7 @@ struct Shared {
 struct Queue {
     records: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Until when what waits may be sent.
+    /// Deadline for sending waiting records while the exporter is closing.
     closing: Option<Instant>,
 }
 
@@ -119,13 +119,13 @@ impl Shipper {
         };
         let thread = background::spawn("egret-ship", move || {
             runtime.block_on(ship.run());
-            // A look-up of a name may still be under way.
+            // A DNS lookup may still be running.
             runtime.shutdown_background();
         })?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Takes a record, or drops it and counts that.
+    /// Takes a record, or drops and counts it.
     pub fn put(&self, record: Vec<u8>) {
         let counters = &self.shared.counters;
         counters.put.fetch_add(1, Relaxed);
@@ -147,7 +147,7 @@ impl Shipper {
         counters.dropped(reason, 1);
     }
 
-    /// Sends what waits until `deadline`, and spools the rest.
+    /// Sends waiting records until `deadline`, and spools the rest.
     pub fn close(&self, deadline: Instant) {
         self.shared.queue().closing.get_or_insert(deadline);
         self.shared.wake.notify_one();
@@ -158,24 +158,24 @@ impl Shipper {
     }
 }
 
-/// A batch, and where in the spool each of its records ends if it is from there.
+/// A batch. For records from the spool, `ends` has the position after each of them.
 struct Batch {
     records: Vec<Vec<u8>>,
     ends: Vec<Position>,
 }
 
-/// What the thread has.
+/// State of the thread.
 struct Ship<T> {
     shared: Arc<Shared>,
     shipping: Shipping,
     transport: T,
     spool: Option<Spool>,
     backoff: Backoff,
-    /// Not before then, after an attempt that failed.
+    /// Time of the next attempt after a failed one.
     retry_at: Option<Instant>,
-    /// Not before then, after the disk has failed.
+    /// Time of the next use of the disk after it has failed.
     spool_retry_at: Option<Instant>,
-    /// When the oldest record in the queue was first seen.
+    /// Time at which the oldest record in the queue was first seen.
     oldest: Option<Instant>,
 }
 
@@ -203,7 +203,7 @@ impl<T: Transport> Ship<T> {
         }
     }
 
-    /// Until something is due, or there is much to do.
+    /// Waits until a timer is due or the queue fills up.
     async fn rest(&self) {
         let due = Instant::now() + self.shipping.flush_after;
         let due = self.retry_at.map_or(due, |retry| due.min(retry));
@@ -218,7 +218,8 @@ impl<T: Transport> Ship<T> {
         self.spool.as_ref().is_some_and(|spool| !spool.is_empty())
     }
 
-    /// What is to be sent next: the oldest, if there is enough of it or it has waited for long enough.
+    /// Returns the next batch: the oldest records, if there are enough of them or they have waited long
+    /// enough.
     fn batch(&mut self, closing: bool, now: Instant) -> Option<Batch> {
         if self.has_spooled() {
             return self.spooled();
@@ -262,7 +263,8 @@ impl<T: Transport> Ship<T> {
         }
     }
 
-    /// Sends a batch; what is not taken stays in the spool or goes there. True where all of it is settled.
+    /// Sends a batch. Records that fail stay in the spool or go there. Returns `true` if all of the batch was
+    /// accepted or rejected.
     async fn deliver(&mut self, batch: Batch, closing: Option<Instant>) -> bool {
         if self.backoff.is_waiting() {
             self.shared.counters.retries.fetch_add(1, Relaxed);
@@ -301,13 +303,13 @@ impl<T: Transport> Ship<T> {
         true
     }
 
-    /// Meanwhile what comes is spooled once it is much.
+    /// Sends a part of a batch. Meanwhile new records are spooled if the queue fills up.
     async fn send(&mut self, part: &[Vec<u8>], closing: Option<Instant>) -> Outcome {
         let Self { shared, spool, shipping, spool_retry_at, transport, .. } = self;
         let sending = transport.send(part);
         tokio::pin!(sending);
         loop {
-            // A close that begins while a batch is under way has a deadline for it too.
+            // A close that begins during this batch sets its deadline too.
             let deadline = closing.or_else(|| shared.queue().closing).unwrap_or(Instant::now() + FOREVER);
             tokio::select! {
                 outcome = timeout_at(deadline.into(), &mut sending) => {
@@ -325,7 +327,8 @@ impl<T: Transport> Ship<T> {
         }
     }
 
-    /// The first so many records of a batch are done with. The others, where they are not in the spool, go there.
+    /// Removes the first `settled` records of a batch. The others are spooled unless they are in the spool
+    /// already.
     fn settle(&mut self, batch: Batch, settled: usize) {
         let Batch { mut records, ends } = batch;
         if ends.is_empty() {
@@ -361,7 +364,7 @@ impl<T: Transport> Ship<T> {
         self.shared.counters.spooled_bytes.store(bytes, Relaxed);
     }
 
-    /// What is left waits in the spool for the next start.
+    /// Spools the remaining records for the next start.
     fn end(mut self) {
         self.spool_retry_at = None;
         self.spill();
@@ -376,7 +379,7 @@ impl<T: Transport> Ship<T> {
 /// Longer than any deadline.
 const FOREVER: Duration = Duration::from_hours(24);
 
-/// What it takes to put the queue into the spool.
+/// The parts of [`Ship`] that are needed to move the queue to the spool.
 struct Spilling<'a> {
     shared: &'a Shared,
     spool: &'a mut Option<Spool>,
@@ -385,7 +388,7 @@ struct Spilling<'a> {
 }
 
 impl Spilling<'_> {
-    /// Moves all that is in the queue. Where the disk fails it stays there.
+    /// Moves all records of the queue to the spool. They stay in the queue if the disk fails.
     fn spill(&mut self) {
         if self.spool_retry_at.is_some_and(|at| Instant::now() < at) || self.shared.queue().records.is_empty()
         {
@@ -442,5 +445,5 @@ impl Spilling<'_> {
     }
 }
 
-/// Between attempts to use a disk that fails.
+/// Wait between attempts to use a disk that fails.
 const SPOOL_RETRY: Duration = Duration::from_secs(2);

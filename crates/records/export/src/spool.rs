@@ -1,8 +1,9 @@
-//! Records that wait on the disk for a collector that is away, in order, within a bound.
+//! A disk queue of limited size for records that a collector cannot take at the moment.
 //!
-//! Segments are files with a number for a name. A record stands in one behind its length and its checksum, both 32 bits in little endian.
-//! What a crash tears is found by the checksum and skipped. A segment is deleted when all of it has been taken, or when it is the
-//! oldest and there is no room; after a restart what was taken of the oldest one comes again.
+//! Records are stored in order in segments, which are files named by a number. Each record follows its length
+//! and its checksum, both 32 bits in little endian. Records torn by a crash fail the checksum and are
+//! skipped. A segment is deleted when all its records are taken, or when it is the oldest and there is no
+//! space. After a restart, records already taken from the oldest segment can reappear.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -14,19 +15,19 @@ use crate::disk::{self, Disk};
 
 /// Length and checksum.
 const HEADER_BYTES: usize = 8;
-/// Segments that the bound is divided into: what is lost at once when it is reached.
+/// Number of segments that the limit is divided into. When the limit is reached, one segment is lost.
 const SEGMENTS: u64 = 8;
-/// A segment is not longer than this, so that little comes again after a restart.
+/// Maximum size of a segment, which limits the records that reappear after a restart.
 const SEGMENT_BYTES_MAX: u64 = 1 << 20;
 
-/// A place behind a record.
+/// The position after a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     segment: u64,
     offset: u64,
 }
 
-/// Records and, for each, the place behind it.
+/// Records, each with the position after it.
 pub type Records = Vec<(Vec<u8>, Position)>;
 
 #[derive(Debug)]
@@ -37,20 +38,20 @@ struct Segment {
     records: u64,
 }
 
-/// Records that wait.
+/// A queue of records on disk.
 #[derive(Debug)]
 pub struct Spool {
     directory: PathBuf,
     disk: Box<dyn Disk>,
     bytes_max: u64,
     segments: VecDeque<Segment>,
-    /// The number of the next segment.
+    /// Number of the next segment.
     next: u64,
-    /// Whether the last segment may grow.
+    /// `true` if the last segment may grow.
     is_growing: bool,
-    /// What of the first segment has been taken.
+    /// The part of the first segment that was taken.
     taken: Taken,
-    /// Holds the directory for this process.
+    /// Keeps the directory locked for this process.
     _lock: File,
 }
 
@@ -60,17 +61,18 @@ struct Taken {
     records: u64,
 }
 
-/// A spool, and what was found in it that could not be read.
+/// A spool, and the result of its recovery.
 #[derive(Debug)]
 pub struct Opened {
     /// The spool.
     pub spool: Spool,
-    /// Bytes that a crash had torn.
+    /// Number of bytes torn by a crash.
     pub damaged_bytes: u64,
 }
 
 impl Spool {
-    /// Opens the spool in `directory`, or makes it. Fails while another process, or an exporter that is being closed, has it.
+    /// Opens the spool in `directory`, or creates it. Fails while another process, or an exporter that is
+    /// being closed, has it open.
     pub fn open(directory: &Path, bytes_max: u64, disk: Box<dyn Disk>) -> io::Result<Opened> {
         disk::make_directory(directory)?;
         let lock = File::options().create(true).append(true).open(directory.join("lock"))?;
@@ -91,7 +93,7 @@ impl Spool {
         Ok(Opened { spool, damaged_bytes })
     }
 
-    /// Finds the segments that are there; tells how many bytes in them are no records.
+    /// Reads the existing segments. Returns the number of bytes in them that are not valid records.
     fn find(&mut self) -> io::Result<u64> {
         let mut numbers: Vec<u64> = fs::read_dir(&self.directory)?
             .flatten()
@@ -128,17 +130,17 @@ impl Spool {
         self.directory.join(format!("{number:020}.segment"))
     }
 
-    /// Bytes that wait.
+    /// Number of bytes in the queue.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum::<u64>() - self.taken.bytes
     }
 
-    /// Whether nothing waits.
+    /// Returns `true` if the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// Appends records, all of them or none. Tells how many of the oldest were deleted to make room.
+    /// Appends all records or none. Returns the number of old records deleted to make room.
     pub fn append<'a>(&mut self, records: impl IntoIterator<Item = &'a [u8]>) -> io::Result<u64> {
         let (mut batch, mut count) = (Vec::new(), 0);
         for record in records {
@@ -158,7 +160,8 @@ impl Spool {
         }
         let Some(segment) = self.segments.back_mut() else { return Ok(dropped) };
         if let Err(error) = self.disk.write_all_at(&segment.file, &batch, segment.bytes) {
-            // What was written of it is no record, and is cut off; where that fails, the segment is left as it is.
+            // The partly written record is cut off. If that fails too, the segment is not extended any
+            // further.
             self.is_growing = segment.file.set_len(segment.bytes).is_ok();
             if segment.records == 0 {
                 self.remove_last();
@@ -170,7 +173,7 @@ impl Spool {
         Ok(dropped)
     }
 
-    /// Deletes the oldest segments until there is room; tells how many records that was.
+    /// Deletes the oldest segments until there is room. Returns the number of records deleted.
     fn make_room(&mut self, bytes: u64) -> io::Result<u64> {
         if bytes > self.bytes_max {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -207,7 +210,8 @@ impl Spool {
         }
     }
 
-    /// The oldest records, at least one if there is any: they stay until they are taken.
+    /// Returns the oldest records, at least one unless the queue is empty. They stay in the queue until they
+    /// are taken.
     pub fn oldest(&self, records_max: usize, bytes_max: usize) -> io::Result<Records> {
         let (mut found, mut bytes) = (Records::new(), 0);
         let mut at = self.taken.bytes;
@@ -216,7 +220,8 @@ impl Spool {
                 if found.len() >= records_max || (bytes >= bytes_max && !found.is_empty()) {
                     return Ok(found);
                 }
-                // What was counted when it was written has been damaged since, as has all that is behind it.
+                // The record was valid when it was counted and is damaged now. The rest of the segment cannot
+                // be read either.
                 let Some(record) = segment.read(at)? else { break };
                 at += (HEADER_BYTES + record.len()) as u64;
                 bytes += record.len();
@@ -227,7 +232,7 @@ impl Spool {
         Ok(found)
     }
 
-    /// Takes away the oldest records up to a place; `records` of them, as [`Spool::oldest`] gave them.
+    /// Removes the oldest records up to a position returned by [`Spool::oldest`].
     pub fn take(&mut self, end: Position) {
         while self.segments.front().is_some_and(|segment| segment.number < end.segment) {
             self.remove_first();
@@ -250,7 +255,7 @@ impl Spool {
         }
     }
 
-    /// Deletes the oldest segment, which cannot be read any more; tells how many records that was.
+    /// Deletes the oldest segment because it is unreadable. Returns the number of records lost.
     pub fn give_up_oldest(&mut self) -> u64 {
         let lost = self.segments.front().map_or(0, |segment| segment.records - self.taken.records);
         if self.segments.len() == 1 {
@@ -260,7 +265,7 @@ impl Spool {
         lost
     }
 
-    /// Writes the oldest segment anew without what was taken of it, so that this does not come again.
+    /// Rewrites the oldest segment without its taken records, so they do not reappear.
     pub fn close(mut self) -> io::Result<()> {
         let Some(segment) = self.segments.front().filter(|_| self.taken.bytes > 0) else { return Ok(()) };
         let length =
@@ -277,7 +282,7 @@ impl Spool {
 }
 
 impl Segment {
-    /// The record at an offset; none at the end, and where there is none.
+    /// Reads the record at an offset. Returns `None` at the end and for an invalid record.
     fn read(&self, at: u64) -> io::Result<Option<Vec<u8>>> {
         if at + HEADER_BYTES as u64 > self.bytes {
             return Ok(None);
@@ -291,7 +296,7 @@ impl Segment {
         }
         let mut record = vec![0; length as usize];
         self.file.read_exact_at(&mut record, at + HEADER_BYTES as u64)?;
-        // A hole that a crash left is all zeros, and so is the checksum of nothing.
+        // After a crash a file can contain a hole of zeros, and zero is the checksum of an empty record.
         let is_whole = crc32fast::hash(&record) == u32::from_le_bytes(checksum) && length > 0;
         Ok(is_whole.then_some(record))
     }
@@ -343,7 +348,7 @@ mod tests {
         fn whatever_happens_order_is_kept_and_nothing_lost_but_what_is_counted(steps in prop::collection::vec(step(), 1..40)) {
             let directory = tempfile::tempdir().unwrap();
             let mut spool = open(directory.path()).spool;
-            // What has not been taken, the oldest first, and what may come again after a restart.
+            // The records not taken yet, oldest first, and those that may reappear after a restart.
             let (mut waiting, mut again): (VecDeque<Vec<u8>>, VecDeque<Vec<u8>>) = Default::default();
             let mut number = 0;
             for step in steps {
@@ -374,7 +379,7 @@ mod tests {
                     }
                     Step::Crash { cut, zeros } => {
                         drop(spool);
-                        // A torn last write: its end is missing, and nothing or zeros stand there.
+                        // Tears the last write: its end is missing, and nothing or zeros follow.
                         let mut paths: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
                         paths.retain(|path| path.extension().is_some_and(|extension| extension == "segment"));
                         paths.sort();
@@ -386,7 +391,8 @@ mod tests {
                         }
                         spool = open(directory.path()).spool;
                         let left: Vec<_> = spool.oldest(usize::MAX, usize::MAX).unwrap().into_iter().map(|(record, _)| record).collect();
-                        // All of it in order, without a gap: perhaps some that were taken, and not what was torn off.
+                        // The records left are in order without a gap. They may begin with taken ones, and
+                        // lack those that were torn.
                         let all: Vec<_> = again.iter().chain(&waiting).cloned().collect();
                         let start = left.first().and_then(|first| all.iter().position(|record| record == first)).unwrap_or(all.len());
                         prop_assert_eq!(&left[..], &all[start..start + left.len()]);

@@ -1,4 +1,5 @@
-//! `type: stdout`: lines on standard output, written by a thread of its own, since a pipe that nobody reads takes no more.
+//! `type: stdout`: writes lines to standard output on a thread of its own, because writing blocks while a
+//! pipe is not read.
 
 use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +12,7 @@ use crate::background;
 use crate::counters::{Counters, DropReason, ExporterSnapshot};
 use crate::exporters::Exporter;
 
-/// What may wait while nobody reads.
+/// Maximum number of bytes that wait while the output is not read.
 const PENDING_BYTES_MAX: usize = 1 << 20;
 
 /// Writes lines to standard output.
@@ -23,7 +24,7 @@ pub struct StdoutExporter {
 #[derive(Debug)]
 struct Shared {
     pending: Mutex<Pending>,
-    /// There is something to be written, or the thread is to end, or has ended.
+    /// Signals that lines are due, or that the thread should end or has ended.
     changed: Condvar,
     counters: Counters,
 }
@@ -32,7 +33,7 @@ struct Shared {
 struct Pending {
     lines: Vec<u8>,
     count: u64,
-    /// Lines that the thread is writing now.
+    /// Number of lines being written.
     writing: u64,
     is_due: bool,
     is_closing: bool,
@@ -80,7 +81,7 @@ impl Shared {
                     self.counters.works();
                 }
                 Err(error) => {
-                    // Nobody knows how much of it was read, and there is no other standard output.
+                    // It is unknown how much was read, and there is no other standard output to try.
                     self.counters.dropped(DropReason::Rejected, count);
                     self.counters.failed(format!("standard output cannot be written: {error}"));
                 }
@@ -120,7 +121,7 @@ impl Sink for StdoutExporter {
 }
 
 impl Exporter for StdoutExporter {
-    /// Where nobody reads, the thread is left behind, and what it holds is lost.
+    /// If the output is not read until the deadline, the thread is abandoned and its lines are lost.
     fn close(&self, deadline: Instant) {
         let mut pending = self.shared.pending();
         pending.is_closing = true;
@@ -149,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells what it is given, once somebody takes it.
+    /// Passes what is written to a channel, and blocks until it is received.
     struct Pipe(mpsc::SyncSender<Vec<u8>>);
 
     impl Write for Pipe {

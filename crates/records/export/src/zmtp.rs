@@ -1,7 +1,8 @@
-//! A PUSH socket of ZeroMQ: ZMTP 3.1 with the NULL mechanism, over TCP.
+//! A ZeroMQ PUSH socket: ZMTP 3.1 with the NULL mechanism over TCP.
 //!
-//! It is our own since "sent" has to mean something: a library queues messages without a bound in bytes and forgets them when the
-//! connection ends. Here a batch is sent when the peer has answered a PING that stands behind it, which tells that it has read all of it.
+//! It is implemented here to confirm delivery. Libraries queue messages without a limit in bytes, and drop
+//! them when the connection ends. Here a batch counts as sent when the peer has answered a PING that follows
+//! it, so it has read the whole batch.
 
 use std::io;
 
@@ -10,11 +11,11 @@ use tokio::net::TcpStream;
 
 /// Signature, version 3.1, mechanism NULL, not a server, filler.
 const GREETING_BYTES: usize = 64;
-/// The version whose peers answer PING.
+/// First version whose peers answer PING.
 const PING_SINCE: (u8, u8) = (3, 1);
-/// Frames that a PULL socket has reason to send are commands, and short.
+/// Maximum length of a received frame. A PULL socket only sends commands, which are short.
 const FRAME_BYTES_MAX: u64 = 4_096;
-/// Frames that are passed over while one is awaited.
+/// Maximum number of other frames skipped while waiting for a PONG.
 const FRAMES_MAX: usize = 64;
 
 const MORE: u8 = 1;
@@ -25,13 +26,13 @@ const COMMAND: u8 = 4;
 #[derive(Debug)]
 pub struct Push {
     stream: BufWriter<TcpStream>,
-    /// Whether the peer is of a version that answers PING.
+    /// `true` if the peer's version answers PING.
     confirms: bool,
     pings: u64,
 }
 
 impl Push {
-    /// Connects and shakes hands. Put a time limit on it.
+    /// Connects and performs the handshake. The caller sets a time limit.
     pub async fn connect(address: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -65,8 +66,9 @@ impl Push {
         Ok(())
     }
 
-    /// Sends messages of one frame each: the parts of an item make one message. Ends when the peer has read them, or, with one of an
-    /// old version, when the system has taken them. Put a time limit on it, and drop the connection after an error.
+    /// Sends messages of one frame each; the two parts of an item form one message. Returns when the peer has
+    /// read them or, with an older version, when the system has accepted them. The caller sets a time limit,
+    /// and drops the connection after an error.
     pub async fn send<'a>(&mut self, messages: impl Iterator<Item = [&'a [u8]; 2]>) -> io::Result<()> {
         for parts in messages {
             self.write_frame(0, &parts).await?;
@@ -86,7 +88,7 @@ impl Push {
             if frame.strip_prefix(b"\x04PONG") == Some(&context) {
                 return Ok(());
             }
-            // Theirs: a time to live, which is of no concern here, and what they want to have back.
+            // A PING of the peer has a time to live, which is ignored, and a context, which is sent back.
             if let Some(theirs) = frame.strip_prefix(b"\x04PING").and_then(|ping| ping.get(2..)) {
                 let theirs = theirs.to_vec();
                 self.write_frame(COMMAND, &[b"\x04PONG", &theirs]).await?;
@@ -142,7 +144,8 @@ fn refused(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// The peer's type among its properties: each a name behind its length in 8 bits and a value behind its length in 32.
+/// Finds the peer's socket type among its properties. Each property is a name after its length in 8 bits, and
+/// a value after its length in 32 bits.
 fn socket_type(mut properties: &[u8]) -> Option<&[u8]> {
     while let [length, rest @ ..] = properties {
         let (name, rest) = rest.split_at_checked(usize::from(*length))?;

@@ -1,4 +1,4 @@
-//! Exporters with real peers: a PULL socket of ZeroMQ, a collector behind HTTP, and a store that speaks S3.
+//! Tests exporters with real peers: a ZeroMQ PULL socket, an HTTP collector, and an S3-compatible store.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so and stops")]
 
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use egret_tests::process::{Directory, run_well};
 use egret_tests::wait::until;
 use serde_json::Value;
 
-/// An exporter called `out`.
+/// An exporter named `out`.
 struct Out {
     exporters: Exporters,
     sink: Arc<dyn Sink>,
@@ -61,19 +61,19 @@ fn entry(url: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The number of the exchange in an entry.
+/// Returns the number of the exchange in an entry.
 fn number(entry: &Value) -> u32 {
     entry["request"]["url"].as_str().unwrap()["http://a/".len()..].parse().unwrap()
 }
 
-/// The numbers of the exchanges in documents of ALF 1.
+/// Returns the numbers of the exchanges in ALF 1 documents.
 fn numbers(documents: &[String]) -> Vec<u32> {
     let entry =
         |text: &String| serde_json::from_str::<Value>(text).unwrap()["har"]["log"]["entries"][0].clone();
     documents.iter().map(|text| number(&entry(text))).collect()
 }
 
-/// What stands in the environment variable that the config names: one that every test has.
+/// Returns the value of the environment variable that the config names: one that every test has.
 fn token() -> String {
     std::env::var("CARGO_PKG_NAME").unwrap()
 }
@@ -182,7 +182,7 @@ fn a_collector_that_takes_connections_and_says_nothing_holds_nobody_up() {
     let out = Out::open(&alf(&format!("http: 'http://{}'", listener.local_addr().unwrap()), ""), &directory);
     out.put(0..1);
     let (_connection, _) = listener.accept().unwrap();
-    // 40 MiB, which is far more than may wait in memory.
+    // 40 MiB, far more than the limit in memory.
     let long = entry(&format!("http://a/{}", "1".repeat(64 << 10)));
     for _ in 0..640 {
         out.sink.put(Exported { entry: &long, client: None, service_token: "", environment: "" });
@@ -195,7 +195,7 @@ fn a_collector_that_takes_connections_and_says_nothing_holds_nobody_up() {
     assert!(kept > 20 && bytes > (kept - 1) * (64 << 10) && bytes < kept * (65 << 10), "{snapshot:?}");
 }
 
-/// An exporter to the store that takes files of that length.
+/// Returns the config of an exporter to the store, with files of this size.
 fn s3(store: &S3, directory: &Directory, rotate: &str) -> String {
     format!(
         "{{ type: s3, endpoint: '{}', bucket: bucket, prefix: har/, access_key: '${{file:{}}}', \

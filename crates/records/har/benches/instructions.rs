@@ -1,8 +1,9 @@
-//! Instructions for writing an exchange as HAR, with the most that each case may take: it is done for every exchange at full load, and
-//! 10,000 instructions are about 2.5 µs. Needs valgrind and `gungraun-runner` of the version of `gungraun`.
+//! Counts the instructions for writing an exchange as HAR, with a limit for each case. Every exchange is
+//! recorded at full load, and 10,000 instructions take about 2.5 µs. The benchmark needs valgrind and a
+//! `gungraun-runner` of the same version as `gungraun`.
 //!
-//! The limits stand about seven in a hundred above what was measured. Valgrind knows no instructions for SHA-256: a digest counts
-//! several times what it costs. Raise a limit only with a reason in the commit.
+//! The limits are about 7 % above the measured counts. Valgrind does not support SHA-256 instructions, so a
+//! digest counts as several times its real cost. Raise a limit only with a reason in the commit.
 #![expect(
     missing_docs,
     unused_qualifications,
@@ -44,7 +45,7 @@ const RESPONSE: [(&str, &str); 10] = [
     ("Server", "nginx"),
 ];
 
-/// 1.1 KiB of JSON with 48 leaves.
+/// A body of 1.1 KiB of JSON with 48 leaves.
 const BODY: &str = concat!(
     r#"{"object":"list","has_more":false,"url":"/v1/charges","data":["#,
     r#"{"id":"ch_1","object":"charge","amount":1099,"currency":"eur","captured":true,"created":1767323045,"customer":"cus_81","description":"Order 4711 of the winter catalogue","status":"succeeded","metadata":{"order":"4711","shop":"berlin"}},"#,
@@ -53,7 +54,7 @@ const BODY: &str = concat!(
     r#"{"id":"ch_4","object":"charge","amount":4099,"currency":"eur","captured":true,"created":1767323048,"customer":"cus_84","description":"Order 4714 of the winter catalogue","status":"succeeded","metadata":{"order":"4714","shop":"berlin"}}]}"#,
 );
 
-/// What a thread that records has at hand.
+/// The state of a recording thread.
 struct Case {
     recorder: Recorder,
     exchange: Observed<'static>,
@@ -67,7 +68,7 @@ fn fields(fields: &[(&'static str, &'static str)]) -> Vec<ObservedField<'static>
         .collect()
 }
 
-/// An exchange with so many values that the one with none does not have.
+/// Returns an exchange with `new` values that differ from those of `observed(0)`.
 fn observed(new: usize) -> Observed<'static> {
     let target =
         ["/v1/charges/ch_42?limit=10&expand=customer", "/v1/charges/ch_43?limit=10&expand=customer"][new / 3];

@@ -1,7 +1,7 @@
-//! API Log Format: what collectors of analytics take, an entry of HAR with whose it is and from where it came.
+//! Writes API Log Format (ALF), the input of analytics collectors: a HAR entry with its owner and origin.
 //!
-//! 1.0.0 is HAR in an envelope. 1.1.0 and 2.0.0 have a part of its fields, and none beside them; a size that is not known is 0 there,
-//! and bodies are base64, as agents have to send them.
+//! Version 1.0.0 is HAR in an envelope. Versions 1.1.0 and 2.0.0 have a subset of the HAR fields and no
+//! custom ones; in them an unknown size is 0, and bodies are Base64, as agents have to send them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,13 +12,13 @@ use crate::base64;
 use crate::har::{self, Entry, NameValue, VERSION};
 use egret_json::write_escaped;
 
-/// Versions of HTTP that 1.1.0 and 2.0.0 have a word for.
+/// HTTP versions that 1.1.0 and 2.0.0 define.
 const HTTP_VERSIONS: [&str; 4] = ["HTTP/1", "HTTP/1.0", "HTTP/1.1", "HTTP/2"];
 
 /// A version of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Version {
-    /// 1.0.0, which most collectors take.
+    /// 1.0.0, which most collectors accept.
     #[default]
     V1_0_0,
     /// 1.1.0.
@@ -28,7 +28,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// As documents name it: `1.1.0`.
+    /// Returns the version as documents name it: `1.1.0`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V1_0_0 => "1.0.0",
@@ -55,18 +55,18 @@ impl std::str::FromStr for Version {
     }
 }
 
-/// What a document says beside its entry.
+/// The fields of a document besides its entry.
 #[derive(Clone, Copy, Default)]
 pub struct Envelope<'a> {
-    /// Whose it is: the secret by which a collector knows its customer. It cannot be empty but in 2.0.0.
+    /// Secret that identifies the customer to a collector. It must not be empty, except in 2.0.0.
     pub service_token: &'a str,
-    /// Such as `production`; left out where it is empty.
+    /// Environment, such as `production`; left out if empty.
     pub environment: &'a str,
-    /// The client's address, where it may be told.
+    /// Address of the client, if it may be shown.
     pub client: Option<IpAddr>,
 }
 
-/// Shows no token.
+/// Does not show the token.
 impl fmt::Debug for Envelope<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { environment, client, .. } = self;
@@ -77,12 +77,12 @@ impl fmt::Debug for Envelope<'_> {
     }
 }
 
-/// Why there is no document.
+/// The reason why a document could not be written.
 #[derive(Debug)]
 pub enum AlfError {
-    /// There is no service token.
+    /// The service token is missing.
     NoToken,
-    /// It is no entry of HAR.
+    /// The record is not a HAR entry.
     Entry(serde_json::Error),
 }
 
@@ -104,7 +104,8 @@ impl std::error::Error for AlfError {
     }
 }
 
-/// Appends the document of one entry, a line of JSON as [`crate::Recorder`] writes it. Nothing is appended where there is none.
+/// Appends the document for one entry, which is a line of JSON from [`crate::Recorder`]. Appends nothing on
+/// error.
 pub fn write(
     version: Version,
     entry: &[u8],
@@ -130,7 +131,7 @@ pub fn write(
 
 const CREATOR: Creator = Creator { name: "egret", version: env!("CARGO_PKG_VERSION") };
 
-/// The entry goes in as it is.
+/// Writes a document that contains the entry unchanged.
 fn write_1_0_0(entry: &[u8], envelope: &Envelope<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"version\":\"1.0.0\"");
     let client = envelope.client.map(|client| client.to_string()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Archives put together, taken apart and summed up.
+//! Merges, splits and summarizes HAR files.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -7,8 +7,9 @@ use std::time::SystemTime;
 use crate::har::{Creator, Har, Page};
 use egret_clock::rfc3339;
 
-/// The entries of several files in one, in the order in which they were started; those without a readable time come last. Where two
-/// files have pages of one id, those of the later file get a number before theirs.
+/// Merges the entries of several files into one file, in the order of their start times. Entries without a
+/// readable time come last. If two files have pages with the same id, the ids of the later file get a number
+/// as prefix.
 pub fn merge(files: Vec<Har>, creator: Creator) -> Har {
     let mut merged = Har::new(creator);
     let (mut pages, mut ids): (Vec<Page>, HashSet<String>) = (Vec::new(), HashSet::new());
@@ -37,7 +38,8 @@ fn free_id(id: &str, taken: &HashSet<String>) -> String {
     std::iter::once(id.to_owned()).chain(numbered).find(|id| !taken.contains(id)).unwrap_or_default()
 }
 
-/// Files of at most so many entries each, in their order, with the pages to which they belong. One file at least; 0 counts as 1.
+/// Splits a file into files of at most `entries_max` entries each (0 counts as 1). Order is kept, and each
+/// file gets the pages that its entries belong to. Returns at least one file.
 pub fn split(har: Har, entries_max: usize) -> Vec<Har> {
     let Har { mut log, extra } = har;
     let entries = std::mem::take(&mut log.entries);
@@ -61,14 +63,14 @@ pub fn split(har: Har, entries_max: usize) -> Vec<Har> {
     files
 }
 
-/// What archives hold, in figures.
+/// Statistics of one or more files.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
     entries: usize,
     hosts: BTreeMap<String, usize>,
     methods: BTreeMap<String, usize>,
     statuses: BTreeMap<i64, usize>,
-    /// Milliseconds, of each entry.
+    /// Time of each entry, in milliseconds.
     times: Vec<f64>,
     sent_bytes: i64,
     received_bytes: i64,
@@ -76,7 +78,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Adds what a file holds.
+    /// Adds the entries of a file.
     pub fn add(&mut self, har: &Har) {
         for entry in &har.log.entries {
             let (request, response) = (&entry.request, &entry.response);
@@ -94,7 +96,8 @@ impl Stats {
         }
     }
 
-    /// The time that so many of a hundred entries did not exceed, in milliseconds: the nearest rank. 0 where there are no entries.
+    /// Returns the given percentile of the entry times in milliseconds, by the nearest-rank method. Returns 0
+    /// if there are no entries.
     pub fn percentile_ms(&self, percent: usize) -> f64 {
         let mut times = self.times.clone();
         times.sort_by(f64::total_cmp);
@@ -119,7 +122,7 @@ impl fmt::Display for Stats {
     }
 }
 
-/// The most frequent first.
+/// Formats counts, the most frequent first.
 fn counts<T: fmt::Display>(counts: &BTreeMap<T, usize>) -> String {
     let mut counts: Vec<_> = counts.iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -127,7 +130,7 @@ fn counts<T: fmt::Display>(counts: &BTreeMap<T, usize>) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// Without user and password.
+/// Returns the authority of a URL without user and password.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();

@@ -1,6 +1,7 @@
-//! Base64 (RFC 4648), in which recorders write bodies that are no text.
+//! Base64 (RFC 4648). HAR recorders use it for bodies that are not text.
 
-/// What a text stands for, in either alphabet, with padding or without; line ends are skipped. `None` where it is no Base64.
+/// Decodes a text in the standard or the URL-safe alphabet, with or without padding. Line ends are skipped.
+/// Returns `None` if the text is not Base64.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut digits: Vec<u8> = text.iter().copied().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
     for _ in 0..2 {
@@ -36,7 +37,7 @@ fn value(digit: u8) -> Option<u32> {
     }))
 }
 
-/// Appends bytes in the common alphabet, with padding (RFC 4648 §4).
+/// Appends `bytes` in the standard alphabet, with padding (RFC 4648 §4).
 pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digit = |bits: u32, place: u32| DIGITS[(bits >> (18 - 6 * place) & 63) as usize];

@@ -1,7 +1,7 @@
-//! A body while it passes: pushed in pieces that may be cut anywhere, and at the end what may be told of it.
+//! Obfuscates a body that arrives in pieces, which may be cut anywhere.
 //!
-//! JSON is rewritten as it comes. Forms are held, and so is nothing else. A body that is not what its type says, or is cut off, is one
-//! value: its pseudonym is all that is left of it. Whoever pushes bounds what is pushed.
+//! JSON is rewritten as it arrives. Only forms are buffered. A body that does not match its media type, or is
+//! cut off, is treated as one value and replaced by its pseudonym. The caller limits the size.
 
 use crate::exclusions::Side;
 use crate::key::Key;
@@ -14,19 +14,20 @@ use crate::pseudonym::TextDigest;
 use crate::rewrite::Rewriter;
 use egret_json::tokenizer::Tokenizer;
 
-/// Obfuscates a body.
+/// Obfuscates a body that is pushed in pieces.
 pub struct Body<'a> {
     key: &'a Key,
     side: &'a Side,
     reader: Reader<'a>,
-    /// What all of it becomes where it is not what its type says; none where all of it is at hand.
+    /// Pseudonym of the whole body, used if the body does not match its media type. `None` if the whole body
+    /// is available at once.
     whole: Option<TextDigest>,
     is_empty: bool,
 }
 
 enum Reader<'a> {
     Json(Box<(Tokenizer, Rewriter<'a>)>),
-    /// A form, or a body that stays.
+    /// A buffered form, or a body that is kept as it is.
     Held(Syntax, Vec<u8>),
     Opaque,
 }
@@ -45,7 +46,7 @@ impl<'a> Body<'a> {
         Self { key: hider.key, side, reader, whole: None, is_empty: true }
     }
 
-    /// What may be told of a body that is at hand. Notes the parameters of a form as well.
+    /// Obfuscates a body that is available as a whole. Adds the parameters of a form to `spellings`.
     pub(crate) fn obfuscate(
         hider: Hider<'a>,
         side: &'a Side,
@@ -58,7 +59,7 @@ impl<'a> Body<'a> {
         body.told(spellings).unwrap_or_else(|| hider.key.text(bytes).as_bytes().to_vec())
     }
 
-    /// Takes the next piece.
+    /// Obfuscates the next piece.
     pub fn push(&mut self, piece: &[u8]) {
         self.is_empty &= piece.is_empty();
         if let Some(whole) = &mut self.whole {
@@ -76,14 +77,14 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// What may be told of all that was pushed.
+    /// Returns the obfuscated body.
     pub fn finish(mut self) -> Vec<u8> {
         let whole = self.whole.take();
         let told = self.told(&mut Spellings::default());
         told.or_else(|| Some(whole?.finish().as_bytes().to_vec())).unwrap_or_default()
     }
 
-    /// `None` where it is one value.
+    /// Returns the obfuscated body, or `None` if the body has to be replaced as one value.
     fn told(self, spellings: &mut Spellings) -> Option<Vec<u8>> {
         if self.is_empty {
             return Some(Vec::new());
@@ -144,14 +145,16 @@ fn write_part(key: &Key, side: &Side, part: &Part<'_>, body: &mut Vec<u8>) {
     }
 }
 
-/// What may be told of a field of a form, or of a file in it. No form holds another: whatever lies deeper is one value.
+/// Obfuscates the value of a form field, or a file in a form. Nested forms are not parsed: they are one
+/// value.
 pub(crate) fn field_value(key: &Key, media_type: &str, content: &[u8]) -> Vec<u8> {
     let side = Side::default();
     let media_type = if media::syntax(media_type) == Syntax::Json { media_type } else { "" };
     Body::obfuscate(Hider { key, memo: None }, &side, media_type, content, &mut Spellings::default())
 }
 
-/// `form-data` and the name of the field stay, which is told as well.
+/// Obfuscates a `Content-Disposition`, except for the disposition type and the name of the field. Also
+/// returns that name.
 fn disposition(key: &Key, value: &str) -> (String, Option<String>) {
     let kind = value.split(';').next().unwrap_or_default().trim();
     let mut written =

@@ -1,32 +1,33 @@
-//! What a body's `charset` says of its bytes, and UTF-16 as text.
+//! Reads the `charset` parameter of media types, and decodes UTF-16.
 
 use crate::media::{self, Syntax};
 
-/// A charset, as far as it has to be told from others.
+/// A charset, as finely as this crate has to distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Charset {
-    /// UTF-8, ASCII, or none that is named.
+    /// UTF-8, ASCII, or no charset given.
     Utf8,
-    /// ISO 8859-1: every byte is a letter.
+    /// ISO 8859-1: every byte is a character.
     Latin1,
-    /// UTF-16, with its byte order where that is named.
+    /// UTF-16, with the byte order if the name includes it.
     Utf16(Option<Order>),
-    /// One in which bytes of ASCII are ASCII, and letters of ASCII are those bytes, with zeros between them at most.
+    /// A charset that encodes ASCII characters as their ASCII bytes, with at most zero bytes between them,
+    /// and uses those bytes for no other character.
     AsciiBased,
-    /// One in which ASCII may stand as anything, or which nobody knows.
+    /// An unknown charset, or one that may encode ASCII characters as other bytes.
     Other,
 }
 
-/// Which byte of a letter comes first.
+/// Byte order of UTF-16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The higher.
+    /// The higher byte comes first.
     Big,
-    /// The lower.
+    /// The lower byte comes first.
     Little,
 }
 
-/// How others begin whose ASCII is ASCII, by their names in the registry of IANA.
+/// Prefixes of other ASCII-compatible charset names in the IANA registry.
 const ASCII_BASED: [&str; 16] = [
     "windows-",
     "cp125",
@@ -46,7 +47,7 @@ const ASCII_BASED: [&str; 16] = [
     "ks_c_",
 ];
 
-/// The charset that a media type names.
+/// Returns the charset of a media type.
 pub(crate) fn of(media_type: &str) -> Charset {
     let named = media::parameters(media_type).find(|(name, _)| name.eq_ignore_ascii_case("charset"));
     match named.map(|(_, charset)| charset.to_ascii_lowercase()).as_deref() {
@@ -60,8 +61,9 @@ pub(crate) fn of(media_type: &str) -> Charset {
     }
 }
 
-/// The text of a body in UTF-16 (RFC 2781), by its charset or, where it is text without one, by its byte order mark, which is left out.
-/// `None` where it is in another charset, or no UTF-16. One that is cut may end within a letter.
+/// Decodes a body in UTF-16 (RFC 2781), identified by its charset or, for textual media types without one, by
+/// its byte order mark. The mark is removed. Returns `None` if the body is in another charset or is
+/// malformed. With `is_cut`, the body may end within a character.
 pub(crate) fn utf_16(bytes: &[u8], media_type: &str, is_cut: bool) -> Option<String> {
     let (marked, rest) = match bytes {
         [0xfe, 0xff, rest @ ..] => (Some(Order::Big), rest),
@@ -73,7 +75,8 @@ pub(crate) fn utf_16(bytes: &[u8], media_type: &str, is_cut: bool) -> Option<Str
         _ if is_textual(media_type) => marked?,
         _ => return None,
     };
-    // Blanks and line ends have a zero. What has none is hardly in it, and would be told as letters that nobody can search.
+    // Blanks and line ends contain a zero byte, so a body without any is hardly UTF-16. Decoding it would
+    // yield characters that cannot be searched for secrets.
     if marked.is_none() && !rest.contains(&0) {
         return None;
     }
@@ -90,13 +93,14 @@ pub(crate) fn utf_16(bytes: &[u8], media_type: &str, is_cut: bool) -> Option<Str
     char::decode_utf16(units.iter().map(unit)).collect::<Result<String, _>>().ok()
 }
 
-/// Letters of ASCII have their zero where the higher byte is. Without any it is the higher byte first (RFC 2781 §4.3).
+/// Guesses the byte order: ASCII characters have a zero as their higher byte. Without any zero it is
+/// big-endian (RFC 2781 §4.3).
 fn likely(bytes: &[u8]) -> Order {
     let zeros = |place: usize| bytes.iter().skip(place).step_by(2).filter(|byte| **byte == 0).count();
     if zeros(1) > zeros(0) { Order::Little } else { Order::Big }
 }
 
-/// Whether a body of this type is text.
+/// Returns `true` if bodies of this media type are text.
 fn is_textual(media_type: &str) -> bool {
     let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence.starts_with("text/")

@@ -1,8 +1,9 @@
-//! Finds what looks like a secret in a text: known shapes, what is too random to be anything else, and values whose name in the text
-//! is one of a secret.
+//! Finds possible secrets in a text: known formats of keys and tokens, random texts, and values whose name in
+//! the text suggests a secret.
 //!
-//! Every byte is looked at a bounded number of times. Written by hand rather than as regular expressions: most shapes end where a word
-//! ends, and some need a sum or a decoder. Our own pseudonyms are found by none.
+//! Every byte is read a bounded number of times. The detectors are written by hand instead of as regular
+//! expressions, because most formats end at the end of a word, and some need a checksum or a decoder. Egret's
+//! own pseudonyms are never findings.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,12 +13,12 @@ use crate::media;
 use crate::named::{self, Meaning};
 use crate::pseudonym::is_pseudonym;
 
-/// What was found.
+/// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// A JSON Web Token, signed or encrypted (RFC 7519).
     Jwt,
-    /// The id of an access key of Amazon Web Services.
+    /// An access key id of Amazon Web Services.
     AwsKey,
     /// An API key, token or client secret of Google.
     GoogleKey,
@@ -27,21 +28,21 @@ pub enum Kind {
     GithubToken,
     /// A key of Stripe.
     StripeKey,
-    /// A token or web hook of Slack.
+    /// A token or webhook URL of Slack.
     SlackToken,
-    /// A key of `OpenAI`, and of those who write theirs alike.
+    /// A key of `OpenAI`, or of a provider with the same format.
     AiKey,
     /// A private key in PEM (RFC 7468).
     PrivateKey,
-    /// A payment card's number, with the right check digit.
+    /// A payment card number with a valid check digit.
     CardNumber,
     /// An e-mail address.
     Email,
-    /// What follows `Bearer` or `Basic`.
+    /// Credentials after `Bearer` or `Basic`.
     Credentials,
-    /// A text too random to be a word or a name.
+    /// A text that is too random to be a word or a name.
     HighEntropy,
-    /// A value whose name is one of a secret.
+    /// A value whose name suggests a secret.
     Named,
 }
 
@@ -66,16 +67,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A place in a text.
+/// A possible secret in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What it looks like.
+    /// Kind of secret.
     pub kind: Kind,
-    /// Its bytes.
+    /// Byte range in the text.
     pub span: Range<usize>,
 }
 
-/// Shapes that are a prefix and at least so many letters after it.
+/// Formats that consist of a prefix and a minimum number of characters after it.
 const PREFIXES: &[(&str, usize, Kind)] = &[
     ("AIza", 35, Kind::GoogleKey),
     ("GOCSPX-", 28, Kind::GoogleKey),
@@ -101,37 +102,37 @@ const PREFIXES: &[(&str, usize, Kind)] = &[
     ("hf_", 30, Kind::AiKey),
 ];
 
-/// The shortest of these shapes.
+/// Length of the shortest of these formats.
 const PREFIXED_BYTES_MIN: usize = 15;
 
-/// No word by itself is found that is shorter: a payment card's number is the shortest.
+/// Minimum length of a finding that is a word by itself. The shortest is a payment card number.
 const WORD_BYTES_MIN: usize = 13;
 
-/// Shorter texts are not random enough to be told from words.
+/// Minimum length of a random text. Shorter texts cannot be distinguished from words.
 const RANDOM_BYTES_MIN: usize = 20;
 
-/// Where letters of one case and digits are mixed, more are needed.
+/// Minimum length of a random text whose letters are all of one case.
 const RANDOM_ONE_CASE_BYTES_MIN: usize = 24;
 
-/// Hexadecimal carries four bits a digit: this is the shortest key.
+/// Minimum length of a random hexadecimal text: four bits per digit make 128 bits.
 const RANDOM_HEX_BYTES_MIN: usize = 32;
 
-/// Longest local part of an address (RFC 5321 §4.5.3.1.1).
+/// Maximum length of the local part of an e-mail address (RFC 5321 §4.5.3.1.1).
 const LOCAL_BYTES_MAX: usize = 64;
 
-/// Longest domain of an address (RFC 5321 §4.5.3.1.2).
+/// Maximum length of the domain of an e-mail address (RFC 5321 §4.5.3.1.2).
 const DOMAIN_BYTES_MAX: usize = 255;
 
-/// Longer names in a text are not read.
+/// Maximum length of a name in a text. Longer names are ignored.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Longer users and passwords in a URL are not read.
+/// Maximum length of user and password in a URL. Longer ones are ignored.
 const USER_BYTES_MAX: usize = 512;
 
-/// Longer header fields of a part of a form are not read.
+/// Maximum length of the header fields of a form part. Longer heads are ignored.
 const PART_HEAD_BYTES_MAX: usize = 2048;
 
-/// What looks like a secret in `text`, in its order; findings do not overlap.
+/// Returns the possible secrets in `text`, in order and without overlaps.
 pub fn detect(text: &str) -> Vec<Finding> {
     if is_short_word(text) {
         return Vec::new();
@@ -144,19 +145,19 @@ pub fn detect(text: &str) -> Vec<Finding> {
     scan.found
 }
 
-/// Whether a text is a word in which nothing is found, as most names and many values are.
+/// Returns `true` if a text is a word too short for any finding, as most names and many values are.
 pub(crate) fn is_short_word(text: &str) -> bool {
     text.len() < WORD_BYTES_MIN && text.bytes().all(is_word)
 }
 
-/// Whether anything in `text` looks like a secret.
+/// Returns `true` if anything in `text` looks like a secret.
 pub fn holds_secret(text: &str) -> bool {
     !detect(text).is_empty()
 }
 
 struct Scan<'a> {
     text: &'a [u8],
-    /// Where the run of base64 ends that was judged last.
+    /// End of the last run of Base64 characters that was checked.
     run_end: usize,
     found: Vec<Finding>,
 }
@@ -165,7 +166,8 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-/// Whether a word is a pseudonym, such as a boundary of multipart with its hyphens, or a name with its underscore.
+/// Returns `true` if a word is a pseudonym, also with underscores or hyphens around it, as in a multipart
+/// boundary.
 fn is_own(word: &[u8]) -> bool {
     let start = word.iter().take_while(|byte| matches!(byte, b'-' | b'_')).count();
     let end = word.len() - word[start..].iter().rev().take_while(|byte| **byte == b'-').count();
@@ -173,17 +175,17 @@ fn is_own(word: &[u8]) -> bool {
 }
 
 impl<'a> Scan<'a> {
-    /// Looks at what begins at `at`, and says where to go on.
+    /// Checks the text at `at` and returns the position to continue at.
     fn step(&mut self, at: usize) -> usize {
         let (length, separator) = match &self.text[at..] {
             [b'@', ..] => (1, true),
-            // An encoded letter is none of the word after it.
+            // A percent-encoded character is not part of the word after it.
             [b'%', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => (3, true),
             [byte, ..] => (1, !is_word(*byte)),
             [] => return at + 1,
         };
         if self.text[at] == b'@' || self.text[at..].starts_with(b"%40") {
-            // The password before a host is no part of an address.
+            // The password before a host is not part of an e-mail address.
             let is_password = self.found.last().is_some_and(|last| last.span.end == at);
             let address = self.email(at, length).filter(|_| !is_password);
             return address.map_or(at + length, |span| self.find(Kind::Email, span));
@@ -209,7 +211,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Notes a finding. An address may reach back into one before, which it then takes in.
+    /// Adds a finding. An e-mail address may reach back into earlier findings, which it then replaces.
     fn find(&mut self, kind: Kind, span: Range<usize>) -> usize {
         while self.found.last().is_some_and(|last| last.span.end > span.start) {
             self.found.pop();
@@ -219,7 +221,7 @@ impl<'a> Scan<'a> {
         end
     }
 
-    /// Where a run of such bytes ends.
+    /// Returns the end of a run of bytes that `is_in` accepts.
     fn end(&self, from: usize, is_in: impl Fn(u8) -> bool) -> usize {
         let run = self.text[from..].iter().take_while(|byte| is_in(**byte)).count();
         from + run
@@ -229,7 +231,7 @@ impl<'a> Scan<'a> {
         &self.text[from..self.end(from, is_word)]
     }
 
-    /// The value that the `=` or `:` at `at` gives a name of a secret.
+    /// Returns the value that the `=` or `:` at `at` assigns to the name of a secret.
     fn named(&self, at: usize) -> Option<(Kind, Range<usize>)> {
         let after = &self.text[at + 1..];
         let span = if self.text[at] == b'=' {
@@ -246,13 +248,13 @@ impl<'a> Scan<'a> {
         }
         let end = span.start + value.len();
         let span = end - credentials.len()..end;
-        // What it is by its look says more, and may be more.
+        // A known format is more specific, and may be longer.
         let shape = self.shape(span.start, self.end(span.start, is_word));
         let shape = shape.filter(|(_, found)| found.start == span.start && found.end >= span.end);
         Some(shape.unwrap_or((Kind::Named, span)))
     }
 
-    /// What stands before `end` and may be part of a name.
+    /// Returns the run of bytes before `end` that may be a name.
     fn name_before(&self, end: usize, is_in: impl Fn(u8) -> bool) -> Option<Range<usize>> {
         let bytes = self.text[..end].iter().rev().take(NAME_BYTES_MAX + 1);
         let length = bytes.take_while(|byte| is_in(**byte)).count();
@@ -263,11 +265,12 @@ impl<'a> Scan<'a> {
         named::meaning(&String::from_utf8_lossy(&self.text[name.clone()])) != Meaning::Plain
     }
 
-    /// `name=value` as queries, forms and environments have it: it begins a line or follows `?` or `&`. Code has it elsewhere.
+    /// Finds `name=value` in the form of queries, forms and environment files. It must begin a line or follow
+    /// `?` or `&`: in other positions it is usually code.
     fn parameter(&self, at: usize) -> Option<Range<usize>> {
         let name = self.name_before(at, |byte| is_word(byte) || b".[]%".contains(&byte))?;
         let begins = match &self.text[..name.start] {
-            // Code assigns to members at the beginning of a line.
+            // A dot in a name at the beginning of a line means code that assigns to a member.
             [] | [.., b'\n' | b'\r'] => !self.text[name.clone()].contains(&b'.'),
             [.., b'?'] | [.., b'&', b'a', b'm', b'p', b';'] => true,
             [before @ .., b'&'] => !before.ends_with(b"&"),
@@ -283,14 +286,14 @@ impl<'a> Scan<'a> {
         {
             end = self.end(end + 1, is_value);
         }
-        // What ends a sentence or a list is part of no value.
+        // Punctuation at the end of a sentence or list is not part of the value.
         while end > at + 1 && matches!(self.text[end - 1], b';' | b',' | b'.' | b')') {
             end -= 1;
         }
         Some(at + 1..end)
     }
 
-    /// The password of `user:password@` at `at`.
+    /// Finds the password of the `user:password@` at `at`.
     fn password(&self, at: usize) -> Option<Range<usize>> {
         let bytes = self.text[at..].iter().take(USER_BYTES_MAX);
         let is_in = |byte: &&u8| **byte > b' ' && !b"/?#\"'<>\\".contains(*byte);
@@ -300,7 +303,8 @@ impl<'a> Scan<'a> {
         (start < end && !is_pseudonym(&authority[start..end])).then(|| at + start..at + end)
     }
 
-    /// `"name": "value"` as JSON and code have it; the quotes may be escaped, and the value a number.
+    /// Finds `"name": "value"` in the form of JSON and code. The quotes may be escaped, and the value may be
+    /// a number.
     fn member(&self, at: usize) -> Option<Range<usize>> {
         let blanks =
             self.text[..at].iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).take(8).count();
@@ -326,24 +330,24 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Where a quoted text ends that begins at `start`; one that is cut off reaches to the end.
+    /// Returns the end of the quoted text that begins at `start`. A text that is cut off ends at the end.
     fn end_of_quoted(&self, start: usize, quote: u8, is_escaped: bool) -> usize {
         let mut at = start;
         while let Some(byte) = self.text.get(at) {
             match byte {
                 byte if *byte == quote => break,
-                // Within quotes that are escaped, so is the last of them.
+                // If the opening quote is escaped, so is the closing one.
                 b'\\' if is_escaped && self.text.get(at + 1) == Some(&quote) => break,
                 b'\\' => at += 2,
                 _ => at += 1,
             }
         }
-        // Not within a character.
+        // Stay on a character boundary.
         at.min(self.text.len())
     }
 
-    /// `Name: value` as header fields have it: it begins a line or a quoted text, and its name has a hyphen or is one of HTTP's. Code and
-    /// prose have other names before a colon.
+    /// Finds `Name: value` in the form of header fields. It must begin a line or a quoted text, and the name
+    /// must have a hyphen or be a well-known field: code and prose use other names before a colon.
     fn line(&self, at: usize) -> Option<Range<usize>> {
         let name = self.name_before(at, is_word)?;
         let spelt = &self.text[name.clone()];
@@ -365,7 +369,7 @@ impl<'a> Scan<'a> {
         Some(start..self.end(start, |byte| !matches!(byte, b'\r' | b'\n') && byte != quote))
     }
 
-    /// The content of a part of a form, whose `Content-Disposition` ends its name at `at`.
+    /// Finds the content of a form part. `at` is the colon after its `Content-Disposition`.
     fn part(&self, at: usize) -> Option<Range<usize>> {
         let head = &self.text[at..self.text.len().min(at + PART_HEAD_BYTES_MAX)];
         let mut lines = head.split_inclusive(|byte| *byte == b'\n');
@@ -391,7 +395,7 @@ impl<'a> Scan<'a> {
         Some(start..start + content.strip_suffix(b"\r").unwrap_or(content).len())
     }
 
-    /// A known shape that begins with the word at `at`.
+    /// Finds a known format that begins with the word `at..end`.
     fn shape(&self, at: usize, end: usize) -> Option<(Kind, Range<usize>)> {
         let word = &self.text[at..end];
         if word.ends_with(b"-----BEGIN") {
@@ -425,7 +429,7 @@ impl<'a> Scan<'a> {
         if !label[..end].iter().all(is_label) || !label[..end].ends_with(b"PRIVATE KEY") {
             return None;
         }
-        // One that is cut off reaches to the end, so that nothing behind it is read twice.
+        // A key that is cut off ends at the end of the text, so nothing after it is read twice.
         let body = start + 10 + end + 5;
         let footer = self.text[body..].windows(9).position(|window| window == b"-----END ");
         let Some(footer) = footer.map(|at| body + at + 9) else { return Some(start..self.text.len()) };
@@ -434,7 +438,7 @@ impl<'a> Scan<'a> {
         Some(start..self.end(footer_end, |byte| byte == b'-'))
     }
 
-    /// Three parts or more with dots between them, of which the first is JSON: `{"` begins `eyJ`.
+    /// Finds three to five parts separated by dots, the first of which is JSON: `{"` is `eyJ` in Base64.
     fn jwt(&self, at: usize, end: usize) -> Option<Range<usize>> {
         if !self.text[at..end].starts_with(b"eyJ") || end - at < 10 {
             return None;
@@ -467,7 +471,7 @@ impl<'a> Scan<'a> {
         (start > end && is_secret).then(|| start..self.end(bare, |byte| byte == b'='))
     }
 
-    /// A prefix that is more than a word, and so many letters after it.
+    /// Finds a prefix that spans more than one word, followed by at least `least` characters.
     fn dotted(&self, at: usize, prefix: &[u8], least: usize) -> Option<Range<usize>> {
         self.text[at..].strip_prefix(prefix)?;
         let start = at + prefix.len();
@@ -475,7 +479,8 @@ impl<'a> Scan<'a> {
         (end - start >= least).then_some(at..end)
     }
 
-    /// A storage key is 64 bytes in base64; a client secret has `8Q~` or its like after three letters.
+    /// Finds an Azure storage key, which is 64 bytes in Base64, or a client secret, which has a marker such
+    /// as `8Q~` after three characters.
     fn azure(&self, at: usize, end: usize) -> Option<Range<usize>> {
         if let [.., digit, b'Q'] = self.text[at..end]
             && digit.is_ascii_digit()
@@ -490,9 +495,9 @@ impl<'a> Scan<'a> {
         (is_key && key.iter().any(u8::is_ascii_digit)).then_some(at..last)
     }
 
-    /// Digits, with single spaces or hyphens between them.
+    /// Finds a card number: digits with single spaces or hyphens between them.
     fn card(&self, at: usize) -> Option<Range<usize>> {
-        // A fraction is no card.
+        // The fraction of a number is not a card number.
         if at > 0 && self.text[at - 1] == b'.' {
             return None;
         }
@@ -514,11 +519,11 @@ impl<'a> Scan<'a> {
         found
     }
 
-    /// An address whose `@`, of this length, is at `at`.
+    /// Finds an e-mail address whose `@` is at `at` and has `length` bytes.
     fn email(&self, at: usize, length: usize) -> Option<Range<usize>> {
         let is_local = |byte: &&u8| is_word(**byte) || b".+%".contains(byte);
         let local = self.text[..at].iter().rev().take(LOCAL_BYTES_MAX).take_while(is_local).count();
-        // The `%3D` before an address in a URL is not part of it, but nobody is harmed if it is.
+        // An encoded character such as `%3D` before an address in a URL is included, which is harmless.
         let start = at - local;
         let domain = at + length;
         let mut end = self.end(domain, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
@@ -534,7 +539,8 @@ impl<'a> Scan<'a> {
         (is_address && !is_pseudonym(&self.text[start..at])).then_some(start..end)
     }
 
-    /// What is random in the run of base64 that begins here, or in its next word. A run is judged once.
+    /// Finds random text in the run of Base64 characters that begins here, or else in the next word. Each run
+    /// is checked once.
     fn random(&mut self, at: usize, end: usize) -> Option<Range<usize>> {
         if at >= self.run_end {
             self.run_end = self.end(at, |byte| is_word(byte) || matches!(byte, b'+' | b'/'));
@@ -547,13 +553,13 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Whether a run of base64 is none of path: that has more slashes than are there by chance.
+/// Returns `true` if a run of Base64 characters is not a path. A path has more slashes than random text.
 fn is_base64(run: &[u8]) -> bool {
     let mut pieces = run.split(|byte| matches!(byte, b'/' | b'+'));
     pieces.clone().count() <= 3 + run.len() / 16 && !pieces.any(is_own)
 }
 
-/// A shape that is a word by itself.
+/// Finds a known format that is a single word.
 fn prefixed(word: &[u8]) -> Option<Kind> {
     if word.len() < PREFIXED_BYTES_MIN {
         return None;
@@ -568,13 +574,13 @@ fn prefixed(word: &[u8]) -> Option<Kind> {
     let (prefix, least, kind) = PREFIXES.iter().find(|(prefix, ..)| word.starts_with(prefix.as_bytes()))?;
     let rest = &word[prefix.len()..];
     let has_digit = rest.iter().any(u8::is_ascii_digit);
-    // Words follow a hyphen too: `sk-learn-...`.
+    // Ordinary words may follow the prefix and a hyphen: `sk-learn-...`.
     let is_long = rest.len() >= *least
         && (*kind != Kind::AiKey || rest.iter().any(u8::is_ascii_uppercase) || !rest.contains(&b'-'));
     (is_long && has_digit).then_some(*kind)
 }
 
-/// Whether a number may end before this.
+/// Returns `true` if a number may end before `after`.
 fn is_boundary(after: &[u8]) -> bool {
     match after {
         [b'.', digit, ..] => !digit.is_ascii_digit(),
@@ -583,7 +589,8 @@ fn is_boundary(after: &[u8]) -> bool {
     }
 }
 
-/// Whether digits begin as an issuer's do, are as many, and add up (ISO/IEC 7812-1).
+/// Returns `true` if the digits have an issuer's prefix, a length of that issuer, and a valid checksum
+/// (ISO/IEC 7812-1).
 fn is_card(digits: &[u8]) -> bool {
     let Some([a, b, c, d]) = digits.first_chunk::<4>().map(|first| first.map(u32::from)) else {
         return false;
@@ -604,14 +611,14 @@ fn is_card(digits: &[u8]) -> bool {
     is_issued && digits.iter().rev().enumerate().map(luhn).sum::<u32>().is_multiple_of(10)
 }
 
-/// `icon@2x.png` is no address.
+/// Returns `true` if the top-level domain is a file extension: `icon@2x.png` is not an address.
 fn is_extension(top: &[u8]) -> bool {
     [&b"png"[..], b"jpg", b"jpeg", b"gif", b"svg", b"webp", b"js", b"css", b"mjs"]
         .iter()
         .any(|other| top.eq_ignore_ascii_case(other))
 }
 
-/// Whether a text is too random for a word, a name, a number or a UUID.
+/// Returns `true` if a text is too random to be a word, a name, a number or a UUID.
 fn is_random(text: &[u8]) -> bool {
     if text.len() < RANDOM_BYTES_MIN || is_uuid(text) {
         return false;
@@ -626,7 +633,8 @@ fn is_random(text: &[u8]) -> bool {
     if is_one_case && text.iter().all(u8::is_ascii_hexdigit) {
         return text.len() >= RANDOM_HEX_BYTES_MIN && entropy_bits(text) >= 3.0;
     }
-    // In words and names, letters of a kind stand together; in random text every other one is of another kind than that before it.
+    // In words and names, characters of one kind (digits, capitals, small letters) form runs; in random text
+    // the kind changes with about every second character.
     let changes = changes(text) * 100 / text.len();
     if is_one_case {
         return text.len() >= RANDOM_ONE_CASE_BYTES_MIN
@@ -637,7 +645,7 @@ fn is_random(text: &[u8]) -> bool {
     changes >= 35 && entropy_bits(text) >= 3.7
 }
 
-/// RFC 9562 §4.
+/// Returns `true` if a text is a UUID (RFC 9562 §4).
 fn is_uuid(text: &[u8]) -> bool {
     let is_place = |(place, byte): (usize, &u8)| match place {
         8 | 13 | 18 | 23 => *byte == b'-',
@@ -646,14 +654,14 @@ fn is_uuid(text: &[u8]) -> bool {
     text.len() == 36 && text.iter().enumerate().all(is_place)
 }
 
-/// How often a letter or digit is of another kind than that before it.
+/// Number of letters and digits whose kind differs from that of the one before.
 fn changes(text: &[u8]) -> usize {
     let kinds = text.iter().filter(|byte| byte.is_ascii_alphanumeric());
     let kinds = kinds.map(|byte| (byte.is_ascii_digit(), byte.is_ascii_uppercase()));
     kinds.clone().zip(kinds.skip(1)).filter(|(one, other)| one != other).count()
 }
 
-/// Shannon's entropy, in bits a byte.
+/// Shannon entropy in bits per byte.
 fn entropy_bits(text: &[u8]) -> f64 {
     let mut counts = [0_u32; 256];
     for byte in text {

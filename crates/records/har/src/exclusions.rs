@@ -1,36 +1,37 @@
-//! What is not obfuscated, named by exact paths: `request.headers.content-type`, `response.body.$.items[*].id`.
+//! Values that are excluded from obfuscation, named by exact paths: `request.headers.content-type`,
+//! `response.body.$.items[*].id`.
 //!
-//! A path names leaves alone. One that names an object excludes nothing within it, so that a field added by a provider tomorrow is
-//! obfuscated until somebody names it.
+//! A path names a single value. A path to an object excludes nothing within it, so fields that a provider
+//! adds later stay obfuscated until they are excluded explicitly.
 //!
-//! | path | what it names |
+//! | path | value |
 //! | --- | --- |
 //! | `request.headers.NAME`, `response.headers.NAME` | a header field; case does not matter |
 //! | `request.query.NAME` | a parameter of the URL, decoded |
 //! | `request.cookies.NAME`, `response.cookies.NAME` | a cookie |
-//! | `request.path[1]`, `request.path[*]` | a segment of the path, counted from 0, or all |
-//! | `request.body.$.a.b[0]`, `response.body.$.a[*]['b c'].*` | a leaf of a JSON body; a field of a form is `$.NAME`; `$` alone is a body without leaves |
+//! | `request.path[1]`, `request.path[*]` | one segment of the path, counted from 0, or all segments |
+//! | `request.body.$.a.b[0]`, `response.body.$.a[*]['b c'].*` | a leaf of a JSON body; a form field is `$.NAME`; `$` alone is a body that is not JSON or a form |
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Paths at most.
+/// Maximum number of paths.
 pub const PATHS_MAX: usize = 256;
 
-/// Steps of a path into a body at most.
+/// Maximum number of steps in a path into a body.
 pub const STEPS_MAX: usize = 32;
 
-/// What is not obfuscated.
+/// The values of an exchange that are not obfuscated.
 #[derive(Debug, Clone, Default)]
 pub struct Exclusions {
     pub(crate) request: Side,
     pub(crate) response: Side,
 }
 
-/// What is not obfuscated of a message.
+/// The values of one message that are not obfuscated.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Side {
-    /// In lower case.
+    /// Names in lower case.
     headers: BTreeSet<String>,
     query: BTreeSet<String>,
     cookies: BTreeSet<String>,
@@ -39,11 +40,11 @@ pub(crate) struct Side {
     pub(crate) body: BodyPaths,
 }
 
-/// Leaves of a body.
+/// Paths of body leaves.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BodyPaths(Vec<Vec<Step>>);
 
-/// A step into a body.
+/// One step of a path into a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Name(String),
@@ -52,12 +53,12 @@ enum Step {
     AnyIndex,
 }
 
-/// A path that names nothing.
+/// An invalid path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExclusionError {
-    /// The path as it was given.
+    /// The path as given.
     pub path: String,
-    /// What is wrong with it, and what was expected.
+    /// The mistake, and what was expected.
     pub message: String,
 }
 
@@ -70,7 +71,7 @@ impl fmt::Display for ExclusionError {
 impl std::error::Error for ExclusionError {}
 
 impl Exclusions {
-    /// Compiles paths; all that are wrong are told at once.
+    /// Compiles paths. Returns the errors of all invalid paths.
     pub fn compile<'a>(paths: impl IntoIterator<Item = &'a str>) -> Result<Self, Vec<ExclusionError>> {
         let (mut exclusions, mut errors) = (Self::default(), Vec::new());
         for (index, path) in paths.into_iter().enumerate() {
@@ -131,7 +132,7 @@ impl Side {
         self.cookies.contains(name)
     }
 
-    /// Whether the place of a segment says anything.
+    /// Returns `true` if the position of a path segment matters.
     pub(crate) fn has_segments(&self) -> bool {
         self.all_segments || !self.segments.is_empty()
     }
@@ -141,7 +142,7 @@ impl Side {
     }
 }
 
-/// The name behind the dot; whatever it is made of, it reaches to the end.
+/// Parses the name after the dot. It may contain any characters and reaches to the end.
 fn named(rest: &str, part: &str) -> Result<String, String> {
     match rest.strip_prefix('.') {
         Some(name) if !name.is_empty() => Ok(name.to_owned()),
@@ -149,7 +150,7 @@ fn named(rest: &str, part: &str) -> Result<String, String> {
     }
 }
 
-/// The index in brackets; `None` for all.
+/// Parses the index in brackets. `None` means all.
 fn segment_of(rest: &str) -> Result<Option<usize>, String> {
     let expected = "an index was expected: `path[0]` is the first segment, `path[*]` is all";
     let inner = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or(expected)?;
@@ -178,12 +179,12 @@ impl BodyPaths {
         Ok(())
     }
 
-    /// Whether a body without leaves is named.
+    /// Returns `true` if the whole body is excluded, as one value.
     pub(crate) fn root(&self) -> bool {
         self.0.iter().any(Vec::is_empty)
     }
 
-    /// Whether a field of a form is named.
+    /// Returns `true` if a form field is excluded.
     pub(crate) fn field(&self, name: &str) -> bool {
         self.0.iter().any(|steps| match &**steps {
             [Step::AnyName] => true,
@@ -193,7 +194,7 @@ impl BodyPaths {
     }
 }
 
-/// One step, and what follows it.
+/// Parses one step. Also returns the rest of the path.
 fn step(rest: &str) -> Result<(Step, &str), String> {
     if let Some(rest) = rest.strip_prefix('.') {
         let end = rest.find(['.', '[']).unwrap_or(rest.len());
@@ -208,7 +209,7 @@ fn step(rest: &str) -> Result<(Step, &str), String> {
     };
     for quote in ['\'', '"'] {
         if let Some(quoted) = rest.strip_prefix(quote) {
-            // Without escapes: a name with both quotes cannot be named.
+            // Names have no escapes: a name with both kinds of quotes cannot be written.
             let (name, after) = quoted.split_once(quote).ok_or("a quote is not closed")?;
             let after = after.strip_prefix(']').ok_or("`]` was expected after the name")?;
             return Ok((Step::Name(name.to_owned()), after));
@@ -222,25 +223,25 @@ fn step(rest: &str) -> Result<(Step, &str), String> {
     }
 }
 
-/// Where in a body a rewriter is, as far as paths lead there.
+/// The position of a rewriter in a body, tracked as far as paths lead there.
 #[derive(Debug)]
 pub(crate) struct PathCursor<'a> {
     paths: &'a BodyPaths,
-    /// For each container that is open: where its paths begin in `open`, and how many elements were there.
+    /// For each open container: the start of its paths in `open`, and the number of its elements so far.
     containers: Vec<(usize, usize)>,
-    /// Paths that lead to the containers that are open.
+    /// Paths that lead to the open containers.
     open: Vec<usize>,
-    /// Paths that lead to the value that comes next.
+    /// Paths that lead to the next value.
     here: Vec<usize>,
 }
 
 impl<'a> PathCursor<'a> {
-    /// Before the outermost value.
+    /// Returns a cursor before the outermost value.
     pub(crate) fn new(paths: &'a BodyPaths) -> Self {
         Self { paths, containers: Vec::new(), open: Vec::new(), here: (0..paths.0.len()).collect() }
     }
 
-    /// Whether the leaf that is here is named.
+    /// Returns `true` if the next value is an excluded leaf.
     pub(crate) fn is_named(&self) -> bool {
         self.here.iter().any(|path| self.paths.0[*path].len() == self.containers.len())
     }
@@ -268,7 +269,7 @@ impl<'a> PathCursor<'a> {
         });
     }
 
-    /// The next element of a list.
+    /// Moves to the next element of a list.
     pub(crate) fn element(&mut self) {
         let Some((_, count)) = self.containers.last_mut() else { return };
         let at = *count;

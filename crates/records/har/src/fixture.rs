@@ -1,9 +1,9 @@
-//! What tests share.
+//! Test data shared by the tests of this crate.
 
 use proptest::prelude::*;
 use serde_json::Value;
 
-/// A HAR 1.2 file that has every field, and some that are others' own.
+/// A HAR 1.2 file with every field and some custom fields.
 pub(crate) const FULL: &str = r#"{"log": {
   "version": "1.2",
   "creator": {"name": "recorder", "version": "1.0", "comment": "c"},

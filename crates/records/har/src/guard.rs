@@ -1,5 +1,5 @@
-//! Takes out of what is not obfuscated what looks like a secret, or is one by its name: its pseudonym comes in its place, and the rest
-//! stays. What was gone over once is left as it is.
+//! Removes secrets from parts of an exchange that are not obfuscated. A text that looks like a secret, or is
+//! one by its name, is replaced by its pseudonym; the rest stays. The result is not changed by a second pass.
 
 use std::sync::Arc;
 
@@ -17,14 +17,15 @@ use crate::pseudonym::is_number_pseudonym;
 use egret_json::tokenizer::{Sink, Tokenizer};
 use egret_json::write_escaped;
 
-/// How often what is left is looked at again: taking one thing out may bring another together.
+/// Maximum number of further passes over a text: a replacement may join the text around it to another
+/// finding.
 const ROUNDS: usize = 3;
 
-/// Takes out secrets, by the pseudonyms of a key.
+/// Replaces secrets by their pseudonyms.
 #[derive(Debug, Clone)]
 pub(crate) struct Guard {
     key: Key,
-    /// Names that are of secrets besides those that everybody's are.
+    /// Names of secrets from the config, in addition to the built-in rules.
     names: Arc<[Box<str>]>,
 }
 
@@ -33,12 +34,12 @@ impl Guard {
         Self { key, names }
     }
 
-    /// What a name says of its value.
+    /// Returns the meaning of a name for its value.
     fn meaning(&self, name: &str) -> Meaning {
         self.meaning_within(Meaning::Plain, name)
     }
 
-    /// The same of a member of an object of which that is known.
+    /// Returns the meaning of a member's name within an object that means `around`.
     fn meaning_within(&self, around: Meaning, name: &str) -> Meaning {
         match named::meaning_within(around, name) {
             Meaning::Plain if self.names.iter().any(|own| own.eq_ignore_ascii_case(name)) => Meaning::Secret,
@@ -46,12 +47,12 @@ impl Guard {
         }
     }
 
-    /// What stands in the place of a value whose name is one of a secret; `None` where it tells nothing.
+    /// Returns the pseudonym of a value whose name means a secret, or `None` if the value reveals nothing.
     fn hidden(&self, value: &str) -> Option<String> {
         (!named::tells_nothing(value)).then(|| self.key.text(value.as_bytes()).to_string())
     }
 
-    /// The same of credentials, whose scheme stays.
+    /// Returns the replacement of credentials, or `None` if they reveal nothing. The scheme is kept.
     fn hidden_credentials(&self, value: &str) -> Option<String> {
         match named::scheme(value) {
             Some((scheme, rest)) => self.hidden(rest).map(|hidden| format!("{scheme} {hidden}")),
@@ -59,7 +60,7 @@ impl Guard {
         }
     }
 
-    /// A header field.
+    /// Removes secrets from a header field.
     pub(crate) fn field(&self, field: &mut NameValue) {
         let NameValue { name, value, .. } = field;
         if name.eq_ignore_ascii_case("cookie") {
@@ -81,7 +82,8 @@ impl Guard {
         self.text(name);
     }
 
-    /// `name=value` of a cookie, with the blanks around it. One without a name, or with one that no cookie has, is a value.
+    /// Replaces the value in the `name=value` of a cookie and keeps the blanks around it. If the name is
+    /// missing or not a valid cookie name, the whole text is a value.
     fn cookie_pair(&self, pair: &str) -> String {
         let is_name = |name: &str| media::is_token(name) && !names::is_no_word(name);
         let name = pair.split_once('=').map_or("", |(name, _)| name);
@@ -91,13 +93,15 @@ impl Guard {
         format!("{}{before}{}{after}", &pair[..start], self.cookie_value(value))
     }
 
-    /// Every value of a cookie goes, whatever its name: each may be the one that opens a session. Quotes are not part of it.
+    /// Replaces the value of a cookie. Any cookie may be the one that identifies a session, so the name does
+    /// not matter. Quotes are not part of the value.
     fn cookie_value(&self, value: &str) -> String {
         let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
         self.hidden(inner).unwrap_or_else(|| value.to_owned())
     }
 
-    /// The cookies of `Set-Cookie`. Recorders join several fields with a line end, and some with a comma.
+    /// Replaces the cookie values in `Set-Cookie`. Recorders join several fields with a line end, and some
+    /// with a comma.
     fn set_cookies(&self, value: &str) -> String {
         let mut told = String::with_capacity(value.len());
         for line in value.split_inclusive('\n') {
@@ -121,7 +125,7 @@ impl Guard {
         told
     }
 
-    /// An attribute that no cookie has is a value like its own.
+    /// Removes secrets from a cookie attribute. Unknown attributes are handled like cookies.
     fn attribute(&self, attribute: &str) -> String {
         let name = attribute.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
         match &*name {
@@ -138,7 +142,7 @@ impl Guard {
         }
     }
 
-    /// A cookie.
+    /// Removes secrets from a cookie.
     pub(crate) fn cookie(&self, cookie: &mut Cookie) {
         cookie.value = self.cookie_value(&cookie.value);
         let Cookie { name, path, domain, .. } = cookie;
@@ -147,7 +151,7 @@ impl Guard {
         }
     }
 
-    /// A parameter of a URL, decoded.
+    /// Removes secrets from a URL parameter, given decoded.
     pub(crate) fn parameter(&self, parameter: &mut NameValue) {
         self.pair(&mut parameter.name, &mut parameter.value);
     }
@@ -184,14 +188,14 @@ impl Guard {
         is_json
     }
 
-    /// A body as it was recorded. Says whether it has been read as JSON.
+    /// Removes secrets from a recorded body. Returns `true` if it was valid JSON.
     fn recorded(&self, media_type: &str, is_base64: bool, is_coded: bool, text: &mut String) -> bool {
         if !is_base64 {
             return self.body(media_type, text);
         }
         let mut bytes = base64::decode(text.as_bytes()).unwrap_or_default();
         if is_coded || charset::of(media_type) == Charset::Other {
-            // What nobody can look into may hold anything.
+            // The content cannot be inspected, so it may hold anything.
             bytes = self.key.text(&bytes).as_bytes().to_vec();
         }
         self.bytes(media_type, &mut bytes);
@@ -201,7 +205,7 @@ impl Guard {
         false
     }
 
-    /// What is left of a body of this media type that is no text, or was not taken for one.
+    /// Removes secrets from a body of this media type that is given as bytes.
     pub(crate) fn bytes(&self, media_type: &str, bytes: &mut Vec<u8>) {
         if let Some(mut text) = charset::utf_16(bytes, media_type, true) {
             let before = text.clone();
@@ -211,14 +215,14 @@ impl Guard {
             }
             return;
         }
-        // Letter by letter the same bytes, and none of them in ASCII that was not.
+        // Each byte is mapped to one character, so ASCII characters correspond to ASCII bytes.
         let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
         if let Some(left) = self.left(&text, 0) {
             *bytes = left.chars().map(|letter| u8::try_from(letter).unwrap_or(b'?')).collect();
         }
     }
 
-    /// What is left of a body of this media type. Says whether it has been read as JSON.
+    /// Removes secrets from a body of this media type. Returns `true` if it was valid JSON.
     pub(crate) fn body(&self, media_type: &str, text: &mut String) -> bool {
         match media::syntax(media_type) {
             Syntax::Json => return self.json(text),
@@ -229,7 +233,8 @@ impl Guard {
         false
     }
 
-    /// What is left of a text of which nobody says what it is. It may be JSON, or lines of it, as streams of events and logs are.
+    /// Removes secrets from a text of unknown syntax. It may be JSON or have JSON on its lines, as event
+    /// streams and logs have.
     pub(crate) fn text(&self, text: &mut String) {
         if is_short_word(text) {
             return;
@@ -254,7 +259,7 @@ impl Guard {
         self.plain(text);
     }
 
-    /// What is left of a text that is no JSON. It may be a URL, or have one in it.
+    /// Removes secrets from a text that is not JSON. It may be a URL or contain one.
     fn plain(&self, text: &mut String) {
         if text.contains('%') {
             self.parts(text);
@@ -274,13 +279,13 @@ impl Guard {
         }
     }
 
-    /// What is left of a URL, a reference or a form.
+    /// Removes secrets from a URL, a reference or a form.
     pub(crate) fn reference(&self, text: &mut String) {
         self.parameters(text);
         self.parts(text);
     }
 
-    /// Takes out the values of parameters whose name is one of a secret, however it is spelt.
+    /// Replaces the values of parameters whose name means a secret, in any encoding.
     fn parameters(&self, text: &mut String) {
         if !text.contains('=') {
             return;
@@ -299,7 +304,7 @@ impl Guard {
                 }
                 Some(name) => {
                     let start = name.len() + 1;
-                    // A parameter of a segment ends with the segment.
+                    // A parameter of a path segment ends with the segment.
                     let ends: &[char] = if is_in_path { &['&', '#', '?', '/'] } else { &['&', '#'] };
                     let end = rest[start..].find(ends).map_or(rest.len(), |end| start + end);
                     told.push_str(&rest[..start]);
@@ -316,7 +321,7 @@ impl Guard {
         *text = told;
     }
 
-    /// What stands in the place of a value that is percent-encoded.
+    /// Returns the replacement of a percent-encoded value.
     fn spelt(&self, value: &str) -> String {
         match String::from_utf8(decode(value, true)) {
             Ok(decoded) => self.hidden(&decoded).unwrap_or_else(|| value.to_owned()),
@@ -324,14 +329,15 @@ impl Guard {
         }
     }
 
-    /// What is left of a text with percent-encoding: what is found in a part is found however that is spelt. Scheme and host stay.
+    /// Removes secrets from a text with percent-encoding: each part is also checked in decoded form. Scheme
+    /// and host stay.
     fn parts(&self, text: &mut String) {
         if text.contains(['%', '+']) {
             *text = self.decoded_parts(text);
         }
         let authority = text.find("://").map_or(0, |at| at + 3);
         let host_end = text[authority..].find(['/', '?', '#']).map_or(text.len(), |at| authority + at);
-        // With the slash, since what is found may begin with the port.
+        // The slash is included, because a finding may begin with the port.
         let path = host_end + usize::from(text[host_end..].starts_with('/'));
         let origin = if authority == 0 || text[..host_end].contains('@') { 0 } else { path };
         if let Some(left) = self.left(text, origin) {
@@ -339,7 +345,7 @@ impl Guard {
         }
     }
 
-    /// The same of each part by itself, where it is encoded.
+    /// Checks each encoded part by itself, in decoded form.
     fn decoded_parts(&self, text: &str) -> String {
         let is_delimiter = |letter: char| matches!(letter, '/' | '?' | '&' | '=' | '#' | ';');
         let mut told = String::with_capacity(text.len());
@@ -358,25 +364,26 @@ impl Guard {
         told
     }
 
-    /// What is left of JSON. Says whether it is JSON.
+    /// Removes secrets from JSON. Returns `true` if it is valid JSON.
     fn json(&self, text: &mut String) -> bool {
         if let Some(is_whole) = self.json_alone(text) {
             return is_whole;
         }
-        // Several texts, it may be, each on a line.
+        // It may be several JSON texts, each on a line.
         self.text(text);
         false
     }
 
-    /// What is left of JSON: names and leaves are looked at as what they stand for. Where nothing is found it stays as it is spelt, and
-    /// so does where it is cut off. Says whether it is whole; `None` where it is no JSON, of which nothing is taken out.
+    /// Removes secrets from the names and leaves of JSON, which are checked unescaped. The text is rewritten
+    /// only if something is found, and may be cut off. Returns `true` if it is complete, or `None`, without
+    /// changes, if it is not JSON.
     fn json_alone(&self, text: &mut String) -> Option<bool> {
-        // A byte order mark is none of it.
+        // A byte order mark is not part of the JSON.
         let spelt = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut leaves = Leaves::new(self, spelt.len());
         let mut tokenizer = Tokenizer::new();
         tokenizer.push(spelt.as_bytes(), &mut leaves).ok()?;
-        // What was cut off ends as it does.
+        // A text that is cut off stays without its closing quote.
         let is_whole = tokenizer.finish(&mut leaves).is_ok();
         if !is_whole && let Some(held) = leaves.held.take() {
             leaves.leaf(&held);
@@ -387,8 +394,8 @@ impl Guard {
         Some(is_whole)
     }
 
-    /// What is left of a text from there on; `None` where nothing was found. Letters of two and four bytes are found between their zeros,
-    /// wherever they begin.
+    /// Returns the text with findings after `from` replaced, or `None` if there are none. Also finds secrets
+    /// in characters of two and four bytes, whose zero bytes come between the letters.
     fn left(&self, text: &str, from: usize) -> Option<String> {
         let left = self.plainly_left(text, from);
         let rest = &left.as_deref().unwrap_or(text)[from..];
@@ -402,7 +409,8 @@ impl Guard {
         format!("{}{}", &text[..from], self.key.text(&text.as_bytes()[from..]))
     }
 
-    /// The same where every letter is one.
+    /// Returns the text with findings after `from` replaced, or `None` if there are none. Zero bytes are not
+    /// skipped.
     fn plainly_left(&self, text: &str, from: usize) -> Option<String> {
         let mut left = self.once(text, from)?;
         for _ in 0..ROUNDS {
@@ -426,9 +434,10 @@ impl Guard {
     }
 }
 
-/// An attribute, and the cookie that a comma joins to it: `Path=/, b=c` or `Secure, b=c`. A date has a comma of its own.
+/// Splits an attribute from the cookie that a comma joins to it: `Path=/, b=c` or `Secure, b=c`. The comma
+/// within a date does not count.
 fn joined(attribute: &str) -> (&str, Option<&str>) {
-    // The name of a cookie stands right before its `=`.
+    // The name of a cookie comes right before its `=`.
     let next = attribute.match_indices('=').find_map(|(end, _)| {
         let comma = attribute[..end].rfind(',')?;
         media::is_token(attribute[comma + 1..end].trim()).then_some(comma)
@@ -440,7 +449,8 @@ fn begins_json(text: &str) -> bool {
     text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '['])
 }
 
-/// What stands before the data on a line of a stream of events or of a sequence of JSON (RFC 7464), and the data.
+/// Splits a line of an event stream, or of a sequence of JSON (RFC 7464), into the part before the data and
+/// the data.
 fn event(line: &str) -> (&str, &str) {
     let data = line.strip_prefix("data:").or_else(|| line.strip_prefix('\u{1e}')).unwrap_or(line);
     let data = data.trim_start_matches(' ');
@@ -451,28 +461,28 @@ fn event(line: &str) -> (&str, &str) {
 struct Leaves<'a> {
     guard: &'a Guard,
     out: Vec<u8>,
-    /// A text that is read.
+    /// The string that is being read.
     held: Option<Vec<u8>>,
     has_found: bool,
-    /// What is open.
+    /// The containers that are open.
     open: Vec<Container>,
-    /// What the name says of the value that comes next.
+    /// Meaning of the name of the value that comes next.
     next: Meaning,
-    /// What the member is called that comes next, where it is half of a pair.
+    /// Role of the member that comes next in a name-value pair.
     half: Half,
 }
 
-/// An object or a list, or what is outside of all.
+/// An object or a list.
 #[derive(Clone, Copy)]
 struct Container {
-    /// What the names above it say of it.
+    /// Meaning of the names above it.
     meaning: Meaning,
     is_object: bool,
-    /// What the `name` in it says of the `value` in it.
+    /// Meaning of its `name` member for its `value` member.
     named: Meaning,
 }
 
-/// A member that names another, or is named by another: `{"name": "password", "value": ...}`.
+/// Role of a member in an object of the form `{"name": "password", "value": ...}`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Half {
     None,
@@ -494,9 +504,9 @@ impl<'a> Leaves<'a> {
         }
     }
 
-    /// What is left of a text, within its quotes.
+    /// Writes the content of a string, with its secrets replaced.
     fn leaf(&mut self, leaf: &[u8]) {
-        // It may be cut off within a character.
+        // The string may be cut off within a character.
         let whole = std::str::from_utf8(leaf).map_or_else(|error| error.valid_up_to(), str::len);
         let text = std::str::from_utf8(&leaf[..whole]).unwrap_or_default();
         let left = match self.next {
@@ -517,7 +527,8 @@ impl<'a> Leaves<'a> {
         }
     }
 
-    /// In a list every element is what the list is; in an object names say it.
+    /// Sets the meaning of the next value: elements of a list share the meaning of the list; in an object the
+    /// name decides.
     fn between(&mut self) {
         self.next = match self.open.last() {
             Some(Container { meaning, is_object: false, .. }) => *meaning,
@@ -526,7 +537,7 @@ impl<'a> Leaves<'a> {
         self.half = Half::None;
     }
 
-    /// A member of this name follows.
+    /// Sets the meaning of the value of this member.
     fn named(&mut self, name: &str) {
         let Some(Container { meaning, named, .. }) = self.open.last().copied() else { return };
         self.half = match name {

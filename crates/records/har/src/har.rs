@@ -1,42 +1,43 @@
-//! HAR 1.2 as plain data. Fields that it does not name, those that begin with `_` among them, are kept as they were read.
+//! HAR 1.2 as plain data. Fields that HAR 1.2 does not define, such as custom ones that begin with `_`, are
+//! kept.
 //!
-//! Times are milliseconds, sizes are bytes; -1 says that one is not known or does not apply.
+//! Times are in milliseconds and sizes in bytes; -1 means that one is unknown or does not apply.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The version that is written.
+/// HAR version of the files that are written.
 pub const VERSION: &str = "1.2";
 
-/// What [`Timings`] and sizes say where there is nothing to say.
+/// Value of [`Timings`] and sizes that are unknown or do not apply.
 pub const NONE: f64 = -1.0;
 
-/// The fields of an object that HAR 1.2 does not name.
+/// Fields of an object that HAR 1.2 does not define.
 pub type Extra = Map<String, Value>;
 
 /// A HAR file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Har {
-    /// The one thing that it holds.
+    /// The only field that HAR 1.2 defines at the top level.
     pub log: Log,
     /// Other fields.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// What was recorded.
+/// The recording itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Log {
-    /// The version of the format. An empty one means 1.1.
+    /// Version of the format. An empty version means 1.1.
     pub version: String,
     /// The program that recorded it.
     pub creator: Creator,
-    /// The browser that was recorded.
+    /// The recorded browser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub browser: Option<Creator>,
-    /// The pages to which entries belong.
+    /// Pages that entries belong to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<Vec<Page>>,
     /// The exchanges.
@@ -49,12 +50,12 @@ pub struct Log {
     pub extra: Extra,
 }
 
-/// A program.
+/// Name and version of a program.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Creator {
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Its version.
+    /// Version of the program.
     pub version: String,
     /// A comment.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,13 +69,13 @@ pub struct Creator {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Page {
-    /// When it began to load, see [`egret_clock::rfc3339`].
+    /// Time at which it began to load, see [`crate::date`].
     pub started_date_time: String,
-    /// By which entries name it; no two pages have the same.
+    /// Unique id, which entries refer to.
     pub id: String,
-    /// Its title.
+    /// Title of the page.
     pub title: String,
-    /// How long it took to load.
+    /// Load times of the page.
     pub page_timings: PageTimings,
     /// A comment.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,14 +85,14 @@ pub struct Page {
     pub extra: Extra,
 }
 
-/// How long a page took to load.
+/// Load times of a page.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PageTimings {
-    /// Until its content was there.
+    /// Time until its content was loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_content_load: Option<f64>,
-    /// Until all of it was there.
+    /// Time until the page was loaded completely.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_load: Option<f64>,
     /// A comment.
@@ -106,25 +107,25 @@ pub struct PageTimings {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// The page to which it belongs.
+    /// Id of the page that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pageref: Option<String>,
-    /// When the request was started, see [`egret_clock::rfc3339`].
+    /// Start time of the request, see [`crate::date`].
     pub started_date_time: String,
-    /// How long it took: [`Timings::total_ms`].
+    /// Total duration: [`Timings::total_ms`].
     pub time: f64,
     /// The request.
     pub request: Request,
     /// The response.
     pub response: Response,
-    /// What a cache had.
+    /// Cache state before and after the request.
     pub cache: Cache,
-    /// How long its phases took.
+    /// Durations of the phases.
     pub timings: Timings,
-    /// The address that answered, IPv4 or IPv6 without brackets.
+    /// IP address of the server, IPv4 or IPv6 without brackets.
     #[serde(rename = "serverIPAddress", skip_serializing_if = "Option::is_none")]
     pub server_ip_address: Option<String>,
-    /// By which exchanges on one connection are known.
+    /// Id of the connection, shared by the exchanges on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
     /// A comment.
@@ -139,24 +140,24 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// Its method.
+    /// Method of the request.
     pub method: String,
-    /// Its absolute URL, without a fragment.
+    /// Absolute URL, without a fragment.
     pub url: String,
-    /// Such as `HTTP/1.1`.
+    /// HTTP version, such as `HTTP/1.1`.
     pub http_version: String,
-    /// The cookies in its `Cookie` fields.
+    /// Cookies of its `Cookie` fields.
     pub cookies: Vec<Cookie>,
-    /// Its header fields, in order.
+    /// Header fields, in order.
     pub headers: Vec<NameValue>,
-    /// The parameters in its URL.
+    /// Parameters of its URL.
     pub query_string: Vec<NameValue>,
-    /// Its content.
+    /// Body of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub post_data: Option<PostData>,
-    /// From its first byte through the empty line after the header; -1 where it is not known.
+    /// Size of the head from its first byte through the empty line; -1 if unknown.
     pub headers_size: i64,
-    /// Of its body as it was sent; -1 where it is not known.
+    /// Size of the body as it was sent; -1 if unknown.
     pub body_size: i64,
     /// A comment.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,24 +171,24 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Response {
-    /// Its status; recorders write 0 where there was no response.
+    /// Status code. Recorders write 0 if there was no response.
     pub status: i64,
-    /// Its reason phrase.
+    /// Reason phrase.
     pub status_text: String,
-    /// Such as `HTTP/1.1`.
+    /// HTTP version, such as `HTTP/1.1`.
     pub http_version: String,
-    /// The cookies in its `Set-Cookie` fields.
+    /// Cookies of its `Set-Cookie` fields.
     pub cookies: Vec<Cookie>,
-    /// Its header fields, in order.
+    /// Header fields, in order.
     pub headers: Vec<NameValue>,
-    /// Its content.
+    /// Body of the response.
     pub content: Content,
-    /// Its `Location`; empty where it has none.
+    /// Value of its `Location` field; empty if absent.
     #[serde(rename = "redirectURL")]
     pub redirect_url: String,
-    /// From its first byte through the empty line after the header; -1 where it is not known.
+    /// Size of the head from its first byte through the empty line; -1 if unknown.
     pub headers_size: i64,
-    /// Of its body as it was received; 0 if it came from a cache, -1 where it is not known.
+    /// Size of the body as it was received; 0 if it came from a cache, -1 if unknown.
     pub body_size: i64,
     /// A comment.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -201,23 +202,23 @@ pub struct Response {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cookie {
-    /// Its name.
+    /// Name of the cookie.
     pub name: String,
-    /// Its value.
+    /// Value of the cookie.
     pub value: String,
-    /// The path for which it is.
+    /// Path that the cookie applies to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The host for which it is.
+    /// Host that the cookie applies to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// Until when it is kept, see [`egret_clock::rfc3339`].
+    /// Expiry date, see [`crate::date`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
-    /// Whether scripts cannot see it.
+    /// `true` if scripts cannot read it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_only: Option<bool>,
-    /// Whether it is only sent over TLS.
+    /// `true` if it is only sent over TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secure: Option<bool>,
     /// A comment.
@@ -228,12 +229,12 @@ pub struct Cookie {
     pub extra: Extra,
 }
 
-/// A header field, or a parameter of a URL.
+/// A header field, or a URL parameter.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct NameValue {
-    /// Its name.
+    /// Name of the field or parameter.
     pub name: String,
-    /// Its value.
+    /// Value of the field or parameter.
     pub value: String,
     /// A comment.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -243,17 +244,17 @@ pub struct NameValue {
     pub extra: Extra,
 }
 
-/// The content of a request. HAR 1.2 has no encoding for it; where it is no text, `encoding` or `_encoding` among the other fields
-/// says `base64`.
+/// The body of a request. HAR 1.2 defines no encoding for it. If it is not text, the other fields contain an
+/// `encoding` or `_encoding` of `base64`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PostData {
-    /// Its media type.
+    /// Media type.
     pub mime_type: String,
-    /// The parameters of a form.
+    /// Parameters of a form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<Vec<Param>>,
-    /// The content as text.
+    /// The body as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// A comment.
@@ -264,19 +265,19 @@ pub struct PostData {
     pub extra: Extra,
 }
 
-/// A parameter of a form.
+/// A form parameter.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Param {
-    /// Its name.
+    /// Name of the parameter.
     pub name: String,
-    /// Its value, or the content of a file.
+    /// Value of the parameter, or content of a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The name of a file.
+    /// Name of an uploaded file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_name: Option<String>,
-    /// The media type of a file.
+    /// Media type of an uploaded file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// A comment.
@@ -287,21 +288,21 @@ pub struct Param {
     pub extra: Extra,
 }
 
-/// The content of a response.
+/// The body of a response.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Content {
-    /// Its length with any compression taken off.
+    /// Length of the decoded body.
     pub size: i64,
-    /// What compression spared; absent where it is not known.
+    /// Bytes saved by compression; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<i64>,
-    /// Its media type.
+    /// Media type.
     pub mime_type: String,
-    /// The content, with any compression taken off.
+    /// The decoded body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// How `text` is encoded: `base64` where the content is no text.
+    /// Encoding of `text`: `base64` if the body is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<String>,
     /// A comment.
@@ -312,14 +313,14 @@ pub struct Content {
     pub extra: Extra,
 }
 
-/// What a cache had, where it is known.
+/// State of a cache around an exchange, if known.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cache {
-    /// Before the request.
+    /// State before the request.
     #[serde(default, deserialize_with = "known", skip_serializing_if = "Option::is_none")]
     pub before_request: Option<Cached>,
-    /// After the request.
+    /// State after the request.
     #[serde(default, deserialize_with = "known", skip_serializing_if = "Option::is_none")]
     pub after_request: Option<Cached>,
     /// A comment.
@@ -330,33 +331,33 @@ pub struct Cache {
     pub extra: Extra,
 }
 
-/// What a cache is known to have had.
+/// The known state of a cache.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cached {
-    /// Nothing, which is written `null`.
+    /// No entry, written as `null`.
     Nothing,
-    /// This entry.
+    /// An entry.
     State(Box<CacheState>),
 }
 
-/// What is there is known, `null` as well.
+/// Deserializes a field that is present. `null` is a known state too.
 fn known<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Cached>, D::Error> {
     Cached::deserialize(deserializer).map(Some)
 }
 
-/// An entry of a cache.
+/// A cache entry.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CacheState {
-    /// Until when it is fresh.
+    /// Time until which it is fresh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
-    /// When it was last used.
+    /// Time of its last use.
     pub last_access: String,
-    /// Its entity tag.
+    /// Entity tag.
     pub e_tag: String,
-    /// How often it was used.
+    /// Number of uses.
     pub hit_count: i64,
     /// A comment.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -366,25 +367,26 @@ pub struct CacheState {
     pub extra: Extra,
 }
 
-/// How long the phases of an exchange took, in milliseconds. A phase that is absent or -1 did not happen, or was not measured.
+/// Durations of the phases of an exchange, in milliseconds. A phase that is absent or -1 did not happen, or
+/// was not measured.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Timings {
-    /// Waiting for a connection.
+    /// Time spent waiting for a connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<f64>,
-    /// Resolving the host's name.
+    /// Time of the DNS lookup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<f64>,
-    /// Connecting, `ssl` included.
+    /// Time to connect, including `ssl`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect: Option<f64>,
-    /// Sending the request.
+    /// Time to send the request.
     pub send: f64,
-    /// From there to the first byte of the response.
+    /// Time from the sent request to the first byte of the response.
     pub wait: f64,
-    /// From there to its last byte.
+    /// Time from the first to the last byte of the response.
     pub receive: f64,
-    /// The TLS handshake, which is part of `connect`.
+    /// Time of the TLS handshake, which is part of `connect`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ssl: Option<f64>,
     /// A comment.
@@ -395,12 +397,12 @@ pub struct Timings {
     pub extra: Extra,
 }
 
-/// Why bytes are not read as HAR.
+/// The reason why a file could not be read as HAR.
 #[derive(Debug)]
 pub enum ReadError {
-    /// They are no JSON, or not shaped as HAR is. The message has line and column.
+    /// The file is not JSON, or does not have the structure of HAR. The message has line and column.
     Malformed(serde_json::Error),
-    /// They are of a major version other than 1.
+    /// The file has a major version other than 1.
     Version(String),
 }
 
@@ -423,7 +425,7 @@ impl std::error::Error for ReadError {
 }
 
 impl Har {
-    /// One with nothing recorded yet.
+    /// Returns a HAR file without entries.
     pub fn new(creator: Creator) -> Self {
         let log = Log {
             version: VERSION.to_owned(),
@@ -437,7 +439,7 @@ impl Har {
         Self { log, extra: Extra::new() }
     }
 
-    /// Reads a file, which may begin with a byte order mark.
+    /// Reads a file. It may begin with a byte order mark.
     pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
         let har: Self = serde_json::from_slice(without_mark(bytes)).map_err(ReadError::Malformed)?;
         let version = &har.log.version;
@@ -447,19 +449,20 @@ impl Har {
         Err(ReadError::Version(har.log.version))
     }
 
-    /// Appends the file to `out`.
+    /// Appends the file to `out` as JSON.
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         serde_json::to_writer(out, self)
     }
 }
 
-/// Without the byte order mark that a file may begin with.
+/// Removes the byte order mark that a file may begin with.
 pub(crate) fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes)
 }
 
 impl Timings {
-    /// What an entry's `time` has to be: all phases that happened. `ssl` is part of `connect`, and not added again.
+    /// Returns the `time` of the entry: the sum of all phases that happened. `ssl` is part of `connect`, so
+    /// it is not added again.
     pub fn total_ms(&self) -> f64 {
         let optional = [self.blocked, self.dns, self.connect].into_iter().flatten();
         optional.chain([self.send, self.wait, self.receive]).filter(|ms| *ms > 0.0).sum()
@@ -467,7 +470,7 @@ impl Timings {
 }
 
 impl NameValue {
-    /// A field or parameter.
+    /// Returns a field or parameter without a comment.
     pub fn new(name: impl Into<String>, value: impl Into<String>) -> Self {
         Self { name: name.into(), value: value.into(), comment: None, extra: Extra::new() }
     }

@@ -1,7 +1,9 @@
-//! The key of the pseudonyms: 32 random bytes, made once per installation and kept in a file that only its owner can read.
+//! The key of the pseudonyms: 32 random bytes, created once per installation and kept in a file that only its
+//! owner can read.
 //!
-//! Whoever has the key can test guesses against pseudonyms; nobody can read a value out of one. A new key makes pseudonyms that have
-//! nothing to do with those before. Which key was used is told by its [`Key::id`], which says nothing of the key.
+//! A pseudonym cannot be reversed, but anyone with the key can test guesses against it. Pseudonyms of
+//! different keys are unrelated. Files name their key by its [`Key::id`], which reveals nothing about the
+//! key.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -12,29 +14,30 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::{hmac, rand};
 use zeroize::Zeroizing;
 
-/// Length of a key in bytes: that of a SHA-256 digest, more than which brings nothing (RFC 2104 §3).
+/// Length of a key in bytes: that of a SHA-256 digest. A longer key adds no security (RFC 2104 §3).
 pub const KEY_BYTES: usize = 32;
 
-/// Who may read and write the file: its owner.
+/// Permissions of the key file: read and write for its owner only.
 const MODE: u32 = 0o600;
 
-/// A key, ready for use. What it was made of is wiped at once, and the digest's state when it is dropped.
+/// A key, ready for use. The bytes of the key are wiped after construction, and the HMAC state when the key
+/// is dropped.
 #[derive(Clone)]
 pub struct Key {
     hmac: hmac::Key,
     id: String,
 }
 
-/// Why there is no key.
+/// The reason why a key could not be loaded, created or replaced.
 #[derive(Debug)]
 pub enum KeyError {
-    /// The file cannot be read, made or replaced.
+    /// The file cannot be read, created or replaced.
     Io(io::Error),
-    /// Others than its owner may read or write the file; these are its permissions.
+    /// Users other than the owner may read or write the file, which has these permissions.
     Exposed(u32),
-    /// It is no file, or one of another length than [`KEY_BYTES`].
+    /// The path is not a regular file, or its length is not [`KEY_BYTES`].
     NoKey,
-    /// The system gave no random bytes.
+    /// The system provided no random bytes.
     NoRandom,
 }
 
@@ -70,24 +73,25 @@ impl From<io::Error> for KeyError {
 }
 
 impl Key {
-    /// Of these bytes.
+    /// Returns the key made of these bytes.
     pub fn new(secret: &[u8; KEY_BYTES]) -> Self {
         let hmac = hmac::Key::new(hmac::HMAC_SHA256, secret);
-        // Starts like no value's digest, see `pseudonym`.
+        // No value's digest starts with this text, see `pseudonym`.
         let tag = hmac::sign(&hmac, b"key id");
         let bits = tag.as_ref()[..8].iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
         let id = format!("{bits:016x}");
         Self { hmac, id }
     }
 
-    /// The key in the file at `path`, which is made if there is none. Two that make it at once get the same.
+    /// Loads the key in the file at `path`, or creates it if the file does not exist. Callers that create it
+    /// at the same time get the same key.
     pub fn load_or_create(path: &Path) -> Result<Self, KeyError> {
         match Self::load(path) {
             Err(KeyError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
             loaded => return loaded,
         }
         let new = write_new(path)?;
-        // Unlike renaming, this never replaces what another has made meanwhile.
+        // Unlike a rename, a hard link never replaces a key that another process has created meanwhile.
         let linked = fs::hard_link(&new, path);
         fs::remove_file(&new)?;
         match linked {
@@ -96,14 +100,15 @@ impl Key {
         }
     }
 
-    /// The key in the file at `path`. Refused where others than its owner may read or write it.
+    /// Loads the key in the file at `path`. Returns an error if users other than the owner may read or write
+    /// the file.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
-        // Opening anything else, such as a pipe, could take for ever.
+        // Opening anything other than a regular file, such as a pipe, could block forever.
         if !fs::metadata(path)?.is_file() {
             return Err(KeyError::NoKey);
         }
         let mut file = File::open(path)?;
-        // Of the file that was opened, whatever stands at the path by now.
+        // Check the file that was opened: another may be at the path by now.
         let metadata = file.metadata()?;
         let mode = metadata.mode() & 0o7777;
         if mode & 0o077 != 0 {
@@ -117,7 +122,8 @@ impl Key {
         Ok(Self::new(&secret))
     }
 
-    /// Puts a new key in the place of the one at `path`, which is gone: nothing links pseudonyms of the one to those of the other.
+    /// Replaces the key at `path` by a new one. The old key is lost, so nothing links old pseudonyms to new
+    /// ones.
     pub fn rotate(path: &Path) -> Result<Self, KeyError> {
         let new = write_new(path)?;
         if let Err(error) = fs::rename(&new, path) {
@@ -127,18 +133,18 @@ impl Key {
         Self::load(path)
     }
 
-    /// By which a key is known, 16 hexadecimal digits. It says nothing of the key.
+    /// Returns the id of the key, 16 hexadecimal digits. It reveals nothing about the key.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// A digest under this key that is fed piece by piece.
+    /// Returns an incremental digest under this key.
     pub(crate) fn digest(&self) -> hmac::Context {
         hmac::Context::with_key(&self.hmac)
     }
 }
 
-/// Writes a new key beside `path`, and says where.
+/// Writes a new key beside `path`, and returns the path of that file.
 fn write_new(path: &Path) -> Result<PathBuf, KeyError> {
     let mut secret = Zeroizing::new([0; KEY_BYTES]);
     let mut suffix = [0; 8];
@@ -155,7 +161,7 @@ fn write_new(path: &Path) -> Result<PathBuf, KeyError> {
     Ok(new)
 }
 
-/// Shows which key it is, never the key.
+/// Shows the id of the key, never the key.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.id)

@@ -1,6 +1,7 @@
-//! HAR 1.2 as data, and what has to happen to it before anybody else may see it: what it records is other people's secrets.
+//! HAR 1.2 files: reading, writing, validating, and obfuscating them before anybody else sees them.
+//! Recordings hold other people's secrets.
 //!
-//! The room knows no gateway, flow or socket, and reads and writes only what its callers hand it.
+//! This crate knows no gateway, flow or socket. It reads and writes only the bytes that its callers pass in.
 
 pub mod alf;
 pub mod archive;

@@ -1,24 +1,24 @@
-//! Media types (RFC 9110 §8.3.1): what they say of a body, and what of them may be told.
+//! Parses and obfuscates media types (RFC 9110 §8.3.1).
 
 use crate::key::Key;
 use crate::names::is_telling;
 
-/// How the values of a body are found.
+/// Syntax of a body, by its media type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Syntax {
     Json,
     /// `application/x-www-form-urlencoded`.
     Form,
-    /// `multipart/form-data` and its like, with this boundary.
+    /// `multipart/form-data` and similar, with this boundary.
     Multipart(String),
-    /// Not at all: the body is one value.
+    /// Unknown syntax: the body is treated as one value.
     Opaque,
 }
 
-/// Longer boundaries are none (RFC 2046 §5.1.1).
+/// Maximum length of a boundary (RFC 2046 §5.1.1).
 const BOUNDARY_BYTES_MAX: usize = 70;
 
-/// How the values of a body of a type are found.
+/// Returns the syntax of bodies of a media type.
 pub(crate) fn syntax(media_type: &str) -> Syntax {
     let essence = essence(media_type).to_ascii_lowercase();
     match &*essence {
@@ -34,7 +34,8 @@ pub(crate) fn syntax(media_type: &str) -> Syntax {
     }
 }
 
-/// Type, subtype and `charset` stay; the values of other parameters are obfuscated, the boundary of a multipart body among them.
+/// Obfuscates a media type. Type, subtype and `charset` are kept; the values of other parameters are
+/// obfuscated, including the boundary of a multipart body.
 pub(crate) fn obfuscate(key: &Key, media_type: &str) -> String {
     let essence = essence(media_type);
     if essence.is_empty() {
@@ -44,7 +45,7 @@ pub(crate) fn obfuscate(key: &Key, media_type: &str) -> String {
             key.text(media_type.as_bytes()).to_string()
         };
     }
-    // Recorders write `x-unknown` and such, without a slash.
+    // Some recorders write types without a slash, such as `x-unknown`.
     if essence.len() > 100 || !essence.split('/').all(is_token) || is_telling(essence) {
         return key.text(media_type.as_bytes()).to_string();
     }
@@ -67,7 +68,7 @@ fn essence(media_type: &str) -> &str {
     media_type.split(';').next().unwrap_or_default().trim()
 }
 
-/// Parameters behind the first semicolon, values without quotes.
+/// Returns the parameters after the first semicolon, with values unquoted.
 pub(crate) fn parameters(text: &str) -> impl Iterator<Item = (String, String)> {
     let mut rest = text.split_once(';').map_or("", |(_, rest)| rest);
     std::iter::from_fn(move || {
@@ -89,7 +90,7 @@ pub(crate) fn parameters(text: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// A value, and what follows it.
+/// Splits off a parameter's value, unquoted. Also returns the text after it.
 fn value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find(';').unwrap_or(text.len());
@@ -109,7 +110,7 @@ fn value(text: &str) -> (String, &str) {
     (value, "")
 }
 
-/// RFC 9110 §5.6.2.
+/// Returns `true` if a text is a token (RFC 9110 §5.6.2).
 pub(crate) fn is_token(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_letter)

@@ -1,5 +1,6 @@
-//! Remembers what was written for a value, since most values come again: a table of bounded size in which those two that were used last
-//! stay of all that share a place. What is in it is secret, never shown, and wiped when it is dropped.
+//! A cache of obfuscated values, as most values recur. It is a table of fixed size: each set of two slots
+//! holds the two values used last among those that map to it. Its content is secret: it is never shown, and
+//! wiped on drop.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -10,13 +11,14 @@ use crate::key::Key;
 use crate::names;
 use egret_json::write_escaped;
 
-/// A power of two; each two are a place.
+/// Number of slots, a power of two. Two slots form a set.
 const SLOTS: usize = 2048;
 
-/// Longer values, with what is written for them, are not remembered: at most 2 MiB are.
+/// Maximum length of a value together with its obfuscated form. Longer ones are not cached, so the table
+/// holds at most 2 MiB.
 const SLOT_BYTES_MAX: usize = 1024;
 
-/// Of what a value is, so that one that is several things is several values.
+/// Kind of a value. The same bytes are separate values in different kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -43,12 +45,12 @@ struct Slot {
     hash: u64,
     name_len: u32,
     value_len: u32,
-    /// Name, value, and what was written.
+    /// Name, value and output.
     bytes: Vec<u8>,
 }
 
 impl Slot {
-    /// What was written, if it was for this.
+    /// Returns the cached output if this slot is for the given name and value.
     fn written(&self, hash: u64, name: &[u8], value: &[u8]) -> Option<&[u8]> {
         let (name_len, len) = (name.len(), name.len() + value.len());
         let is_it = self.hash == hash
@@ -69,7 +71,7 @@ impl Memo {
         Self { slots: vec![Slot::default(); SLOTS] }
     }
 
-    /// Appends what is written for a value that may have a name: as it is remembered, or as `write` does it.
+    /// Appends the output for a value that may have a name: from the cache, or as `write` produces it.
     pub(crate) fn write(
         &mut self,
         kind: Kind,
@@ -82,7 +84,7 @@ impl Memo {
         let place = (hash >> 32) as usize % (SLOTS / 2) * 2;
         let [slot, other] = &mut self.slots[place..place + 2] else { return write(out) };
         if slot.hash != hash {
-            // What was used last comes first.
+            // Keep the slot used last in front.
             std::mem::swap(slot, other);
         }
         if let Some(written) = slot.written(hash, name, value) {
@@ -99,7 +101,7 @@ impl Memo {
             return;
         }
         if slot.bytes.capacity() < len + written.len() {
-            // Growing would leave what was there behind.
+            // Growing would move the content and leave a copy in freed memory.
             slot.bytes.zeroize();
         }
         (slot.hash, slot.name_len, slot.value_len) = (hash, name_bytes, value_bytes);
@@ -110,7 +112,7 @@ impl Memo {
     }
 }
 
-/// Eight bytes at a time. Nobody gains by values that collide: they are compared, and the table has no chains.
+/// Hashes eight bytes at a time. Collisions are harmless: values are compared, and the table has no chains.
 fn mix(bytes: &[u8], seed: u64) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let step = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(FACTOR);
@@ -119,7 +121,7 @@ fn mix(bytes: &[u8], seed: u64) -> u64 {
         words.iter().fold(step(seed, bytes.len() as u64), |hash, word| step(hash, u64::from_le_bytes(*word)));
     let last = match (bytes.last_chunk::<8>(), rest) {
         (_, []) => return hash ^ hash >> 29,
-        // Some bytes twice: it is one load.
+        // Some bytes are hashed twice, which takes one load.
         (Some(last), _) => u64::from_le_bytes(*last),
         (None, rest) => rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
     };
@@ -135,17 +137,17 @@ impl Drop for Memo {
     }
 }
 
-/// Shows nothing of what is in it.
+/// Shows nothing of the content.
 impl fmt::Debug for Memo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Memo")
     }
 }
 
-/// Longer texts are not looked up: they hardly come again.
+/// Maximum length of a text that is looked up. Longer texts rarely recur.
 pub(crate) const HELD_BYTES_MAX: usize = 64;
 
-/// Writes what stands in the place of the leaves of a body, from memory if there is one.
+/// Writes the pseudonyms of a body's leaves, cached if there is a memo.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hider<'a> {
     pub(crate) key: &'a Key,
@@ -153,19 +155,19 @@ pub(crate) struct Hider<'a> {
 }
 
 impl Hider<'_> {
-    /// A text.
+    /// Appends the pseudonym of a text.
     pub(crate) fn text(self, text: &[u8], out: &mut Vec<u8>) {
         self.write(Kind::Text, text, out, |out| out.extend_from_slice(self.key.text(text).as_bytes()));
     }
 
-    /// A number.
+    /// Appends the pseudonym of a number.
     pub(crate) fn number(self, number: &[u8], out: &mut Vec<u8>) {
         self.write(Kind::Number, number, out, |out| {
             out.extend_from_slice(self.key.number(number).to_string().as_bytes());
         });
     }
 
-    /// A name, which stays if it is one; with its quotes.
+    /// Appends a name in quotes. It is kept unless it may reveal a value.
     pub(crate) fn name(self, name: &str, out: &mut Vec<u8>) {
         self.write(Kind::Name, name.as_bytes(), out, |out| {
             out.push(b'"');

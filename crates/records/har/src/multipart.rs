@@ -1,23 +1,23 @@
-//! Bodies in parts (RFC 2046 §5.1, RFC 7578), read strictly: what is not as it should be is no such body.
+//! Parses multipart bodies (RFC 2046 §5.1, RFC 7578) strictly. A malformed body is not treated as multipart.
 
-/// Parts at most.
+/// Maximum number of parts.
 const PARTS_MAX: usize = 1024;
 
-/// Header fields of a part at most.
+/// Maximum number of header fields of a part.
 const FIELDS_MAX: usize = 32;
 
-/// A part: its header fields, and its content.
+/// The header fields and content of a part.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part<'a> {
     pub(crate) fields: Vec<(&'a str, &'a str)>,
     pub(crate) content: &'a [u8],
 }
 
-/// The parts of a body; `None` where it is not well formed, or has more than its limits. What stands before and after them is no
-/// part, and of no meaning.
+/// Parses the parts of a body. Returns `None` if it is malformed or exceeds the limits. The preamble and
+/// epilogue are ignored.
 pub(crate) fn parts<'a>(body: &'a [u8], boundary: &str) -> Option<Vec<Part<'a>>> {
     let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
-    // The first delimiter may stand at the very beginning.
+    // The first delimiter may be at the very beginning, without a line end before it.
     let first = &delimiter[2..];
     let mut rest = match body.strip_prefix(first) {
         Some(rest) => rest,
@@ -39,13 +39,13 @@ pub(crate) fn parts<'a>(body: &'a [u8], boundary: &str) -> Option<Vec<Part<'a>>>
     }
 }
 
-/// What stands before and after the first `delimiter`.
+/// Returns the text before and after the first `delimiter`.
 fn after<'a>(text: &'a [u8], delimiter: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let at = text.windows(delimiter.len()).position(|window| window == delimiter)?;
     Some((&text[..at], &text[at + delimiter.len()..]))
 }
 
-/// Fields, an empty line, and the content.
+/// Parses header fields, an empty line, and the content.
 fn read(mut rest: &[u8]) -> Option<Part<'_>> {
     let mut fields = Vec::new();
     loop {

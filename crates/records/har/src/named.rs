@@ -1,46 +1,49 @@
-//! Which values are secrets by the name that they have: of a header field, a cookie, a parameter, a field of a form or a member of JSON.
+//! Decides by a name whether its value is a secret: the name of a header field, a cookie, a parameter, a form
+//! field or a JSON member.
 //!
-//! This is the one rule for what is recorded and for what is verified. A name is taken apart into words, at whatever is no letter or
-//! digit and where the case changes. Digits at the end of a word do not count.
+//! The same rule applies to recording and to verification. A name is split into words at every character that
+//! is not a letter or digit, and where the case changes. Digits at the end of a word do not count.
 //!
-//! - A word of a password, `secret` or `credential` anywhere makes a secret, unless the last word says something about it:
-//!   `password_policy`, `secret_name`.
-//! - Otherwise the last word decides, with the one before it: `access_token`, `x-api-key`, `session_id`, `stripe-signature` are secrets;
-//!   `next_page_token`, `max_tokens`, `primary_key`, `token_type` are none.
-//! - Words such as `value`, `hash` or `header` at the end are passed over: `api_key_value` is an `api_key`.
+//! - Words for a password, `secret` or `credential` anywhere mean a secret, unless the last word names a
+//!   property of it: `password_policy`, `secret_name`.
+//! - Otherwise the last word decides, together with the one before it: `access_token`, `x-api-key`,
+//!   `session_id`, `stripe-signature` are secrets; `next_page_token`, `max_tokens`, `primary_key`,
+//!   `token_type` are not.
+//! - Words such as `value`, `hash` or `header` at the end are skipped: `api_key_value` is an `api_key`.
 //!
-//! Words may be written together, as in `accesstoken` and `PHPSESSID`. Names are English, as those of APIs are.
+//! Words may be joined, as in `accesstoken` and `PHPSESSID`. Names are English, like those of most APIs.
 
 use std::sync::LazyLock;
 
 use crate::pseudonym::{is_number_pseudonym, is_pseudonym};
 use egret_json::tokenizer::{Sink, Tokenizer};
 
-/// What a name says of its value.
+/// Meaning of a name for its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// Nothing.
+    /// The name does not suggest a secret.
     Plain,
-    /// The value is a secret; where it is an object, those of its members that stand for it are, such as `id` and `value`.
+    /// The value is a secret. If it is an object, this applies to the members that represent it, such as `id`
+    /// and `value`.
     Secret,
-    /// Whatever lies in it is secret.
+    /// Everything within the value is secret.
     Vault,
 }
 
-/// What counts of a name at its end. No rule looks at more.
+/// Number of words kept, counted from the end of a name. No rule uses more.
 const WORDS_MAX: usize = 4;
 
 /// The last words of a name in lower case, without the digits at their ends.
 struct Words<'a> {
     last: [&'a [u8]; WORDS_MAX],
-    /// How many there are, at most [`WORDS_MAX`].
+    /// Number of words, at most [`WORDS_MAX`].
     len: usize,
-    /// Whether one of all the words always means a secret.
+    /// `true` if any word of the name always means a secret.
     has_strong: bool,
 }
 
 impl<'a> Words<'a> {
-    /// Those of a name, which is given in lower case as well.
+    /// Splits a name into words. `lower` is the same name in lower case.
     fn of(name: &[u8], lower: &'a [u8]) -> Self {
         let mut words = Self { last: [b""; WORDS_MAX], len: 0, has_strong: false };
         let mut start = 0;
@@ -72,25 +75,25 @@ impl<'a> Words<'a> {
         self.len += 1;
     }
 
-    /// The last word, the one before it and so on; empty where there is none.
+    /// Returns the last word for 0, the one before it for 1 and so on. Empty if there is none.
     fn get(&self, back: usize) -> &'a [u8] {
         self.len.checked_sub(back + 1).map_or(b"", |at| self.last[at])
     }
 }
 
-/// Beyond ASCII everything is a letter.
+/// Returns `true` for letters and digits. All bytes outside ASCII count as letters.
 fn is_letter(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || !byte.is_ascii()
 }
 
-/// Whether a capital begins a word amid letters: `apiKey`, and `APIKey` before its `Key`.
+/// Returns `true` if the capital at `at` begins a word: the `K` of `apiKey` and of `APIKey`.
 fn is_break(name: &[u8], at: usize) -> bool {
     let Some(before) = at.checked_sub(1).map(|before| name[before]) else { return false };
     let is_lower_next = name.get(at + 1).is_some_and(u8::is_ascii_lowercase);
     if before.is_ascii_uppercase() { is_lower_next } else { is_letter(before) }
 }
 
-/// Whether a word means a secret whatever stands before it.
+/// Returns `true` if a word means a secret regardless of the words before it.
 fn is_strong(word: &[u8]) -> bool {
     match word {
         b"passwordless" => false,
@@ -105,15 +108,15 @@ fn has_password(word: &[u8]) -> bool {
     word.windows(4).enumerate().any(|(at, window)| window == b"pass" && begins(&word[at + 4..]))
 }
 
-/// `passWord`, `pass-phrase`.
+/// Returns `true` if two words form one for a password: `passWord`, `pass-phrase`.
 fn is_split_password(before: &[u8], word: &[u8]) -> bool {
     before == b"pass" && matches!(word, b"word" | b"words" | b"wd" | b"phrase")
 }
 
-/// A word, and the list that has it.
+/// A word and the list that contains it.
 type Listed = (&'static [u8], u8);
 
-/// Words that matter at the end of a name, by their first letters.
+/// Words that matter at the end of a name, by their first letter.
 static LEXICON: LazyLock<[Vec<Listed>; 26]> = LazyLock::new(|| {
     let mut lexicon = [const { Vec::new() }; 26];
     for (list, words) in LISTS {
@@ -135,15 +138,15 @@ const SECRET_CODE: u8 = 1 << 5;
 const SECRET_NOUN: u8 = 1 << 6;
 const STANDS_FOR: u8 = 1 << 7;
 
-/// The words of each list, with blanks between them.
+/// The words of each list, separated by blanks.
 const LISTS: [(u8, &str); 8] = [
-    // A word at the end that leaves what stands before it what it is.
+    // Words at the end that do not change the meaning of the words before them.
     (
         PASSED_OVER,
         "value val hash hashed confirm confirmation again repeat old new current plain plaintext raw text string \
         str data base b encoded encrypted hex sha hint header param env live test prod v",
     ),
-    // A word at the end that makes a name one of something about a secret.
+    // Words at the end that make it the name of a property of a secret.
     (
         ABOUT,
         "type types kind at on in url uri href link path name names arn length len size count policy policies \
@@ -154,19 +157,20 @@ const LISTS: [(u8, &str); 8] = [
         attempts retries tries provider source manager store region rotation field fields rule rules locked \
         prefix",
     ),
-    // Such a token is none that opens anything: it is a place in a list, or a piece of text.
+    // Words before `token` that make it harmless: a position in a list, or a piece of text.
     (
         HARMLESS_TOKEN,
         "page nextpage next prev previous continuation continue cursor sync pagination paging start end stop \
         first last max min num total count eos bos pad unk mask sep cls special per input output prompt \
         completion cached reasoning image audio idempotency change delta watch offset position",
     ),
-    // Several tokens are a count unless they are such.
+    // Words before `tokens` that make them secrets. Otherwise `tokens` is a count.
     (
         SECRET_TOKENS,
         "access refresh auth bearer api session security oauth device registration personal csrf",
     ),
-    // Most keys are names of things; these open something, and so does any whose kind ends with `api`.
+    // Words before `key` that make it a secret. Most other keys are identifiers. Words that end with `api`
+    // count too.
     (
         SECRET_KEY,
         "access private auth authorization authentication encryption decryption signing signature master account \
@@ -174,28 +178,28 @@ const LISTS: [(u8, &str); 8] = [
         storage admin root webhook hook function functions deploy developer write ingest ingestion mashape hmac \
         ssh pgp gpg preshared bearer",
     ),
-    // The same of codes.
+    // Words before `code` that make it a secret.
     (
         SECRET_CODE,
         "otp totp mfa verification auth authorization recovery backup security pass pin sms access device login",
     ),
-    // A word that is a secret by itself, at the end of a name.
+    // Words that mean a secret by themselves, at the end of a name.
     (
         SECRET_NOUN,
         "authorization auth bearer jwt jws jwe dpop assertion csrf xsrf signature signatures session sess sessid \
         cookie pass passcode pw pswd otp totp pin cvv cvc ssn",
     ),
-    // A member that stands for the object it is in, as those passed over do.
+    // Members that represent the object they are in, like those in the first list.
     (STANDS_FOR, "id key code content payload"),
 ];
 
-/// Which letter a word begins with, from 0.
+/// Index of a word's first letter, from 0.
 fn letter(word: &[u8]) -> Option<usize> {
     let first = word.first()?.checked_sub(b'a')?;
     (first < 26).then_some(usize::from(first))
 }
 
-/// Whether a word is in one of these lists.
+/// Returns `true` if a word is in one of these lists.
 fn is_in(lists: u8, word: &[u8]) -> bool {
     letter(word)
         .is_some_and(|letter| LEXICON[letter].iter().any(|(known, list)| list & lists != 0 && *known == word))
@@ -205,7 +209,7 @@ fn is_secret_key(kind: &[u8]) -> bool {
     kind.ends_with(b"api") || is_in(SECRET_KEY, kind)
 }
 
-/// What a name says of its value.
+/// Returns the meaning of a name.
 pub(crate) fn meaning(name: &str) -> Meaning {
     if is_pseudonym(name.strip_prefix('_').unwrap_or(name).as_bytes()) {
         return Meaning::Plain;
@@ -222,7 +226,7 @@ pub(crate) fn meaning(name: &str) -> Meaning {
     if words.has_strong {
         return if is_in(ABOUT, head) { Meaning::Plain } else { Meaning::Vault };
     }
-    // Short words, which are more than that only where nothing stands before them.
+    // Short words that mean a secret only without a word before them.
     if words.len == 1 && matches!(head, b"sid" | b"sig") || (kind, head) == (b"connect", b"sid") {
         return Meaning::Secret;
     }
@@ -231,7 +235,7 @@ pub(crate) fn meaning(name: &str) -> Meaning {
     }
     match head {
         b"cookies" => return Meaning::Vault,
-        // By itself it names an algorithm.
+        // `hmac` alone names an algorithm.
         b"hmac" if !kind.is_empty() => return Meaning::Secret,
         b"id" | b"ids" if matches!(kind, b"session" | b"sess") => return Meaning::Secret,
         b"code" | b"codes" if is_in(SECRET_CODE, kind) => return Meaning::Secret,
@@ -241,7 +245,7 @@ pub(crate) fn meaning(name: &str) -> Meaning {
         b"response" if kind == b"saml" => return Meaning::Secret,
         _ => {}
     }
-    // In one word or in two.
+    // The kind may be joined to the word or be the word before it.
     let split = |end: &[u8]| head.strip_suffix(end).map(|glued| if glued.is_empty() { kind } else { glued });
     if let Some(kind) = split(b"tokens") {
         return if is_in(SECRET_TOKENS, kind) { Meaning::Vault } else { Meaning::Plain };
@@ -259,7 +263,7 @@ pub(crate) fn meaning(name: &str) -> Meaning {
     if is_session { Meaning::Secret } else { Meaning::Plain }
 }
 
-/// What the name of a member says of its value where it lies in an object that is what `around` says.
+/// Returns the meaning of a member's name within an object that means `around`.
 pub(crate) fn meaning_within(around: Meaning, name: &str) -> Meaning {
     match around {
         Meaning::Plain => meaning(name),
@@ -273,8 +277,8 @@ pub(crate) fn meaning_within(around: Meaning, name: &str) -> Meaning {
     }
 }
 
-/// Whether a value tells nothing whatever its name: it is empty, a word for true, false or nothing, a pseudonym, what others put in the
-/// place of a secret, or JSON that is made of such.
+/// Returns `true` if a value reveals nothing, whatever its name: it is empty, a word for true, false or null,
+/// a pseudonym, a placeholder that other programs write for a secret, or JSON that consists of such values.
 pub(crate) fn tells_nothing(value: &str) -> bool {
     let value = value.trim();
     let is_word = |word: &str| value.eq_ignore_ascii_case(word);
@@ -291,7 +295,7 @@ pub(crate) fn tells_nothing(value: &str) -> bool {
             })
 }
 
-/// Whether all leaves of JSON are hidden.
+/// Returns `true` if a text is JSON whose leaves are all hidden.
 fn is_hidden_json(text: &str) -> bool {
     let (mut tokenizer, mut leaves) = (Tokenizer::new(), Leaves { held: Vec::new(), is_hidden: true });
     let is_json =
@@ -299,9 +303,9 @@ fn is_hidden_json(text: &str) -> bool {
     is_json && leaves.is_hidden
 }
 
-/// Looks whether all it is told is hidden.
+/// Checks that all leaves are hidden.
 struct Leaves {
-    /// Of each piece of a text its beginning, which is more than a pseudonym has.
+    /// The beginning of each piece of a string, which is longer than any pseudonym.
     held: Vec<u8>,
     is_hidden: bool,
 }
@@ -331,16 +335,17 @@ impl Sink for Leaves {
     fn word(&mut self, _: &'static str) {}
 }
 
-/// Schemes of credentials that may be told (RFC 9110 §11.1).
+/// Authentication schemes that may be shown (RFC 9110 §11.1).
 const SCHEMES: [&str; 6] = ["basic", "bearer", "digest", "dpop", "negotiate", "token"];
 
-/// A scheme that may be told, and the credentials after it; `None` where a value does not begin with one.
+/// Splits a value into a scheme that may be shown and the credentials after it. Returns `None` if it begins
+/// with no such scheme.
 pub(crate) fn scheme(value: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = value.split_once(' ')?;
     is_scheme(scheme).then(|| (scheme, rest.trim()))
 }
 
-/// Whether a word is such a scheme.
+/// Returns `true` if a word is such a scheme.
 pub(crate) fn is_scheme(word: &str) -> bool {
     SCHEMES.iter().any(|known| word.eq_ignore_ascii_case(known))
 }

@@ -1,17 +1,19 @@
-//! Names stay, since without them nothing could be read of an archive. Some are no names: where a body is not what its type says, a
-//! piece of it is taken for one, and some APIs put a person's address where a name belongs.
+//! Detects names that may reveal a value. Names are kept, because an archive is unreadable without them. But
+//! a malformed body can yield a piece of data as a name, and some APIs put an e-mail address where a name
+//! belongs.
 
 use crate::detect;
 
-/// Longer names are none.
+/// Maximum length of a name. Longer texts are not treated as names.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Whether what stands in the place of a name may tell what a value would, and has to be obfuscated as one.
+/// Returns `true` if a text in the position of a name may reveal a value and has to be obfuscated as one.
 pub(crate) fn is_telling(name: &str) -> bool {
     name.len() > NAME_BYTES_MAX || detect::holds_secret(name)
 }
 
-/// The same where names are plain words: of header fields, parameters, cookies and fields of forms.
+/// Returns `true` if a name may reveal a value, or has characters that are unusual in the names of header
+/// fields, parameters, cookies and form fields.
 pub(crate) fn is_no_word(name: &str) -> bool {
     let is_odd = |byte: u8| {
         matches!(byte, 0..=b' ' | 0x7f | b'"' | b'\\' | b'{' | b'}' | b'<' | b'>' | b'&' | b';' | b'=' | b'`')

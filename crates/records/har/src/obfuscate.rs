@@ -1,11 +1,12 @@
-//! Takes out of an archive what it must not tell: every value becomes its pseudonym unless it is named as excluded.
+//! Obfuscates HAR files: every value is replaced by its pseudonym unless it is excluded.
 //!
-//! What stays: names, the method, the status and its registered phrase, the scheme, host and port of the URL, times, sizes, media types,
-//! the attributes of cookies, how bodies are built, and `true`, `false`, `null` and what is empty. What a name, a host or the length of a
-//! list tells is told. Everything else goes, others' own fields and comments too: what nobody has thought of is not shown.
+//! These stay: names, the method, the status code and its registered reason phrase, the scheme, host and port
+//! of the URL, times, sizes, media types, cookie attributes, the structure of bodies, `true`, `false`, `null`
+//! and empty values. Names, hosts and lengths of lists can therefore leak information. Everything else is
+//! replaced, including custom fields and comments: unknown data is never shown.
 //!
-//! A value that stands in several places has the same pseudonym in all, however each place encodes it. Sizes are those of the recorded
-//! exchange, not of what is left of it.
+//! A value has the same pseudonym wherever it appears and however it is encoded there. Sizes are those of the
+//! recorded exchange, not of the obfuscated one.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -29,10 +30,10 @@ use crate::{base64, url};
 use egret_clock::rfc3339;
 use egret_json::tokenizer as json;
 
-/// The field of an entry that says how it was obfuscated, and by which key: `hmac-sha256:0123456789abcdef`.
+/// Field of an entry with the method and key of its obfuscation: `hmac-sha256:0123456789abcdef`.
 pub const MARK: &str = "_obfuscation";
 
-/// Reason phrases that may be told (RFC 9110 §15, RFC 6585, RFC 4918): a provider is free to write anything there.
+/// Reason phrases that may be shown (RFC 9110 §15, RFC 6585, RFC 4918). A provider may write anything there.
 const PHRASES: &str = "|OK|Created|Accepted|Non-Authoritative Information|No Content|Reset Content|Partial Content|Multi-Status\
 |Multiple Choices|Moved Permanently|Found|See Other|Not Modified|Use Proxy|Temporary Redirect|Permanent Redirect|Bad Request\
 |Unauthorized|Payment Required|Forbidden|Not Found|Method Not Allowed|Not Acceptable|Proxy Authentication Required\
@@ -43,10 +44,10 @@ const PHRASES: &str = "|OK|Created|Accepted|Non-Authoritative Information|No Con
 |Not Implemented|Bad Gateway|Service Unavailable|Gateway Timeout|HTTP Version Not Supported|Insufficient Storage\
 |Network Authentication Required|Continue|Switching Protocols|Processing|Early Hints|";
 
-/// Where it is remembered what stands in the place of values that come again.
+/// Cache of pseudonyms, if there is one.
 pub(crate) type Memory<'a> = Option<&'a RefCell<Memo>>;
 
-/// A message of an exchange.
+/// A request or a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
     /// The request.
@@ -55,7 +56,8 @@ pub enum Message {
     Response,
 }
 
-/// Obfuscates by a key, but for what is excluded. It is made once; nothing of what it has seen stays in it.
+/// Obfuscates values by a key, except for excluded ones. It keeps nothing of the values that it has
+/// processed.
 #[derive(Debug, Clone)]
 pub struct Obfuscator {
     key: Key,
@@ -63,22 +65,23 @@ pub struct Obfuscator {
 }
 
 impl Obfuscator {
-    /// By this key, but for these.
+    /// Returns an obfuscator with this key and these exclusions.
     pub fn new(key: Key, exclusions: Exclusions) -> Self {
         Self { key, exclusions }
     }
 
-    /// The key's [`Key::id`].
+    /// Returns the key's [`Key::id`].
     pub fn key_id(&self) -> &str {
         self.key.id()
     }
 
-    /// A body of this media type, to be pushed piece by piece as it passes, without any compression.
+    /// Returns an obfuscator for a body of this media type, to be pushed piece by piece and without content
+    /// coding.
     pub fn body(&self, message: Message, media_type: &str) -> Body<'_> {
         Body::new(&self.key, self.side(message), media_type)
     }
 
-    /// A whole file.
+    /// Obfuscates a whole file.
     pub fn har(&self, har: &mut Har) {
         let log = &mut har.log;
         for entry in &mut log.entries {
@@ -99,7 +102,7 @@ impl Obfuscator {
         self.extra(&mut har.extra);
     }
 
-    /// One exchange. It is marked with [`MARK`].
+    /// Obfuscates one exchange, and marks it with [`MARK`].
     pub fn entry(&self, entry: &mut Entry) {
         self.request(&mut entry.request);
         self.response(&mut entry.response);
@@ -157,7 +160,7 @@ impl Obfuscator {
         self.rest(&mut response.comment, &mut response.extra);
     }
 
-    /// The content of a response.
+    /// Obfuscates the body of a response.
     pub(crate) fn content(&self, content: &mut Content, memo: Memory<'_>) {
         let side = &self.exclusions.response;
         if let Some(text) = content.text.take() {
@@ -170,14 +173,14 @@ impl Obfuscator {
         self.rest(&mut content.comment, &mut content.extra);
     }
 
-    /// A reason phrase stays if everybody's is the same.
+    /// Obfuscates a reason phrase unless it is a registered one.
     pub(crate) fn phrase(&self, phrase: &mut String) {
         if phrase.contains('|') || !PHRASES.contains(&format!("|{phrase}|")) {
             self.value(phrase);
         }
     }
 
-    /// As the `Location` that it was read from.
+    /// Obfuscates a redirect URL. It is excluded if the `Location` field that it came from is.
     pub(crate) fn redirect_url(&self, url: &mut String) {
         if !self.exclusions.response.header("location") {
             *url = self.reference(&Side::default(), url);
@@ -188,7 +191,7 @@ impl Obfuscator {
         *media_type = media::obfuscate(&self.key, media_type);
     }
 
-    /// The content of a request.
+    /// Obfuscates the body of a request.
     pub(crate) fn post_data(&self, post_data: &mut PostData, memo: Memory<'_>) {
         let side = &self.exclusions.request;
         let mut spellings = Spellings::default();
@@ -206,7 +209,7 @@ impl Obfuscator {
         self.rest(&mut post_data.comment, &mut post_data.extra);
     }
 
-    /// A body that is there as a whole.
+    /// Obfuscates a body that is available as a whole.
     fn whole(
         &self,
         side: &Side,
@@ -218,7 +221,7 @@ impl Obfuscator {
         let hider = Hider { key: &self.key, memo };
         match String::from_utf8(Body::obfuscate(hider, side, media_type, bytes, spellings)) {
             Ok(text) => text,
-            // What is excluded and no text cannot be told as text.
+            // A body that is excluded but is not text cannot be written as text.
             Err(_) => self.key.text(bytes).to_string(),
         }
     }
@@ -239,7 +242,7 @@ impl Obfuscator {
         self.rest(&mut param.comment, &mut param.extra);
     }
 
-    /// The URL of a request, and the parameters in it.
+    /// Obfuscates the URL of a request, and its parameters.
     pub(crate) fn url(&self, url: &mut String, parameters: &mut [NameValue]) {
         let mut spellings = Spellings::default();
         *url = url::obfuscate(&self.key, &self.exclusions.request, url, &mut spellings);
@@ -248,18 +251,18 @@ impl Obfuscator {
         }
     }
 
-    /// The same for one parameter as it stands in the URL.
+    /// Obfuscates one parameter as it is written in the URL.
     pub(crate) fn url_parameter(&self, parameter: &str) -> String {
         let side = &self.exclusions.request;
         parameters::obfuscate(&self.key, parameter, |name| side.query(name), &mut Spellings::default())
     }
 
-    /// A segment of its path, by its place; `None` where it stays.
+    /// Returns the pseudonym of a path segment by its position, or `None` if it is kept.
     pub(crate) fn segment(&self, index: usize, segment: &str) -> Option<Pseudonym> {
         url::obfuscate_segment(&self.key, &self.exclusions.request, index, segment)
     }
 
-    /// A parameter of a URL in which these stand.
+    /// Obfuscates a parameter from the list of those in a URL with these spellings.
     pub(crate) fn parameter(&self, parameter: &mut NameValue, spellings: &Spellings) {
         let name = spellings.read(&parameter.name);
         let is_kept = self.exclusions.request.query(&String::from_utf8_lossy(&name));
@@ -280,17 +283,17 @@ impl Obfuscator {
         }
     }
 
-    /// A header field.
+    /// Obfuscates a header field.
     pub(crate) fn field(&self, side: &Side, header: &mut NameValue) {
         header.value = self.header(side, &header.name, &header.value);
         let name = header.name.clone();
-        // Recorders of HTTP/2 write `:authority`.
+        // Recorders of HTTP/2 write pseudo-header fields such as `:authority`.
         let is_word = media::is_token(name.strip_prefix(':').unwrap_or(&name));
         self.name(&mut header.name, name.as_bytes(), !is_word);
         self.rest(&mut header.comment, &mut header.extra);
     }
 
-    /// The value of a header field. Those that are built of values keep how they are built.
+    /// Obfuscates the value of a header field. Fields with a known structure keep it.
     fn header(&self, side: &Side, name: &str, value: &str) -> String {
         if value.is_empty() || side.header(name) {
             return value.to_owned();
@@ -319,7 +322,7 @@ impl Obfuscator {
         }
     }
 
-    /// `name=value` of a cookie (RFC 6265 §4.1.1).
+    /// Obfuscates the `name=value` of a cookie (RFC 6265 §4.1.1).
     fn pair(&self, side: &Side, pair: &str) -> String {
         match pair.trim().split_once('=') {
             None if pair.trim().is_empty() => String::new(),
@@ -332,7 +335,7 @@ impl Obfuscator {
         }
     }
 
-    /// Quotes are not part of a value.
+    /// Obfuscates the value of a cookie. Quotes are not part of it.
     fn cookie_value(&self, side: &Side, name: &str, value: &str) -> String {
         let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
         if inner.is_empty() || side.cookie(name) {
@@ -364,7 +367,7 @@ impl Obfuscator {
         if is_plain { attribute.to_owned() } else { self.key.text(attribute.as_bytes()).to_string() }
     }
 
-    /// As the URL's, so that it still says to which it belongs.
+    /// Obfuscates a cookie path like the path of a URL, so it can still be matched with URLs.
     fn cookie_path(&self, path: &str) -> String {
         url::obfuscate_path(&self.key, &Side::default(), path)
     }
@@ -375,7 +378,7 @@ impl Obfuscator {
         }
     }
 
-    /// A cookie of this header field.
+    /// Obfuscates a cookie of this header field.
     pub(crate) fn cookie(&self, side: &Side, header: &str, cookie: &mut Cookie) {
         if !side.header(header) {
             cookie.value = self.cookie_value(side, &cookie.name, &cookie.value);
@@ -393,14 +396,15 @@ impl Obfuscator {
         cookie.extra.extend(same_site.map(|value| ("sameSite".to_owned(), value)));
     }
 
-    /// A name stays unless it is none; `decoded` is what it stands for.
+    /// Obfuscates a name if `is_none` says that it is not one, or if it may reveal a value. `decoded` is the
+    /// name without encoding.
     fn name(&self, name: &mut String, decoded: &[u8], is_none: bool) {
         if is_none || names::is_no_word(&String::from_utf8_lossy(decoded)) {
             *name = self.key.text(decoded).to_string();
         }
     }
 
-    /// A method or version: a short word.
+    /// Obfuscates a method or version unless it is a short word.
     pub(crate) fn word(&self, word: &mut String) {
         if word.len() > 20 || !word.split('/').all(|part| part.is_empty() || media::is_token(part)) {
             self.value(word);
@@ -425,13 +429,14 @@ impl Obfuscator {
         }
     }
 
-    /// What every object of HAR may have.
+    /// Obfuscates the comment and custom fields that any HAR object may have.
     fn rest(&self, comment: &mut Option<String>, extra: &mut Extra) {
         self.optional(comment);
         self.extra(extra);
     }
 
-    /// Fields of others' own: JSON like any. Where it cannot be rewritten, as where it is nested too deeply, nothing of it stays.
+    /// Obfuscates custom fields as JSON. Fields that cannot be rewritten, for example because of deep
+    /// nesting, are removed.
     fn extra(&self, extra: &mut Extra) {
         if !extra.is_empty() {
             let rewritten = self.rewritten(extra).unwrap_or_default();
@@ -457,12 +462,12 @@ impl Obfuscator {
     }
 }
 
-/// A name of one's own begins with an underscore in HAR 1.2, a pseudonym in its place too.
+/// Prepends the underscore that names of custom fields have in HAR 1.2 if a pseudonym has replaced the name.
 fn own_name(name: String) -> String {
     if is_pseudonym(name.as_bytes()) { format!("_{name}") } else { name }
 }
 
-/// The bytes that a recorded text stands for. What is not in the encoding that it says it is in stands for itself.
+/// Decodes a recorded text to bytes. A text that is not valid in the given encoding is taken as it is.
 fn decoded<'a>(text: &'a str, encoding: Option<&str>) -> Cow<'a, [u8]> {
     let bytes = encoding.filter(|encoding| encoding.eq_ignore_ascii_case("base64"));
     match bytes.and_then(|_| base64::decode(text.as_bytes())) {
@@ -471,12 +476,13 @@ fn decoded<'a>(text: &'a str, encoding: Option<&str>) -> Cow<'a, [u8]> {
     }
 }
 
-/// Whether a value is one that the attribute `SameSite` has.
+/// Returns `true` for the values of the attribute `SameSite`.
 pub(crate) fn is_same_site(value: &str) -> bool {
     ["lax", "strict", "none"].contains(&value.to_ascii_lowercase().as_str())
 }
 
-/// Whether a text can be a date of a cookie (RFC 6265 §5.1.1): short numbers, and names of days, months and zones.
+/// Returns `true` if a text can be the date of a cookie (RFC 6265 §5.1.1): short numbers, and names of days,
+/// months and zones.
 fn is_cookie_date(text: &str) -> bool {
     const WORDS: &str = "|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun|gmt|utc|monday|tuesday\
 |wednesday|thursday|friday|saturday|sunday|";

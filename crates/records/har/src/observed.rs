@@ -1,81 +1,81 @@
-//! An exchange as whoever has seen it hands it over to be recorded: its heads as they were received, sizes, times, and what was kept of
-//! its bodies. Nothing of it has been interpreted, decoded or obfuscated yet.
+//! A finished exchange as it is passed to a recorder: its heads as they were received, sizes, times, and the
+//! kept part of its bodies. Nothing is interpreted, decoded or obfuscated yet.
 
 use std::net::IpAddr;
 
-/// An exchange that is over.
+/// A finished exchange.
 #[derive(Debug, Clone)]
 pub struct Observed<'a> {
-    /// When the first byte of the request was here, in microseconds since 1970.
+    /// Arrival of the request's first byte, in microseconds since 1970.
     pub started_unix_us: u64,
     /// The request.
     pub request: ObservedRequest<'a>,
-    /// The response that the client got; none where it got none.
+    /// The response that the client received, if any.
     pub response: Option<ObservedResponse<'a>>,
-    /// How long its phases took.
+    /// Durations of its phases.
     pub phases: Phases,
-    /// The address of the server that answered.
+    /// Address of the server that responded.
     pub server: Option<IpAddr>,
-    /// Of the connection to it: equal for exchanges on one connection.
+    /// Id of the upstream connection, equal for all exchanges on it.
     pub connection: Option<u64>,
-    /// What is told of it beyond HAR.
+    /// Additional information that HAR does not define.
     pub notes: Notes<'a>,
 }
 
 /// A request.
 #[derive(Debug, Clone)]
 pub struct ObservedRequest<'a> {
-    /// As received.
+    /// Method as received.
     pub method: &'a [u8],
-    /// Whether its URL is `https`.
+    /// `true` if the URL's scheme is `https`.
     pub tls: bool,
-    /// Of its URL, in lower case; IPv6 without brackets.
+    /// Host of the URL in lower case; IPv6 without brackets.
     pub host: &'a str,
-    /// Of its URL.
+    /// Port of the URL.
     pub port: u16,
-    /// Path and query of its URL.
+    /// Path and query of the URL.
     pub target: &'a [u8],
-    /// As received.
+    /// HTTP version as received.
     pub version: HttpVersion,
-    /// Its header fields.
+    /// Header fields.
     pub fields: Vec<ObservedField<'a>>,
-    /// Bytes of its head, from the start line through the empty line.
+    /// Size of the head, from the start line through the empty line.
     pub head_bytes: u64,
-    /// Bytes of its body as received, without the framing of chunks.
+    /// Size of the body as received, without chunk framing.
     pub body_bytes: u64,
-    /// What was kept of its body.
+    /// The part of the body that was kept.
     pub body: Captured<'a>,
 }
 
 /// A response.
 #[derive(Debug, Clone)]
 pub struct ObservedResponse<'a> {
-    /// Its status.
+    /// Status code.
     pub status: u16,
-    /// Its reason phrase, which may be empty.
+    /// Reason phrase, which may be empty.
     pub reason: &'a [u8],
-    /// As received.
+    /// HTTP version as received.
     pub version: HttpVersion,
-    /// Its header fields.
+    /// Header fields.
     pub fields: Vec<ObservedField<'a>>,
-    /// Bytes of its head, from the start line through the empty line.
+    /// Size of the head, from the start line through the empty line.
     pub head_bytes: u64,
-    /// Bytes of its body as received, without the framing of chunks.
+    /// Size of the body as received, without chunk framing.
     pub body_bytes: u64,
-    /// What was kept of its body.
+    /// The part of the body that was kept.
     pub body: Captured<'a>,
 }
 
 /// A header field, as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObservedField<'a> {
-    /// Its name.
+    /// Field name.
     pub name: &'a [u8],
-    /// Its value, without white space around it.
+    /// Field value, without surrounding white space.
     pub value: &'a [u8],
 }
 
-/// The version of HTTP of a message.
+/// HTTP version of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HttpVersion {
     /// HTTP/1.0.
@@ -85,56 +85,57 @@ pub enum HttpVersion {
     Http11,
 }
 
-/// What was kept of a body: its beginning, as received, without the framing of chunks.
+/// The part of a body that was kept: its beginning as received, without chunk framing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Captured<'a> {
-    /// The bytes.
+    /// The kept bytes.
     pub bytes: &'a [u8],
-    /// Whether they are all that was sent of it.
+    /// `true` if this is all that was sent of the body.
     pub is_whole: bool,
-    /// Whether anybody wanted any of it.
+    /// `true` if a recording asked for the body.
     pub is_wanted: bool,
 }
 
-/// How long the phases of an exchange took, in microseconds. They follow one another without a gap, so that their sum is how long the
-/// client waited; what did not happen is none.
+/// Durations of the phases of an exchange, in microseconds. They follow one another without a gap, so their
+/// sum is the time that the client waited. A phase that did not happen is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Phases {
-    /// Waiting for a remedy, a quota, a free connection.
+    /// Time spent waiting for a remedy, a quota or a free connection.
     pub blocked_us: Option<u64>,
-    /// Resolving the host's name.
+    /// Time of the DNS lookup.
     pub dns_us: Option<u64>,
-    /// Connecting, the handshake of TLS not included.
+    /// Time to connect, without the TLS handshake.
     pub connect_us: Option<u64>,
-    /// The handshake of TLS.
+    /// Time of the TLS handshake.
     pub tls_us: Option<u64>,
-    /// Receiving the request and sending it.
+    /// Time to receive and send the request.
     pub send_us: u64,
-    /// Until the first byte of the response.
+    /// Time until the first byte of the response.
     pub wait_us: u64,
-    /// Until its last byte.
+    /// Time from the first to the last byte of the response.
     pub receive_us: u64,
 }
 
-/// What is told of an exchange beyond HAR, in fields that begin with `_`. Left out where it is empty.
+/// Additional information about an exchange, written to fields that begin with `_`. Empty values are left
+/// out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notes<'a> {
-    /// The provider's name in the config.
+    /// Name of the provider in the config.
     pub provider: &'a str,
-    /// The flow by which it is recorded.
+    /// The flow that records the exchange.
     pub flow: &'a str,
-    /// What its remedies have decided, as in the field `x-egret-trace`.
+    /// Decisions of its remedies, in the format of the field `x-egret-trace`.
     pub remedies: &'a str,
-    /// Calls made to providers.
+    /// Number of calls made to providers.
     pub attempts: u32,
-    /// The account that it was made with.
+    /// The account used.
     pub account: &'a str,
-    /// Who made it, as far as the client says.
+    /// Consumer, as named by the client.
     pub consumer: &'a [u8],
-    /// The slug of the error that the gateway answered with.
+    /// Slug of the error that the gateway responded with.
     pub error: &'a str,
-    /// Whether the response ended before it was complete.
+    /// `true` if the response ended before it was complete.
     pub is_cut_short: bool,
-    /// Whether no provider was asked for this response.
+    /// `true` if the response was produced without calling a provider.
     pub is_generated: bool,
 }

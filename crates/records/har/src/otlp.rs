@@ -1,11 +1,11 @@
-//! Spans and metrics as OTLP has them (OpenTelemetry protocol 1.x), in the binary encoding of protocol buffers.
+//! Encodes spans and metrics as OTLP (OpenTelemetry protocol 1.x) in protocol buffers.
 //!
-//! What is written here is a message of its own for each span and each metric, so that they can wait one by one; a request is put
-//! together of as many as there are. The numbers of fields are those of `opentelemetry/proto`, which never change.
+//! Each span and each metric is encoded as a message of its own, so they can be queued individually. A
+//! request combines any number of them. Field numbers are those of `opentelemetry/proto`, which never change.
 
-/// Marks a span that waits to be sent.
+/// First byte of a queued span.
 pub const SPAN: u8 = b's';
-/// Marks a metric that waits to be sent.
+/// First byte of a queued metric.
 pub const METRIC: u8 = b'm';
 
 /// Wire types of protocol buffers.
@@ -48,7 +48,7 @@ impl Message<'_> {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Left out where it is empty, which says the same.
+    /// Writes a text field. An empty text is left out, which means the same.
     fn text(&mut self, field: u64, text: &str) {
         if !text.is_empty() {
             self.bytes(field, text.as_bytes());
@@ -92,57 +92,57 @@ fn varint(mut number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// The value of an attribute.
+/// Value of an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// Text.
+    /// A text.
     Text(&'a str),
-    /// True or false.
+    /// A boolean.
     Flag(bool),
-    /// A whole number, below 2^63.
+    /// An integer below 2^63.
     Number(u64),
 }
 
-/// An attribute: its name and value.
+/// Name and value of an attribute.
 pub type Attribute<'a> = (&'a str, Value<'a>);
 
-/// Whose side of a call a span is of.
+/// The side of a call that a span describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
-    /// Of who was called.
+    /// The called side.
     Server,
-    /// Of who calls.
+    /// The calling side.
     Client,
 }
 
-/// A span.
+/// One span of a trace.
 #[derive(Debug, Clone, Copy)]
 pub struct Span<'a> {
-    /// The trace that it is a part of.
+    /// Id of its trace.
     pub trace_id: [u8; 16],
-    /// Its own id.
+    /// Id of the span.
     pub span_id: [u8; 8],
-    /// The id of the span that it is a part of, if it is of one.
+    /// Id of its parent span, if any.
     pub parent_id: Option<[u8; 8]>,
-    /// `tracestate` as it came.
+    /// `tracestate` as received.
     pub trace_state: &'a str,
-    /// The flags of `traceparent`.
+    /// Flags of `traceparent`.
     pub flags: u8,
-    /// What is shown for it.
+    /// Name to display.
     pub name: &'a str,
-    /// Whose side it is.
+    /// Side of the call.
     pub kind: SpanKind,
-    /// When it began, in microseconds since 1970.
+    /// Start, in microseconds since 1970.
     pub start_us: u64,
-    /// When it ended.
+    /// End, in microseconds since 1970.
     pub end_us: u64,
-    /// What is told of it.
+    /// Attributes of the span.
     pub attributes: &'a [Attribute<'a>],
-    /// Whether it failed.
+    /// `true` if the call failed.
     pub is_error: bool,
 }
 
-/// Appends a span.
+/// Appends an encoded span.
 pub fn write_span(span: &Span<'_>, out: &mut Vec<u8>) {
     let mut message = Message(out);
     message.bytes(1, &span.trace_id);
@@ -174,55 +174,56 @@ fn nanos(us: u64) -> u64 {
     us.saturating_mul(1_000)
 }
 
-/// Figures of one name.
+/// A metric and its data points.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric<'a> {
-    /// The name.
+    /// Name of the metric.
     pub name: &'a str,
-    /// What it is, for people.
+    /// Description for people.
     pub description: &'a str,
-    /// The unit (UCUM), such as `s`; empty where there is none.
+    /// Unit (UCUM), such as `s`; empty if there is none.
     pub unit: &'a str,
-    /// How they move.
+    /// Kind of metric.
     pub kind: MetricKind,
-    /// Since when they are counted, in microseconds since 1970.
+    /// Start of counting, in microseconds since 1970.
     pub start_us: u64,
-    /// When they were read.
+    /// Time of the reading, in microseconds since 1970.
     pub time_us: u64,
-    /// The figures.
+    /// Data points.
     pub points: &'a [Point<'a>],
 }
 
-/// How figures move.
+/// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// Up alone.
+    /// A value that only goes up.
     Counter,
-    /// Counts by classes.
+    /// Counts per bucket.
     Histogram,
 }
 
-/// A figure.
+/// A data point of a metric.
 #[derive(Debug, Clone)]
 pub struct Point<'a> {
-    /// What tells it from the others.
+    /// Attributes that distinguish it from the other points.
     pub attributes: Vec<Attribute<'a>>,
-    /// The figure.
+    /// Value of the point.
     pub figure: Figure<'a>,
 }
 
-/// What a figure is.
+/// Value of a data point.
 #[derive(Debug, Clone, Copy)]
 pub enum Figure<'a> {
     /// A number.
     Number(f64),
-    /// A histogram: the upper bounds of its classes, how many fell into each, one more than there are bounds, and the sum of all.
+    /// A histogram: upper bounds of its buckets, counts per bucket (one more than bounds), and the sum of all
+    /// values.
     Histogram(&'a [f64], &'a [u64], f64),
 }
 
-/// Appends a metric. Counts are cumulative.
+/// Appends an encoded metric. Counts are cumulative.
 pub fn write_metric(metric: &Metric<'_>, out: &mut Vec<u8>) {
     const CUMULATIVE: u64 = 2;
     let mut message = Message(out);
@@ -268,8 +269,8 @@ fn write_point(metric: &Metric<'_>, point: &Point<'_>, data: &mut Message<'_>) {
     }
 }
 
-/// Puts a request together: of spans, for `/v1/traces`, or of metrics, for `/v1/metrics`. Both are built alike. `resource` says whose
-/// they are, `version` is Egret's.
+/// Encodes a request with spans, for `/v1/traces`, or with metrics, for `/v1/metrics`. Both have the same
+/// structure. `resource` describes their source; `version` is the version of Egret.
 pub fn request<'a>(
     parts: impl IntoIterator<Item = &'a [u8]>,
     resource: &[Attribute<'_>],
@@ -295,7 +296,8 @@ pub fn request<'a>(
     request
 }
 
-/// What an answer to a request says of what was not taken: how many, and why. None where all was, or the answer is none.
+/// Returns the number of parts that a collector rejected, and the reason. Returns `None` if it accepted all,
+/// or if its response cannot be parsed.
 pub fn rejected(answer: &[u8]) -> Option<(u64, String)> {
     let partial = fields(answer).find_map(|(field, value)| match value {
         Read::Bytes(bytes) if field == 1 => Some(bytes),
@@ -312,13 +314,13 @@ pub fn rejected(answer: &[u8]) -> Option<(u64, String)> {
     (count > 0).then_some((count, why))
 }
 
-/// A value that was read.
+/// A parsed value.
 enum Read<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, as far as it is one.
+/// Returns the fields of a message up to the first malformed one.
 fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Read<'_>)> {
     std::iter::from_fn(move || {
         let tag = read_varint(&mut message)?;
@@ -371,7 +373,7 @@ mod tests {
         };
         let mut bytes = Vec::new();
         write_span(&span, &mut bytes);
-        // Tag, length, value; the end-to-end tests have the library of OpenTelemetry decode the like.
+        // Tag, length, value. The end-to-end tests decode such messages with the OpenTelemetry library.
         let expected: Vec<u8> = [
             &[0x0a, 16][..],
             &[1; 16],

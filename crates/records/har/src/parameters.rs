@@ -1,4 +1,4 @@
-//! Parameters as URLs and forms have them: `name=value&name=value`, percent-encoded.
+//! Parses, decodes and obfuscates the parameters of URLs and forms: `name=value&name=value`, percent-encoded.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use crate::key::Key;
 use crate::names;
 
-/// What the parts of a text stand for, so that those who list them, decoded or not, can be understood.
+/// Encoded and decoded forms of the parts of a text. HAR recorders list parameters in either form; this maps
+/// both to the decoded one.
 #[derive(Default)]
 pub(crate) struct Spellings {
     decoded: HashMap<Vec<u8>, Vec<u8>>,
@@ -15,30 +16,30 @@ pub(crate) struct Spellings {
 }
 
 impl Spellings {
-    /// What a name or value stands for. One that the text does not have stands for itself.
+    /// Decodes a name or value of the text. One that the text does not contain is returned as it is.
     pub(crate) fn read(&self, spelt: &str) -> Vec<u8> {
         self.decoded.get(spelt.as_bytes()).map_or_else(|| spelt.as_bytes().to_vec(), Clone::clone)
     }
 
-    /// Whether it stands in the text without `=`, so that nobody knows whether it is a name or a value.
+    /// Returns `true` if a part has no `=` in the text, so it may be a name or a value.
     pub(crate) fn is_bare(&self, decoded: &[u8]) -> bool {
         self.bare.contains(decoded)
     }
 
-    /// Some decode `+`, some do not, some decode nothing.
+    /// Adds a part. Some recorders decode `+`, some only percent-encoding, some nothing.
     fn add(&mut self, spelt: &str) -> Vec<u8> {
         let decoded = decode(spelt, true);
         for spelling in [spelt.as_bytes().to_vec(), decode(spelt, false)] {
             self.decoded.entry(spelling).or_insert_with(|| decoded.clone());
         }
-        // What is decoded is not decoded again.
+        // A decoded part is not decoded a second time.
         self.decoded.insert(decoded.clone(), decoded.clone());
         decoded
     }
 }
 
-/// Obfuscates the values in a text. Those whose name `is_kept` stay as they are spelt; an empty one stays empty. A part without `=`
-/// counts as a value unless its name is kept.
+/// Obfuscates the values in a text, except those whose name `is_kept` accepts. An empty value stays empty. A
+/// part without `=` counts as a value unless its name is kept.
 pub(crate) fn obfuscate(
     key: &Key,
     text: &str,
@@ -67,7 +68,8 @@ pub(crate) fn obfuscate(
     parts.collect::<Vec<_>>().join("&")
 }
 
-/// Takes percent-encoding off (RFC 3986 §2.1), and in forms `+` for a space. A `%` that begins none stays.
+/// Decodes percent-encoding (RFC 3986 §2.1), and in forms `+` to a space. A `%` that is not followed by two
+/// digits stays.
 pub(crate) fn decode(text: &str, is_form: bool) -> Vec<u8> {
     if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
         return text.as_bytes().to_vec();
@@ -92,7 +94,7 @@ pub(crate) fn decode(text: &str, is_form: bool) -> Vec<u8> {
     decoded
 }
 
-/// Percent-encodes what is not allowed.
+/// Percent-encodes bytes that are not allowed.
 pub(crate) fn encode(bytes: &[u8], is_allowed: impl Fn(u8) -> bool, out: &mut String) {
     if let Ok(text) = std::str::from_utf8(bytes)
         && text.bytes().all(&is_allowed)
@@ -103,13 +105,13 @@ pub(crate) fn encode(bytes: &[u8], is_allowed: impl Fn(u8) -> bool, out: &mut St
         if is_allowed(*byte) {
             out.push(char::from(*byte));
         } else {
-            // Writing to a text cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(out, "%{byte:02X}");
         }
     }
 }
 
-/// RFC 3986 §2.3.
+/// Returns `true` for unreserved characters (RFC 3986 §2.3).
 pub(crate) fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }

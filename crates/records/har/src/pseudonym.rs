@@ -1,10 +1,11 @@
-//! Pseudonyms: what stands in the place of a value. Equal values have equal ones under a key, and without it nothing can be told of
-//! a value from its pseudonym, not even its length or whether a guess is right.
+//! Pseudonyms, which replace values. Under one key, equal values have equal pseudonyms. Without the key, a
+//! pseudonym reveals nothing about its value, not even its length or whether a guess is right.
 //!
-//! A text's is `egr_` and 24 letters and digits: 120 bits of HMAC-SHA-256 (RFC 2104), with which no two values of any archive will
-//! ever share one. It is a token in every place where HTTP and JSON have values, so that nothing around it has to be escaped.
-//! A number's is an integer of 19 digits: 60 bits, so that a million distinct numbers stay distinct but for one case in two million.
-//! Readers that hold numbers as doubles still see equal ones as equal, and tell 2^50 of them apart.
+//! The pseudonym of a text is `egr_` and 24 letters and digits: 120 bits of HMAC-SHA-256 (RFC 2104), so
+//! collisions do not occur in practice. It is a valid token wherever HTTP and JSON have values, so it never
+//! needs escaping. The pseudonym of a number is an integer of 19 digits with 60 random bits: among a million
+//! distinct numbers the chance of a collision is one in two million. Readers that parse numbers as doubles
+//! still see equal ones as equal, and can distinguish 2^50 of them.
 
 use std::fmt;
 
@@ -12,31 +13,32 @@ use aws_lc_rs::hmac;
 
 use crate::key::Key;
 
-/// How each begins, so that a reader knows it, and so do the detectors of secrets.
+/// Prefix of every pseudonym, by which readers and secret detectors recognize it.
 pub(crate) const PREFIX: &[u8; 4] = b"egr_";
 
-/// Bytes of the digest that are kept: a multiple of five, so that letters carry all their bits.
+/// Number of digest bytes kept: a multiple of five, so the letters carry all their bits.
 const KEPT_BYTES: usize = 15;
 
-/// Five bits a letter: in lower case, without the digits that look like letters (RFC 4648 §6).
+/// Base32 alphabet in lower case, five bits per letter, without digits that look like letters (RFC 4648 §6).
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 const LEN: usize = PREFIX.len() + KEPT_BYTES * 8 / 5;
 
-/// Numbers are from here on and below 9.16 × 10^18. They fit in 64 bits with a sign, and no card number begins with 8 or 9.
+/// Smallest number pseudonym. All are below 9.16 × 10^18, so they fit in a signed 64-bit integer. No card
+/// number begins with 8 or 9.
 const NUMBER_MIN: u64 = 8_000_000_000_000_000_000;
 
-/// What stands in the place of a text.
+/// Pseudonym of a text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pseudonym([u8; LEN]);
 
 impl Pseudonym {
-    /// As bytes, all of them ASCII.
+    /// Returns the pseudonym as bytes, all of them ASCII.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// As text.
+    /// Returns the pseudonym as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
@@ -54,7 +56,7 @@ impl fmt::Debug for Pseudonym {
     }
 }
 
-/// Whether a text is shaped as a pseudonym.
+/// Returns `true` if a text has the form of a pseudonym.
 pub fn is_pseudonym(text: &[u8]) -> bool {
     text.len() == LEN
         && text
@@ -62,14 +64,14 @@ pub fn is_pseudonym(text: &[u8]) -> bool {
             .is_some_and(|letters| letters.iter().all(|letter| LETTERS.contains(letter)))
 }
 
-/// Whether a number is shaped as a pseudonym.
+/// Returns `true` if a number has the form of a pseudonym.
 pub(crate) fn is_number_pseudonym(number: &[u8]) -> bool {
     let value = std::str::from_utf8(number).ok().filter(|number| number.len() == 19);
     let value = value.and_then(|number| number.parse::<u64>().ok());
     value.is_some_and(|value| (NUMBER_MIN..NUMBER_MIN + (1 << 60)).contains(&value))
 }
 
-/// A text whose pseudonym is made while it goes by.
+/// Computes the pseudonym of a text that arrives in pieces.
 pub(crate) struct TextDigest(hmac::Context);
 
 impl TextDigest {
@@ -92,9 +94,10 @@ impl TextDigest {
     }
 }
 
-/// The first byte of a digest says of what it is, so that a text and a number that are spelt alike have nothing in common.
+/// The first byte of a digest names the type, so a text and a number that look alike have unrelated
+/// pseudonyms.
 impl Key {
-    /// What stands in the place of `text`.
+    /// Returns the pseudonym of `text`.
     pub fn text(&self, text: &[u8]) -> Pseudonym {
         let mut digest = self.text_digest();
         digest.push(text);
@@ -107,7 +110,8 @@ impl Key {
         TextDigest(digest)
     }
 
-    /// What stands in the place of a number of JSON (RFC 8259 §6), however it is spelt: `1`, `1.0` and `10e-1` are one number.
+    /// Returns the pseudonym of a JSON number (RFC 8259 §6). It does not depend on the notation: `1`, `1.0`
+    /// and `10e-1` are one number.
     pub fn number(&self, number: &[u8]) -> u64 {
         let mut digest = self.digest();
         digest.update(b"n");
@@ -118,7 +122,8 @@ impl Key {
     }
 }
 
-/// One spelling for all of a number's: `-`, digits that neither begin nor end with 0, `e` and an exponent; `0` for none.
+/// Returns the canonical form of a number: an optional `-`, digits that neither begin nor end with 0, `e` and
+/// an exponent. Zero is `0`.
 fn canonical(number: &[u8]) -> Vec<u8> {
     let (is_negative, number) = number.strip_prefix(b"-").map_or((false, number), |rest| (true, rest));
     let e = number.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(number.len());
@@ -127,7 +132,7 @@ fn canonical(number: &[u8]) -> Vec<u8> {
     let digits: Vec<u8> = mantissa.iter().copied().filter(|byte| *byte != b'.').collect();
     let Some(last) = digits.iter().rposition(|digit| *digit != b'0') else { return b"0".to_vec() };
     let first = digits.iter().position(|digit| *digit != b'0').unwrap_or(0);
-    // Where the point is, counted from the end of the digits that are left.
+    // Position of the decimal point, counted from the end of the remaining digits.
     let shift = i128::try_from(point).unwrap_or(0) - i128::try_from(last + 1).unwrap_or(0);
     let exponent = std::str::from_utf8(exponent).unwrap_or_default();
     let mut text = if is_negative { b"-".to_vec() } else { Vec::new() };
@@ -135,7 +140,8 @@ fn canonical(number: &[u8]) -> Vec<u8> {
     text.push(b'e');
     match if exponent.is_empty() { Ok(0) } else { exponent.parse::<i64>() } {
         Ok(exponent) => text.extend_from_slice((i128::from(exponent) + shift).to_string().as_bytes()),
-        // Nobody computes with such an exponent; as it is spelt, it is at least told from others.
+        // The exponent is too large to compute with. Written as it is, it still distinguishes the number from
+        // others.
         Err(_) => text.extend_from_slice(format!("{exponent}+{shift}").as_bytes()),
     }
     text
@@ -153,7 +159,8 @@ mod tests {
 
     #[test]
     fn a_pseudonym_is_a_keyed_digest() {
-        // echo -n tvalue | openssl dgst -sha256 -mac hmac -macopt hexkey:0707...07, its first 15 bytes through base32
+        // echo -n tvalue | openssl dgst -sha256 -mac hmac -macopt hexkey:0707...07, its first 15 bytes
+        // through base32
         assert_eq!(key(7).text(b"value").as_str(), "egr_clekalplbgh5qoqygn7ukhzh");
         assert_ne!(key(7).text(b"value"), key(8).text(b"value"));
         assert_ne!(key(7).text(b"value"), key(7).text(b"valuf"));

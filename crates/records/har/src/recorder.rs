@@ -1,8 +1,8 @@
-//! Writes recorded exchanges: from what was observed straight to one line of JSON, an entry of HAR 1.2 of which nothing is told that
-//! must not be.
+//! Records exchanges: writes an observed exchange as one line of JSON, a HAR 1.2 entry with redacted values.
 //!
-//! It writes bytes, and remembers what it wrote for a value, so that most of an entry is copied together. What becomes of a value is
-//! decided where it is for any archive, by [`Obfuscator`](crate::Obfuscator). One belongs to one thread.
+//! It writes bytes directly, and caches the output of each value, so most of an entry is copied. The rules
+//! for values are those of [`Obfuscator`](crate::Obfuscator), as for any HAR file. A recorder belongs to one
+//! thread.
 
 mod body;
 mod coding;
@@ -36,10 +36,11 @@ use redaction::Redaction;
 
 pub use mask::Mask;
 
-/// What recorders write where a message names no media type.
+/// Media type written for messages without one.
 const NO_MEDIA_TYPE: &[u8] = b"x-unknown";
 
-/// A body without its content codings, where all of it was kept, its codings are known, and it is not longer than that.
+/// Returns a body without its content codings. Returns `None` if the body was not kept as a whole, a coding
+/// is unknown, or it is longer than `bytes_max`.
 pub fn whole_body<'a>(body: &Captured<'a>, codings: &[u8], bytes_max: usize) -> Option<Cow<'a, [u8]>> {
     if !body.is_whole || body.bytes.len() > bytes_max {
         return None;
@@ -48,20 +49,20 @@ pub fn whole_body<'a>(body: &Captured<'a>, codings: &[u8], bytes_max: usize) -> 
     (decoded.end == End::Whole).then_some(decoded.bytes)
 }
 
-/// Writes exchanges as HAR.
+/// Writes exchanges as HAR entries.
 #[derive(Debug)]
 pub struct Recorder {
     redaction: Redaction,
     memo: RefCell<Memo>,
     recording: Recording,
-    /// [`MARK`] and what it says, with the comma before it.
+    /// The [`MARK`] field with its value and the comma before it.
     mark: Vec<u8>,
-    /// Bodies that were written, for each of [`End::ALL`].
+    /// Number of bodies written, for each of [`End::ALL`].
     bodies: [u64; End::ALL.len()],
     room: Room,
 }
 
-/// Memory that is used again.
+/// Reused buffers.
 #[derive(Default)]
 struct Room {
     text: String,
@@ -69,7 +70,7 @@ struct Room {
     parameters: Vec<u8>,
 }
 
-/// Shows nothing of what is in it.
+/// Shows nothing of the content.
 impl fmt::Debug for Room {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Room")
@@ -84,7 +85,7 @@ impl Drop for Room {
     }
 }
 
-/// What the header of a message says that is written elsewhere too. The last field of a name counts.
+/// Header fields whose values are needed elsewhere in the entry. The last field of each name counts.
 #[derive(Default)]
 struct Noted<'a> {
     media_type: Option<&'a [u8]>,
@@ -94,7 +95,8 @@ struct Noted<'a> {
 }
 
 impl Recorder {
-    /// One that obeys this. It holds what it has seen until it is dropped: another key needs another.
+    /// Returns a recorder for this recording. It caches values until it is dropped, so each key needs a
+    /// recorder of its own.
     pub fn new(key: Key, recording: &Recording) -> Self {
         let redaction = Redaction::new(key, recording);
         let mark = match &redaction {
@@ -113,7 +115,7 @@ impl Recorder {
         }
     }
 
-    /// How the bodies ended of which something was written, for each of [`End::ALL`].
+    /// Number of bodies written, by the way they ended, for each of [`End::ALL`].
     pub fn bodies(&self) -> &[u64; End::ALL.len()] {
         &self.bodies
     }
@@ -219,7 +221,7 @@ impl Recorder {
         if body_bytes == 0 || !is_coded(codings) {
             self.size(body_bytes, out);
         } else {
-            // Nobody has taken the coding off.
+            // The body was not decoded, so its decoded size is unknown.
             out.extend_from_slice(b"-1");
         }
         out.extend_from_slice(b",\"mimeType\":");
@@ -227,7 +229,7 @@ impl Recorder {
         out.push(b'}');
     }
 
-    /// What is to be written of a body.
+    /// Returns the part of a body that is to be written, if any.
     fn wanted<'a>(&self, captured: Captured<'a>, body_bytes: u64, media_type: &[u8]) -> Option<Captured<'a>> {
         if !captured.is_wanted || body_bytes == 0 {
             return None;
@@ -240,7 +242,7 @@ impl Recorder {
         (wanted > 0).then_some(captured)
     }
 
-    /// The header fields, and the cookies in them.
+    /// Writes the header fields and their cookies.
     fn fields<'a>(&mut self, message: Message, fields: &[ObservedField<'a>], out: &mut Vec<u8>) -> Noted<'a> {
         let (kind, cookies) = match message {
             Message::Request => (Kind::RequestField, &b"cookie"[..]),
@@ -263,7 +265,8 @@ impl Recorder {
                 6 | 10 if name.eq_ignore_ascii_case(cookies) => noted.has_cookies = true,
                 8 if name.eq_ignore_ascii_case(b"location") => noted.location = Some(value),
                 12 if name.eq_ignore_ascii_case(b"content-type") => noted.media_type = Some(value),
-                // Several fields are one list, which nobody sends: no part of it is a coding that is known.
+                // Several fields form one list, which is not used in practice. `several` is not a known
+                // coding, so the body stays coded.
                 16 if name.eq_ignore_ascii_case(b"content-encoding") => {
                     noted.codings = Some(if noted.codings.is_some() { b"several" } else { value });
                 }
@@ -271,7 +274,7 @@ impl Recorder {
             }
         }
         if !fields.is_empty() {
-            // The last comma.
+            // Remove the last comma.
             out.pop();
         }
         out.extend_from_slice(b"],\"cookies\":[");
@@ -282,7 +285,7 @@ impl Recorder {
         noted
     }
 
-    /// The cookies in the fields, without the brackets.
+    /// Writes the cookies of the fields, without the brackets.
     fn cookies(&mut self, message: Message, fields: &[ObservedField<'_>], out: &mut Vec<u8>) {
         let (header, kind, parse) = match message {
             Message::Request => (&b"cookie"[..], Kind::Cookies, request_cookies as fn(&str) -> Vec<Cookie>),
@@ -306,13 +309,13 @@ impl Recorder {
                 }
             });
         }
-        // A field without a cookie.
+        // A field without a cookie leaves a comma behind.
         if out.len() > start && out.last() == Some(&b',') {
             out.pop();
         }
     }
 
-    /// A value by which there is one of it in an entry.
+    /// Writes a value that occurs once in an entry, redacted by `redact`.
     fn told(&mut self, kind: Kind, value: &[u8], out: &mut Vec<u8>, redact: fn(&Redaction, &mut String)) {
         let Self { redaction, memo, .. } = self;
         memo.get_mut().write(kind, b"", value, out, |out| {
@@ -366,7 +369,7 @@ impl Recorder {
     }
 }
 
-/// As text: UTF-8, or else Latin-1, in which every byte is a letter.
+/// Decodes bytes as UTF-8, or else as Latin-1, in which every byte is a character.
 fn decoded(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
@@ -374,7 +377,7 @@ fn decoded(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// The cookies in a `Cookie` (RFC 6265 §4.2.1).
+/// Parses the cookies of a `Cookie` field (RFC 6265 §4.2.1).
 fn request_cookies(value: &str) -> Vec<Cookie> {
     let pairs = value.split(';').map(str::trim).filter(|pair| !pair.is_empty());
     pairs.map(cookie).collect()
@@ -385,7 +388,7 @@ fn cookie(pair: &str) -> Cookie {
     Cookie { name: name.to_owned(), value: value.to_owned(), ..Cookie::default() }
 }
 
-/// The cookie in a `Set-Cookie` (RFC 6265 §4.1.1).
+/// Parses the cookie of a `Set-Cookie` field (RFC 6265 §4.1.1).
 fn response_cookie(value: &str) -> Vec<Cookie> {
     let mut parts = value.split(';').map(str::trim);
     let mut cookie = cookie(parts.next().unwrap_or_default());
@@ -413,7 +416,7 @@ fn version(version: HttpVersion, out: &mut Vec<u8>) {
     });
 }
 
-/// What has a fixed shape is written as that says; writing it to memory cannot fail.
+/// Appends a value as JSON. Serializing these types to memory cannot fail.
 fn json(value: &impl Serialize, out: &mut Vec<u8>) {
     let start = out.len();
     if serde_json::to_writer(&mut *out, value).is_err() {
@@ -422,7 +425,7 @@ fn json(value: &impl Serialize, out: &mut Vec<u8>) {
     }
 }
 
-/// The handshake of TLS is part of connecting.
+/// Returns the time to connect, including the TLS handshake as HAR requires.
 fn connect_us(phases: &Phases) -> Option<u64> {
     match (phases.connect_us, phases.tls_us) {
         (None, None) => None,

@@ -1,4 +1,4 @@
-//! How exchanges are recorded: what of them is kept, and what of that may be told.
+//! Configuration of recordings: the parts of an exchange that are kept, and their redaction.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,27 +11,30 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::exclusions::{ExclusionError, Exclusions};
 
-/// Most that may be kept of a body: it is copied, and held until it was written.
+/// Maximum size kept of a body. It is copied, and held in memory until it is written.
 const BODY_BYTES_MAX: u64 = 16 << 20;
 
-/// Patterns of media types at most.
+/// Maximum number of media type patterns.
 const MEDIA_TYPES_MAX: usize = 64;
 
-/// What is kept of exchanges, and what of that may be told.
+/// The parts of exchanges that are recorded, and their redaction.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordingConfig {
-    /// Whether every value becomes a pseudonym, made with a key that only this installation has. Names, hosts, times and sizes stay.
+    /// Replaces every value by a pseudonym, made with a key that only this installation has. Names, hosts,
+    /// times and sizes stay.
     pub obfuscate: bool,
-    /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`, `request.path[0]`,
-    /// `response.body.$.items[*].id`.
+    /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`,
+    /// `request.path[0]`, `response.body.$.items[*].id`.
     pub exclude: Vec<String>,
-    /// Whether what looks like a secret, such as a token, a key, a card number or an e-mail address, and what is one by its name, such as
-    /// `authorization` or `password`, becomes a pseudonym where nothing else does.
+    /// Replaces secrets by pseudonyms even if `obfuscate` is off: values that look like a token, a key, a
+    /// card number or an e-mail address, and values with the name of a secret, such as `authorization` or
+    /// `password`.
     pub detect_secrets: bool,
-    /// What is kept of bodies.
+    /// Part of bodies that is kept.
     pub bodies: Bodies,
-    /// Media types of which bodies are kept, as `application/json`, `text/*` or `*/*`. `*/*+json` is anything built on JSON.
+    /// Media types of bodies that are kept, such as `application/json`, `text/*` or `*/*`. `*/*+json` matches
+    /// every type built on JSON.
     pub media_types: Vec<String>,
 }
 
@@ -54,15 +57,15 @@ impl Default for RecordingConfig {
     }
 }
 
-/// What is kept of bodies.
+/// Part of bodies that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bodies {
-    /// Nothing, not even how long they were.
+    /// Nothing, not even their size.
     None,
-    /// How long they were.
+    /// Their size.
     #[default]
     Sizes,
-    /// Their beginning, up to so many bytes as they were sent.
+    /// Their beginning, up to the given size as they were sent.
     UpTo(Size),
 }
 
@@ -116,7 +119,7 @@ impl JsonSchema for Bodies {
     }
 }
 
-/// A [`RecordingConfig`] as it is obeyed.
+/// A compiled [`RecordingConfig`].
 #[derive(Debug, Clone)]
 pub struct Recording {
     pub(crate) obfuscate: bool,
@@ -127,12 +130,12 @@ pub struct Recording {
     pub(crate) secret_names: Arc<[Box<str>]>,
 }
 
-/// What cannot be obeyed: the field of the config, and what is wrong with it.
+/// An error in the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordingError {
-    /// Within the config: `exclude[2]`.
+    /// Path of the field within the config: `exclude[2]`.
     pub path: String,
-    /// What is wrong, and what was expected.
+    /// The mistake, and what was expected.
     pub message: String,
 }
 
@@ -145,7 +148,7 @@ impl fmt::Display for RecordingError {
 impl std::error::Error for RecordingError {}
 
 impl Recording {
-    /// Compiles a config; all that is wrong is told at once.
+    /// Compiles a config. Returns all errors at once.
     pub fn compile(config: &RecordingConfig) -> Result<Self, Vec<RecordingError>> {
         let mut errors = Vec::new();
         let exclusions =
@@ -185,13 +188,15 @@ impl Recording {
         Ok(Self { obfuscate, exclusions, detect_secrets, bodies, media_types, secret_names: Arc::default() })
     }
 
-    /// With names of fields, parameters and members whose values are secrets, besides those that everybody's are. Case does not matter.
+    /// Adds names of fields, parameters and members whose values are secrets, in addition to the built-in
+    /// ones. Case does not matter.
     #[must_use]
     pub fn with_secret_names(self, secret_names: Arc<[Box<str>]>) -> Self {
         Self { secret_names, ..self }
     }
 
-    /// How many bytes are kept of a body of this type, as it is sent: 0 where nobody wants any.
+    /// Returns the number of bytes to keep of a body of this media type, as it is sent. 0 means that no body
+    /// is kept.
     pub fn wanted_bytes(&self, media_type: &[u8]) -> u64 {
         match self.bodies {
             Bodies::UpTo(size) if self.media_types.iter().any(|wanted| wanted.has(media_type)) => {
@@ -207,7 +212,8 @@ fn excluded(config: &RecordingConfig, error: &ExclusionError) -> RecordingError 
     RecordingError { path: format!("exclude[{index}]"), message: error.to_string() }
 }
 
-/// A pattern of media types, in lower case: `*` for any type or subtype, `*+json` for any that ends so.
+/// A pattern of media types, in lower case: `*` for any type or subtype, `*+json` for any subtype with this
+/// suffix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct MediaTypes {
     kind: String,

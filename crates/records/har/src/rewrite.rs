@@ -1,7 +1,8 @@
-//! Rewrites JSON while it is read: names and structure stay, and in the place of each leaf comes its pseudonym.
+//! Rewrites JSON while it is read: names and structure are kept, and each leaf is replaced by its pseudonym.
 //!
-//! `true`, `false`, `null` and the empty text stay: there is nothing else of their kind that could stand for them, and a pseudonym
-//! would tell no less. What must not be told by a bit must not be recorded. White space is dropped.
+//! `true`, `false`, `null` and the empty string are kept: there are too few values of their kind for a
+//! pseudonym to hide anything. Data where even a boolean is sensitive should not be recorded. White space is
+//! dropped.
 
 use zeroize::Zeroize as _;
 
@@ -11,18 +12,18 @@ use crate::pseudonym::TextDigest;
 use egret_json::tokenizer::Sink;
 use egret_json::write_escaped;
 
-/// What becomes of the text that is read.
+/// State of the string that is being read.
 #[expect(clippy::large_enum_variant, reason = "there is one of it")]
 enum Text {
-    /// It stays.
+    /// It is kept.
     Kept,
-    /// All of it so far is held.
+    /// It is buffered so far.
     Held,
-    /// Its digest: it is too long to be held.
+    /// Its digest, because it is too long to be buffered.
     Hidden(TextDigest),
 }
 
-/// Takes a text from the tokenizer, and holds what becomes of it.
+/// Receives JSON tokens and writes the obfuscated JSON.
 pub(crate) struct Rewriter<'a> {
     hider: Hider<'a>,
     place: PathCursor<'a>,
@@ -56,7 +57,7 @@ impl Sink for Rewriter<'_> {
     }
 
     fn comma(&mut self) {
-        // In an object the name that follows says where.
+        // In an object the name that follows sets the position.
         self.place.element();
         self.out.push(b',');
     }

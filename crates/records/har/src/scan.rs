@@ -1,4 +1,5 @@
-//! Finds secrets in a file of HAR, of whichever recorder: what would be taken out of it if it were recorded without its secrets.
+//! Finds secrets in the HAR file of any recorder: the values that Egret would replace if it recorded the file
+//! without secrets.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,14 +14,14 @@ use crate::har::{Cookie, NameValue};
 use crate::key::Key;
 use crate::named::{Meaning, meaning_within, tells_nothing};
 
-/// A place in a file.
+/// The location of a secret in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Which value, or the name of which: `log.entries[3].request.url`.
+    /// Path of the value, or of the member whose name has the secret: `log.entries[3].request.url`.
     pub path: String,
-    /// Where in it, after any base64 was taken off.
+    /// The secret within the value, after Base64 decoding.
     pub finding: Finding,
-    /// The name by which a value of a list of names and values is a secret: of a field, a cookie, a parameter.
+    /// Name of the header field, cookie or parameter, if the value is a secret because of this name.
     pub name: Option<String>,
 }
 
@@ -35,9 +36,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// What looks like a secret in any value or name of a file, or is one by its name. Bodies in base64 are looked into.
+/// Returns the possible secrets in all values and names of a file, by content or by name. Bodies in Base64
+/// are decoded.
 pub fn scan(har: &Value) -> Vec<Place> {
-    // Pseudonyms are made to see what they would stand for, and shown to nobody.
+    // Pseudonyms are compared with the original and then discarded, so any key will do.
     let mut scan = Scan {
         guard: Guard::new(Key::new(&[0; 32]), Arc::default()),
         path: String::new(),
@@ -54,7 +56,8 @@ struct Scan {
 }
 
 impl Scan {
-    /// A value of which names say that, in a list of this name if it is in one. The depth is bounded by that of what `serde_json` reads.
+    /// Scans a value. `meaning` is that of the names around it; `list` is the name of the list it is in, if
+    /// any. The depth is bounded by the recursion limit of `serde_json`.
     fn value(&mut self, value: &Value, meaning: Meaning, list: &str) {
         match value {
             Value::Null | Value::Bool(_) => {}
@@ -107,7 +110,7 @@ impl Scan {
                     (Value::String(value), "text") if media_type.is_some() => {
                         scan.body(media_type.unwrap_or_default(), value, is_base64);
                     }
-                    // HAR's own list, whose values have their names beside them.
+                    // The cookie list of HAR, whose values have their names beside them.
                     (Value::Array(_), "cookies") => scan.value(value, meaning, name),
                     _ => scan.value(value, meaning_within(meaning, name), name),
                 }
@@ -115,7 +118,7 @@ impl Scan {
         }
     }
 
-    /// The value of a name in a list, such as `headers`.
+    /// Scans the value of a name-value pair in a list such as `headers`.
     fn named(&mut self, name: &str, value: &str, around: Meaning, list: &str) {
         let shown = Some(name).filter(|name| !detect::holds_secret(name));
         match list {
@@ -155,7 +158,7 @@ impl Scan {
         }
     }
 
-    /// Looks at what is left of a text; if that is not all of it, something was found.
+    /// Scans a text by removing its secrets: if the result differs, the text contained one.
     fn look(&mut self, text: &str, name: Option<&str>, take_out: impl FnOnce(&Guard, &mut String)) {
         let mut left = text.to_owned();
         take_out(&self.guard, &mut left);
@@ -164,7 +167,8 @@ impl Scan {
         }
     }
 
-    /// Something was found within this span: what is seen in the text, or else what a name or an encoding has told.
+    /// Adds the secrets of a text that was changed within this span: the detected ones, or else the span
+    /// itself, if the reason is a name or an encoding.
     fn found(&mut self, text: &str, span: Range<usize>, name: Option<&str>) {
         let findings = detect::detect(text);
         let seen = findings.first().zip(findings.last());
@@ -183,7 +187,7 @@ impl Scan {
     }
 }
 
-/// The bytes of a text that another differs from, from the first to the last.
+/// Returns the byte range of `text` that differs from `other`.
 fn changed(text: &str, other: &str) -> Range<usize> {
     let same = |pair: &(u8, u8)| pair.0 == pair.1;
     let before = text.bytes().zip(other.bytes()).take_while(same).count();
@@ -202,7 +206,7 @@ mod tests {
     use crate::har::Har;
     use crate::obfuscate::Obfuscator;
 
-    /// Where something is found, and what.
+    /// Returns the path and kind of each finding.
     fn places(text: &str) -> Vec<(String, Kind)> {
         let places = scan(&serde_json::from_str(text).unwrap());
         places.into_iter().map(|place| (place.path, place.finding.kind)).collect()

@@ -1,42 +1,43 @@
-//! Where recorded exchanges go.
+//! The interface of exporters: sinks for recorded exchanges.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
 
-/// What sinks are given.
+/// Kind of data that a sink receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Entries of HAR: each one object of JSON on one line.
+    /// HAR entries, each one JSON object on one line.
     Entries,
-    /// Lines of text, without their ends.
+    /// Lines of text, without line ends.
     Lines,
-    /// Spans and metrics, each as [`otlp`](crate::otlp) writes it, behind the byte that says which it is.
+    /// Spans and metrics, each encoded by [`otlp`](crate::otlp) after a byte that names its kind.
     Telemetry,
 }
 
-/// An exchange on its way out, ready to be written.
+/// A recorded exchange, ready to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct Exported<'a> {
-    /// What is told of it, obfuscated if it is to be: an entry of HAR, or whatever else the sink [takes](Sink::takes).
+    /// The record, obfuscated if configured: a HAR entry, or other content that the sink
+    /// [accepts](Sink::takes).
     pub entry: &'a [u8],
-    /// The client's address, as far as it may be told.
+    /// Address of the client, if it may be shown.
     pub client: Option<IpAddr>,
-    /// Whose exchange it is, for collectors that ask for a token; where it is empty the exporter's own is used.
+    /// Token for collectors that require one. If empty, the exporter's own token is used.
     pub service_token: &'a str,
-    /// The environment that the client has named; where it is empty the exporter's own is used.
+    /// Environment named by the client. If empty, the exporter's own is used.
     pub environment: &'a str,
 }
 
-/// Where recorded exchanges go. Called by one thread of low priority, never by a worker.
+/// A destination of recorded exchanges. It is called by one thread of low priority, never by a worker.
 pub trait Sink: Debug + Send + Sync {
-    /// Whether it can do anything with that.
+    /// Returns `true` if the sink accepts this kind of content.
     fn takes(&self, content: Content) -> bool {
         content == Content::Entries
     }
 
-    /// Takes an exchange, or loses it and counts that. Does not wait for a network; may wait for a disk.
+    /// Takes an exchange, or drops and counts it. It may wait for a disk, but never for a network.
     fn put(&self, exchange: Exported<'_>);
 
-    /// Called a few times each second, and at the end: what waits for company goes out, what is due is rotated.
+    /// Sends batches and rotates files that are due. Called a few times per second, and at the end.
     fn tick(&self);
 }

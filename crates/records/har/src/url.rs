@@ -1,14 +1,15 @@
-//! URLs (RFC 3986): scheme, host and port stay, since they say whose API it is; whatever else they carry is obfuscated.
+//! Obfuscates URLs (RFC 3986). Scheme, host and port are kept, because they identify the API; everything else
+//! is replaced.
 
 use crate::exclusions::Side;
 use crate::key::Key;
 use crate::parameters::{self, Spellings};
 use crate::pseudonym::Pseudonym;
 
-/// Schemes that may be told.
+/// Schemes that may be shown.
 const SCHEMES: [&str; 9] = ["http:", "https:", "ws:", "wss:", "data:", "blob:", "about:", "file:", "ftp:"];
 
-/// What may be told of a URL, or of a reference such as `/path?query`. The parameters found are noted.
+/// Obfuscates a URL, or a reference such as `/path?query`. Adds its parameters to `spellings`.
 pub(crate) fn obfuscate(key: &Key, side: &Side, whole: &str, spellings: &mut Spellings) -> String {
     let hide = |text: &str| key.text(text.as_bytes()).to_string();
     let (url, fragment) =
@@ -16,7 +17,7 @@ pub(crate) fn obfuscate(key: &Key, side: &Side, whole: &str, spellings: &mut Spe
     let (url, query) = url.split_once('?').map_or((url, None), |(url, query)| (url, Some(query)));
     let (scheme, rest) = scheme(url);
     if !scheme.is_empty() && !SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
-        // It may be any text with a colon in it. What comes of it is still absolute, if nothing else.
+        // It may be any text with a colon. The result only has to be an absolute URL.
         return format!("urn:{}", hide(whole));
     }
     let mut told = scheme.to_owned();
@@ -27,7 +28,7 @@ pub(crate) fn obfuscate(key: &Key, side: &Side, whole: &str, spellings: &mut Spe
             told.push_str(&obfuscate_authority(key, authority));
             told.push_str(&obfuscate_path(key, side, path));
         }
-        // `data:` and its like have no parts that anybody could know.
+        // The rest of `data:` and similar URLs has no known structure.
         None if !scheme.is_empty() => told.push_str(&hide(rest)),
         None => told.push_str(&obfuscate_path(key, side, rest)),
     }
@@ -42,19 +43,19 @@ pub(crate) fn obfuscate(key: &Key, side: &Side, whole: &str, spellings: &mut Spe
     told
 }
 
-/// A scheme with its colon, and what follows.
+/// Splits off the scheme with its colon.
 fn scheme(url: &str) -> (&str, &str) {
     let end = url.find([':', '/']).filter(|at| url.as_bytes()[*at] == b':');
     url.split_at(end.map_or(0, |end| end + 1))
 }
 
-/// Host and port stay; user and password do not.
+/// Obfuscates user and password. Host and port are kept.
 fn obfuscate_authority(key: &Key, authority: &str) -> String {
     let (user, host) =
         authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
     let mut told = String::new();
     if let Some(user) = user {
-        // What follows the first colon is the password, with any others in it (RFC 3986 §3.2.1).
+        // The password begins after the first colon and may contain others (RFC 3986 §3.2.1).
         let parts = user.splitn(2, ':').map(|part| key.text(&parameters::decode(part, false)).to_string());
         told = parts.collect::<Vec<_>>().join(":") + "@";
     }
@@ -66,13 +67,13 @@ fn obfuscate_authority(key: &Key, authority: &str) -> String {
     told
 }
 
-/// Whether a text can be a host with its port.
+/// Returns `true` if a text can be a host with an optional port.
 pub(crate) fn is_host(text: &str) -> bool {
     text.len() <= 261 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte))
 }
 
-/// Each segment is obfuscated by itself; those that are empty, `.` or `..` are structure. Only a path from the root has segments that
-/// can be counted.
+/// Obfuscates each segment separately. Empty segments, `.` and `..` are structure and kept. Only segments of
+/// an absolute path can be excluded by position.
 pub(crate) fn obfuscate_path(key: &Key, side: &Side, path: &str) -> String {
     let none = Side::default();
     let (root, path, side) = path.strip_prefix('/').map_or(("", path, &none), |path| ("/", path, side));
@@ -89,7 +90,7 @@ pub(crate) fn obfuscate_path(key: &Key, side: &Side, path: &str) -> String {
     told
 }
 
-/// What stands in the place of a segment; `None` where it stays.
+/// Returns the pseudonym of a path segment, or `None` if it is kept.
 pub(crate) fn obfuscate_segment(key: &Key, side: &Side, index: usize, segment: &str) -> Option<Pseudonym> {
     let is_kept = matches!(segment, "" | "." | "..") || side.segment(index);
     (!is_kept).then(|| key.text(&parameters::decode(segment, false)))

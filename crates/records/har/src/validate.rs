@@ -1,7 +1,8 @@
-//! Says what in a file breaks HAR 1.2, and where: `log.entries[3].request.url: ...`.
+//! Validates files against HAR 1.2 and reports each problem with its location:
+//! `log.entries[3].request.url: ...`.
 //!
-//! It looks at JSON rather than at [`crate::Har`], so that it can also speak of what is missing or of another type. No message
-//! repeats a value of the file.
+//! It works on JSON rather than on [`crate::Har`], so it can also report missing fields and wrong types.
+//! Messages never repeat a value of the file.
 
 use std::fmt;
 
@@ -10,21 +11,22 @@ use serde_json::{Map, Value};
 use crate::base64;
 use egret_clock::rfc3339;
 
-/// Problems that are told of one file; more are not looked for.
+/// Maximum number of problems reported per file. Validation stops there.
 pub const PROBLEMS_MAX: usize = 100;
 
-/// How far an entry's `time` may be from the sum of its timings, in milliseconds: recorders round each of them.
+/// Maximum difference between an entry's `time` and the sum of its timings, in milliseconds: recorders round
+/// each of them.
 const TOTAL_TOLERANCE_MS: f64 = 1.0;
 
-/// Names without the underscore that HAR 1.2 asks of others' own fields, which nearly every recorder writes.
+/// Custom fields that most recorders write without the underscore that HAR 1.2 requires.
 const CUSTOMARY: [&str; 2] = ["sameSite", "encoding"];
 
-/// Something that breaks HAR 1.2.
+/// A violation of HAR 1.2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where: `log.entries[3].request.url`.
+    /// Path of the value: `log.entries[3].request.url`.
     pub path: String,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub message: String,
 }
 
@@ -34,7 +36,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What a value has to be.
+/// The expected type or format of a value.
 #[derive(Clone, Copy)]
 enum Shape {
     Text,
@@ -43,11 +45,11 @@ enum Shape {
     Url,
     Address,
     Boolean,
-    /// Of milliseconds, not negative.
+    /// Milliseconds, not negative.
     Millis,
-    /// Of milliseconds, or -1.
+    /// Milliseconds, or -1.
     MillisOrNone,
-    /// An integer, not less than this one.
+    /// An integer with this minimum.
     Integer(i64),
     Object(&'static [Field]),
     /// An object, or `null`.
@@ -55,7 +57,7 @@ enum Shape {
     List(&'static Shape),
 }
 
-/// A name, what its value is, and whether it has to be there.
+/// Name of a field, expected type of its value, and `Required` or `Optional`.
 type Field = (&'static str, Shape, Need);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -164,7 +166,7 @@ const TIMINGS: &[Field] = &[
     ("ssl", Shape::MillisOrNone, Optional),
 ];
 
-/// What breaks HAR 1.2 in a file, in its order, at most [`PROBLEMS_MAX`].
+/// Returns the problems of a file in document order, at most [`PROBLEMS_MAX`].
 pub fn validate(har: &Value) -> Vec<Problem> {
     let mut validator = Validator { path: String::new(), problems: Vec::new() };
     validator.value(har, Shape::Object(HAR));
@@ -175,7 +177,7 @@ pub fn validate(har: &Value) -> Vec<Problem> {
 }
 
 struct Validator {
-    /// Where it is.
+    /// Path of the current value.
     path: String,
     problems: Vec<Problem>,
 }
@@ -193,7 +195,7 @@ impl Validator {
         self.problems.push(Problem { path, message: message.into() });
     }
 
-    /// Does something at a place within this one: a name, or `[0]`.
+    /// Runs a check with a path extended by one step: a name, or an index such as `[0]`.
     fn within(&mut self, step: &str, check: impl FnOnce(&mut Self)) {
         let len = self.path.len();
         if len > 0 && !step.starts_with('[') {
@@ -255,7 +257,7 @@ impl Validator {
         }
     }
 
-    /// What holds between fields.
+    /// Checks rules that involve several fields.
     fn log(&mut self, log: &Value) {
         let mut ids = std::collections::HashSet::new();
         self.within("pages", |validator| {
@@ -308,7 +310,7 @@ impl Validator {
     }
 }
 
-/// What is wrong with a value that has no parts.
+/// Checks a value that is neither an object nor a list.
 fn leaf(value: &Value, shape: Shape) -> Result<(), String> {
     match shape {
         Shape::Boolean if value.is_boolean() => Ok(()),
@@ -354,7 +356,7 @@ fn text(text: &str, shape: Shape) -> Result<(), String> {
     if is_right { Ok(()) } else { Err(expected.to_owned()) }
 }
 
-/// Whether it begins with a scheme (RFC 3986 §3.1).
+/// Returns `true` if a URL begins with a scheme (RFC 3986 §3.1).
 fn is_absolute(url: &str) -> bool {
     url.split_once(':').is_some_and(|(scheme, rest)| {
         scheme.starts_with(|letter: char| letter.is_ascii_alphabetic())
@@ -372,7 +374,7 @@ mod tests {
         serde_json::from_str(fixture::FULL).unwrap()
     }
 
-    /// What is told where a value at a JSON pointer is another one, or gone.
+    /// Returns the problems of the sample file after the value at a JSON pointer was replaced or removed.
     fn told(pointer: &str, value: Option<Value>) -> Vec<String> {
         let mut har = full();
         let (parent, name) = pointer.rsplit_once('/').unwrap();

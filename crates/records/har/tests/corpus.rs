@@ -1,4 +1,4 @@
-//! Replays what fuzzing has taught.
+//! Replays the fuzzing corpus.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so and stops")]
 
 mod checks;

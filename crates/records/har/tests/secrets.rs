@@ -1,4 +1,5 @@
-//! Secrets of every kind, planted in every place of an exchange where a value can be: none is left in what is recorded.
+//! Plants secrets of every kind in every part of an exchange that can hold a value, and checks that
+//! recordings contain none.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so and stops")]
 
 use egret_har::observed::{
@@ -8,7 +9,7 @@ use egret_har::{Key, Recorder, Recording, RecordingConfig, scan};
 use egret_tests::secrets::{Planted, planted, secrets, texts};
 use serde_json::Value;
 
-/// What is recorded of an exchange with it in both messages.
+/// Returns the recorded entry of an exchange with the secret in both messages.
 fn written(planted: &Planted, recorder: &mut Recorder) -> Value {
     let fields: Vec<ObservedField<'_>> = planted
         .fields
@@ -53,7 +54,7 @@ fn written(planted: &Planted, recorder: &mut Recorder) -> Value {
     serde_json::from_slice(&out).unwrap()
 }
 
-/// Where secrets are left.
+/// Returns the places where secrets remain.
 fn left(config: &RecordingConfig) -> Vec<String> {
     let config = RecordingConfig {
         bodies: "64KiB".parse().unwrap(),
@@ -67,7 +68,7 @@ fn left(config: &RecordingConfig) -> Vec<String> {
             let entry = written(&planted, &mut recorder);
             let mut all = Vec::new();
             texts(&entry, &mut all);
-            // In base64 they are found by what looks for secrets in archives.
+            // Secrets in Base64 are found by the scanner for HAR files.
             let found = scan::scan(&entry);
             if all.iter().any(|text| text.contains(&core)) || !found.is_empty() {
                 let places: Vec<String> = found.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! How entries stand in a file, and where a torn one is still whole.
+//! File formats, and the detection of complete entries in a torn file.
 
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
@@ -7,38 +7,39 @@ use serde::de::IgnoredAny;
 
 use super::ENTRY_BYTES_MAX;
 
-/// How entries stand in a file: each on a line, the end of which is written with it, so that a torn line costs no other.
+/// A file format. Each entry is one line and is written together with its line end, so a torn line affects no
+/// other.
 #[derive(Debug)]
 pub struct Format {
-    /// Of the files' names.
+    /// Extension of file names.
     pub extension: &'static str,
-    /// What a file begins with.
+    /// Text at the beginning of a file.
     pub header: String,
-    /// What stands before an entry.
+    /// Text before each entry.
     before: &'static str,
-    /// Bytes of `before` that the first entry goes without.
+    /// Number of bytes of `before` that are left out before the first entry.
     pub first_skips: usize,
-    /// What stands behind an entry.
+    /// Text after each entry.
     after: &'static str,
-    /// What a file ends with, written anew with each batch.
+    /// Text at the end of a file, written again with each batch.
     pub closing: &'static str,
-    /// Whether entries are JSON.
+    /// `true` if entries are JSON.
     is_json: bool,
-    /// What its entries are.
+    /// Content of the entries.
     pub content: Content,
 }
 
-/// A file as far as it is whole.
+/// The complete part of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Whole {
-    /// Where its last whole entry ends.
+    /// Offset of the end of the last complete entry.
     pub end: u64,
-    /// Entries up to there.
+    /// Number of complete entries.
     pub entries: u64,
 }
 
 impl Format {
-    /// A HAR file.
+    /// Returns the format of HAR files.
     pub fn har(version: &str) -> Self {
         let creator = serde_json::json!({ "name": "Egret", "version": version });
         let har = egret_har::har::VERSION;
@@ -54,7 +55,7 @@ impl Format {
         }
     }
 
-    /// An entry a line and nothing else.
+    /// Returns the format with one HAR entry per line.
     pub fn ndjson() -> Self {
         let header = String::new();
         let (before, after, closing) = ("", "\n", "");
@@ -62,12 +63,13 @@ impl Format {
         Self { extension: "ndjson", header, before, first_skips: 0, after, closing, is_json, content }
     }
 
-    /// A text a line and nothing else.
+    /// Returns the format with one line of text per entry.
     pub fn lines() -> Self {
         Self { extension: "log", is_json: false, content: Content::Lines, ..Self::ndjson() }
     }
 
-    /// Appends an entry as it stands behind another one. A line break in it could only be between its values.
+    /// Appends an entry in the form that follows another one. A line break in an entry can only be white
+    /// space between values, so it is replaced by a blank.
     pub fn push(&self, entry: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(self.before.as_bytes());
         let start = out.len();
@@ -78,7 +80,7 @@ impl Format {
         out.extend_from_slice(self.after.as_bytes());
     }
 
-    /// Whether a file of that length ends as it should; one that a write was torn in does not.
+    /// Returns `true` if a file of this length ends correctly. A file torn by an incomplete write does not.
     pub fn is_closed(&self, file: &mut (impl Read + Seek), length: u64) -> io::Result<bool> {
         let tail = if self.closing.is_empty() { self.after } else { self.closing }.as_bytes();
         if length < tail.len() as u64 {
@@ -90,14 +92,14 @@ impl Format {
         Ok(found == tail)
     }
 
-    /// How far a file is whole; nothing where it does not even begin as one does.
+    /// Returns the complete part of a file, or `None` if its beginning is not valid.
     pub fn whole(&self, file: &mut (impl Read + Seek)) -> io::Result<Option<Whole>> {
         file.seek(SeekFrom::Start(0))?;
         let mut lines = Lines { reader: BufReader::with_capacity(1 << 16, file), line: Vec::new(), end: 0 };
         let mut whole = Whole { end: 0, entries: 0 };
         if !self.header.is_empty() {
             lines.next()?;
-            // An older Egret may have written another version into it.
+            // The file may have been written by an Egret of another version.
             if !lines.line.starts_with(br#"{"log":{"#) || !lines.line.ends_with(b"\"entries\":[\n") {
                 return Ok(None);
             }
@@ -117,16 +119,16 @@ impl Format {
     }
 }
 
-/// Lines of a file, one at a time, and none longer than any entry is.
+/// Reads the lines of a file one at a time, up to the maximum length of an entry.
 struct Lines<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
-    /// Where the line ends in the file.
+    /// Offset of the end of the line.
     end: u64,
 }
 
 impl<R: Read> Lines<R> {
-    /// False at the end of the file.
+    /// Reads the next line. Returns `false` at the end of the file.
     fn next(&mut self) -> io::Result<bool> {
         self.line.clear();
         let limit = ENTRY_BYTES_MAX as u64 + 2;

@@ -1,10 +1,12 @@
-//! The file that is being written, and how a batch gets into it without its ever being half written.
+//! The file that is being written. A batch is added without the file ever being half written.
 //!
-//! A file that ends with a closing has a hidden twin. A batch is written into the twin, which then takes the file's name; what had the
-//! name becomes the twin, and is given that batch together with the next one. So nothing is ever written into what has the name, and a
-//! kill at any moment leaves it whole. That writes each byte twice, and keeps a second copy of the one file that grows.
+//! A file that ends with a closing has a hidden twin. A batch is written to the twin, which then takes the
+//! name of the file. The file that had the name becomes the twin, and receives that batch together with the
+//! next one. The visible file is never written to, so killing the process at any moment leaves it intact. The
+//! cost: each byte is written twice, and the growing file exists twice.
 //!
-//! A file without a closing is appended to, and so is any where the file system has no hard links: there a kill can tear it.
+//! A file without a closing is appended to in place, and so is every file if the file system has no hard
+//! links. Then a kill can tear the file.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,19 +18,19 @@ use super::Format;
 use crate::counters::{Counters, DropReason};
 use crate::disk::{self, Disk};
 
-/// A hidden file that is to get a name.
+/// Extension of a hidden file that will be renamed.
 pub const PART: &str = "part";
-/// A second name of a file, for a moment.
+/// Extension of the temporary second name of a file.
 pub const LINK: &str = "link";
 
-/// The file that is being written. It is locked, so that no keeper takes it for a left one.
+/// The file that is being written. It is locked, so no keeper treats it as closed.
 #[derive(Debug)]
 pub struct Growing {
     file: File,
     path: PathBuf,
     inode: u64,
     closing: &'static str,
-    /// Where the closing begins.
+    /// Offset of the closing.
     end: u64,
     entries: u64,
     opened: Instant,
@@ -36,22 +38,23 @@ pub struct Growing {
     twin: Option<Twin>,
 }
 
-/// What is written, and then takes the file's name.
+/// The hidden copy that is written and then takes the name of the file.
 #[derive(Debug)]
 struct Twin {
     file: File,
     inode: u64,
     path: PathBuf,
-    /// For a moment another name of the file that has been shown.
+    /// Temporary second name of the visible file.
     link: PathBuf,
-    /// Up to where it is as the file.
+    /// Offset up to which the twin equals the file.
     end: u64,
-    /// What the file has from there on, up to its closing.
+    /// Content of the file from there up to its closing.
     behind: Vec<u8>,
 }
 
 impl Growing {
-    /// A file with no entries yet. It gets its name once it is valid. A twin is for files that somebody reads while they grow.
+    /// Creates a file without entries. It gets its name once it is valid. A twin is for files that may be
+    /// read while they grow.
     pub fn begin(
         directory: &Path,
         name: &str,
@@ -71,39 +74,40 @@ impl Growing {
         let inode = begun().inspect_err(|_: &io::Error| {
             let _ = fs::remove_file(&part);
         })?;
-        // A directory that has taken one file refuses another only where it is full, and then the batch does not fit either.
+        // A directory that has accepted one file refuses a second only if the disk is full, and then the
+        // batch does not fit either.
         let twin = has_twin.then(|| Twin::begin(directory, name, format)).transpose()?;
         let (closing, end) = (format.closing, format.header.len() as u64);
         Ok(Self { file, path, inode, closing, end, entries: 0, opened: now, is_torn: false, twin })
     }
 
-    /// Where it is.
+    /// Path of the file.
     #[cfg(test)]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where its closing begins.
+    /// Offset of the closing.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Entries in it.
+    /// Number of entries in the file.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// How long it has been written.
+    /// Time since the file was created.
     pub fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.opened)
     }
 
-    /// Whether a write into it has failed and could not be undone: the keeper repairs it.
+    /// Returns `true` if a write failed and could not be undone. The keeper repairs the file.
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }
 
-    /// Writes a batch of `entries` entries. Where that fails, the file stays as it was, unless it is torn.
+    /// Appends a batch of `entries` entries. On error the file is unchanged, unless it is torn.
     pub fn append(
         &mut self,
         batch: &[u8],
@@ -119,7 +123,7 @@ impl Growing {
         Ok(())
     }
 
-    /// False where there is no twin, or no longer.
+    /// Writes a batch by way of the twin. Returns `false` if there is no usable twin.
     fn is_written_by_twin(&mut self, batch: &[u8], disk: &dyn Disk, counters: &Counters) -> io::Result<bool> {
         let Some(twin) = &mut self.twin else { return Ok(false) };
         twin.write(batch, self.closing, disk)?;
@@ -136,7 +140,7 @@ impl Growing {
         Ok(true)
     }
 
-    /// In one write, which begins where the closing did.
+    /// Writes a batch in a single write over the closing.
     fn write_in_place(&mut self, batch: &[u8], disk: &dyn Disk) -> io::Result<()> {
         let closing = self.closing.as_bytes();
         disk.write_all_at(&self.file, &[batch, closing].concat(), self.end).inspect_err(|_| {
@@ -146,7 +150,8 @@ impl Growing {
         })
     }
 
-    /// Whether the file still is where it was, as long as it was. Tells what has become of it where it is not.
+    /// Returns `true` if the file is still in its place with the expected length. Otherwise reports what
+    /// happened to it.
     pub fn is_there(&self, counters: &Counters) -> bool {
         let path = self.path.display();
         let length = self.end + self.closing.len() as u64;
@@ -167,7 +172,7 @@ impl Growing {
 }
 
 impl Twin {
-    /// Of a file of that name, in the same directory, that holds nothing but its header and its closing.
+    /// Creates the twin of a new file in the same directory.
     fn begin(directory: &Path, name: &str, format: &Format) -> io::Result<Self> {
         let (path, link) = (hidden(directory, name, PART), hidden(directory, name, LINK));
         let file = create(&path)?;
@@ -175,28 +180,28 @@ impl Twin {
         Ok(Self { file, inode, path, link, end: 0, behind: format.header.clone().into_bytes() })
     }
 
-    /// Brings it up to where the file is, and writes a batch behind that.
+    /// Adds the content that the twin lacks, followed by a batch.
     fn write(&mut self, batch: &[u8], closing: &str, disk: &dyn Disk) -> io::Result<()> {
         let known = self.behind.len();
         self.behind.extend_from_slice(batch);
         self.behind.extend_from_slice(closing.as_bytes());
         let written = disk.write_all_at(&self.file, &self.behind, self.end);
         self.behind.truncate(if written.is_ok() { known + batch.len() } else { known });
-        // Room that a part of it has taken is given back.
+        // Frees the space of a partial write.
         written.inspect_err(|_| _ = self.file.set_len(self.end))
     }
 
-    /// Gives it the name of the file, and what had the name that of the twin.
+    /// Exchanges the names of the twin and the file.
     fn take_name(&self, path: &Path) -> io::Result<()> {
         fs::hard_link(path, &self.link)?;
         fs::rename(&self.path, path)?;
-        // Where this fails, the next link does.
+        // If this fails, so does the next hard link, and the twin is given up.
         let _ = fs::rename(&self.link, &self.path);
         Ok(())
     }
 }
 
-/// Removes what is hidden; the file is whole without it.
+/// Removes the hidden files. The visible file is complete without them.
 impl Drop for Twin {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
@@ -208,11 +213,13 @@ fn hidden(directory: &Path, name: &str, extension: &str) -> PathBuf {
     directory.join(format!(".{name}.{extension}"))
 }
 
-/// Makes a hidden file and locks it. Before it is locked, a keeper may have taken it for a left one and removed it.
+/// Creates and locks a hidden file. Before it is locked, a keeper may have treated it as abandoned and
+/// removed it.
 fn create(path: &Path) -> io::Result<File> {
     loop {
         let file = disk::create(path)?;
-        // Not every file system has locks; where there are none, no keeper takes a file either.
+        // Some file systems have no locks. On those, a keeper cannot lock any file either, so it removes
+        // none.
         let _ = file.lock();
         if file.metadata()?.nlink() > 0 {
             return Ok(file);

@@ -1,4 +1,4 @@
-//! Looks after files that are closed: repairs what a crash has left torn, compresses, and deletes the oldest.
+//! Maintains closed files: repairs those torn by a crash, compresses them, and deletes the oldest.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Write as _};
@@ -17,7 +17,7 @@ use crate::background;
 use crate::counters::{Counters, DropReason};
 use crate::disk;
 
-/// Looks after an exporter's closed files, on a thread that is there while there is something to do.
+/// Maintains the closed files of an exporter, on a thread that exists while there is work.
 #[derive(Debug)]
 pub struct Keeper {
     layout: Arc<Layout>,
@@ -28,30 +28,30 @@ pub struct Keeper {
 #[derive(Debug, Default)]
 struct Work {
     is_running: bool,
-    /// A round is due after the one under way.
+    /// `true` if another round is needed after the current one.
     is_wanted: bool,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Files held at once.
+/// Maximum number of files locked at once.
 const CLOSED_MAX: usize = 16;
 
-/// A file of this exporter that nobody writes.
+/// A locked file of this exporter that is not being written.
 #[derive(Debug)]
 pub struct Closed {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Holds the file for this process.
+    /// Keeps the file locked for this process.
     _file: File,
 }
 
 impl Keeper {
-    /// For the files of `layout`.
+    /// Returns a keeper for the files of `layout`.
     pub fn new(layout: Arc<Layout>, counters: Arc<Counters>) -> Self {
         Self { layout, counters, work: Mutex::default() }
     }
 
-    /// Has a round made soon.
+    /// Requests a round, and starts the thread if necessary.
     pub fn wake(self: &Arc<Self>) {
         let mut work = self.work();
         work.is_wanted = true;
@@ -68,7 +68,7 @@ impl Keeper {
         }
     }
 
-    /// Waits until nothing is left to do.
+    /// Waits until the work is done.
     pub fn join(&self) {
         let thread = self.work().thread.take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
@@ -93,7 +93,7 @@ impl Keeper {
         }
     }
 
-    /// Does all that is due now.
+    /// Does one round of maintenance.
     pub fn round(&self) {
         for path in self.paths() {
             if let Err(error) = self.tend(&path) {
@@ -103,13 +103,13 @@ impl Keeper {
         self.expire();
     }
 
-    /// What all of the exporter's files take.
+    /// Total size of the exporter's files.
     pub fn bytes(&self) -> u64 {
         self.paths().iter().filter_map(|path| Some(fs::metadata(path).ok()?.len())).sum()
     }
 
-    /// Files of the exporter that nobody writes, the oldest first, and not too many at once: each is held. They are looked after first;
-    /// what is closed meanwhile is left for the next time.
+    /// Returns closed files of the exporter, oldest first, each locked, and at most `CLOSED_MAX`. It does a
+    /// round of maintenance first. Files closed during that round are left for the next call.
     pub fn closed(&self) -> Vec<Closed> {
         let is_closed =
             |path: &PathBuf| !is_hidden(path) && File::open(path).is_ok_and(|file| disk::is_free(&file));
@@ -126,7 +126,7 @@ impl Keeper {
         known.into_iter().filter_map(closed).collect()
     }
 
-    /// All files of the exporter, the oldest first.
+    /// Returns all files of the exporter, oldest first.
     fn paths(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(&self.layout.directory) else { return Vec::new() };
         let is_own = |path: &PathBuf| {
@@ -158,7 +158,8 @@ impl Keeper {
         if self.layout.gzip { compress(path) } else { Ok(()) }
     }
 
-    /// Cuts a file to its last whole entry; one without any is removed. True where something is left.
+    /// Cuts a file to its last complete entry, and removes it if there is none. Returns `true` if the file
+    /// still exists.
     fn repair(&self, path: &Path, file: &mut File, length: u64) -> io::Result<bool> {
         let format = &self.layout.format;
         self.counters.repaired.fetch_add(1, Relaxed);
@@ -219,12 +220,12 @@ impl Keeper {
     }
 }
 
-/// Whether a file is hidden: one that was begun and has no name yet, or the twin of one.
+/// Returns `true` for hidden files: new ones that have no name yet, and twins.
 fn is_hidden(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == PART || extension == LINK)
 }
 
-/// Puts the compressed file in the place of the file.
+/// Replaces a file by its compressed form.
 fn compress(path: &Path) -> io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
     else {
@@ -247,7 +248,7 @@ fn compress(path: &Path) -> io::Result<()> {
     })
 }
 
-/// The bytes of a file, with compression taken off where its name says that there is any.
+/// Opens a file for reading. A file whose name ends with `.gz` is decompressed.
 pub fn read(path: &Path) -> io::Result<Box<dyn io::Read>> {
     let file = BufReader::new(File::open(path)?);
     let is_packed = path.extension().is_some_and(|extension| extension == "gz");

@@ -16,7 +16,7 @@ fn entry(number: u64) -> Vec<u8> {
     ENTRY.replace("NUMBER", &number.to_string()).into_bytes()
 }
 
-/// The numbers of the entries in a valid HAR file.
+/// Returns the numbers of the entries in a valid HAR file.
 fn numbers(bytes: &[u8]) -> Vec<u64> {
     let har: serde_json::Value = serde_json::from_slice(bytes).expect("a file is JSON at every moment");
     assert_eq!(validate(&har), [], "a file is HAR at every moment");
@@ -53,13 +53,13 @@ fn keeper(layout: Layout) -> Keeper {
     Keeper::new(Arc::new(layout), counters())
 }
 
-/// What can be seen in the directory, by name.
+/// Returns the visible files in the directory, by name.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let is_hidden = |path: &PathBuf| path.file_name().unwrap().as_encoded_bytes().starts_with(b".");
     all(directory).into_iter().filter(|path| !is_hidden(path)).collect()
 }
 
-/// What is in the directory, by name.
+/// Returns all files in the directory, by name.
 fn all(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory.join("har")) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -67,7 +67,7 @@ fn all(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// All that is in the files, in their order.
+/// Returns the numbers in all files, in order.
 fn written(directory: &Path) -> Vec<u64> {
     let bytes = |path: &PathBuf| {
         let mut bytes = Vec::new();
@@ -152,7 +152,7 @@ fn names_of_others_are_left_alone() {
     }
 }
 
-/// A disk whose room the test can change.
+/// A disk whose free space the test can change.
 #[derive(Debug)]
 struct Shared(Arc<Room>);
 impl Disk for Shared {
@@ -176,12 +176,12 @@ fn a_full_disk_costs_what_does_not_fit_and_never_validity() {
     let snapshot = writer.counters.snapshot();
     assert!(!snapshot.up && snapshot.retries > 0 && snapshot.written < 10, "{snapshot:?}");
     assert!(snapshot.last_error.unwrap().contains("cannot write in"));
-    // What waits is bounded.
+    // The buffer of waiting entries is bounded.
     let long = vec![b'1'; 1 << 20];
     (0..8).for_each(|_| _ = writer.put(&long, now));
     assert!(writer.pending.len() <= PENDING_BYTES_MAX);
     assert!(writer.counters.snapshot().dropped["full"] == 5, "{:?}", writer.counters.snapshot());
-    // There is room again: what waited is written, nothing twice.
+    // There is space again: the waiting entries are written, each once.
     writer.pending.truncate(writer.pending.len() - 3 * (long.len() + 2));
     room.0.store(1 << 30, Relaxed);
     writer.tick(now + BACKOFF_MAX);
@@ -279,7 +279,8 @@ fn an_exporter_keeps_what_it_was_given_over_its_close() {
     assert!(files(directory.path()).iter().all(|file| file.extension().unwrap() == "gz"));
 }
 
-/// A file with entries in batches, and what was there before the last one.
+/// Returns a file with batches of entries, its length before the last batch, and the number of entries up to
+/// there.
 fn torn(batches: &[usize], format: fn() -> Format) -> (Vec<u8>, usize, u64) {
     let directory = tempfile::tempdir().unwrap();
     let layout = Layout { format: format(), ..layout(directory.path()) };
@@ -309,7 +310,7 @@ proptest! {
         let format = if is_har { || Format::har("1.2.3") } else { Format::ndjson };
         let (whole, before, entries) = torn(&batches, format);
         let mut bytes = whole[..before + torn_at.index(whole.len() - before)].to_vec();
-        // A power cut can leave a file longer than what got into it.
+        // After a power failure a file can be longer than the data written to it.
         bytes.resize(bytes.len() + zeros, 0);
         let directory = tempfile::tempdir().unwrap();
         let layout = Layout { format: format(), ..layout(directory.path()) };
@@ -331,7 +332,7 @@ proptest! {
         };
         prop_assert!(found.len() as u64 >= entries);
         prop_assert_eq!(&found, &(0..found.len() as u64).collect::<Vec<_>>());
-        // Once is enough.
+        // One round is enough.
         keeper.round();
         prop_assert!(fs::read(&path).unwrap().len() <= whole.len());
     }
@@ -359,7 +360,7 @@ fn a_file_that_was_begun_and_never_named_is_removed() {
     assert_eq!(all(directory.path()), [directory.path().join("har/.other.part")]);
 }
 
-/// A disk that writes a few bytes at a time, and looks after each whether what has a name is whole.
+/// A disk that writes a few bytes at a time, and after each write checks that the visible file is complete.
 #[derive(Debug)]
 struct Watched(PathBuf);
 impl Disk for Watched {
@@ -423,7 +424,7 @@ fn where_a_file_can_have_no_second_name_it_is_written_in_place() {
     put(0, &mut writer);
     let shown = writer.open.as_ref().unwrap().path().to_path_buf();
     let name = shown.file_name().unwrap().to_str().unwrap();
-    // Stands for what a file system without hard links answers.
+    // Simulates a file system without hard links.
     fs::create_dir(shown.with_file_name(format!(".{name}.link"))).unwrap();
     for number in 1..4 {
         put(number, &mut writer);

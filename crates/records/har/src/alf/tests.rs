@@ -1,4 +1,5 @@
-//! Documents by the schemas of the format, which are written down here as what each object has to have and may have.
+//! Checks documents against the schemas of the format, written here as the required and optional fields of
+//! each object.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use crate::validate::validate;
 
 const VERSIONS: [Version; 3] = [Version::V1_0_0, Version::V1_1_0, Version::V2_0_0];
 
-/// One without a page, as recorders have it.
+/// Returns an entry without a page, like those of recorders.
 fn entry() -> Value {
     let har: Value = serde_json::from_str(fixture::FULL).unwrap();
     let mut entry = har["log"]["entries"][0].clone();
@@ -24,7 +25,7 @@ fn document(version: Version, entry: &Value, envelope: &Envelope<'_>) -> Value {
     document
 }
 
-/// Required fields, and others that there may be.
+/// Asserts that an object has the required fields and no others than the optional ones.
 fn object(value: &Value, path: &str, required: &[&str], optional: &[&str]) {
     let names: Vec<&str> =
         value.as_object().unwrap_or_else(|| panic!("{path}")).keys().map(String::as_str).collect();

@@ -1,4 +1,5 @@
-//! What is found, and what only looks alike. Secrets are put together here, so that no scanner of repositories takes them for real.
+//! Tests real secrets and similar texts. Secrets are assembled at run time, so repository scanners do not
+//! report this file.
 
 use proptest::prelude::*;
 
@@ -9,7 +10,7 @@ fn kinds(text: &str) -> Vec<Kind> {
     detect(text).into_iter().map(|finding| finding.kind).collect()
 }
 
-/// Random in the eyes of a detector, the same each time.
+/// Returns a text that looks random to a detector and is the same each time.
 fn random(letters: &[u8], len: usize) -> String {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let letter = |_| {
@@ -223,7 +224,7 @@ fn a_name_alone_makes_no_secret() {
     assert_eq!(found, [""; 0]);
 }
 
-/// Looking at anything over and over, this would not end.
+/// Would take practically forever if bytes were read repeatedly.
 #[test]
 fn a_long_text_is_looked_at_once() {
     for piece in [
@@ -277,7 +278,7 @@ proptest! {
         let key = Key::new(&secret);
         let texts: Vec<String> = values.iter().map(|value| key.text(&value.to_be_bytes()).to_string()).collect();
         let text = texts.join(&joint);
-        // A hyphen makes one word of two.
+        // A hyphen would join the words.
         prop_assume!(joint != "-");
         prop_assert_eq!(kinds(&text), []);
         prop_assert_eq!(kinds(&format!("--{}\r\n--{}--", texts[0], texts[1])), []);

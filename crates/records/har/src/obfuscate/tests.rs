@@ -1,4 +1,4 @@
-//! What is left of an archive.
+//! Tests of obfuscated files.
 
 use std::collections::HashMap;
 
@@ -244,7 +244,7 @@ fn params_agree_with_the_text_however_they_are_recorded() {
     entry.request.post_data = Some(PostData {
         mime_type: "application/x-www-form-urlencoded".to_owned(),
         text: Some("a=x%20y&b=x+y&%7B%22token%22=1".to_owned()),
-        // Raw, as Chrome writes them, and decoded, as others do.
+        // Encoded, as Chrome writes them, and decoded, as others do.
         params: Some(vec![param("a", "x%20y"), param("b", "x y"), param("%7B%22token%22", "1")]),
         ..PostData::default()
     });
@@ -320,7 +320,8 @@ fn what_is_where_it_does_not_belong_is_obfuscated() {
     assert!(!text.contains("PLANTED"), "{text}");
 }
 
-/// Whether two values are built alike, with what was learned of the leaves: the same stand for the same, and none stands for itself.
+/// Asserts that two values have the same structure, and that equal leaves were replaced by equal pseudonyms.
+/// `seen` collects the leaves.
 fn check_shape(before: &Value, after: &Value, seen: &mut HashMap<String, String>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {

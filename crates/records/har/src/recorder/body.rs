@@ -1,4 +1,4 @@
-//! What is written of a body of which something was kept: as text where it is some, else as base64.
+//! Writes the kept part of a body: as text if possible, or else as Base64.
 
 use std::borrow::Cow;
 
@@ -13,29 +13,29 @@ use crate::multipart;
 use crate::observed::Captured;
 use crate::parameters;
 
-/// More is not decoded of a compressed body, however much was kept of it.
+/// Maximum decoded size of a compressed body, regardless of the size that was kept.
 const DECODED_BYTES_MAX: usize = 1 << 20;
 
-/// How what was kept of a body ends.
+/// Completeness of a recorded body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It is all of it.
+    /// The body is complete.
     Whole,
-    /// There is more: it was not kept, or it expands beyond the limit.
+    /// The rest of the body was not kept, or its decoded size exceeds the limit.
     Truncated,
-    /// It is not what its coding says from there on.
+    /// The content coding is invalid after this part.
     Corrupt,
-    /// It has a coding that is not known, and still is in it.
+    /// The content coding is unknown, so the body is still encoded.
     Coded,
-    /// It is all of it, and no JSON though its media type says so.
+    /// The body is complete, but is not JSON although its media type says so.
     Malformed,
 }
 
 impl End {
-    /// All of them, in the order in which they are counted.
+    /// All variants, in the order in which they are counted.
     pub const ALL: [Self; 5] = [Self::Whole, Self::Truncated, Self::Corrupt, Self::Coded, Self::Malformed];
 
-    /// As metrics and logs name it, and entries with `_` before it.
+    /// Returns the name used in metrics and logs, and in entries with a leading `_`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Whole => "whole",
@@ -47,19 +47,19 @@ impl End {
     }
 }
 
-/// What the header says of a body.
+/// A kept body with the header fields that describe it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept<'a> {
     pub(super) captured: Captured<'a>,
-    /// As the header spells it.
+    /// Media type as in the header.
     pub(super) media_type: &'a str,
-    /// Content codings.
+    /// Content codings, as in the header.
     pub(super) codings: &'a [u8],
-    /// Bytes of it as it was sent.
+    /// Size of the body as it was sent.
     pub(super) body_bytes: u64,
 }
 
-/// Of a response.
+/// Returns the body of a response for its entry.
 pub(super) fn content(kept: &Kept<'_>) -> (Content, End) {
     let decoded = told(kept);
     let whole = (decoded.end == End::Whole).then_some(decoded.bytes.len());
@@ -78,7 +78,7 @@ pub(super) fn content(kept: &Kept<'_>) -> (Content, End) {
     (content, decoded.end)
 }
 
-/// Of a request.
+/// Returns the body of a request for its entry.
 pub(super) fn post_data(kept: &Kept<'_>) -> (PostData, End) {
     let decoded = told(kept);
     let (text, is_base64) = written(&decoded.bytes, kept.media_type, decoded.end);
@@ -96,12 +96,12 @@ pub(super) fn post_data(kept: &Kept<'_>) -> (PostData, End) {
     (PostData { mime_type, params, text, extra, ..PostData::default() }, decoded.end)
 }
 
-/// What can be told of it without its codings.
+/// Decodes the body as far as possible.
 fn told<'a>(kept: &Kept<'a>) -> Decoded<'a> {
     decode(kept.captured.bytes, kept.captured.is_whole, kept.codings, DECODED_BYTES_MAX)
 }
 
-/// Ends a body, with a mark if it should be JSON and `is_json` says that it is not.
+/// Returns how a body ended. Marks it as malformed if it should be JSON and `is_json` is false.
 pub(super) fn judge(
     end: End,
     kept: &Kept<'_>,
@@ -117,7 +117,7 @@ pub(super) fn judge(
     End::Malformed
 }
 
-/// What is not known of a length is not large.
+/// Converts a length. One that does not fit is written as the maximum.
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -127,7 +127,7 @@ fn marks(end: End) -> Extra {
     mark.into_iter().collect()
 }
 
-/// As text, and whether that is base64.
+/// Returns the body as text, and `true` if that is Base64.
 fn written<'a>(bytes: &'a [u8], media_type: &str, end: End) -> (Cow<'a, str>, bool) {
     if end != End::Coded
         && let Some(text) = text(bytes, media_type, matches!(end, End::Truncated | End::Corrupt))
@@ -139,7 +139,8 @@ fn written<'a>(bytes: &'a [u8], media_type: &str, end: End) -> (Cow<'a, str>, bo
     (Cow::Owned(String::from_utf8(text).unwrap_or_default()), true)
 }
 
-/// A body whose charset is known, and which is in it. One without is UTF-8 if it can be.
+/// Decodes a body in its charset, if that is known and the body is valid in it. A body without a charset is
+/// read as UTF-8.
 fn text<'a>(bytes: &'a [u8], media_type: &str, is_cut: bool) -> Option<Cow<'a, str>> {
     if let Some(text) = charset::utf_16(bytes, media_type, is_cut) {
         return Some(Cow::Owned(text));
@@ -147,7 +148,7 @@ fn text<'a>(bytes: &'a [u8], media_type: &str, is_cut: bool) -> Option<Cow<'a, s
     match charset::of(media_type) {
         Charset::Utf8 => match std::str::from_utf8(bytes) {
             Ok(text) => Some(Cow::Borrowed(text)),
-            // Cut off within a character.
+            // The body is cut off within a character.
             Err(error) if is_cut && error.error_len().is_none() => {
                 std::str::from_utf8(&bytes[..error.valid_up_to()]).ok().map(Cow::Borrowed)
             }
@@ -158,7 +159,7 @@ fn text<'a>(bytes: &'a [u8], media_type: &str, is_cut: bool) -> Option<Cow<'a, s
     }
 }
 
-/// The parameters of a form, decoded.
+/// Parses the parameters of a form, decoded.
 fn form(text: &str) -> Vec<Param> {
     let parts = text.split('&').filter(|part| !part.is_empty());
     let pairs = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
@@ -168,7 +169,7 @@ fn form(text: &str) -> Vec<Param> {
         .collect()
 }
 
-/// The fields of a form in parts, and the files in it. What is no text has no value.
+/// Parses the fields and files of a multipart form. A part that is not text gets no value.
 fn files(parts: &[multipart::Part<'_>]) -> Vec<Param> {
     let param = |part: &multipart::Part<'_>| {
         let field = |wanted: &str| {

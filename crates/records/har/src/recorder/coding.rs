@@ -1,4 +1,5 @@
-//! Takes content codings off (RFC 9110 §8.4.1): gzip, deflate, br and zstd, as far as there is anything, and no further than a limit.
+//! Decodes content codings (RFC 9110 §8.4.1): gzip, deflate, br and zstd. It decodes as much as is available,
+//! up to a limit.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -8,23 +9,23 @@ use ruzstd::decoding::StreamingDecoder;
 
 use super::body::End;
 
-/// Codings at most; nobody uses two.
+/// Maximum number of codings. Even two are rare.
 const CODINGS_MAX: usize = 4;
 
-/// Windows of zstd may not be larger (RFC 9659).
+/// Maximum window size of zstd (RFC 9659).
 const ZSTD_WINDOW_BYTES_MAX: u64 = 8 << 20;
 
-/// Read at once.
+/// Number of bytes decoded at once.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// What there is of a body without its codings.
+/// The decoded part of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decoded<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
     pub(super) end: End,
 }
 
-/// Whether a body is in any coding by what a `Content-Encoding` lists.
+/// Returns `true` if a `Content-Encoding` lists any coding other than `identity`.
 pub(super) fn is_coded(codings: &[u8]) -> bool {
     listed(codings).next().is_some()
 }
@@ -34,7 +35,7 @@ fn listed(codings: &[u8]) -> impl Iterator<Item = &[u8]> {
     codings.filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
 }
 
-/// Takes the codings off that a `Content-Encoding` lists.
+/// Decodes the codings that a `Content-Encoding` lists.
 pub(super) fn decode<'a>(bytes: &'a [u8], is_whole: bool, codings: &[u8], bytes_max: usize) -> Decoded<'a> {
     let mut decoded =
         Decoded { bytes: Cow::Borrowed(bytes), end: if is_whole { End::Whole } else { End::Truncated } };
@@ -55,13 +56,13 @@ pub(super) fn decode<'a>(bytes: &'a [u8], is_whole: bool, codings: &[u8], bytes_
     decoded
 }
 
-/// Takes one off; `None` where it is not known.
+/// Decodes one coding. Returns `None` if it is unknown.
 fn without(coding: &[u8], bytes: &[u8], is_whole: bool, bytes_max: usize) -> Option<(Vec<u8>, End)> {
     let coding = coding.to_ascii_lowercase();
     let is_zlib = matches!(bytes, [a, b, ..] if a & 15 == 8 && u16::from_be_bytes([*a, *b]) % 31 == 0);
     let (told, is_read) = match &*coding {
         b"gzip" | b"x-gzip" => read(MultiGzDecoder::new(bytes), bytes_max),
-        // Named so is what zlib writes, and what some send is without that.
+        // `deflate` means zlib format, but some servers send raw deflate.
         b"deflate" if is_zlib => read(ZlibDecoder::new(bytes), bytes_max),
         b"deflate" => read(DeflateDecoder::new(bytes), bytes_max),
         b"br" => read(brotli_decompressor::Decompressor::new(bytes, PIECE_BYTES), bytes_max),
@@ -76,7 +77,7 @@ fn without(coding: &[u8], bytes: &[u8], is_whole: bool, bytes_max: usize) -> Opt
     Some((told, end))
 }
 
-/// What comes before the end, an error or the limit; whether it is all.
+/// Reads until the end, an error or the limit. The result is `Ok(true)` if the end was reached.
 fn read(mut from: impl Read, bytes_max: usize) -> (Vec<u8>, io::Result<bool>) {
     let (mut told, mut piece) = (Vec::new(), [0; PIECE_BYTES]);
     loop {
@@ -94,7 +95,7 @@ fn read(mut from: impl Read, bytes_max: usize) -> (Vec<u8>, io::Result<bool>) {
 
 type Frame<'a> = StreamingDecoder<&'a [u8], ruzstd::decoding::FrameDecoder>;
 
-/// Frames, one after the other (RFC 8878 §3).
+/// A sequence of zstd frames (RFC 8878 §3).
 struct Zstd<'a> {
     rest: &'a [u8],
     frame: Option<Box<Frame<'a>>>,
@@ -134,7 +135,7 @@ mod tests {
 
     const MAX: usize = 1 << 20;
 
-    /// A text in a coding.
+    /// Encodes a text.
     fn coded(coding: &str, text: &[u8]) -> Vec<u8> {
         let level = Compression::default();
         match coding {
@@ -157,7 +158,7 @@ mod tests {
         }
     }
 
-    /// `hello ` forty times and `brotli`, written by Node's zlib.
+    /// Forty times `hello `, then `brotli`, written by Node's zlib.
     const BROTLI: &[u8] = &[
         0x1b, 0xf5, 0x00, 0xf8, 0x8d, 0x94, 0x6e, 0xde, 0x44, 0x55, 0x86, 0xd6, 0x6c, 0x20, 0x69, 0x6f, 0xd3,
         0x10, 0x49, 0x66, 0xab, 0x03, 0x52, 0x1a, 0x29, 0x1e, 0x65, 0x9a, 0x01,

@@ -1,4 +1,4 @@
-//! What may be told of single values of an exchange outside of HAR, by the rules of a recording.
+//! Redacts single values of an exchange for outputs other than HAR, by the rules of a recording.
 
 use super::decoded;
 use super::redaction::Redaction;
@@ -7,19 +7,19 @@ use crate::key::Key;
 use crate::obfuscate::Message;
 use crate::recording::Recording;
 
-/// Tells of values what a recording would: equal ones have the same pseudonym here and there.
+/// Redacts values as a recording does: equal values have the same pseudonym in both.
 #[derive(Debug)]
 pub struct Mask {
     redaction: Redaction,
 }
 
 impl Mask {
-    /// One that obeys `recording`, by this key.
+    /// Returns a mask with the rules of `recording` and this key.
     pub fn new(key: Key, recording: &Recording) -> Self {
         Self { redaction: Redaction::new(key, recording) }
     }
 
-    /// Path and query of a URL. Segments that are `declared`, asked with their place and as they are spelt, stay.
+    /// Redacts the path and query of a URL. Segments are kept if `declared` accepts their position and text.
     pub fn target(&self, target: &[u8], declared: impl Fn(usize, &str) -> bool) -> String {
         let target = decoded(target);
         let Redaction::Obfuscated(obfuscator) = &self.redaction else {
@@ -30,7 +30,7 @@ impl Mask {
         let (path, query) =
             target.split_once('?').map_or((&*target, None), |(path, query)| (path, Some(query)));
         let mut told = String::with_capacity(target.len());
-        // What does not begin with a slash has no segments that anybody could have declared.
+        // A path without a leading slash has no segments that can be declared.
         let (root, segments) = path.strip_prefix('/').map_or(("", path), |segments| ("/", segments));
         told.push_str(root);
         for (place, segment) in segments.split('/').enumerate() {
@@ -50,14 +50,14 @@ impl Mask {
         told
     }
 
-    /// The value of a header field.
+    /// Redacts the value of a header field.
     pub fn field(&self, message: Message, name: &str, value: &[u8]) -> String {
         let mut field = NameValue::new(name.to_owned(), decoded(value).into_owned());
         self.redaction.field(message, &mut field);
         field.value
     }
 
-    /// A method.
+    /// Redacts a method.
     pub fn word(&self, word: &[u8]) -> String {
         let mut word = decoded(word).into_owned();
         self.redaction.word(&mut word);

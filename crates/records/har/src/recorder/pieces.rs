@@ -1,4 +1,4 @@
-//! The small pieces of which an entry is made: texts, numbers, times.
+//! Writes the basic elements of an entry: strings, numbers, addresses and times.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -21,14 +21,14 @@ static DIGIT_PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// A text, with its quotes.
+/// Appends a string in quotes.
 pub(super) fn text(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     write_escaped(text, out);
     out.push(b'"');
 }
 
-/// A whole number.
+/// Appends an integer.
 pub(super) fn number(mut number: u64, out: &mut Vec<u8>) {
     if number < 10 {
         return out.push(digit(number));
@@ -47,7 +47,7 @@ pub(super) fn number(mut number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// An address, IPv6 without brackets.
+/// Appends an IP address, IPv6 without brackets.
 pub(super) fn address(address: IpAddr, out: &mut Vec<u8>) {
     match address {
         IpAddr::V4(address) => {
@@ -63,7 +63,7 @@ pub(super) fn address(address: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-/// Milliseconds, to the microsecond.
+/// Appends microseconds as milliseconds with up to three decimals.
 pub(super) fn millis(us: u64, out: &mut Vec<u8>) {
     number(us / 1000, out);
     let rest = us % 1000;
@@ -72,7 +72,7 @@ pub(super) fn millis(us: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// The last of its decimal digits.
+/// Returns the last decimal digit as ASCII.
 fn digit(number: u64) -> u8 {
     (number % 10) as u8 + b'0'
 }

@@ -1,4 +1,4 @@
-//! What may be told of the values of an exchange: their pseudonyms, all but their secrets, or all.
+//! Redacts the values of an exchange: obfuscates them, removes only secrets, or keeps everything.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::pseudonym::PREFIX;
 use crate::recording::Recording;
 use egret_json::tokenizer as json;
 
-/// Stands between values and what is written.
+/// The rules for values before they are written.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "there is one of it")]
 pub(super) enum Redaction {
-    /// Every value becomes its pseudonym unless it is excluded.
+    /// Every value is replaced by its pseudonym unless it is excluded.
     Obfuscated(Obfuscator),
-    /// What looks like a secret does, or is one by its name.
+    /// Only values that look like secrets, or have the name of one, are replaced.
     Guarded(Guard),
-    /// Nothing does.
+    /// All values are kept.
     None,
 }
 
 impl Redaction {
-    /// As a recording wants it, by this key.
+    /// Returns the redaction that a recording asks for, with this key.
     pub(super) fn new(key: Key, recording: &Recording) -> Self {
         if recording.obfuscate {
             Self::Obfuscated(Obfuscator::new(key, recording.exclusions.clone()))
@@ -37,7 +37,7 @@ impl Redaction {
         }
     }
 
-    /// A header field.
+    /// Redacts a header field.
     pub(super) fn field(&self, message: Message, field: &mut NameValue) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.field(obfuscator.side(message), field),
@@ -46,7 +46,7 @@ impl Redaction {
         }
     }
 
-    /// A cookie of such a header field.
+    /// Redacts a cookie from the header fields of a message.
     pub(super) fn cookie(&self, message: Message, cookie: &mut Cookie) {
         let header = match message {
             Message::Request => "cookie",
@@ -59,7 +59,7 @@ impl Redaction {
         }
     }
 
-    /// The URL of the request, with the parameters in it.
+    /// Redacts the URL of a request and its parameters.
     pub(super) fn url(&self, url: &mut String, parameters: &mut [NameValue]) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.url(url, parameters),
@@ -73,7 +73,7 @@ impl Redaction {
         }
     }
 
-    /// Where a response leads.
+    /// Redacts the redirect URL of a response.
     pub(super) fn redirect_url(&self, url: &mut String) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.redirect_url(url),
@@ -82,7 +82,7 @@ impl Redaction {
         }
     }
 
-    /// A method.
+    /// Redacts a method.
     pub(super) fn word(&self, word: &mut String) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.word(word),
@@ -91,7 +91,7 @@ impl Redaction {
         }
     }
 
-    /// A reason phrase.
+    /// Redacts a reason phrase.
     pub(super) fn phrase(&self, phrase: &mut String) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.phrase(phrase),
@@ -100,7 +100,7 @@ impl Redaction {
         }
     }
 
-    /// A media type with its parameters.
+    /// Redacts a media type with its parameters.
     pub(super) fn media_type(&self, media_type: &mut String) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.media_type(media_type),
@@ -109,7 +109,7 @@ impl Redaction {
         }
     }
 
-    /// The content of a request. Says whether it has been read as JSON.
+    /// Redacts the body of a request. Returns `true` if it was valid JSON.
     pub(super) fn post_data(&self, post_data: &mut PostData, memo: &RefCell<Memo>) -> bool {
         match self {
             Self::Obfuscated(obfuscator) => {
@@ -121,7 +121,7 @@ impl Redaction {
         }
     }
 
-    /// The content of a response. Says whether it has been read as JSON.
+    /// Redacts the body of a response. Returns `true` if it was valid JSON.
     pub(super) fn content(&self, content: &mut Content, memo: &RefCell<Memo>) -> bool {
         match self {
             Self::Obfuscated(obfuscator) => {
@@ -133,7 +133,7 @@ impl Redaction {
         }
     }
 
-    /// Any other value.
+    /// Redacts any other value.
     pub(super) fn value(&self, value: &mut String) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.value(value),
@@ -143,7 +143,8 @@ impl Redaction {
     }
 }
 
-/// JSON stays JSON. What is none has become one pseudonym, with which no JSON begins.
+/// Returns `true` if a body was valid JSON: others become a single pseudonym, and no JSON text begins like
+/// one.
 fn is_no_pseudonym(text: Option<&str>) -> bool {
     text.is_some_and(|text| !text.as_bytes().starts_with(PREFIX))
 }

@@ -1,4 +1,4 @@
-//! What is written of an exchange.
+//! Tests of recorded entries.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -25,7 +25,7 @@ fn plain() -> RecordingConfig {
     RecordingConfig { obfuscate: false, detect_secrets: false, ..RecordingConfig::default() }
 }
 
-/// Fields that an exchange has, by name and value.
+/// Returns header fields from names and values.
 fn fields<'a>(fields: &[(&'a str, &'a [u8])]) -> Vec<ObservedField<'a>> {
     fields.iter().map(|(name, value)| ObservedField { name: name.as_bytes(), value }).collect()
 }
@@ -138,20 +138,20 @@ fn everything_is_told_where_nothing_is_hidden() {
     );
 }
 
-/// What [`Obfuscator`] makes of an entry that was written as it is.
+/// Returns the result of [`Obfuscator`] for an entry that was recorded without redaction.
 fn obfuscated(plain: &Value, config: &RecordingConfig) -> Value {
     let mut entry: Entry = serde_json::from_value(plain.clone()).unwrap();
     let recording = Recording::compile(config).unwrap();
     let attempts = entry.extra.get("_attempts").cloned();
     Obfuscator::new(Key::new(&KEY), recording.exclusions).entry(&mut entry);
-    // Of others' fields it does not know which tell nothing.
+    // The obfuscator replaces all custom fields, also the harmless ones.
     if let Some(attempts) = attempts {
         entry.extra.insert("_attempts".to_owned(), attempts);
     }
     serde_json::to_value(entry).unwrap()
 }
 
-/// Numbers as the data types of HAR have them, and names in one order.
+/// Returns an entry with numbers in the types of HAR, and names in a fixed order.
 fn normal(entry: &Value) -> Value {
     let entry: Entry = serde_json::from_value(entry.clone()).unwrap();
     serde_json::to_value(entry).unwrap()
@@ -186,7 +186,7 @@ fn no_response_and_no_sizes_are_valid() {
 
 type OwnedFields = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Fields, a body, and whether that is all of it.
+/// Header fields, a body, and `true` if the body is complete.
 type OwnedMessage = (OwnedFields, Vec<u8>, bool);
 
 /// An exchange that owns its bytes.
@@ -253,7 +253,7 @@ impl Owned {
     }
 }
 
-/// Bytes of which some are what they seem to be.
+/// Generates bytes, some of which are values with a meaning.
 fn any_value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         "[ -~]{0,20}".prop_map(String::into_bytes),
@@ -301,7 +301,7 @@ fn any_field() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     (name, any_value())
 }
 
-/// A body with its fields: `Content-Type` and `Content-Encoding`.
+/// Generates a body with matching `Content-Type` and `Content-Encoding` fields.
 fn any_body() -> impl Strategy<Value = (OwnedFields, Vec<u8>)> {
     let json = any_json().prop_map(|json| ("application/json", serde_json::to_vec_pretty(&json).unwrap()));
     let form = "([a-c%+ é]{0,3}(_token|%5Fpin)?(=[a-c%+=é]{0,4})?&?){0,4}"
@@ -394,7 +394,7 @@ fn any_exchange() -> impl Strategy<Value = Owned> {
         })
 }
 
-/// Everything is kept.
+/// Returns a config that keeps all bodies.
 fn with_bodies(config: RecordingConfig) -> RecordingConfig {
     RecordingConfig { bodies: "64KiB".parse().unwrap(), media_types: vec!["*/*".to_owned()], ..config }
 }
@@ -462,7 +462,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// `content` of a body as it was sent, and what the header says of it.
+/// Returns the `content` recorded for a body with these header fields.
 fn content(media_type: &str, coding: &str, sent: &[u8], is_whole: bool) -> Value {
     let mut exchange = exchange();
     let response = exchange.response.as_mut().unwrap();

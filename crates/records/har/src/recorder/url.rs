@@ -1,6 +1,7 @@
-//! The URL of a request, and the parameters in it.
+//! Writes the URL of a request and its parameters.
 //!
-//! Obfuscated, it is put together of parts that are remembered each by itself: hardly any URL comes again, but most of its parts do.
+//! Obfuscated URLs are composed of parts that are cached separately: URLs rarely recur as a whole, but most
+//! of their parts do.
 
 use std::fmt::Write as _;
 
@@ -15,7 +16,7 @@ use crate::parameters::{self, Spellings};
 use egret_json::write_escaped;
 
 impl Recorder {
-    /// `url` and `queryString`.
+    /// Writes `url` and `queryString`.
     pub(super) fn url(&mut self, request: &ObservedRequest<'_>, out: &mut Vec<u8>) {
         let Self { redaction, memo, room, .. } = self;
         let memo = memo.get_mut();
@@ -44,18 +45,20 @@ impl Recorder {
     }
 }
 
-/// What a URL may hold (RFC 3986 §2, and what clients send beside it).
+/// Returns `true` for bytes that a URL may contain (RFC 3986 §2, and others that clients send).
 fn is_allowed(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~') && byte != b'#'
 }
 
-/// Whether a target stands in the URL as it is. Without a way out of the loop the compiler looks at many bytes at once.
+/// Returns `true` if a target can be copied into the URL unchanged. A loop without an early exit lets the
+/// compiler check many bytes at once.
 fn is_plain(target: &[u8]) -> bool {
     matches!(target.first(), None | Some(b'/' | b'?'))
         && target.iter().fold(true, |is_plain, byte| is_plain & is_allowed(*byte))
 }
 
-/// Whether it could be written so: not where what a part becomes depends on others.
+/// Writes an obfuscated URL part by part. Returns `false` if that is impossible because a part depends on
+/// others.
 fn by_parts(
     obfuscator: &Obfuscator,
     memo: &mut Memo,
@@ -95,7 +98,7 @@ fn by_parts(
         memo.write(Kind::Parameter, b"", part, &mut room.parameter, |out| {
             parameter(obfuscator, &decoded(part), out);
         });
-        // As it is in the URL, and in the list.
+        // One form is for the URL, the other for the list.
         let Some((in_url, in_list)) = split(&room.parameter) else { return false };
         out.extend_from_slice(in_url);
         if !room.parameters.is_empty() {
@@ -109,7 +112,8 @@ fn by_parts(
     true
 }
 
-/// A parameter twice, with the length of the first in front; nothing where it is not a name and a value in UTF-8.
+/// Appends a parameter in two forms, for the URL and for the list, after the length of the first. Appends
+/// nothing if it is not a name and a value in UTF-8.
 fn parameter(obfuscator: &Obfuscator, part: &str, out: &mut Vec<u8>) {
     let Some((name, value)) = part.split_once('=') else { return };
     let [name, value] = [name, value].map(|spelt| String::from_utf8(parameters::decode(spelt, true)));
@@ -128,7 +132,8 @@ fn split(parameter: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from_le_bytes(*len))
 }
 
-/// Scheme, host and port. The default port is left out, and the host is one whatever it is made of.
+/// Writes scheme, host and port. The default port is left out, and the host is encoded so it cannot be read
+/// as anything else.
 fn write_origin(request: &ObservedRequest<'_>, url: &mut String) {
     url.push_str(if request.tls { "https://" } else { "http://" });
     let is_literal = request.host.contains(':');
@@ -140,14 +145,15 @@ fn write_origin(request: &ObservedRequest<'_>, url: &mut String) {
         url.push(']');
     }
     if request.port != if request.tls { 443 } else { 80 } {
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(url, ":{}", request.port);
     }
 }
 
-/// Path and query, without what no URL may hold: a fragment, spaces, control characters, bytes beyond ASCII.
+/// Writes path and query, with encoding of bytes that a URL cannot contain: `#`, spaces, control characters,
+/// and all outside ASCII.
 fn write_target(request: &ObservedRequest<'_>, url: &mut String) {
-    // The asterisk of `OPTIONS *` is no path (RFC 9112 §3.3).
+    // The asterisk of `OPTIONS *` is not a path (RFC 9112 §3.3).
     let target = if request.target == b"*" { b"" } else { request.target };
     if !matches!(target.first(), None | Some(b'/' | b'?')) {
         url.push('/');
@@ -155,7 +161,7 @@ fn write_target(request: &ObservedRequest<'_>, url: &mut String) {
     parameters::encode(target, is_allowed, url);
 }
 
-/// The parameters in a URL, decoded.
+/// Parses the parameters of a URL, decoded.
 fn query(url: &str) -> Vec<NameValue> {
     let Some((_, query)) = url.split_once('?') else { return Vec::new() };
     let parts = query.split('&').filter(|part| !part.is_empty());

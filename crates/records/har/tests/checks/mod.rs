@@ -1,4 +1,5 @@
-//! What holds for whatever is recorded, and for whatever is read as an archive. Shared by the fuzz targets and the corpus.
+//! Properties of every recording and of every file read as HAR. The fuzz targets and the corpus test share
+//! them.
 
 use egret_har::archive::{Stats, merge, split};
 use egret_har::har::{Creator, Entry};
@@ -10,8 +11,9 @@ use egret_har::validate::validate;
 use egret_har::{Exclusions, Har, Key, Obfuscator, Recorder, Recording, RecordingConfig};
 use serde_json::{Value, json};
 
-/// Four parts with a NUL between them: a head and a body, twice; a head is lines, the first of which has a blank. What is written is one
-/// line, valid, the same each time, and obfuscated it is what the obfuscator makes of it. Says whether there was a response.
+/// Checks the recorder. The input has four parts separated by NUL: head and body, twice. A head is lines, the
+/// first of which has a blank. The output must be one valid line, the same each time, and obfuscated it must
+/// equal the result of the obfuscator. Returns `true` if there was a response.
 pub fn recorder(bytes: &[u8]) -> bool {
     let mut parts = bytes.splitn(4, |byte| *byte == 0);
     let [request, request_body, response, response_body] = std::array::from_fn(|_| parts.next());
@@ -61,8 +63,9 @@ pub fn recorder(bytes: &[u8]) -> bool {
     response.is_some()
 }
 
-/// A HAR file, as `egret har` reads it. What is accepted is written and read as the same; merged and split all of it is there; sanitized it
-/// breaks HAR nowhere that it did not before, and `verify` finds nothing in it. Says whether it was accepted.
+/// Checks a HAR file, as `egret har` reads it. An accepted file must be the same after writing and reading;
+/// complete after splitting and merging; and after sanitizing free of new HAR problems and of findings of
+/// `verify`. Returns `true` if the file was accepted.
 pub fn archive(bytes: &[u8]) -> bool {
     if let Ok(value) = serde_json::from_slice::<Value>(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)) {
         let told: Vec<String> = scan(&value).iter().map(ToString::to_string).collect();
@@ -88,7 +91,7 @@ pub fn archive(bytes: &[u8]) -> bool {
     true
 }
 
-/// As who made it.
+/// Returns the part of the target that is used as the consumer.
 fn reason_of(target: &[u8]) -> &[u8] {
     target.get(1..).unwrap_or_default()
 }
