@@ -392,13 +392,13 @@ mod tests {
             ),
             (
                 "exporters:\n  collector: { type: alf, transport: { zeromq: 'tcp://a:0' } }\n",
-                "egret.yaml:2:48: exporters.collector.transport.zeromq: not the address of a socket: write `tcp://host:port`\n\
+                "egret.yaml:2:48: exporters.collector.transport.zeromq: not a socket address: expected `tcp://host:port`\n\
                  2 |   collector: { type: alf, transport: { zeromq: 'tcp://a:0' } }\n\
                  \x20 |                                                ^^^^^^^^^^^",
             ),
             (
                 "exporters:\n  store: { type: s3, endpoint: 'https://u:hunter2@a', bucket: b }\n",
-                "egret.yaml:2:32: exporters.store.endpoint: a URL with a user or password: secrets are named in keys of their own\n\
+                "egret.yaml:2:32: exporters.store.endpoint: the URL must not contain a user or password: put secrets in their own keys\n\
                  2 |   store: { type: s3, endpoint: 'https://…@a', bucket: b }\n\
                  \x20 |                                ^^^^^^^^^^^^^^^^^^^^^",
             ),
@@ -409,7 +409,7 @@ mod tests {
             ),
             (
                 "exporters:\n  archive: { type: har, directory: ./har, keep: 64MiB }\n",
-                "egret.yaml:2:49: exporters.archive.keep: `64MiB` is less than twice `rotate`, `64MiB`: nothing could be kept\n\
+                "egret.yaml:2:49: exporters.archive.keep: `64MiB` is less than twice `rotate`, `64MiB`: no closed file could be kept\n\
                  2 |   archive: { type: har, directory: ./har, keep: 64MiB }\n\
                  \x20 |                                                 ^^^^^",
             ),

@@ -51,9 +51,9 @@ pub enum JsonError {
 impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed => f.write_str("it is no JSON"),
-            Self::TooDeep => write!(f, "it is nested more than {DEPTH_MAX} deep"),
-            Self::TooLong => f.write_str("a name or a number in it is too long"),
+            Self::Malformed => f.write_str("not valid JSON"),
+            Self::TooDeep => write!(f, "nested more than {DEPTH_MAX} levels deep"),
+            Self::TooLong => f.write_str("a name or a number is too long"),
         }
     }
 }

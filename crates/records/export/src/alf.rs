@@ -149,7 +149,7 @@ impl AlfConfig {
                     problem("transport.http", error);
                 }
             }
-            _ => problem("transport", "one of `zeromq` and `http` says the way".to_owned()),
+            _ => problem("transport", "exactly one of `zeromq` and `http` is required".to_owned()),
         }
         if self.batch == 0 || self.batch > 10_000 {
             problem("batch", "from 1 to 10000".to_owned());
@@ -169,7 +169,7 @@ fn zeromq_address(text: &str) -> Result<&str, String> {
         };
         !host.is_empty() && host.bytes().all(is_plain) && port.parse::<u16>().is_ok_and(|port| port > 0)
     });
-    address.ok_or_else(|| "not the address of a socket: write `tcp://host:port`".to_owned())
+    address.ok_or_else(|| "not a socket address: expected `tcp://host:port`".to_owned())
 }
 
 /// An exporter of ALF documents.
@@ -305,8 +305,7 @@ impl Alf {
                 Ok(()) => found.texts.push(document),
                 Err(error) => {
                     found.rejected += 1;
-                    found.complaint =
-                        Some(format!("an entry cannot be sent as ALF {}: {error}", self.version));
+                    found.complaint = Some(format!("cannot send an entry as ALF {}: {error}", self.version));
                 }
             }
         }
@@ -364,7 +363,7 @@ async fn push_all(
             }
             Ok(Err(_)) if is_kept => {}
             Ok(Err(error)) => return failed(format!("{address}: {error}")),
-            Err(_) => return failed(format!("{address}: the collector does not read")),
+            Err(_) => return failed(format!("{address}: the collector did not read the batch within 30 s")),
         }
     }
     failed(format!("{address}: no connection"))
@@ -393,7 +392,7 @@ async fn post_each(http: &mut Http, target: &str, documents: Vec<Vec<u8>>, gzip:
             }
             Outcome::TooLarge => {
                 rejected += 1;
-                complaint = Some("the collector finds a document too large".to_owned());
+                complaint = Some("the collector rejected a document as too large (413)".to_owned());
             }
             failed @ Outcome::Failed { .. } => return failed,
         }
@@ -426,18 +425,17 @@ fn judge(answer: &Answer, documents: u64, bytes: u64) -> Outcome {
             let saved =
                 serde_json::from_slice::<Report>(&answer.body).map_or(documents, |report| report.saved);
             let rejected = documents.saturating_sub(saved);
-            let complaint =
-                (rejected > 0).then(|| "the collector takes a part of what it is sent (207)".to_owned());
+            let complaint = (rejected > 0).then(|| "the collector rejected part of a batch (207)".to_owned());
             Outcome::Taken { rejected, bytes, complaint }
         }
         200..300 => Outcome::Taken { rejected: 0, bytes, complaint: None },
         413 => Outcome::TooLarge,
         408 | 425 | 429 | 500.. => Outcome::Failed {
-            error: format!("the collector answers {status}"),
+            error: format!("the collector responded with status {status}"),
             retry_after: answer.retry_after,
         },
         _ => {
-            let complaint = Some(format!("the collector does not want what it is sent: it answers {status}"));
+            let complaint = Some(format!("the collector rejected a request with status {status}"));
             Outcome::Taken { rejected: documents, bytes: 0, complaint }
         }
     }

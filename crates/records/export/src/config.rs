@@ -57,7 +57,7 @@ macro_rules! exporters {
 
             fn json_schema(generator: &mut SchemaGenerator) -> Schema {
                 let types = [$(tagged($word, $about, <$Config>::json_schema(generator))),*];
-                json_schema!({ "description": "An exporter; `type` says which keys it has.", "oneOf": types })
+                json_schema!({ "description": "An exporter. `type` determines its other keys.", "oneOf": types })
             }
         }
 
@@ -72,12 +72,12 @@ macro_rules! exporters {
 
 exporters! {
     "har": "Writes HAR files, which are valid at every moment." => Har(FilesConfig);
-    "ndjson": "Writes files with a HAR entry a line." => Ndjson(FilesConfig);
-    "lines": "Writes files of text, such as access logs." => Lines(FilesConfig);
+    "ndjson": "Writes files with one HAR entry per line." => Ndjson(FilesConfig);
+    "lines": "Writes text files, such as access logs." => Lines(FilesConfig);
     "stdout": "Writes lines to standard output." => Stdout(StdoutConfig);
-    "otlp": "Sends spans and metrics to a collector of OpenTelemetry." => Otlp(OtlpConfig);
-    "alf": "Sends documents of ALF to a collector, over ZeroMQ or HTTP." => Alf(AlfConfig);
-    "s3": "Puts HAR files into a bucket of any store that speaks S3." => S3(S3Config);
+    "otlp": "Sends spans and metrics to an OpenTelemetry collector." => Otlp(OtlpConfig);
+    "alf": "Sends ALF documents to a collector, over ZeroMQ or HTTP." => Alf(AlfConfig);
+    "s3": "Uploads HAR files to a bucket of any S3-compatible store." => S3(S3Config);
 }
 
 impl ExporterConfig {
@@ -156,7 +156,7 @@ pub fn problems(exporters: &ExporterConfigs) -> Vec<Problem> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
             let message = format!(
-                "an exporter's name is 1 to {NAME_BYTES_MAX} letters, digits, `-` and `_`: files are named after it"
+                "an exporter's name must have 1 to {NAME_BYTES_MAX} letters, digits, `-` or `_`: it is part of file names"
             );
             problems.push(Problem::new(at.as_str(), message));
         }
@@ -176,7 +176,10 @@ pub fn problems(exporters: &ExporterConfigs) -> Vec<Problem> {
 impl FilesConfig {
     fn problems(&self, at: &str, problems: &mut Vec<Problem>) {
         if self.directory == Path::new("") {
-            problems.push(Problem::new(format!("{at}.directory"), "a directory has a name; `.` is this one"));
+            problems.push(Problem::new(
+                format!("{at}.directory"),
+                "must not be empty; `.` is the working directory",
+            ));
         }
         rotation_problems(at, self.rotate, ("keep", self.keep), problems);
     }
@@ -194,7 +197,8 @@ pub(crate) fn rotation_problems(
         problems.push(Problem::new(format!("{at}.rotate"), format!("at least `{ROTATE_MIN}`")));
     }
     if keep.bytes() > 0 && keep.bytes() < rotate.bytes().saturating_mul(2) {
-        let message = format!("`{keep}` is less than twice `rotate`, `{rotate}`: nothing could be kept");
+        let message =
+            format!("`{keep}` is less than twice `rotate`, `{rotate}`: no closed file could be kept");
         problems.push(Problem::new(format!("{at}.{key}"), message));
     }
 }

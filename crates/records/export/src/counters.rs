@@ -136,7 +136,7 @@ impl Counters {
         if !self.is_down.load(Relaxed) {
             tracing::error!(
                 exporter = self.name,
-                "the exporter fails: {error}; it tries again, and traffic goes on"
+                "the exporter fails: {error}; it keeps retrying, and traffic is not affected"
             );
         }
         *last = Some(error);

@@ -199,7 +199,7 @@ impl Writer {
         }
         if let Err(error) = self.write(now) {
             let directory = self.layout.directory.display();
-            self.counters.failed(format!("cannot write in {directory}: {error}"));
+            self.counters.failed(format!("cannot write to {directory}: {error}"));
             self.retry_at = Some(now + self.backoff.next());
             return false;
         }

@@ -72,13 +72,13 @@ pub struct Call<'a> {
 pub fn check_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("not a URL: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err("not a URL of http or https".to_owned());
+        return Err("expected an `http` or `https` URL".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("a URL with a user or password: secrets are named in keys of their own".to_owned());
+        return Err("the URL must not contain a user or password: put secrets in their own keys".to_owned());
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err("a URL with a query or fragment, which is not sent".to_owned());
+        return Err("the URL must not have a query or fragment".to_owned());
     }
     Ok(url)
 }
@@ -119,7 +119,7 @@ impl Http {
             self.exchange(new, call).await
         };
         let answer = tokio::time::timeout(REQUEST_MAX, exchange).await;
-        let answer = answer.unwrap_or_else(|_| Err("no answer within 60 s".to_owned()));
+        let answer = answer.unwrap_or_else(|_| Err("no response within 60 s".to_owned()));
         answer.map_err(|error| format!("{}: {error}", self.address))
     }
 
@@ -197,7 +197,7 @@ fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
             count += 1;
         }
         if count == 0 {
-            return Err(failed(&"there is no certificate in it"));
+            return Err(failed(&"the file contains no certificate"));
         }
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -226,8 +226,8 @@ mod tests {
     fn a_url_that_could_hold_a_secret_or_is_none_is_refused() {
         assert!(check_url("http://127.0.0.1:8080/api").is_ok());
         for (url, why) in [
-            ("collector:80", "not a URL of http"),
-            ("ftp://a/", "not a URL of http"),
+            ("collector:80", "expected an `http` or `https` URL"),
+            ("ftp://a/", "expected an `http` or `https` URL"),
             ("http://u:hunter2@a/", "a user or password"),
             ("http://a/?key=hunter2", "a query"),
             ("a b", "not a URL"),

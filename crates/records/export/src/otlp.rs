@@ -83,11 +83,11 @@ impl OtlpConfig {
         }
         for name in self.headers.keys() {
             if HeaderName::try_from(name).is_err() {
-                problem(&format!("headers.{name}"), format!("`{name}` is no name of a field"));
+                problem(&format!("headers.{name}"), format!("`{name}` is not a valid header field name"));
             }
         }
         if self.headers.len() > HEADERS_MAX {
-            problem("headers", format!("more than {HEADERS_MAX} fields"));
+            problem("headers", format!("more than {HEADERS_MAX} header fields"));
         }
         if self.batch == 0 || self.batch > 10_000 {
             problem("batch", "from 1 to 10000".to_owned());
@@ -100,7 +100,7 @@ impl OtlpConfig {
     /// Returns the configured header fields. The error does not contain any value.
     fn fields(&self) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
         let field = |(name, value): (&String, &Secret)| {
-            let wrong = || format!("headers.{name}: its value cannot be sent in a field");
+            let wrong = || format!("headers.{name}: the value is not valid in a header field");
             let mut sent = HeaderValue::try_from(value.expose()).map_err(|_| wrong())?;
             sent.set_sensitive(true);
             Ok((HeaderName::try_from(name).map_err(|_| wrong())?, sent))
@@ -226,18 +226,18 @@ fn judge(answer: &Answer, count: u64, bytes: u64) -> Outcome {
             Some((lost, why)) => {
                 let why: String =
                     why.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect();
-                let complaint = Some(format!("the collector takes a part of what it is sent: {why}"));
+                let complaint = Some(format!("the collector rejected part of a batch: {why}"));
                 Outcome::Taken { rejected: lost.min(count), bytes, complaint }
             }
             None => Outcome::Taken { rejected: 0, bytes, complaint: None },
         },
         413 => Outcome::TooLarge,
         408 | 425 | 429 | 500.. => Outcome::Failed {
-            error: format!("the collector answers {}", answer.status),
+            error: format!("the collector responded with status {}", answer.status),
             retry_after: answer.retry_after,
         },
         status => {
-            let complaint = Some(format!("the collector does not want what it is sent: it answers {status}"));
+            let complaint = Some(format!("the collector rejected a request with status {status}"));
             Outcome::Taken { rejected: count, bytes: 0, complaint }
         }
     }

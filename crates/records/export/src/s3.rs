@@ -120,13 +120,13 @@ impl S3Config {
             problems.push(Problem::new(format!("{at}.endpoint"), error));
         }
         if self.access_key.is_some() != self.secret_key.is_some() {
-            problems.push(Problem::new(at, "`access_key` and `secret_key` go together"));
+            problems.push(Problem::new(at, "`access_key` and `secret_key` must be set together"));
         }
         if self.rotate > ROTATE_MAX {
             problems.push(Problem::new(format!("{at}.rotate"), format!("at most `{ROTATE_MAX}`")));
         }
         if self.spool.bytes() == 0 {
-            problems.push(Problem::new(format!("{at}.spool"), "a spool has a bound"));
+            problems.push(Problem::new(format!("{at}.spool"), "must be greater than 0"));
         }
         rotation_problems(at, self.rotate, ("spool", self.spool), problems);
     }
@@ -144,7 +144,7 @@ impl S3Config {
         match (&self.access_key, &self.secret_key) {
             (Some(id), Some(key)) => Ok(Credentials::new(id.expose(), key.expose())),
             _ => Credentials::from_env()
-                .ok_or("neither `access_key` and `secret_key` nor AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are there".to_owned()),
+                .ok_or("no credentials: set `access_key` and `secret_key`, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY".to_owned()),
         }
     }
 }
@@ -254,7 +254,9 @@ impl Exporter for S3Exporter {
         self.shared.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            self.counters.noticed("what waits is sent after the next start".to_owned());
+            self.counters.noticed(
+                "the upload thread panicked: waiting files are uploaded after the next start".to_owned(),
+            );
         }
     }
 
@@ -322,7 +324,7 @@ impl Upload {
                 self.counters.retries.fetch_add(1, Relaxed);
             }
             if closing.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Err("files are left for the next start".to_owned());
+                return Err("files remain for the next start".to_owned());
             }
             self.upload(file, closing)?;
             self.counters.works();
@@ -338,7 +340,7 @@ impl Upload {
         let failed = |error: std::io::Error| format!("{}: {error}", file.path.display());
         let body = std::fs::read(&file.path).map_err(failed)?;
         let bytes = body.len() as u64;
-        let key = key(&self.prefix, &file.path).ok_or("a file has no name")?;
+        let key = key(&self.prefix, &file.path).ok_or("a file name has no date")?;
         let url: Url = PutObject::new(&self.bucket, Some(&self.credentials), &key).sign(SIGNED_FOR);
         let target =
             url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
@@ -350,9 +352,9 @@ impl Upload {
         let Self { runtime, http, .. } = self;
         let answer = runtime.block_on(async { tokio::time::timeout(limit, http.send(call)).await });
         let answer =
-            answer.map_err(|_| "the exporter is closed before the store has answered".to_owned())??;
+            answer.map_err(|_| "the exporter was closed before the store responded".to_owned())??;
         if !(200..300).contains(&answer.status) {
-            return Err(format!("the store answers {}{}", answer.status, code(&answer.body)));
+            return Err(format!("the store responded with status {}{}", answer.status, code(&answer.body)));
         }
         self.counters.wrote(entries(&file.path).unwrap_or_default(), bytes);
         std::fs::remove_file(&file.path).map_err(failed)

@@ -153,7 +153,9 @@ impl Shipper {
         self.shared.wake.notify_one();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            self.shared.counters.noticed("what waited may be lost".to_owned());
+            self.shared
+                .counters
+                .noticed("the sending thread panicked: waiting entries may be lost".to_owned());
         }
     }
 }
@@ -256,7 +258,9 @@ impl<T: Transport> Ship<T> {
                 let why = read.err().map_or_else(|| "damaged".to_owned(), |error| error.to_string());
                 let lost = spool.give_up_oldest();
                 self.shared.counters.dropped(DropReason::Damaged, lost);
-                self.shared.counters.noticed(format!("{lost} entries in the spool cannot be read: {why}"));
+                self.shared
+                    .counters
+                    .noticed(format!("dropped {lost} unreadable entries from the spool: {why}"));
                 self.count_spool();
                 None
             }
@@ -314,7 +318,7 @@ impl<T: Transport> Ship<T> {
             tokio::select! {
                 outcome = timeout_at(deadline.into(), &mut sending) => {
                     return outcome.unwrap_or_else(|_| Outcome::Failed {
-                        error: "the exporter is closed before the collector has answered".to_owned(),
+                        error: "the exporter was closed before the collector responded".to_owned(),
                         retry_after: None,
                     });
                 }
@@ -426,8 +430,7 @@ impl Spilling<'_> {
                 let counters = &self.shared.counters;
                 if damaged_bytes > 0 {
                     counters.repaired.fetch_add(1, Relaxed);
-                    counters
-                        .noticed(format!("{damaged_bytes} bytes in the spool were torn, and are skipped"));
+                    counters.noticed(format!("skipped {damaged_bytes} torn bytes in the spool"));
                 }
                 counters.spooled_bytes.store(spool.bytes(), Relaxed);
                 *self.spool = Some(spool);
@@ -441,7 +444,7 @@ impl Spilling<'_> {
         let spool = self.shipping.spool.display();
         self.shared
             .counters
-            .complained(format!("the spool {spool} takes nothing, entries wait in memory: {error}"));
+            .complained(format!("cannot use the spool {spool}, entries wait in memory: {error}"));
     }
 }
 

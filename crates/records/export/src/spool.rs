@@ -77,7 +77,10 @@ impl Spool {
         disk::make_directory(directory)?;
         let lock = File::options().create(true).append(true).open(directory.join("lock"))?;
         if !disk::is_free(&lock) {
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "somebody else has the spool open"));
+            return Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "another process or exporter has the spool open",
+            ));
         }
         let mut spool = Self {
             directory: directory.to_owned(),

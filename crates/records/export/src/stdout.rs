@@ -83,7 +83,7 @@ impl Shared {
                 Err(error) => {
                     // It is unknown how much was read, and there is no other standard output to try.
                     self.counters.dropped(DropReason::Rejected, count);
-                    self.counters.failed(format!("standard output cannot be written: {error}"));
+                    self.counters.failed(format!("cannot write to standard output: {error}"));
                 }
             }
             batch.clear();

@@ -48,20 +48,20 @@ impl Push {
         self.stream.read_exact(&mut theirs).await?;
         let (signature, rest) = theirs.split_at(10);
         if signature[0] != 0xff || signature[9] != 0x7f || rest[0] < 3 {
-            return Err(refused("it does not speak ZMTP 3"));
+            return Err(refused("the peer does not speak ZMTP 3"));
         }
         if &rest[2..22] != b"NULL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0" {
-            return Err(refused("it asks for a mechanism other than NULL"));
+            return Err(refused("the peer requires a mechanism other than NULL"));
         }
         self.confirms = (rest[0], rest[1]) >= PING_SINCE;
         self.write_frame(COMMAND, &[b"\x05READY\x0bSocket-Type\0\0\0\x04PUSH"]).await?;
         self.stream.flush().await?;
         let (flags, ready) = self.read_frame().await?;
         if flags & COMMAND == 0 || !ready.starts_with(b"\x05READY") {
-            return Err(refused("it does not accept the connection"));
+            return Err(refused("the peer does not accept the connection"));
         }
         if socket_type(&ready[6..]) != Some(b"PULL") {
-            return Err(refused("it is not a PULL socket"));
+            return Err(refused("the peer is not a PULL socket"));
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Push {
                 self.stream.flush().await?;
             }
         }
-        Err(refused("it sends other things than an answer"))
+        Err(refused("the peer sent other frames instead of answering a PING"))
     }
 
     async fn write_frame(&mut self, flags: u8, parts: &[&[u8]]) -> io::Result<()> {
@@ -115,7 +115,7 @@ impl Push {
     async fn read_frame(&mut self) -> io::Result<(u8, Vec<u8>)> {
         let flags = self.stream.read_u8().await?;
         if flags & !(MORE | LONG | COMMAND) != 0 {
-            return Err(refused("it sends what is no frame"));
+            return Err(refused("the peer sent an invalid frame"));
         }
         let length = if flags & LONG == 0 {
             u64::from(self.stream.read_u8().await?)
@@ -123,7 +123,7 @@ impl Push {
             self.stream.read_u64().await?
         };
         if length > FRAME_BYTES_MAX {
-            return Err(refused("it sends a frame that is too long"));
+            return Err(refused("the peer sent a frame that is too long"));
         }
         let mut frame = vec![0; usize::try_from(length).unwrap_or_default()];
         self.stream.read_exact(&mut frame).await?;

@@ -51,7 +51,7 @@ impl std::str::FromStr for Version {
         [Self::V1_0_0, Self::V1_1_0, Self::V2_0_0]
             .into_iter()
             .find(|version| version.as_str() == text)
-            .ok_or_else(|| format!("`{text}` is no version of ALF: 1.0.0, 1.1.0 and 2.0.0 are"))
+            .ok_or_else(|| format!("unknown ALF version `{text}`: expected 1.0.0, 1.1.0 or 2.0.0"))
     }
 }
 
@@ -89,8 +89,8 @@ pub enum AlfError {
 impl fmt::Display for AlfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoToken => f.write_str("there is no service token"),
-            Self::Entry(error) => write!(f, "not an entry of HAR: {error}"),
+            Self::NoToken => f.write_str("the service token is missing"),
+            Self::Entry(error) => write!(f, "not a HAR entry: {error}"),
         }
     }
 }

@@ -114,11 +114,7 @@ impl fmt::Display for Stats {
         writeln!(f, "statuses    {}", counts(&self.statuses))?;
         let [p50, p90, p99, max] = [50, 90, 99, 100].map(|percent| self.percentile_ms(percent));
         writeln!(f, "time        p50 {p50:.1} ms, p90 {p90:.1} ms, p99 {p99:.1} ms, max {max:.1} ms")?;
-        writeln!(
-            f,
-            "bytes       {} sent, {} received, as far as they are known",
-            self.sent_bytes, self.received_bytes
-        )
+        writeln!(f, "bytes       {} sent, {} received, as far as known", self.sent_bytes, self.received_bytes)
     }
 }
 

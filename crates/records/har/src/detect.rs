@@ -62,7 +62,7 @@ impl fmt::Display for Kind {
             Self::Email => "e-mail address",
             Self::Credentials => "credentials",
             Self::HighEntropy => "random text",
-            Self::Named => "a secret by its name",
+            Self::Named => "secret by name",
         })
     }
 }

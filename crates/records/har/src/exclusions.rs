@@ -78,7 +78,7 @@ impl Exclusions {
             let inserted = if index < PATHS_MAX {
                 exclusions.insert(path)
             } else {
-                Err(format!("there are more than {PATHS_MAX} paths"))
+                Err(format!("more than {PATHS_MAX} paths"))
             };
             if let Err(message) = inserted {
                 errors.push(ExclusionError { path: path.to_owned(), message });
@@ -96,7 +96,7 @@ impl Exclusions {
         } else if let Some(rest) = path.strip_prefix("response.") {
             (&mut self.response, rest, false)
         } else {
-            return Err("it begins with neither `request.` nor `response.`".to_owned());
+            return Err("a path must begin with `request.` or `response.`".to_owned());
         };
         let end = rest.find(['.', '[']).unwrap_or(rest.len());
         match (rest.split_at(end), is_request) {
@@ -111,7 +111,7 @@ impl Exclusions {
             (("body", steps), _) => return side.body.insert(steps),
             ((part, _), _) => {
                 return Err(format!(
-                    "`{part}` is no part of a message: expected `headers`, `query`, `cookies`, `path` or `body`"
+                    "unknown part `{part}` of a message: expected `headers`, `query`, `cookies`, `path` or `body`"
                 ));
             }
         };
@@ -146,13 +146,13 @@ impl Side {
 fn named(rest: &str, part: &str) -> Result<String, String> {
     match rest.strip_prefix('.') {
         Some(name) if !name.is_empty() => Ok(name.to_owned()),
-        _ => Err(format!("a name was expected: `{part}.NAME`")),
+        _ => Err(format!("expected a name: `{part}.NAME`")),
     }
 }
 
 /// Parses the index in brackets. `None` means all.
 fn segment_of(rest: &str) -> Result<Option<usize>, String> {
-    let expected = "an index was expected: `path[0]` is the first segment, `path[*]` is all";
+    let expected = "expected an index: `path[0]` is the first segment, `path[*]` all segments";
     let inner = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or(expected)?;
     if inner == "*" { Ok(None) } else { Ok(Some(index(inner).ok_or(expected)?)) }
 }
@@ -165,7 +165,7 @@ fn index(digits: &str) -> Option<usize> {
 
 impl BodyPaths {
     fn insert(&mut self, path: &str) -> Result<(), String> {
-        let mut rest = path.strip_prefix(".$").ok_or("a path into a body begins with `body.$`")?;
+        let mut rest = path.strip_prefix(".$").ok_or("a path into a body must begin with `body.$`")?;
         let mut steps = Vec::new();
         while !rest.is_empty() {
             let (step, after) = step(rest)?;
@@ -199,27 +199,27 @@ fn step(rest: &str) -> Result<(Step, &str), String> {
     if let Some(rest) = rest.strip_prefix('.') {
         let end = rest.find(['.', '[']).unwrap_or(rest.len());
         return match rest.split_at(end) {
-            ("", _) => Err("a name was expected after `.`".to_owned()),
+            ("", _) => Err("expected a name after `.`".to_owned()),
             ("*", after) => Ok((Step::AnyName, after)),
             (name, after) => Ok((Step::Name(name.to_owned()), after)),
         };
     }
     let Some(rest) = rest.strip_prefix('[') else {
-        return Err("`.NAME`, `['NAME']`, `[INDEX]`, `[*]` or `.*` was expected".to_owned());
+        return Err("expected `.NAME`, `['NAME']`, `[INDEX]`, `[*]` or `.*`".to_owned());
     };
     for quote in ['\'', '"'] {
         if let Some(quoted) = rest.strip_prefix(quote) {
             // Names have no escapes: a name with both kinds of quotes cannot be written.
-            let (name, after) = quoted.split_once(quote).ok_or("a quote is not closed")?;
-            let after = after.strip_prefix(']').ok_or("`]` was expected after the name")?;
+            let (name, after) = quoted.split_once(quote).ok_or("missing closing quote")?;
+            let after = after.strip_prefix(']').ok_or("expected `]` after the name")?;
             return Ok((Step::Name(name.to_owned()), after));
         }
     }
-    let (inner, after) = rest.split_once(']').ok_or("a bracket is not closed")?;
+    let (inner, after) = rest.split_once(']').ok_or("missing closing bracket")?;
     match (inner, index(inner)) {
         ("*", _) => Ok((Step::AnyIndex, after)),
         (_, Some(index)) => Ok((Step::Index(index), after)),
-        _ => Err("an index was expected, `*`, or a name in quotes".to_owned()),
+        _ => Err("expected an index, `*`, or a name in quotes".to_owned()),
     }
 }
 
@@ -321,30 +321,30 @@ mod tests {
     #[test]
     fn what_names_nothing_is_refused_with_what_was_expected() {
         for (path, expected) in [
-            ("", "neither `request.` nor `response.`"),
-            ("requests.path[1]", "neither"),
-            ("request", "neither"),
-            ("request.", "`` is no part"),
-            ("request.header.a", "`header` is no part of a message: expected `headers`"),
-            ("request.headers", "a name was expected: `headers.NAME`"),
-            ("request.headers.", "a name was expected"),
-            ("request.headers[0]", "a name was expected"),
-            ("request.path", "an index was expected"),
-            ("request.path[a]", "an index was expected"),
-            ("request.path[01]", "an index was expected"),
-            ("request.path[1", "an index was expected"),
-            ("request.path[-1]", "an index was expected"),
+            ("", "must begin with `request.` or `response.`"),
+            ("requests.path[1]", "must begin with"),
+            ("request", "must begin with"),
+            ("request.", "unknown part ``"),
+            ("request.header.a", "unknown part `header` of a message: expected `headers`"),
+            ("request.headers", "expected a name: `headers.NAME`"),
+            ("request.headers.", "expected a name"),
+            ("request.headers[0]", "expected a name"),
+            ("request.path", "expected an index"),
+            ("request.path[a]", "expected an index"),
+            ("request.path[01]", "expected an index"),
+            ("request.path[1", "expected an index"),
+            ("request.path[-1]", "expected an index"),
             ("response.path[0]", "a response has no path or query"),
             ("response.query.a", "a response has no path or query"),
-            ("request.body", "begins with `body.$`"),
-            ("request.body.a", "begins with `body.$`"),
+            ("request.body", "must begin with `body.$`"),
+            ("request.body.a", "must begin with `body.$`"),
             ("request.body.$a", "`.NAME`, `['NAME']`"),
-            ("request.body.$.", "a name was expected after `.`"),
-            ("request.body.$..a", "a name was expected after `.`"),
-            ("request.body.$.a[", "a bracket is not closed"),
-            ("request.body.$.a[b]", "an index was expected, `*`, or a name in quotes"),
-            ("request.body.$['a", "a quote is not closed"),
-            ("request.body.$['a'b", "`]` was expected"),
+            ("request.body.$.", "expected a name after `.`"),
+            ("request.body.$..a", "expected a name after `.`"),
+            ("request.body.$.a[", "missing closing bracket"),
+            ("request.body.$.a[b]", "expected an index, `*`, or a name in quotes"),
+            ("request.body.$['a", "missing closing quote"),
+            ("request.body.$['a'b", "expected `]`"),
         ] {
             let errors = Exclusions::compile([path]).unwrap_err();
             assert!(errors.len() == 1 && errors[0].path == path, "{errors:?}");

@@ -410,7 +410,7 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(error) => write!(f, "not a HAR file: {error}"),
-            Self::Version(version) => write!(f, "HAR version {version:?} is not known: 1.1 and 1.2 are"),
+            Self::Version(version) => write!(f, "unsupported HAR version {version:?}: expected 1.1 or 1.2"),
         }
     }
 }

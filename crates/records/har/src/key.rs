@@ -44,15 +44,15 @@ pub enum KeyError {
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(error) => write!(f, "the key file cannot be used: {error}"),
+            Self::Io(error) => write!(f, "cannot use the key file: {error}"),
             Self::Exposed(mode) => {
                 write!(
                     f,
-                    "others than its owner can get at the key file (mode {mode:04o}): make it {MODE:04o}, and the key anew if it was seen"
+                    "the key file is accessible to users other than its owner (mode {mode:04o}): set its mode to {MODE:04o}, and create a new key if it may have been read"
                 )
             }
-            Self::NoKey => write!(f, "the key file is no file of {KEY_BYTES} bytes"),
-            Self::NoRandom => f.write_str("the system gave no random bytes for a key"),
+            Self::NoKey => write!(f, "the key file is not a regular file of {KEY_BYTES} bytes"),
+            Self::NoRandom => f.write_str("the system provided no random bytes for a key"),
         }
     }
 }

@@ -77,7 +77,7 @@ impl FromStr for Bodies {
             "none" => Ok(Self::None),
             "sizes" => Ok(Self::Sizes),
             _ => text.parse().map(Self::UpTo).map_err(|_| {
-                format!("`{text}` does not say what to keep: write `none`, `sizes`, or a size like `64KiB`")
+                format!("unknown value `{text}`: expected `none`, `sizes`, or a size like `64KiB`")
             }),
         }
     }
@@ -114,7 +114,7 @@ impl JsonSchema for Bodies {
         json_schema!({
             "type": "string",
             "pattern": "^(none|sizes|[0-9]+(B|KiB|MiB|GiB))$",
-            "description": "`none`: nothing, not even how long they were; `sizes`: how long they were; or up to so many bytes as they were sent, such as `64KiB`.",
+            "description": "`none`: nothing, not even the size; `sizes`: only the size; or a size such as `64KiB`: up to that many bytes, as they were sent.",
         })
     }
 }
@@ -162,21 +162,21 @@ impl Recording {
         {
             tell(
                 "bodies".to_owned(),
-                format!("at most {} of a body are kept", Size::from_bytes(BODY_BYTES_MAX)),
+                format!("at most {} of a body can be kept", Size::from_bytes(BODY_BYTES_MAX)),
             );
         }
         let mut media_types = Vec::new();
         for (index, pattern) in config.media_types.iter().enumerate() {
             match MediaTypes::compile(pattern) {
                 Some(_) if index >= MEDIA_TYPES_MAX => {
-                    tell(format!("media_types[{index}]"), format!("there are more than {MEDIA_TYPES_MAX}"));
+                    tell(format!("media_types[{index}]"), format!("more than {MEDIA_TYPES_MAX} media types"));
                     break;
                 }
                 Some(pattern) => media_types.push(pattern),
                 None => tell(
                     format!("media_types[{index}]"),
                     format!(
-                        "`{pattern}` is no media type: write one such as `application/json`, `text/*` or `*/*+json`"
+                        "`{pattern}` is not a media type: expected for example `application/json`, `text/*` or `*/*+json`"
                     ),
                 ),
             }

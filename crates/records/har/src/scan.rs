@@ -267,19 +267,19 @@ mod tests {
         assert_eq!(
             found(&har),
             [
-                "request.url: a secret by its name at bytes 44 to 73",
-                "request.headers[0].value: a secret by its name at bytes 7 to 20, of `Authorization`",
-                "request.headers[1].value: a secret by its name at bytes 0 to 13, of `X-Api-Key`",
-                "request.headers[3].value: a secret by its name at bytes 10 to 25, of `Cookie`",
-                "request.cookies[0].value: a secret by its name at bytes 0 to 3, of `sessionid`",
-                "request.queryString[1].value: a secret by its name at bytes 0 to 11, of `password`",
-                "request.postData.text: a secret by its name at bytes 14 to 33",
-                "request.postData.params[0].value: a secret by its name at bytes 0 to 10, of `client_secret`",
-                "response.headers[0].value: a secret by its name at bytes 8 to 24, of `set-cookie`",
-                "response.content.text: a secret by its name at bytes 24 to 28",
-                "response.redirectURL: a secret by its name at bytes 9 to 12",
-                "_frames[0].data: a secret by its name at bytes 8 to 14",
-                "_auth.id: a secret by its name at bytes 0 to 3",
+                "request.url: secret by name at bytes 44 to 73",
+                "request.headers[0].value: secret by name at bytes 7 to 20, of `Authorization`",
+                "request.headers[1].value: secret by name at bytes 0 to 13, of `X-Api-Key`",
+                "request.headers[3].value: secret by name at bytes 10 to 25, of `Cookie`",
+                "request.cookies[0].value: secret by name at bytes 0 to 3, of `sessionid`",
+                "request.queryString[1].value: secret by name at bytes 0 to 11, of `password`",
+                "request.postData.text: secret by name at bytes 14 to 33",
+                "request.postData.params[0].value: secret by name at bytes 0 to 10, of `client_secret`",
+                "response.headers[0].value: secret by name at bytes 8 to 24, of `set-cookie`",
+                "response.content.text: secret by name at bytes 24 to 28",
+                "response.redirectURL: secret by name at bytes 9 to 12",
+                "_frames[0].data: secret by name at bytes 8 to 14",
+                "_auth.id: secret by name at bytes 0 to 3",
             ]
         );
     }

@@ -221,12 +221,12 @@ impl Validator {
             Shape::ObjectOrNull(_) if value.is_null() => {}
             Shape::Object(fields) | Shape::ObjectOrNull(fields) => match value.as_object() {
                 Some(object) => self.object(object, fields),
-                None => self.tell("an object was expected"),
+                None => self.tell("expected an object"),
             },
             Shape::List(element) if value.is_array() => {
                 self.each(Some(value), |validator, value| validator.value(value, *element));
             }
-            Shape::List(_) => self.tell("a list was expected"),
+            Shape::List(_) => self.tell("expected a list"),
             _ => {
                 if let Err(message) = leaf(value, shape) {
                     self.tell(message);
@@ -250,7 +250,7 @@ impl Validator {
         for name in object.keys() {
             if !name.starts_with('_') && !is_known(name) && !CUSTOMARY.contains(&name.as_str()) {
                 self.tell(format!(
-                    "HAR 1.2 has no field `{}`: one's own begin with `_`",
+                    "HAR 1.2 has no field `{}`: names of custom fields must begin with `_`",
                     name.escape_debug()
                 ));
             }
@@ -263,7 +263,7 @@ impl Validator {
         self.within("pages", |validator| {
             validator.each(log.get("pages"), |validator, page| {
                 if page.get("id").and_then(Value::as_str).is_some_and(|id| !ids.insert(id.to_owned())) {
-                    validator.within("id", |validator| validator.tell("another page has it as well"));
+                    validator.within("id", |validator| validator.tell("another page has the same id"));
                 }
             });
         });
@@ -271,7 +271,7 @@ impl Validator {
             validator.each(log.get("entries"), |validator, entry| {
                 let pageref = entry.get("pageref").and_then(Value::as_str);
                 if pageref.is_some_and(|page| !ids.contains(page)) {
-                    validator.within("pageref", |validator| validator.tell("there is no such page"));
+                    validator.within("pageref", |validator| validator.tell("no page has this id"));
                 }
                 validator.total(entry);
                 validator.encoding(entry);
@@ -285,13 +285,13 @@ impl Validator {
         let total: f64 = phases.into_iter().filter_map(timing).filter(|ms| *ms > 0.0).sum();
         let time = entry.get("time").and_then(Value::as_f64);
         if time.is_some_and(|time| (time - total).abs() > TOTAL_TOLERANCE_MS) {
-            let message = format!("it is not the sum of the timings, without `ssl` and -1: {total} ms");
+            let message = format!("not the sum of the timings, without `ssl` and -1: expected {total} ms");
             self.within("time", |validator| validator.tell(message));
         }
         let (ssl, connect) = (timing("ssl").unwrap_or(-1.0), timing("connect").unwrap_or(-1.0));
         if ssl > connect + TOTAL_TOLERANCE_MS {
             self.within("timings.ssl", |validator| {
-                validator.tell("it is part of `connect`, and cannot be more");
+                validator.tell("greater than `connect`, which includes it");
             });
         }
     }
@@ -301,10 +301,12 @@ impl Validator {
         let field = |name: &str| content?.get(name)?.as_str();
         let Some(encoding) = field("encoding") else { return };
         if encoding != "base64" {
-            self.within("response.content.encoding", |validator| validator.tell("only `base64` is known"));
+            self.within("response.content.encoding", |validator| {
+                validator.tell("unknown encoding: expected `base64`");
+            });
         } else if field("text").is_some_and(|text| base64::decode(text.as_bytes()).is_none()) {
             self.within("response.content.text", |validator| {
-                validator.tell("it is said to be base64, and is not");
+                validator.tell("not valid Base64, although `encoding` is `base64`");
             });
         }
     }
@@ -314,24 +316,24 @@ impl Validator {
 fn leaf(value: &Value, shape: Shape) -> Result<(), String> {
     match shape {
         Shape::Boolean if value.is_boolean() => Ok(()),
-        Shape::Boolean => Err("`true` or `false` was expected".to_owned()),
+        Shape::Boolean => Err("expected `true` or `false`".to_owned()),
         Shape::Millis | Shape::MillisOrNone => millis(value, matches!(shape, Shape::MillisOrNone)),
         Shape::Integer(least) => integer(value, least),
-        _ => text(value.as_str().ok_or("a text was expected")?, shape),
+        _ => text(value.as_str().ok_or("expected a string")?, shape),
     }
 }
 
 fn millis(value: &Value, may_be_none: bool) -> Result<(), String> {
-    let ms = value.as_f64().ok_or("a number of milliseconds was expected")?;
+    let ms = value.as_f64().ok_or("expected a number of milliseconds")?;
     if ms >= 0.0 || may_be_none && ms == crate::har::NONE {
         return Ok(());
     }
-    Err(if may_be_none { "it is negative, and not -1" } else { "it is negative" }.to_owned())
+    Err(if may_be_none { "must be -1 or not negative" } else { "must not be negative" }.to_owned())
 }
 
 fn integer(value: &Value, least: i64) -> Result<(), String> {
-    let number = value.as_i64().ok_or("an integer was expected")?;
-    if number < least { Err(format!("it is less than {least}")) } else { Ok(()) }
+    let number = value.as_i64().ok_or("expected an integer")?;
+    if number < least { Err(format!("must be at least {least}")) } else { Ok(()) }
 }
 
 fn text(text: &str, shape: Shape) -> Result<(), String> {
@@ -339,18 +341,18 @@ fn text(text: &str, shape: Shape) -> Result<(), String> {
         // An empty version means 1.1.
         Shape::Version => (
             text.is_empty() || text.split('.').next() == Some("1"),
-            "it is of another major version: 1.2 was expected",
+            "unsupported major version: expected 1.2",
         ),
         Shape::Time => (
             rfc3339::read(text).is_some(),
-            "a date and time with a zone was expected, such as 2026-01-02T03:04:05.678Z",
+            "expected a date and time with a zone, such as 2026-01-02T03:04:05.678Z",
         ),
         Shape::Address => (
             text.parse::<std::net::IpAddr>().is_ok(),
-            "an IPv4 or IPv6 address was expected, without brackets or port",
+            "expected an IPv4 or IPv6 address without brackets or port",
         ),
-        Shape::Url if text.contains('#') => (false, "a URL has no fragment here"),
-        Shape::Url => (is_absolute(text), "an absolute URL was expected"),
+        Shape::Url if text.contains('#') => (false, "the URL must not have a fragment"),
+        Shape::Url => (is_absolute(text), "expected an absolute URL"),
         _ => (true, ""),
     };
     if is_right { Ok(()) } else { Err(expected.to_owned()) }
@@ -415,30 +417,30 @@ mod tests {
     fn what_is_wrong_with_a_value_is_told_with_its_place() {
         let entry = "/log/entries/0";
         for (pointer, value, expected) in [
-            ("/request/url", Value::from("/v1"), "request.url: an absolute URL"),
-            ("/request/url", Value::from("http://a/#f"), "request.url: a URL has no fragment"),
-            ("/request/bodySize", Value::from(-2), "request.bodySize: it is less than -1"),
-            ("/request/headersSize", Value::from("1"), "request.headersSize: an integer"),
-            ("/response/status", Value::from(-1), "response.status: it is less than 0"),
-            ("/timings/send", Value::from(-1), "timings.send: it is negative"),
-            ("/timings/dns", Value::from(-2), "timings.dns: it is negative, and not -1"),
-            ("/timings/ssl", Value::from(30), "timings.ssl: it is part of `connect`"),
-            ("/time", Value::from(137.75), "time: it is not the sum"),
+            ("/request/url", Value::from("/v1"), "request.url: expected an absolute URL"),
+            ("/request/url", Value::from("http://a/#f"), "request.url: the URL must not have a fragment"),
+            ("/request/bodySize", Value::from(-2), "request.bodySize: must be at least -1"),
+            ("/request/headersSize", Value::from("1"), "request.headersSize: expected an integer"),
+            ("/response/status", Value::from(-1), "response.status: must be at least 0"),
+            ("/timings/send", Value::from(-1), "timings.send: must not be negative"),
+            ("/timings/dns", Value::from(-2), "timings.dns: must be -1 or not negative"),
+            ("/timings/ssl", Value::from(30), "timings.ssl: greater than `connect`"),
+            ("/time", Value::from(137.75), "time: not the sum"),
             (
                 "/startedDateTime",
                 Value::from("2026-01-02T03:04:05"),
-                "startedDateTime: a date and time with a zone",
+                "startedDateTime: expected a date and time with a zone",
             ),
-            ("/serverIPAddress", Value::from("[::1]"), "serverIPAddress: an IPv4 or IPv6 address"),
-            ("/pageref", Value::from("page_9"), "pageref: there is no such page"),
-            ("/response/content/encoding", Value::from("gzip"), "response.content.encoding: only `base64`"),
+            ("/serverIPAddress", Value::from("[::1]"), "serverIPAddress: expected an IPv4 or IPv6 address"),
+            ("/pageref", Value::from("page_9"), "pageref: no page has this id"),
             (
                 "/response/content/encoding",
-                Value::from("base64"),
-                "response.content.text: it is said to be base64",
+                Value::from("gzip"),
+                "response.content.encoding: unknown encoding",
             ),
-            ("/request/headers", Value::from(1), "request.headers: a list"),
-            ("/cache/afterRequest", Value::from(1), "cache.afterRequest: an object"),
+            ("/response/content/encoding", Value::from("base64"), "response.content.text: not valid Base64"),
+            ("/request/headers", Value::from(1), "request.headers: expected a list"),
+            ("/cache/afterRequest", Value::from(1), "cache.afterRequest: expected an object"),
             ("/clientIPAddress", Value::from("1.2.3.4"), "HAR 1.2 has no field `clientIPAddress`"),
         ] {
             let told = told(&format!("{entry}{pointer}"), Some(value));
@@ -451,6 +453,6 @@ mod tests {
     fn a_file_full_of_problems_is_not_told_in_full() {
         let har = serde_json::json!({"log": {"version": "1.2", "creator": {"name": "a", "version": "b"}, "entries": vec![1; 1_000]}});
         assert_eq!(validate(&har).len(), PROBLEMS_MAX);
-        assert_eq!(validate(&Value::from(1))[0].to_string(), "the file: an object was expected");
+        assert_eq!(validate(&Value::from(1))[0].to_string(), "the file: expected an object");
     }
 }

@@ -129,7 +129,7 @@ impl Growing {
         twin.write(batch, self.closing, disk)?;
         if let Err(error) = twin.take_name(&self.path) {
             let path = self.path.display();
-            counters.noticed(format!("{path} is written in place, where a kill can tear it: {error}"));
+            counters.noticed(format!("{path} is written in place, so killing Egret can tear it: {error}"));
             self.twin = None;
             return Ok(false);
         }
@@ -158,14 +158,14 @@ impl Growing {
         match fs::symlink_metadata(&self.path) {
             Ok(found) if found.ino() == self.inode && found.len() == length => return true,
             Ok(found) if found.ino() == self.inode => {
-                counters.noticed(format!("{path} was changed by somebody else: another file is begun"));
+                counters.noticed(format!("{path} was changed by another program: starting a new file"));
             }
             _ if self.file.metadata().is_ok_and(|file| file.nlink() == 0) => {
                 let entries = self.entries;
                 counters.dropped(DropReason::Deleted, entries);
-                counters.noticed(format!("{path} was deleted with {entries} entries: another file is begun"));
+                counters.noticed(format!("{path} was deleted with {entries} entries: starting a new file"));
             }
-            _ => counters.noticed(format!("{path} was moved: another file is begun")),
+            _ => counters.noticed(format!("{path} was moved: starting a new file")),
         }
         false
     }

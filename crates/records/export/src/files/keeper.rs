@@ -64,7 +64,10 @@ impl Keeper {
         let keeper = Arc::clone(self);
         match background::spawn("egret-export", move || keeper.run()) {
             Ok(thread) => *work = Work { is_running: true, is_wanted: true, thread: Some(thread) },
-            Err(error) => self.counters.noticed(format!("closed files are left as they are: {error}")),
+            Err(error) => {
+                self.counters
+                    .noticed(format!("cannot start the thread that maintains closed files: {error}"));
+            }
         }
     }
 
@@ -72,7 +75,7 @@ impl Keeper {
     pub fn join(&self) {
         let thread = self.work().thread.take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            self.counters.noticed("closed files were not looked after".to_owned());
+            self.counters.noticed("the thread that maintains closed files panicked".to_owned());
         }
     }
 
@@ -97,7 +100,7 @@ impl Keeper {
     pub fn round(&self) {
         for path in self.paths() {
             if let Err(error) = self.tend(&path) {
-                self.counters.noticed(format!("{} cannot be looked after: {error}", path.display()));
+                self.counters.noticed(format!("cannot process {}: {error}", path.display()));
             }
         }
         self.expire();
@@ -167,7 +170,7 @@ impl Keeper {
         let Some(whole) = format.whole(file)? else {
             tracing::warn!(
                 exporter = name,
-                "{shown} does not begin as such a file does, and is set aside as .damaged"
+                "{shown} has no valid beginning and is renamed to end with .damaged"
             );
             let mut aside = path.as_os_str().to_owned();
             aside.push(".damaged");
@@ -177,7 +180,7 @@ impl Keeper {
         let (entries, cut) = (whole.entries, length.saturating_sub(whole.end));
         tracing::warn!(
             exporter = name,
-            "{shown} was torn: {entries} whole entries are kept, {cut} bytes behind them cut"
+            "{shown} was torn: kept {entries} complete entries, cut {cut} bytes after them"
         );
         if entries == 0 {
             fs::remove_file(path)?;
@@ -213,9 +216,9 @@ impl Keeper {
         match fs::remove_file(path) {
             Ok(()) if self.layout.is_spool => self.counters.dropped(DropReason::SpoolFull, lost),
             Ok(()) => {
-                tracing::debug!(exporter = self.layout.name, "{} is deleted: the oldest", path.display());
+                tracing::debug!(exporter = self.layout.name, "deleted {}, the oldest file", path.display());
             }
-            Err(error) => self.counters.noticed(format!("{} cannot be deleted: {error}", path.display())),
+            Err(error) => self.counters.noticed(format!("cannot delete {}: {error}", path.display())),
         }
     }
 }

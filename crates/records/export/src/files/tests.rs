@@ -175,7 +175,7 @@ fn a_full_disk_costs_what_does_not_fit_and_never_validity() {
     }
     let snapshot = writer.counters.snapshot();
     assert!(!snapshot.up && snapshot.retries > 0 && snapshot.written < 10, "{snapshot:?}");
-    assert!(snapshot.last_error.unwrap().contains("cannot write in"));
+    assert!(snapshot.last_error.unwrap().contains("cannot write to"));
     // The buffer of waiting entries is bounded.
     let long = vec![b'1'; 1 << 20];
     (0..8).for_each(|_| _ = writer.put(&long, now));
