@@ -1,8 +1,8 @@
 //! Values that are excluded from obfuscation, named by exact paths: `request.headers.content-type`,
 //! `response.body.$.items[*].id`.
 //!
-//! A path names a single value. A path to an object excludes nothing within it, so fields that a provider
-//! adds later stay obfuscated until they are excluded explicitly.
+//! Paths name single values. A path to an object excludes nothing within it, so fields that a provider adds
+//! later stay obfuscated until they are excluded explicitly.
 //!
 //! | path | value |
 //! | --- | --- |
