@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_moment_prints_as_rfc_3339() {
-        let time = UNIX_EPOCH + Duration::from_millis(784_111_777_042);
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(784_111_777_042);
         assert_eq!(rfc3339::write(time), "1994-11-06T08:49:37.042Z");
     }
 }

@@ -69,7 +69,7 @@ pub struct Creator {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Page {
-    /// Time at which it began to load, see [`crate::date`].
+    /// Time at which it began to load, see [`egret_clock::rfc3339`].
     pub started_date_time: String,
     /// Unique id, which entries refer to.
     pub id: String,
@@ -110,7 +110,7 @@ pub struct Entry {
     /// Id of the page that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pageref: Option<String>,
-    /// Start time of the request, see [`crate::date`].
+    /// Start time of the request, see [`egret_clock::rfc3339`].
     pub started_date_time: String,
     /// Total duration: [`Timings::total_ms`].
     pub time: f64,
@@ -212,7 +212,7 @@ pub struct Cookie {
     /// Host that the cookie applies to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// Expiry date, see [`crate::date`].
+    /// Expiry date, see [`egret_clock::rfc3339`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
     /// `true` if scripts cannot read it.
