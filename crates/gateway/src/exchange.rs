@@ -1,7 +1,7 @@
-//! One exchange: a request on its way to a provider and the response on its way back, by one task that holds both sockets.
+//! One exchange: a request to a provider and its response. One task holds both sockets.
 //!
-//! In the common case that is four system calls: receive the request, send it, receive the response, send it. Everything else
-//! here is for the uncommon cases.
+//! The common case makes four system calls: receive the request, send it, receive the response, send it. The
+//! rest of this file handles the uncommon cases.
 
 pub(crate) mod access_log;
 mod authenticate;
@@ -52,8 +52,8 @@ use crate::plan::UpstreamTimeouts;
 use crate::upstream::{Connection, Upstream};
 use crate::worker::{View, Worker};
 
-/// How long a client may be gone before anybody looks while its provider is waited for. Nearly every response is here sooner, and to be
-/// woken by two sockets costs more than by one.
+/// Time that an exchange waits for its provider before it starts to watch the client's socket too. Nearly
+/// every response arrives sooner, and waking on two sockets costs more than waking on one.
 const UNWATCHED: Duration = Duration::from_millis(50);
 
 /// Serves the request whose head has just been parsed into `state`.
@@ -88,13 +88,13 @@ pub(crate) async fn run(client: &mut Client, state: &mut RequestState) -> End {
         }
         Err(failure) => Box::pin(refuse(client, state, &view, &failure, None, begun)).await,
     };
-    // Nothing of an exchange that ended badly may reach this client.
+    // The response of a failed exchange must never reach this client.
     state.return_response_state(&client.worker);
     end
 }
 
-/// One of the exchanges and tunnels that may be under way at once; given up when dropped. Nothing where there
-/// may be any number.
+/// A slot among the exchanges and tunnels that may run at once. It is released on drop. `None` if their
+/// number is unlimited.
 struct ExchangeSlot(Option<Rc<Worker>>);
 
 impl ExchangeSlot {
@@ -128,7 +128,7 @@ fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route
     Question { view, client, request, bytes, fields: &fields }.route()
 }
 
-/// Answers a request that goes nowhere, or does not get to where it goes.
+/// Responds with an error to a request that could not be routed or admitted.
 pub(crate) async fn refuse(
     client: &mut Client,
     state: &mut RequestState,
@@ -143,7 +143,8 @@ pub(crate) async fn refuse(
     exchange.answer(failure).await
 }
 
-/// Has the opening of a tunnel recorded, if flows with diagnoses match it. What passes through it is nobody's business.
+/// Records that a tunnel was opened, if flows with diagnoses match it. The tunnel's contents are not
+/// inspected.
 pub(crate) fn record_tunnel(
     client: &mut Client,
     state: &mut RequestState,
@@ -162,21 +163,21 @@ pub(crate) fn record_tunnel(
     }
 }
 
-/// Why there is no response to pass on.
+/// The reason why there is no response to forward.
 enum Stop {
-    /// The client is told.
+    /// The client gets an error response.
     Failure(Failure),
-    /// There is nobody to tell.
+    /// The client has disconnected, so no response is sent.
     ClientGone,
-    /// The reused connection had died before the provider saw the request, as far as can be known.
+    /// The reused connection was closed before the provider read the request, as far as the gateway can know.
     Stale,
 }
 
-/// How a response that had begun ended.
+/// The outcome of a response that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Finish {
     Complete,
-    /// The client sees that something is missing.
+    /// The response is incomplete, and the client can see that it is.
     CutShort,
     ClientGone,
 }
@@ -189,25 +190,26 @@ struct Exchange<'a> {
     upstream: Rc<Upstream>,
     clock: Clock,
     deadlines: Deadlines,
-    /// Bytes of the request's body that are still in the input, after the head, though sent: they could be sent again.
+    /// Number of request-body bytes that were sent but are kept in the input, behind the head, so they can be
+    /// sent again.
     kept_body: usize,
-    /// Whether any of the body is gone from the input, so that the request cannot be sent again.
+    /// `true` once part of the body has left the input, so the request cannot be sent again.
     unrepeatable: bool,
-    /// The provider takes no more of the request, but may still answer.
+    /// The provider has stopped reading the request, but may still respond.
     sink_closed: bool,
     informational: u8,
-    /// Whether the call that is made goes to a host that may be sent credentials.
+    /// `true` if the call is made to a host that credentials may be sent to.
     takes_credentials: bool,
-    /// Whether the client has named the provider by base URL, and the response is rewritten for that.
+    /// `true` if the client named the provider by base URL, so the response is rewritten to match.
     is_rewritten: bool,
-    /// The error that the gateway answered with.
+    /// The error that the gateway responded with.
     failed: Option<ErrorKind>,
-    /// Bytes sent to the provider and received from it so far.
+    /// Number of bytes sent to the provider, and received from it, so far.
     sent_bytes: u64,
     received_bytes: u64,
-    /// What takes the exchange through its flows, if it has any with remedies.
+    /// The exchange's run through its flows. `None` if none of them has remedies.
     flow_run: Option<Box<FlowRun>>,
-    /// What is kept of the exchange, if diagnoses are to see it.
+    /// The recording that diagnoses receive. `None` if no diagnosis matches.
     recording: Option<Recording>,
 }
 
@@ -248,7 +250,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Passes on the response whose head is here.
+    /// Forwards the response whose head has been received.
     async fn pass_on(&mut self, connection: Box<Connection>) -> End {
         if self.state.response_state.response.status == 101 {
             Box::pin(self.upgrade(connection)).await
@@ -257,7 +259,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Ends an exchange that has brought no response.
+    /// Ends an exchange that has no response to forward.
     async fn stop(&mut self, stop: Stop) -> End {
         match stop {
             Stop::Failure(failure) => Box::pin(self.answer(&failure)).await,
@@ -274,7 +276,8 @@ impl<'a> Exchange<'a> {
         UpstreamTimeouts { first_byte: flow_run.draft.call.first_byte.or(timeouts.first_byte), ..timeouts }
     }
 
-    /// Sends the request until a provider's connection brings the head of a final response.
+    /// Sends the request and receives the head of the final response. Retries once if a reused connection
+    /// turns out to be stale.
     async fn obtain_response(&mut self, forward: &Forward) -> Result<Box<Connection>, Stop> {
         let mut connection = match self.upstream.take_idle(self.clock.begun) {
             Some(connection) => {
@@ -296,7 +299,7 @@ impl<'a> Exchange<'a> {
                     self.state.reset_up();
                     self.kept_body = 0;
                     self.sink_closed = false;
-                    // A new one, which cannot be stale: what fails there is not sent a third time.
+                    // A new connection cannot be stale, so the request is not sent a third time.
                     connection = self.connect(true).await?;
                 }
                 Err(stop) => return Err(stop),
@@ -304,7 +307,8 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Makes a call of the gateway's own that must not be repeated, on a connection that nobody has used: a used one may turn out to be dead.
+    /// Makes one of the gateway's own calls that must not be repeated. It uses a new connection, because a
+    /// reused one may be dead.
     async fn run_afresh(&mut self, forward: &Forward) -> End {
         let obtained = async {
             let mut connection = self.connect(true).await?;
@@ -317,13 +321,13 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Gets a connection that is not idle here; a new one if `fresh`.
+    /// Obtains a connection that does not come from this worker's idle pool. Opens a new one if `fresh`.
     async fn connect(&mut self, fresh: bool) -> Result<Box<Connection>, Stop> {
         let (upstream, worker) = (Rc::clone(&self.upstream), Rc::clone(&self.client.worker));
         let mut connecting = Box::pin(async move {
             if fresh { upstream.open(&worker).await } else { upstream.connect(&worker).await }
         });
-        // Connecting has its own limits; here it is only held against `total`, and against the client's patience.
+        // Connecting has its own limits. Here only `total` and the client's disconnect can end it.
         self.deadlines.phase = Moment::NEVER;
         self.deadlines.rate = RateWindow::NONE;
         self.deadlines.arm(self.client);
@@ -356,7 +360,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Hands the head, and what is there of the body, to the system in one go.
+    /// Writes the head, and the part of the body that has been received, in one system call.
     fn send_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -399,14 +403,14 @@ impl<'a> Exchange<'a> {
                 flow_run.hedge = hedge;
             }
             if is_changed {
-                // What was received in its place stays in the input, so that a repeated call is made of that.
+                // The body that was received stays in the input, so a repeated call can be built from it.
                 self.kept_body = flow_run.body.framed_len;
             }
         }
         Ok(())
     }
 
-    /// Sets the deadline for what is waited for from `now` on.
+    /// Sets the deadline of the phase that begins at `now`.
     fn start_waiting(&mut self, now: Moment) {
         let timeouts = self.timeouts();
         let sends = self.is_sending();
@@ -417,7 +421,8 @@ impl<'a> Exchange<'a> {
         self.deadlines.arm(self.client);
     }
 
-    /// Whether the request is on its way, rather than the provider to answer. A client that waits for 100 (Continue) is not late.
+    /// Returns `true` while the request is being sent, `false` once the gateway waits for the provider to
+    /// respond. A client that waits for 100 (Continue) is not late.
     fn is_sending(&self) -> bool {
         let waits_for_continue =
             self.state.request.expect_continue && self.informational == 0 && !self.unrepeatable;
@@ -458,7 +463,7 @@ impl<'a> Exchange<'a> {
         polled
     }
 
-    /// Pending as long as the client is there and no deadline has passed.
+    /// Stays pending while the client is connected and no deadline has passed.
     fn poll_waiting<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Stop>> {
         match self.watch_client(cx) {
             Ok(()) => self.poll_deadlines(cx),
@@ -466,7 +471,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Pending as long as no deadline has passed.
+    /// Stays pending until a deadline passes.
     fn poll_deadlines<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Stop>> {
         if self.client.timer.poll_expired(cx)
             && let Some(stop) = self.expired_while_waiting(cx)
@@ -476,12 +481,12 @@ impl<'a> Exchange<'a> {
         Poll::Pending
     }
 
-    /// Whether some of the request is still to be sent.
+    /// Returns `true` if part of the request is still to be sent.
     fn is_uploading(&self) -> bool {
         !self.state.up.is_complete() && !self.sink_closed
     }
 
-    /// Moves the request's body on.
+    /// Forwards more of the request's body.
     fn poll_request(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Result<(), Stop> {
         let before = self.state.up.moved_bytes;
         match self.poll_up(cx, connection) {
@@ -496,7 +501,7 @@ impl<'a> Exchange<'a> {
                 return Err(Stop::Failure(Failure::bad_request_body(error)));
             }
             Poll::Ready(Err(PipeError::SinkGone)) => {
-                // It may have answered before it stopped listening.
+                // The provider may have responded before it stopped reading.
                 self.sink_closed = true;
                 self.start_waiting(Moment::now());
             }
@@ -513,7 +518,7 @@ impl<'a> Exchange<'a> {
         if !self.unrepeatable && self.kept_body <= replay_bytes {
             kept.most = request.len + replay_bytes;
         } else if !up.is_received() && self.kept_body > 0 {
-            // From here on the input only passes through.
+            // From here on the body only passes through the input.
             self.unrepeatable = true;
             input.remove(request.len, kept.len);
             kept = Kept::first(request.len);
@@ -522,7 +527,7 @@ impl<'a> Exchange<'a> {
         let before = up.read_bytes;
         let polled = up.poll(cx, &mut self.client.stream, (input, &mut kept), &mut connection.stream, shared);
         if kept.has_gap && kept.len > request.len {
-            // A part of the body is of no use.
+            // With a gap in it, the kept part of the body is useless.
             input.remove(request.len, kept.len);
             kept.len = request.len;
         }
@@ -538,7 +543,8 @@ impl<'a> Exchange<'a> {
         self.deadlines.arm(self.client);
     }
 
-    /// Takes in what the client sends ahead, as far as there is place, and notices when it leaves.
+    /// Reads what the client sends ahead, as long as the input has room, and notices when the client
+    /// disconnects.
     fn watch_client(&mut self, cx: &mut Context<'_>) -> Result<(), Stop> {
         while !self.client.half_closed && !self.state.input.is_full() {
             match self.client.stream.poll_read(cx, self.state.input.spare()) {
@@ -563,13 +569,13 @@ impl<'a> Exchange<'a> {
         self.deadlines.half_close_moved_bytes = self.state.response_state.down.moved_bytes;
     }
 
-    /// Receives some of the response; true when the head of a final response is there.
+    /// Receives more of the response. Returns `true` once the head of a final response is complete.
     fn poll_response_head(
         &mut self,
         cx: &mut Context<'_>,
         connection: &mut Connection,
     ) -> Poll<Result<bool, Stop>> {
-        // A connection that waits for its provider needs nothing for a response yet.
+        // A connection that waits for its provider needs no response state yet.
         if !self.state.has_response_state() {
             match connection.stream.poll_readable(cx) {
                 Poll::Ready(()) => self.state.take_response_state(&self.client.worker),
@@ -584,7 +590,8 @@ impl<'a> Exchange<'a> {
         }
         match connection.stream.poll_read(cx, self.state.response_state.output.spare()) {
             Poll::Ready(Ok(count)) if count > 0 => {
-                // The provider is still waited for when it has sent nothing but informational responses.
+                // An informational response does not end the wait for the provider: the final response is
+                // still to come.
                 if self.state.response_state.output.filled().is_empty() {
                     self.clock.first_byte = now::turned();
                 }
@@ -597,7 +604,8 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Parses what has been received; passes on informational responses.
+    /// Parses the received bytes and forwards informational responses. Returns `true` once the head of a
+    /// final response is complete.
     fn parse_response(&mut self, cx: &mut Context<'_>) -> Result<bool, Stop> {
         let bad = |error| Stop::Failure(Failure::bad_response(error));
         while !self.state.response_state.output.filled().is_empty() {
@@ -609,7 +617,7 @@ impl<'a> Exchange<'a> {
                 (Progress::Partial, _) => return Ok(false),
                 (Progress::Complete, 101) => {
                     let (request, response) = ((&*request, input.filled()), (&*response, output.filled()));
-                    // What is still to come of the request belongs to the old protocol (RFC 9110 §7.8).
+                    // The rest of the request belongs to the old protocol (RFC 9110 §7.8).
                     if up.is_complete() && self.upstream.plan.upgrades.are_agreed_on(request, response) {
                         return Ok(true);
                     }
@@ -654,7 +662,8 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// What it means that the provider closed before its response had a whole head.
+    /// Returns the reason to stop, after the provider closed the connection before it sent a complete
+    /// response head.
     fn provider_closed(&self, connection: &Connection, error: Option<io::Error>) -> Stop {
         let request = &self.state.request;
         let whole = self.state.up.is_received() && !self.unrepeatable;
@@ -670,7 +679,7 @@ impl<'a> Exchange<'a> {
         Stop::Failure(Failure::new(ErrorKind::ProviderClosed, how))
     }
 
-    /// The timer has gone off: what that means, or nothing if it is to go on.
+    /// Handles an expired timer. Returns `None` if the exchange continues.
     fn expired_while_waiting(&mut self, cx: &Context<'_>) -> Option<Stop> {
         let now = Moment::now();
         let due = |deadline: Moment| deadline <= now;
@@ -716,7 +725,7 @@ impl<'a> Exchange<'a> {
         None
     }
 
-    /// Passes the response on.
+    /// Forwards the response.
     async fn reply(&mut self, mut connection: Box<Connection>) -> End {
         if let Some(recording) = &mut self.recording {
             recording.note_connection(&connection);
@@ -748,7 +757,7 @@ impl<'a> Exchange<'a> {
         self.finish(Some(connection), finish, reply, ended)
     }
 
-    /// Receives the rest of a response into a cache, though its client is gone, or takes nothing.
+    /// Receives the rest of a response into the cache, although its client is gone or has stopped reading.
     async fn fill_alone(&mut self, connection: &mut Connection) {
         debug!(
             provider = self.upstream.plan.stats.name(),
@@ -781,8 +790,8 @@ impl<'a> Exchange<'a> {
         .await;
     }
 
-    /// Sends the client the rest of a response that is stored. The provider's connection is left to others
-    /// meanwhile.
+    /// Sends the client the rest of a response that is already stored. Meanwhile the provider's connection
+    /// can serve other requests.
     async fn send_filled(&mut self, connection: Box<Connection>, reply: Reply) -> End {
         let mut connection = Some(connection);
         if self.is_reusable()
@@ -800,7 +809,8 @@ impl<'a> Exchange<'a> {
         self.deadlines.arm(self.client);
     }
 
-    /// How the held response is sent: unchanged, or with the body that a remedy has put in its place.
+    /// Returns the framing of the response that is sent: the provider's own, or that of a body set by a
+    /// remedy.
     fn response_framing(&self) -> ResponseFraming {
         match self.flow_run.as_ref().and_then(|flow_run| flow_run.draft.response_body.as_ref()) {
             Some(body) => ResponseFraming::Length(body.len() as u64),
@@ -808,7 +818,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Whether the client's connection could stay open after a response that starts now.
+    /// Returns `true` if the client's connection could stay open after a response that starts now.
     fn can_persist(&self) -> bool {
         let limit = self.view.plan.limits.requests_per_connection;
         self.state.request.persistent
@@ -819,8 +829,8 @@ impl<'a> Exchange<'a> {
             && (limit == 0 || self.client.requests < limit)
     }
 
-    /// Hands the head, and what is there of the body, to the system in one go. A body that is malformed from the start can still
-    /// be answered with an error.
+    /// Writes the head, and the part of the body that has been received, in one system call. If the body is
+    /// malformed from its start, the client can still get an error response.
     fn send_response(&mut self, cx: &mut Context<'_>, reply: Reply) -> Result<Finish, Failure> {
         let framing = self.response_framing();
         let ResponseState { output, response, down } = &mut *self.state.response_state;
@@ -874,8 +884,8 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Moves both bodies on until the response's is through, or all of it is stored; there is no `connection`
-    /// any more then.
+    /// Forwards both bodies until the response's body is complete, or until all of it is stored. In the
+    /// second case `connection` is `None` from then on.
     fn poll_bodies(&mut self, cx: &mut Context<'_>, mut connection: Option<&mut Connection>) -> Poll<Finish> {
         let before = self.state.up.moved_bytes + self.state.response_state.down.moved_bytes;
         if let Some(connection) = connection.as_deref_mut().filter(|_| self.is_uploading()) {
@@ -934,7 +944,8 @@ impl<'a> Exchange<'a> {
         let now = Moment::now();
         let due = |deadline: Moment| deadline <= now;
         if due(self.deadlines.half_close) {
-            // It may be taking the response as it comes; if nothing of it moves, there is probably nobody left to take it.
+            // The client may be reading the response as it arrives. If none of it moves, the client is
+            // probably gone.
             if self.state.response_state.down.moved_bytes == self.deadlines.half_close_moved_bytes {
                 return Some(Finish::ClientGone);
             }
@@ -942,7 +953,7 @@ impl<'a> Exchange<'a> {
         }
         let down = &mut self.state.response_state.down;
         if due(self.deadlines.total) || due(self.deadlines.fill) {
-            // Nobody waits any longer for what the provider does not send.
+            // The data that the provider has not sent is given up.
             down.stop_filling();
             return Some(Finish::CutShort);
         }
@@ -950,7 +961,7 @@ impl<'a> Exchange<'a> {
             if !down.is_filling() || down.is_blocked_on_sink() {
                 return Some(Finish::CutShort);
             }
-            // The client has all that there is.
+            // The client has received everything there is so far.
             self.deadlines.phase = Moment::NEVER;
         }
         let (taken, rate) = (down.moved_bytes, self.view.plan.limits.body_rate.bytes());
@@ -962,8 +973,8 @@ impl<'a> Exchange<'a> {
         None
     }
 
-    /// Whether the provider's connection is of use for another request: all of this one's response has come
-    /// on it, and nothing else.
+    /// Returns `true` if the provider's connection can serve another request: it has delivered this response
+    /// completely, and nothing after it.
     fn is_reusable(&self) -> bool {
         let ResponseState { output, response, down } = &*self.state.response_state;
         down.is_received()
@@ -971,11 +982,12 @@ impl<'a> Exchange<'a> {
             && response.framing != ResponseFraming::UntilClose
             && self.state.up.is_complete()
             && !self.sink_closed
-            // Bytes after the response were not asked for; whoever reads them as the next response is lost.
+            // Bytes after the response were not requested. Parsing them as the next response would pair it
+            // with the wrong request.
             && output.filled().is_empty()
     }
 
-    /// Keeps what can be kept of both connections, and counts.
+    /// Keeps both connections open if possible, and updates the counters.
     fn finish(
         &mut self,
         connection: Option<Box<Connection>>,
@@ -997,7 +1009,7 @@ impl<'a> Exchange<'a> {
         }
         self.record(self.state.response_state.response.status, ended);
         if finish == Finish::CutShort && until_close {
-            // An orderly end would say that this was all.
+            // An orderly close would mark the response as complete.
             self.client.abort();
         }
         if finish != Finish::Complete {
@@ -1012,14 +1024,14 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Keeps a connection for others, as far as the response on it allows.
+    /// Returns a connection to the pool, if its response allows reuse.
     fn keep(&self, connection: Box<Connection>, now: Moment) {
         let response = &self.state.response_state.response;
         self.upstream.keep(connection, now, response.keep_alive_timeout_s, response.keep_alive_max);
         self.client.worker.has_kept();
     }
 
-    /// Removes the request from the input; what follows it stays.
+    /// Removes the request from the input. Bytes after it stay.
     fn drop_request(&mut self) {
         let RequestState { input, request, .. } = &mut *self.state;
         input.remove(0, request.len + self.kept_body);
@@ -1027,15 +1039,15 @@ impl<'a> Exchange<'a> {
         self.kept_body = 0;
     }
 
-    /// Answers in the provider's place.
+    /// Sends an error response in the provider's place.
     async fn answer(&mut self, failure: &Failure) -> End {
-        // What was waited for until now is not the gateway's own time.
+        // The time spent waiting until now does not count towards the gateway's footprint.
         self.clock.first_byte = Moment::now();
         self.client.worker.counters().generated(failure.kind);
         self.failed = Some(failure.kind);
         self.state.take_response_state(&self.client.worker);
         if self.state.response_state.down.is_blocked_on_sink() {
-            // Half an informational response is out; nothing sensible can follow it.
+            // Half of an informational response has been sent, so no other response can follow it.
             self.record(0, Moment::now());
             return End::Close;
         }
@@ -1046,7 +1058,7 @@ impl<'a> Exchange<'a> {
         self.send_answer((&answer, &answer), status, persistent).await
     }
 
-    /// Sends a whole message, and records another where the client gets it rewritten.
+    /// Sends a whole message. Records `recorded` instead of it, because the client may get a rewritten copy.
     async fn send_answer(
         &mut self,
         (answer, recorded): (&[u8], &[u8]),
@@ -1074,10 +1086,11 @@ impl<'a> Exchange<'a> {
         End::Persist
     }
 
-    /// Whether all of the request is here, so that the next one's place is known.
+    /// Returns `true` if the whole request has been received, so the start of the next one is known.
     fn can_persist_without_provider(&mut self) -> bool {
         let RequestState { request, up, .. } = &mut *self.state;
-        // What follows a CONNECT was meant for the tunnel, and may be of somebody's choosing who is not the client.
+        // Bytes after a CONNECT were meant for the tunnel. Somebody other than the client may have chosen
+        // them.
         if self.unrepeatable || request.method == egret_http1::Method::Connect {
             return false;
         }
@@ -1093,7 +1106,7 @@ impl<'a> Exchange<'a> {
         self.can_persist()
     }
 
-    /// Both sides have agreed on another protocol: from here on bytes are just passed on.
+    /// Switches both sides to the agreed protocol. From here on bytes are relayed unchanged.
     async fn upgrade(&mut self, mut connection: Box<Connection>) -> End {
         let reply = Reply { version: Version::Http11, persistent: true, chunked: false };
         if let Some(recording) = &mut self.recording {
@@ -1110,7 +1123,8 @@ impl<'a> Exchange<'a> {
         End::Close
     }
 
-    /// The head, with what follows it, that is written to this client instead of `head`; none where nothing changes.
+    /// Returns the message that this client gets instead of `head` and the bytes behind it, or `None` if
+    /// nothing changes.
     fn rewritten(&self, head: &[u8]) -> Option<Vec<u8>> {
         if !self.is_rewritten {
             return None;

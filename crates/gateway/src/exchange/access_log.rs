@@ -1,7 +1,7 @@
-//! The access log: a line for every finished exchange, made by the worker and written by a thread of its own.
+//! The access log: one line for every finished exchange, formatted by the worker and written by a thread.
 //!
-//! A log that cannot keep up loses lines and counts them; it never holds up an exchange. Queries are left out, since that is
-//! where many APIs carry keys.
+//! A log that cannot keep up drops lines and counts them; it never delays an exchange. Queries are left out,
+//! because many APIs carry keys there.
 
 use egret_clock::rfc3339;
 use std::fmt::Write as _;
@@ -19,30 +19,30 @@ use tracing::warn;
 use crate::config::{AccessLogConfig, AccessLogFormat, AccessLogOutput};
 use crate::worker::counters::WorkerCounters;
 
-/// Lines that may wait to be written.
+/// Maximum number of lines that wait to be written.
 const QUEUE_LINES: usize = 16_384;
-/// The system's own names of files that are open: symbolic links, where nobody else can put one.
+/// The kernel's own names of open files. They are symbolic links that nobody else can create.
 const OPEN_FILES: [&str; 3] = ["/dev/stdout", "/dev/stderr", "/dev/fd"];
 const OFF: u8 = 0;
 const TEXT: u8 = 1;
 const JSON: u8 = 2;
 
-/// What a line says.
+/// The fields of a line.
 #[derive(Debug, Default)]
 pub(crate) struct Record<'a> {
-    /// The client's address; none where the system could not say.
+    /// The client's address, or `None` if the kernel does not know it.
     pub client: Option<SocketAddr>,
-    /// As configured; `-` for other hosts; empty where the request could not be read.
+    /// The configured name, `-` for other hosts, or empty if the request could not be parsed.
     pub provider: &'a str,
     pub method: &'a [u8],
-    /// As received; the query is left out of the line.
+    /// The received target. Its query is left out of the line.
     pub target: &'a [u8],
-    /// 0 where the client left before there was one.
+    /// The status code, or 0 if the client disconnected before there was one.
     pub status: u16,
     pub duration: Duration,
     pub footprint: Duration,
     pub sent_bytes: u64,
-    /// The slug of the error that the gateway answered with.
+    /// The slug of the error that the gateway responded with.
     pub error: Option<&'static str>,
 }
 
@@ -70,18 +70,18 @@ impl AccessLog {
         Ok(Self { state: AtomicU8::new(state(config)), queue })
     }
 
-    /// Obeys a new configuration. A file is opened anew, so that it can be rotated.
+    /// Applies a new config. A file is opened again, so it can be rotated.
     pub fn reconfigure(&self, config: &AccessLogConfig) -> io::Result<()> {
-        // Where it cannot be opened, the old one stays.
+        // If it cannot be opened, the old one stays in use.
         drop(open(&config.output)?);
-        // Not waiting: a log that hangs must not hang the reload.
+        // Does not wait: a log that hangs must not block the reload.
         if self.queue.try_send(Entry::Reopen(config.output.clone())).is_ok() {
             self.state.store(state(config), Relaxed);
         }
         Ok(())
     }
 
-    /// Hands a line over if lines are wanted, or drops it and counts that.
+    /// Queues a line if the log is on. A line that does not fit is dropped and counted.
     pub fn write_if_on<'a>(&self, counters: &WorkerCounters, record: impl FnOnce() -> Record<'a>) {
         let line = match self.state.load(Relaxed) {
             OFF => return,
@@ -110,7 +110,7 @@ fn open(output: &AccessLogOutput) -> io::Result<Box<dyn Write + Send>> {
     })
 }
 
-/// The file, for its owner alone where it has to be made: paths may have keys in them.
+/// Opens the file. A new file is readable by its owner alone, because paths may contain keys.
 fn open_file(path: &Path) -> io::Result<File> {
     if OPEN_FILES.iter().any(|own| path.starts_with(own)) {
         return File::options().append(true).open(path);
@@ -128,7 +128,7 @@ fn write_all(entries: &Receiver<Entry>, first: &mut (dyn Write + Send)) {
     let mut reopened: Option<Box<dyn Write + Send>> = None;
     let mut pending = String::new();
     while let Ok(entry) = entries.recv() {
-        // As many lines as wait go out in one write.
+        // All waiting lines are written at once.
         let mut next = Some(entry);
         while let Some(entry) = next {
             match entry {
@@ -155,7 +155,7 @@ fn flush(pending: &mut String, output: &mut (dyn Write + Send)) {
 }
 
 impl Record<'_> {
-    /// The target without its query. The strict parser let only visible ASCII through.
+    /// Returns the target without its query. The strict parser accepts only visible ASCII.
     fn path(&self) -> String {
         let end = self.target.iter().position(|byte| *byte == b'?').unwrap_or(self.target.len());
         String::from_utf8_lossy(&self.target[..end]).into_owned()
@@ -167,7 +167,7 @@ impl Record<'_> {
 
     fn text(&self) -> String {
         let mut line = format!("time={}", rfc3339::write(SystemTime::now()));
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         if let Some(client) = self.client {
             let _ = write!(line, " client={client}");
         }

@@ -1,5 +1,5 @@
-//! The credential of an account, added to a request at the last moment: for each attempt, and only where what is called is one of the
-//! account's own providers.
+//! Adds the credential of an account to a request at the last moment: for each attempt, and only if the
+//! called provider is one of the account's own.
 
 use egret_flow::accounts::{Account, Applied, Outgoing};
 use egret_flow::exchange::{split_query, split_target};
@@ -12,14 +12,15 @@ use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::route::{EmptyPath, Forward};
 
 impl Exchange<'_> {
-    /// The account that what is about to be sent is made with, if it goes to one of that account's providers.
+    /// Returns the account of the call that is about to be sent, if the call is made to one of the account's
+    /// providers.
     pub(super) fn account(&self) -> Option<&Account> {
         let number = self.flow_run.as_ref()?.draft.call.account?;
         let account = self.view.plan.flows.accounts.get(number)?;
         (self.takes_credentials && account.is_for(self.upstream.plan.provider())).then_some(account)
     }
 
-    /// What the credential makes of the request, if an account is chosen for it.
+    /// Returns the credential's changes to the request, if an account was chosen for it.
     pub(super) fn authenticate(&self, forward: &Forward) -> Result<Option<Applied>, Stop> {
         let (Some(account), Some(flow_run)) = (self.account(), &self.flow_run) else { return Ok(None) };
         let request = &self.state.request;

@@ -1,4 +1,4 @@
-//! The moments of an exchange, and the deadlines that it is held to.
+//! The moments of an exchange, and its deadlines.
 
 use std::task::Context;
 use std::time::Duration;
@@ -9,29 +9,29 @@ use crate::client::Client;
 use crate::exchange::pace::Taking;
 use crate::upstream::DialTimes;
 
-/// Over how long a client's rate is judged (`limits.body_rate`).
+/// The window over which a client's rate is measured (`limits.body_rate`).
 pub(crate) const RATE_WINDOW: Duration = Duration::from_secs(10);
 
 /// The moments of an exchange.
 pub(crate) struct Clock {
-    /// The worker turned to the request, whose head had not been received yet, or not all of it.
+    /// The worker turned to the request, before its head was completely received.
     pub begun: Moment,
-    /// How long it took to get a connection.
+    /// Duration of obtaining a connection.
     pub dial: DialTimes,
-    /// How long the request had to wait for a connection, for its remedies, and for calls that were made in vain.
+    /// Time that the request waited for a connection, for its remedies, and for calls that failed.
     pub waited_nanos: u64,
-    /// The request's head, and what was there of its body, has been handed to the system.
+    /// The request's head, and the part of its body received by then, was written to the socket.
     pub sent: Moment,
-    /// The rest of the request's body has been handed to the system, if some was left.
+    /// The rest of the request's body, if any, was written to the socket.
     pub uploaded: Moment,
-    /// The worker turned to the response, or to the first byte of it.
+    /// The worker turned to the response, or to its first byte.
     pub first_byte: Moment,
-    /// The response's head, and what was there of its body, has been handed to the system.
+    /// The response's head, and the part of its body received by then, was written to the socket.
     pub forwarded: Moment,
 }
 
 impl Clock {
-    /// An exchange that has begun at `begun`.
+    /// Creates the clock of an exchange that began at `begun`.
     pub fn new(begun: Moment) -> Self {
         let dial = DialTimes::default();
         Self {
@@ -45,42 +45,44 @@ impl Clock {
         }
     }
 
-    /// The part of the latency that the gateway itself took.
+    /// Returns the part of the latency that the gateway itself added.
     pub fn footprint_nanos(&self) -> u64 {
         let there = self.sent.nanos_since(self.begun).saturating_sub(self.waited_nanos);
         there + self.forwarded.nanos_since(self.first_byte)
     }
 }
 
-/// What the connection's one timer is set to: the nearest of these.
+/// The deadlines of an exchange. The connection's only timer is set to the nearest.
 pub(crate) struct Deadlines {
     /// The end of the whole exchange.
     pub total: Moment,
-    /// The end of the patience with a client that has closed its sending side.
+    /// The time at which a client that has half-closed its connection counts as gone.
     pub half_close: Moment,
-    /// How much of the response had moved when `half_close` was set.
+    /// Number of response bytes sent when `half_close` was set.
     pub half_close_moved_bytes: u64,
-    /// What is waited for now: the first byte, or the next one.
+    /// The deadline of the current wait: for the first byte, or for the next one.
     pub phase: Moment,
-    /// The next byte of a response that is being stored, whatever its client takes.
+    /// The deadline of the next byte of a response that is being stored. It does not depend on the client's
+    /// reading.
     pub fill: Moment,
-    /// The client's upload.
+    /// The rate of the client's upload.
     pub rate: RateWindow,
-    /// How the client takes the response.
+    /// The rate at which the client reads the response.
     pub taking: Taking,
-    /// From when on the client is watched while its provider is waited for; never once it is.
+    /// The time from which the client is watched while the exchange waits for the provider. `NEVER` once it
+    /// is watched.
     pub watch: Moment,
 }
 
-/// Whether a client keeps up `limits.body_rate` while it sends a body. How fast it takes one is told by
-/// [`Taking`].
+/// Measures that a client keeps up `limits.body_rate` while it sends a body. [`Taking`] measures how fast it
+/// reads one.
 pub(crate) struct RateWindow {
     ends: Moment,
     moved_bytes: u64,
 }
 
 impl Deadlines {
-    /// Only the end of the whole exchange, if it has one.
+    /// Creates deadlines that hold only the end of the whole exchange, if it has one.
     pub fn new(total: Moment) -> Self {
         let never = Moment::NEVER;
         Self {
@@ -95,7 +97,7 @@ impl Deadlines {
         }
     }
 
-    /// Whether it is time to look whether the client is still there.
+    /// Returns `true` if the client's socket is being watched for a disconnect.
     pub fn watches_client(&self) -> bool {
         self.watch == Moment::NEVER
     }
@@ -106,7 +108,8 @@ impl Deadlines {
         client.timer.set_at(nearest.min(self.rate.ends).min(self.taking.ends()).min(self.watch));
     }
 
-    /// After the timer went off without consequence: the next deadline, and somebody who is woken by it.
+    /// Sets the timer to the next deadline and registers the waker, after the timer expired without
+    /// consequence.
     pub fn rearm(&mut self, client: &Client, cx: &Context<'_>, now: Moment) {
         if self.watch <= now {
             self.watch = Moment::NEVER;
@@ -120,15 +123,16 @@ impl Deadlines {
 }
 
 impl RateWindow {
-    /// None: nothing is judged.
+    /// No window: the rate is not measured.
     pub const NONE: Self = Self { ends: Moment::NEVER, moved_bytes: 0 };
 
-    /// A window that starts now, after `moved_bytes`.
+    /// Starts a window at `now`, after `moved_bytes`.
     pub fn starting(now: Moment, moved_bytes: u64) -> Self {
         Self { ends: now + RATE_WINDOW, moved_bytes }
     }
 
-    /// Judges the window that ends now, if it does, and opens the next.
+    /// Returns `true` if the client kept up the rate, or the window has not ended. Opens the next window when
+    /// one ends.
     pub fn keeps_up(&mut self, now: Moment, moved_bytes: u64, rate: u64) -> bool {
         if self.ends > now {
             return true;

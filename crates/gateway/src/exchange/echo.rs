@@ -1,4 +1,5 @@
-//! Secrets that a provider sends back: masked as a response comes in, before remedies, caches, diagnoses or the client see any of it.
+//! Masks secrets that a provider sends back. They are masked while the response arrives, before remedies,
+//! caches, diagnoses or the client see any of it.
 
 use std::sync::Arc;
 
@@ -10,11 +11,12 @@ use super::{Exchange, Stop};
 use crate::client::ResponseState;
 use crate::exchange::failure::{ErrorKind, Failure};
 
-/// What has to go from a request so that its response can be read: a part of a body may begin or end within a secret.
+/// Fields removed from the request, because a partial body may begin or end within a secret.
 const PART_FIELDS: [&[u8]; 2] = [b"range", b"if-range"];
 
 impl Exchange<'_> {
-    /// Has the response to the request that is about to be sent masked, if that is wanted, and asked for so that it can be.
+    /// Prepares the masking of the response to the request that is about to be sent, if it is configured.
+    /// Asks the provider for a response that can be masked: complete and without a content coding.
     pub(super) fn prepare_echoes(&mut self, applied: Option<&mut Applied>) -> Result<(), Stop> {
         let echoes = self.echoes()?;
         let Some(flow_run) = &mut self.flow_run else { return Ok(()) };
@@ -28,7 +30,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// What is masked in the response to what is about to be sent.
+    /// Returns the secrets to mask in the response to the request that is about to be sent.
     fn echoes(&self) -> Result<Option<Arc<Echoes>>, Stop> {
         let is_wanted = self.flow_run.as_ref().is_some_and(|flow_run| flow_run.draft.call.masks_echoes);
         let Some(account) = self.account().filter(|_| is_wanted) else { return Ok(None) };
@@ -38,7 +40,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// Masks the head of the response that has come. Fails where its body could not be masked.
+    /// Masks the head of the received response. Fails if its body could not be masked.
     pub(super) fn mask_response_head(&mut self) -> Result<(), Failure> {
         if self.flow_run.as_ref().is_none_or(|flow_run| flow_run.echoes.is_none()) {
             return Ok(());

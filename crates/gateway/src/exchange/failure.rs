@@ -1,4 +1,4 @@
-//! What can go wrong with an exchange, and the answer that the gateway makes of it.
+//! Errors that end an exchange, and the responses that the gateway generates for them.
 
 use egret_clock::http_date;
 use std::borrow::Cow;
@@ -11,7 +11,8 @@ use egret_http1::{BodyError, HeadError, reason};
 
 use crate::config::{ErrorAnswerConfig, ErrorFormat, ErrorsConfig};
 
-/// The ways in which the gateway itself ends an exchange. The slug is what `x-egret-error` carries and counters are named after.
+/// An error with which the gateway itself ends an exchange. `x-egret-error` carries the slug, and counters
+/// are named after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ErrorKind {
     BadRequest,
@@ -51,7 +52,7 @@ pub(crate) enum ErrorKind {
     BodiesFull,
 }
 
-/// One line of the table of answers.
+/// One row of the table of errors.
 struct Row {
     slug: &'static str,
     status: u16,
@@ -142,27 +143,27 @@ impl ErrorKind {
         }
     }
 
-    /// The short name of the error.
+    /// Returns the short name of the error.
     pub const fn slug(self) -> &'static str {
         self.row().slug
     }
 
-    /// The status of the answer.
+    /// Returns the status code of the error's response.
     pub const fn status(self) -> u16 {
         self.row().status
     }
 }
 
-/// How errors are answered.
+/// Configuration of error responses.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorAnswers {
     format: ErrorFormat,
-    /// What is answered otherwise than the table has it, each at the number of its kind; empty where nothing is.
+    /// Overrides of the table, indexed by the number of the kind. Empty if there are none.
     changed: Box<[ErrorAnswerConfig]>,
 }
 
 impl ErrorAnswers {
-    /// As the config has it.
+    /// Compiles the config, and adds its mistakes to `problems`.
     pub fn compile(config: &ErrorsConfig, problems: &mut Vec<Problem>) -> Self {
         let count = if config.answers.is_empty() { 0 } else { ErrorKind::ALL.len() };
         let mut changed = vec![ErrorAnswerConfig::default(); count];
@@ -187,18 +188,19 @@ impl ErrorAnswers {
     }
 }
 
-/// An error together with what a person should know of this one.
+/// An error with a detail for people about this one occurrence.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
-    /// Which.
+    /// The kind of the error.
     pub kind: ErrorKind,
-    /// What happened and what to do; never holds bytes of a peer other than a host name that passed the strict parser.
+    /// The cause, and what to do about it. Never holds bytes from a peer, except a host name that passed the
+    /// strict parser.
     pub detail: Cow<'static, str>,
-    /// What a remedy wants otherwise.
+    /// Overrides that a remedy requests.
     more: Option<Box<More>>,
 }
 
-/// What a remedy wants other than the table has it.
+/// Overrides of the table that a remedy requests.
 #[derive(Debug, Clone)]
 struct More {
     status: Option<u16>,
@@ -207,21 +209,21 @@ struct More {
 }
 
 impl Failure {
-    /// An error that is explained by `detail`.
+    /// Creates an error that `detail` explains.
     pub fn new(kind: ErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, detail: detail.into(), more: None }
     }
 
-    /// What a remedy has refused at `now`.
+    /// Creates the error for a remedy's refusal at `now`.
     pub fn refused(refused: Refused, now: Timestamp) -> Self {
         let Refused { reason, status, detail, retry_at, fields } = refused;
-        // A time that is over before the client could use it would be none.
+        // At least 1 second: a shorter delay would be over before the client could use it.
         let retry_after_s = retry_at.map(|at| at.since(now).as_millis().div_ceil(1_000).max(1));
         let retry_after_s = retry_after_s.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
         Self { kind: reason.into(), detail, more: Some(Box::new(More { status, retry_after_s, fields })) }
     }
 
-    /// How a remedy sees it, after a call of which the provider may have seen something if `sent`.
+    /// Converts the error for remedies. `sent` is true if the provider may have received part of the call.
     pub fn of_call(&self, sent: bool) -> CallFailure {
         let kind = match self.kind {
             ErrorKind::DnsFailed | ErrorKind::ConnectFailed | ErrorKind::TlsFailed => FailureKind::Connect,
@@ -237,7 +239,7 @@ impl Failure {
         CallFailure { kind, slug: self.kind.slug(), sent }
     }
 
-    /// The same with further fields.
+    /// Adds `fields` to the response.
     pub fn with_fields<'f>(mut self, fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Self {
         let text = |name: &[u8]| Some(Cow::from(std::str::from_utf8(name).ok()?.to_owned()));
         let fields: Vec<_> = fields.filter_map(|(name, value)| Some((text(name)?, value.to_vec()))).collect();
@@ -250,14 +252,14 @@ impl Failure {
         self
     }
 
-    /// The status of the answer.
+    /// Returns the status code of the response.
     pub fn status(&self, answers: &ErrorAnswers) -> u16 {
         let wanted = self.more.as_ref().and_then(|more| more.status);
         let changed = answers.changed(self.kind).and_then(|answer| answer.status);
         wanted.or(changed).unwrap_or(self.kind.status())
     }
 
-    /// A request head that breaks a rule.
+    /// Creates the error for a request head that breaks a rule.
     pub fn bad_request(error: HeadError) -> Self {
         let kind = match error.status() {
             414 => ErrorKind::UriTooLong,
@@ -269,34 +271,36 @@ impl Failure {
         Self::new(kind, error.to_string())
     }
 
-    /// A request body that breaks a rule.
+    /// Creates the error for a request body that breaks a rule.
     pub fn bad_request_body(error: BodyError) -> Self {
         Self::new(ErrorKind::BadRequest, error.to_string())
     }
 
-    /// A request whose body a flow wants to see, and for which there is no memory among that of all such
-    /// bodies.
+    /// Creates the error for a request whose body a flow needs, but the memory for gathered bodies is used
+    /// up.
     pub fn bodies_full() -> Self {
         let detail = "the bodies that flows want to see whole take as much memory as they may together (`gateway.limits.gathered`)";
         Self::new(ErrorKind::BodiesFull, detail)
     }
 
-    /// A response whose head, or whose body before any of it has gone on, breaks a rule.
+    /// Creates the error for a response with an invalid head, or with a body found invalid before any of it
+    /// was forwarded.
     pub fn bad_response(error: impl Display) -> Self {
         Self::new(ErrorKind::BadResponse, format!("the provider's answer cannot be passed on: {error}"))
     }
 
-    /// The whole answer on the wire. `with_body` is false for HEAD; the connection is closed after it unless `persistent`.
+    /// Returns the whole response in wire format. `with_body` is false for HEAD. The connection is closed
+    /// after it unless `persistent`.
     pub fn answer(&self, answers: &ErrorAnswers, with_body: bool, persistent: bool) -> Vec<u8> {
         self.write(answers, with_body, Some(if persistent { b"keep-alive" } else { b"close" }))
     }
 
-    /// The whole answer as a message that says nothing of the connection.
+    /// Returns the whole response without a `Connection` field.
     pub fn message(&self, answers: &ErrorAnswers, with_body: bool) -> Vec<u8> {
         self.write(answers, with_body, None)
     }
 
-    /// The body, and its media type.
+    /// Returns the body's media type, and the body.
     fn body(&self, answers: &ErrorAnswers) -> (&'static str, String) {
         let status = self.status(answers);
         let changed = answers.changed(self.kind).and_then(|answer| answer.detail.as_deref());
@@ -344,14 +348,14 @@ impl Failure {
     }
 }
 
-/// A response that a flow's config spells out, as a message that says nothing of the connection.
+/// Returns a response that a flow's config spells out, without a `Connection` field.
 pub(crate) fn fixed(fixed: &Fixed, with_body: bool) -> Vec<u8> {
     let mut message = Vec::with_capacity(512 + fixed.body.len());
     start(&mut message, fixed.status);
     for (name, value) in &fixed.fields {
         field(&mut message, name, value);
     }
-    // These never have a body, and say nothing of its length (RFC 9110 §8.6).
+    // These never have a body or a `Content-Length` (RFC 9110 §8.6).
     let bodiless = matches!(fixed.status, 204 | 304);
     if !bodiless {
         field(&mut message, "Content-Length", fixed.body.len().to_string().as_bytes());
@@ -372,7 +376,7 @@ fn field(message: &mut Vec<u8>, name: &str, value: &[u8]) {
     }
 }
 
-/// The end of the head, and the body.
+/// Appends the end of the head, and the body.
 fn finish(message: &mut Vec<u8>, body: &[u8], with_body: bool) {
     message.extend_from_slice(b"\r\n");
     if with_body {

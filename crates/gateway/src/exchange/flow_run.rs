@@ -1,7 +1,8 @@
-//! An exchange that flows match: through their remedies with the request, back through them with the response, and again where one of
-//! them wants it.
+//! Runs an exchange through the flows that match it: the request passes the remedies inwards, the response
+//! passes them outwards, and a remedy may repeat the call.
 //!
-//! The remedies decide, in `egret-flow`; what they decide is done here. Exchanges that no flow matches never come here.
+//! `egret-flow` makes the remedies' decisions; this file carries them out. Exchanges that no flow matches
+//! never come here.
 
 use std::future::poll_fn;
 use std::mem;
@@ -45,66 +46,67 @@ use crate::worker::Worker;
 use crate::worker::budget::{Budget, Share};
 use crate::worker::buffer::BUFFER_BYTES;
 
-/// Flow runs that a worker keeps for later.
+/// Number of spare flow runs that a worker keeps.
 const SPARE_FLOW_RUNS: usize = 256;
 
-/// Nobody is asked again sooner than this.
+/// Minimum time before a waiting remedy is polled again.
 const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// One exchange's way through its flows. A worker lends one to each exchange that any flow matches.
+/// The state of one exchange's run through its flows. A worker lends one to each exchange that a flow
+/// matches.
 #[derive(Debug, Default)]
 pub(crate) struct FlowRun {
     chain: RemedyChain,
-    /// What the remedies have made of the exchange so far.
+    /// The changes that the remedies have made to the exchange so far.
     pub draft: PendingChanges,
     pub matches: Matches,
-    /// Which call the client's request is, if it goes anywhere.
+    /// The call that the client's request stands for. `None` if it cannot be routed.
     pub forward: Option<Forward>,
     /// The target, relative to the provider's URL.
     pub target: Span,
-    /// The request's body, where a flow wants to see it.
+    /// The request's body, if a flow needs it.
     pub body: Body,
-    /// Whether the client has been told to send it.
+    /// `true` once the client has been told to send the body, with 100 (Continue).
     pub told_to_continue: bool,
-    /// The response's body, where a remedy wants to see it before it goes on.
+    /// The response's body, if a remedy needs it before it is forwarded.
     pub response_body: Body,
-    /// Whether it is being received.
+    /// `true` while that body is being received.
     pub gathers_response: bool,
-    /// How much of a stored response the response state holds.
+    /// The part of a stored response that the response state holds.
     pub held: Held,
-    /// What the bodies that remedies have put in the place of others take of what all gathered ones may.
+    /// The share of the budget for gathered bodies that bodies replaced by remedies take.
     drafted: Share,
-    /// What of the response to the last call is masked, if something is.
+    /// The secrets to mask in the response to the last call, if any.
     pub echoes: Option<Arc<Echoes>>,
-    /// A second call beside a slow one.
+    /// A second call that runs beside a slow one.
     pub hedge: Option<Hedge>,
-    /// The head of the response, kept for those who look at it once the body is through.
+    /// The head of the response, kept for remedies that inspect it after the body has ended.
     response_head: Vec<u8>,
     /// Memory for the end of the response's body.
     tail: Vec<u8>,
 }
 
-/// How much of a stored response the response state holds, for remedies that see it as a received one.
+/// The part of a stored response that the response state holds, so remedies see it like a received one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Held {
-    /// None of it.
+    /// The response state holds none of it.
     #[default]
     Nothing,
-    /// Its head.
+    /// The response state holds its head.
     Head,
-    /// All of it.
+    /// The response state holds all of it.
     Whole,
 }
 
-/// How the request was answered.
+/// The outcome of the request on its way inwards.
 enum Brought {
     /// A provider responded: the response state holds the head.
     Response(Box<Connection>),
     /// A remedy responded in the provider's place: the response state holds the whole response.
     Answer(Option<ErrorKind>),
-    /// A stored response. The response state holds its head if remedies are to see it.
+    /// A stored response. The response state holds its head if remedies need it.
     Stored(Box<Served>),
-    /// The call has failed.
+    /// The call failed.
     Failure(Failure),
 }
 
@@ -125,22 +127,23 @@ struct ExchangeView<'a> {
 }
 
 impl FlowRun {
-    /// Bytes of the request's body that are to be kept, so that it can be sent again.
+    /// Returns the number of request-body bytes to keep, so the request can be sent again.
     pub fn replay_bytes(&self) -> usize {
         self.chain.needs().replay
     }
 
-    /// What has been decided so far, if the client has asked for it.
+    /// Returns the decisions made so far, if the client requested a trace.
     pub fn trace(&self) -> Option<&str> {
         self.chain.trace()
     }
 
-    /// What has been decided so far.
+    /// Returns the decisions made so far.
     pub fn decisions(&self) -> &str {
         self.chain.decisions()
     }
 
-    /// Makes ready for a call in the background, through the remedy that wants it and those further in.
+    /// Prepares a background call that passes the remedy that requested it and the inner ones. Returns
+    /// `false` if that remedy does not run.
     pub fn start_revalidation(
         &mut self,
         flows: &Flows,
@@ -173,33 +176,33 @@ impl FlowRun {
         self.hedge = None;
     }
 
-    /// The most of the request's body that remedies want to see before they decide.
+    /// Returns the largest number of request-body bytes that remedies need before they decide.
     fn request_body_max(&self, state: &RequestState) -> usize {
         let needs = self.chain.needs();
         let is_json = needs.request_json > 0 && is_plain_json(&state.request.fields, state.input.filled());
         needs.request_body.max(if is_json { needs.request_json } else { 0 })
     }
 
-    /// The most of the response's body that remedies want to see before it goes on.
+    /// Returns the largest number of response-body bytes that remedies need before the response is forwarded.
     fn response_body_max(&self, response_state: &ResponseState) -> usize {
         let needs = self.chain.needs();
         let ResponseHead { status, framing, fields, .. } = &response_state.response;
-        // A part of JSON is none.
+        // Part of a JSON document is not valid JSON.
         let is_whole = !matches!(status, 101 | 206) && *framing != ResponseFraming::None;
         let is_json =
             needs.response_json > 0 && is_whole && is_plain_json(fields, response_state.output.filled());
         if is_json { needs.response_json } else { 0 }
     }
 
-    /// Counts the bodies that remedies have made of those that were gathered. They are there already, so that
-    /// they are never refused.
+    /// Charges the budget for bodies that remedies made from gathered ones. They already exist, so they are
+    /// never refused.
     fn count_drafted(&mut self, budget: &Arc<Budget>) {
         let PendingChanges { request_body, response_body, .. } = &self.draft;
         let bytes = [request_body, response_body].into_iter().flatten().map(|body| body.len()).sum();
         self.drafted.cover_anyway(budget, bytes);
     }
 
-    /// Keeps no large body of an exchange that is over.
+    /// Releases the large bodies of a finished exchange.
     fn forget_bodies(&mut self) {
         self.body.clear();
         self.response_body.clear();
@@ -208,14 +211,15 @@ impl FlowRun {
         self.drafted.release();
         self.draft.request_body = None;
         self.draft.response_body = None;
-        // Others may be waiting for these.
+        // Other exchanges may wait for these two.
         self.draft.filling = None;
         self.draft.background = None;
-        // Nor any secret longer than its config is there.
+        // Secrets must not outlive their config.
         self.echoes = None;
     }
 
-    /// Finds the flows for the request. Nothing if that depends on its body, which is not here.
+    /// Finds the flows that match the request, and returns `true` if they have remedies. Returns `None` if
+    /// that depends on a body that has not been received.
     fn find(&mut self, flows: &Flows, state: &RequestState, now: Timestamp, roll: u64) -> Option<bool> {
         let Self { chain, draft, matches, forward, target, body, .. } = self;
         let bytes = state.input.filled();
@@ -234,7 +238,8 @@ impl FlowRun {
         Some(chain.start(flows, matches, tells))
     }
 
-    /// Has what remedies want to see at the end of the response kept, if they want anything.
+    /// Starts to keep the end of the response, if remedies need it, and to fill the cache, if one stores the
+    /// response.
     pub fn tap(&mut self, head: &[u8], down: &mut Pipe, budget: &Arc<Budget>) {
         let most = self.chain.needs().response_tail;
         if most > 0 {
@@ -275,7 +280,8 @@ impl FlowRun {
 }
 
 impl Exchange<'_> {
-    /// Takes the exchange through the flows that match it, or straight on if none of them has a remedy.
+    /// Runs the exchange through the flows that match it, or straight to the provider if none of them has a
+    /// remedy.
     pub(super) async fn run_with_flows(&mut self, forward: &Forward) -> End {
         let found = match self.find_flows(forward).await {
             Ok(found) => found,
@@ -285,14 +291,14 @@ impl Exchange<'_> {
             self.return_flow_run();
             return self.run(forward).await;
         }
-        // In a box, so that exchanges without flows stay small enough for the allocator's fast way (1 KiB).
+        // Boxed, so exchanges without flows stay below 1 KiB, the limit of the allocator's fast path.
         match Box::pin(self.guided(forward)).await {
             Ok(end) => end,
             Err(stop) => self.stop(stop).await,
         }
     }
 
-    /// Finds the flows for the request. Says whether they have any remedy.
+    /// Finds the flows that match the request. Returns `true` if they have any remedy.
     async fn find_flows(&mut self, forward: &Forward) -> Result<bool, Stop> {
         let worker = Rc::clone(&self.client.worker);
         let now = worker.shared.clock.timestamp(self.clock.begun);
@@ -320,8 +326,8 @@ impl Exchange<'_> {
         Ok(found.unwrap_or_default())
     }
 
-    /// Has a request recorded that goes no further, on its way to some place or nowhere, if flows with diagnoses match it. They are given
-    /// what is known without its body.
+    /// Starts to record a request that ends here, if flows with diagnoses match it. `forward` is `None` if
+    /// the request could not be routed. The flows match without its body.
     pub(super) fn find_diagnoses(&mut self, forward: Option<&Forward>) {
         let flows = &self.view.plan.flows;
         if flows.diagnoses.is_empty() {
@@ -347,7 +353,7 @@ impl Exchange<'_> {
         self.return_flow_run();
     }
 
-    /// Takes the exchange through its remedies, as often as they want.
+    /// Runs the exchange through its remedies, and again for each repetition that they request.
     async fn guided(&mut self, forward: &Forward) -> Result<End, Stop> {
         loop {
             let mut brought = self.inwards(forward).await?;
@@ -370,7 +376,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Has a call that is made again recorded, if the exchange is and there was one.
+    /// Records the attempt that is about to be repeated, if the exchange is recorded and a call was made.
     fn note_attempt_of(&mut self, brought: &Brought) {
         match brought {
             Brought::Response(_) => self.note_attempt(self.state.response_state.response.status, None),
@@ -379,7 +385,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Takes the request through its remedies, and to the provider if they let it.
+    /// Runs the request through its remedies, and calls the provider if they let it pass.
     async fn inwards(&mut self, forward: &Forward) -> Result<Brought, Stop> {
         match self.pass_remedies().await? {
             Onward::Answer(answer) => {
@@ -394,7 +400,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Calls the provider, and has as much of the response here as remedies want to see before it goes on.
+    /// Calls the provider, and receives as much of the response as remedies need before it is forwarded.
     async fn call_and_gather(&mut self, forward: &Forward) -> Result<Box<Connection>, Stop> {
         let mut connection = self.call(forward).await?;
         self.mask_response_head().map_err(Stop::Failure)?;
@@ -406,7 +412,7 @@ impl Exchange<'_> {
         Ok(connection)
     }
 
-    /// Calls the provider as the draft has it.
+    /// Calls the provider with the draft's changes.
     async fn call(&mut self, forward: &Forward) -> Result<Box<Connection>, Stop> {
         let Some(flow_run) = &mut self.flow_run else { return self.obtain_response(forward).await };
         flow_run.draft.calls += 1;
@@ -434,7 +440,7 @@ impl Exchange<'_> {
         self.obtain_response(&Forward { upstream, ..forward }).await
     }
 
-    /// Has the call made without the credentials that the client has sent: they were meant for another provider.
+    /// Removes the credentials that the client sent from the call: they were meant for another provider.
     fn drop_credentials(&mut self) {
         let Some(flow_run) = &mut self.flow_run else { return };
         let at = self.clock.begun;
@@ -448,8 +454,9 @@ impl Exchange<'_> {
         flow_run.go_on(&self.view.plan.flows, view, |_, exchange| exchange.drop_credentials());
     }
 
-    /// The call that it is with the target, or the provider if it `is_elsewhere`, that remedies have made of it: one that belongs to
-    /// another provider goes there. What remedies have left alone is as it was.
+    /// Returns the call for the target set by remedies. A target that belongs to another provider goes to
+    /// that provider. If `is_elsewhere`, remedies have already switched the provider. Anything that remedies
+    /// did not change stays.
     fn reassigned(&self, forward: Forward, is_elsewhere: bool) -> Result<Forward, Failure> {
         let drafted = self.flow_run.as_ref().and_then(|flow_run| flow_run.draft.target.as_deref());
         let received = || is_elsewhere.then(|| forward.target.of(self.state.input.filled()));
@@ -469,14 +476,15 @@ impl Exchange<'_> {
         Ok(Forward { upstream, based_on, kept_host: None, has_own_host: false, ..forward })
     }
 
-    /// `upstream` as `account` reaches it, if that shows a certificate there.
+    /// Returns the upstream that shows `account`'s client certificate to the provider of `upstream`, if the
+    /// account has one.
     fn certified(&self, upstream: &Upstream, account: Option<usize>) -> Option<Rc<Upstream>> {
         let plan = &self.view.plan;
         let number = plan.certified(account?, upstream.plan.provider())?;
         self.view.upstreams.get(number).map(Rc::clone)
     }
 
-    /// Waits until all remedies let the request pass, or one answers.
+    /// Waits until all remedies let the request pass, or one responds.
     async fn pass_remedies(&mut self) -> Result<Onward, Stop> {
         let mut waiting: Option<PendingTimer> = None;
         let mut now = if self.clock.sent == self.clock.begun { self.clock.begun } else { Moment::now() };
@@ -499,11 +507,11 @@ impl Exchange<'_> {
                     return Poll::Ready(left);
                 }
                 let waiting = waiting.get_or_insert(PendingTimer { since: now, alarm: None });
-                // A remedy that wants to be asked again at once is asked after others have had their turn.
+                // A remedy that asks to be polled again at once is polled after other tasks have run.
                 let alarm = self.wake_at().map(|at| at.max(now + WAKE_INTERVAL_MIN));
                 waiting.alarm = alarm.map(sleep_until);
                 match waiting.alarm.as_mut().map(|alarm| Pin::new(alarm).poll(cx)) {
-                    // The time has come while it was being asked for.
+                    // The alarm expired while it was being set.
                     Some(Poll::Ready(())) => now = Moment::now(),
                     Some(Poll::Pending) | None => return Poll::Pending,
                 }
@@ -523,7 +531,7 @@ impl Exchange<'_> {
         onward
     }
 
-    /// Takes what the request has brought outwards through its remedies.
+    /// Runs the outcome of the request outwards through its remedies.
     fn outwards(&mut self, brought: &Brought) -> Backward {
         let Some(flow_run) = &mut self.flow_run else { return Backward::Pass };
         if flow_run.held != Held::Head && matches!(brought, Brought::Stored(_)) {
@@ -555,7 +563,7 @@ impl Exchange<'_> {
         backward
     }
 
-    /// Hands on what has come through all remedies.
+    /// Sends the client the outcome that has passed all remedies.
     async fn conclude(&mut self, brought: Brought) -> End {
         match brought {
             Brought::Response(connection) => self.pass_on(connection).await,
@@ -612,8 +620,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Takes up a stored answer: the whole message, where remedies further out want to see the body; else its head alone, and that only
-    /// if there are any.
+    /// Puts a stored response into the response state: the whole message if outer remedies need the body,
+    /// otherwise only its head. Puts nothing there if there are no outer remedies.
     fn take_up_stored(&mut self, served: Served) -> Result<Vec<u8>, Brought> {
         let is_seen = self.flow_run.as_mut().is_some_and(|flow_run| {
             flow_run.held = Held::Whole;
@@ -649,15 +657,16 @@ impl Exchange<'_> {
         }
     }
 
-    /// Whether a stored body of these `blocks` behind a head of `head_len` bytes fits into the response state: `most`
-    /// is what remedies want to see, and what is gathered for others may take it all.
+    /// Returns `true` if a stored body of these `blocks`, behind a head of `head_len` bytes, fits into the
+    /// response state. It must not exceed `most`, the size that remedies need, nor the memory left for
+    /// gathered bodies.
     fn makes_room(&mut self, head_len: usize, blocks: &[Block], most: usize) -> bool {
         let len: usize = blocks.iter().map(|block| block.len()).sum();
         let buffers = &self.client.worker.buffers;
         len <= most && buffers.grow_gathered(&mut self.state.response_state.output, head_len + len).is_ok()
     }
 
-    /// Makes the call that is wanted in the background. Says whether it was made.
+    /// Makes a background call. Returns `true` if it was made.
     pub(super) async fn run_revalidation(
         &mut self,
         forward: &Forward,
@@ -683,7 +692,7 @@ impl Exchange<'_> {
 
     /// Sends the response that the response state holds.
     async fn deliver(&mut self, kind: Option<ErrorKind>) -> End {
-        // What was waited for until now is not the gateway's own time.
+        // The time spent waiting until now does not count towards the gateway's footprint.
         self.clock.first_byte = Moment::now();
         if let Some(kind) = kind {
             self.client.worker.counters().generated(kind);
@@ -704,14 +713,14 @@ impl Exchange<'_> {
         };
         let mut share = Share::default();
         share.cover_anyway(&self.client.worker.buffers.budget, message.len());
-        // Only what a provider has sent speaks of that provider's paths.
+        // Only a response that came from a provider names that provider's paths.
         let is_stored = self.flow_run.as_ref().is_some_and(|flow_run| flow_run.held == Held::Whole);
         let rewritten = if is_stored { self.rewritten(&message) } else { None };
         let sent = rewritten.as_deref().unwrap_or(&message);
         self.send_answer((sent, &message), status, persistent).await
     }
 
-    /// Gives up a response, or an answer, that does not go on.
+    /// Discards a response that is not forwarded.
     async fn put_aside(&mut self, brought: Brought) -> Result<(), Stop> {
         self.flush_informational().await?;
         let worker = Rc::clone(&self.client.worker);
@@ -722,7 +731,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Sees to it that an informational response that is half on its way arrives whole.
+    /// Finishes sending an informational response of which the client has received a part.
     async fn flush_informational(&mut self) -> Result<(), Stop> {
         poll_fn(|cx| {
             if !self.state.has_response_state() {
@@ -737,7 +746,8 @@ impl Exchange<'_> {
         .await
     }
 
-    /// Keeps the connection for others if all of the response is here; reading on would cost more than a new one.
+    /// Keeps the connection for reuse if the whole response has been received. Reading the rest would cost
+    /// more than a new connection.
     fn keep_if_whole(&mut self, connection: Box<Connection>) {
         let ResponseState { output, response, down } = &mut *self.state.response_state;
         down.start(response.framing, false);
@@ -748,7 +758,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Waits until a call is to be made again.
+    /// Waits until the time of the next call.
     pub(super) async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
         let mut alarm = pin!(sleep_until(self.client.worker.shared.clock.moment(at)));
         self.wait_on_nobody();
@@ -759,16 +769,16 @@ impl Exchange<'_> {
         .await
     }
 
-    /// While a remedy lets it wait, the exchange is held to its end as a whole alone.
+    /// Disarms the phase deadlines. While a remedy holds the exchange, only its total timeout applies.
     fn wait_on_nobody(&mut self) {
         self.deadlines.phase = Moment::NEVER;
         self.deadlines.rate = RateWindow::NONE;
         self.deadlines.arm(self.client);
     }
 
-    /// Makes ready to send the request again.
+    /// Resets the exchange's state, so the request can be sent again.
     fn prepare_repetition(&mut self) {
-        // What it took is waited for in vain too.
+        // The failed call's time counts as waiting too.
         self.clock.dial = DialTimes::default();
         self.clock.waited_nanos += Moment::now().nanos_since(self.clock.sent);
         let counters = self.upstream.counters();
@@ -780,14 +790,14 @@ impl Exchange<'_> {
         self.informational = 0;
     }
 
-    /// Pending as long as the client waits for its turn. One that says that it has nothing more to say has left: it would take a place
-    /// from others, and there is nothing on its way to it yet.
+    /// Stays pending while the client waits its turn. A client that half-closes at this point counts as gone:
+    /// it would take a slot from others, and no response has been started for it.
     fn poll_waiting_client<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Stop>> {
         let polled = self.poll_waiting(cx);
         if self.client.half_closed { Poll::Ready(Err(Stop::ClientGone)) } else { polled }
     }
 
-    /// When the remedies want to be asked again.
+    /// Returns the time at which the remedies want to be polled again.
     fn wake_at(&mut self) -> Option<Moment> {
         let at = self.flow_run.as_mut()?.draft.take_wake_at()?;
         Some(self.client.worker.shared.clock.moment(at))
@@ -828,7 +838,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Whether a body with these fields is JSON that can be read as it stands.
+/// Returns `true` if these fields describe a JSON body that has no content coding.
 fn is_plain_json(fields: &[Field], bytes: &[u8]) -> bool {
     Fields::received(fields, bytes).json() == Json::Plain
 }

@@ -1,4 +1,5 @@
-//! What is changed in a message on its way: no more than RFC 9110 asks of an intermediary.
+//! Edits the messages that the gateway forwards. It changes no more than RFC 9110 requires of an
+//! intermediary.
 
 use egret_clock::http_date;
 use std::borrow::Cow;
@@ -14,7 +15,8 @@ use crate::exchange::flow_run::FlowRun;
 use crate::exchange::named_fields::NamedFields;
 use crate::exchange::route::{EmptyPath, Forward, RoutingFields};
 
-/// How this instance appears in `Via` (RFC 9110 §7.6.3). A request that carries its name has come round in a loop.
+/// The name of this instance in `Via` (RFC 9110 §7.6.3). A request that carries the name has come back in a
+/// loop.
 #[derive(Debug)]
 pub(crate) struct Via {
     name: Box<[u8]>,
@@ -23,13 +25,13 @@ pub(crate) struct Via {
 }
 
 impl Via {
-    /// An instance that calls itself `name`, a token.
+    /// Creates the lines of an instance called `name`, which must be a token.
     pub fn new(name: &str) -> Self {
         let line = |version| format!("Via: {version} {name}\r\n").into_bytes().into_boxed_slice();
         Self { name: name.as_bytes().into(), lines: [line("1.0"), line("1.1")] }
     }
 
-    /// The line for a message of that version.
+    /// Returns the line for a message of that version.
     pub fn line(&self, version: Version) -> &[u8] {
         match version {
             Version::Http10 => &self.lines[0],
@@ -42,8 +44,8 @@ impl Via {
     }
 }
 
-/// Looks at every field of a request once: notes what names the provider, marks what must not be forwarded, and refuses a request
-/// that has been here before.
+/// Inspects every field of a request once: notes the fields that name the provider, marks the fields that
+/// must not be forwarded, and rejects a request that has passed through this instance before.
 pub(crate) fn survey(
     request: &mut RequestHead,
     bytes: &[u8],
@@ -71,12 +73,12 @@ pub(crate) fn survey(
     Ok(routing)
 }
 
-/// Only these two methods count the intermediaries (RFC 9110 §7.6.2).
+/// Returns `true` for the two methods that count intermediaries (RFC 9110 §7.6.2).
 fn counts_forwards(method: Method) -> bool {
     matches!(method, Method::Options | Method::Trace)
 }
 
-/// What is left of `Max-Forwards` after this intermediary; none if it has to answer itself.
+/// Returns `Max-Forwards` minus one. Fails if this intermediary must respond itself.
 fn forwards_left(value: &[u8]) -> Result<u32, Failure> {
     let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u32>().ok());
     number.and_then(|number| number.checked_sub(1)).ok_or_else(|| {
@@ -87,21 +89,21 @@ fn forwards_left(value: &[u8]) -> Result<u32, Failure> {
     })
 }
 
-/// What remedies, and the credential of an account, make of a request.
+/// The changes to a request by remedies and by the credential of an account.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Drafted<'a> {
-    /// What remedies have changed of its fields.
+    /// The remedies' changes of the fields.
     pub fields: &'a Changes,
-    /// What a credential changes of them after that.
+    /// The credential's changes of the fields, applied after those.
     pub credential: Option<&'a Changes>,
-    /// The path and query, relative to the provider's URL, where they are others.
+    /// The new path and query, relative to the provider's URL, if they change.
     pub target: Option<&'a [u8]>,
-    /// The body, where it is another.
+    /// The new body, if it changes.
     pub body: Option<&'a [u8]>,
 }
 
 impl<'a> Drafted<'a> {
-    /// What `draft` has, and `applied` after it.
+    /// Combines the changes of `draft` with those of `applied`, which come last.
     pub fn new(draft: &'a PendingChanges, applied: Option<&'a Applied>) -> Self {
         let credential = applied.map(|applied| &applied.fields);
         let target = applied.and_then(|applied| applied.target.as_deref()).or(draft.target.as_deref());
@@ -110,8 +112,8 @@ impl<'a> Drafted<'a> {
     }
 }
 
-/// The changes to a request that [`survey`] has seen and that goes to `forward.upstream`. The provider is told of the `client` if one is
-/// given.
+/// Collects the changes to a request that [`survey`] has inspected and that is sent to `forward.upstream`. If
+/// `client` is given, its address is added to `X-Forwarded-For`.
 pub(crate) fn edit_request(
     request: &RequestHead,
     bytes: &[u8],
@@ -134,11 +136,11 @@ pub(crate) fn edit_request(
                 }
             }
             KnownField::MaxForwards if counts_forwards(request.method) => {
-                // The survey has refused what has no number.
+                // The survey has rejected values that are not numbers.
                 let left = forwards_left(field.value.of(bytes)).unwrap_or_default();
                 edits.replace_value(index, left.to_string().as_bytes());
             }
-            // Sent on as they are, since what they say holds for the next connection too.
+            // Forwarded unchanged, because the body is sent with the same framing.
             KnownField::TransferEncoding => {}
             KnownField::Upgrade if request.upgrade => match plan.upgrades.left_of(field.value.of(bytes)) {
                 Some(Cow::Borrowed(_)) => upgrades = true,
@@ -159,7 +161,7 @@ pub(crate) fn edit_request(
     if let Some(client) = client {
         let client = client.to_canonical().to_string();
         match forwarded_for.filter(|(_, before)| !before.is_empty()) {
-            // Appended to the last, since some servers read no other.
+            // Appended to the last field, because some servers read no other.
             Some((index, before)) => {
                 edits.replace_value(index, &[before.of(bytes), b", ", client.as_bytes()].concat());
             }
@@ -170,7 +172,7 @@ pub(crate) fn edit_request(
     if forward.new_target || request.version == Version::Http10 || target.is_some() {
         let path = target.unwrap_or_else(|| forward.target.of(bytes));
         let is_empty = matches!(path.first(), None | Some(b'?'));
-        // `OPTIONS http://host` asks about the server as a whole (RFC 9112 §3.2.4).
+        // `OPTIONS http://host` is a request about the server as a whole (RFC 9112 §3.2.4).
         let is_asterisk = path == b"*" || (path.is_empty() && forward.empty_path == EmptyPath::Asterisk);
         let (prefix, slash, path): (&[u8], &[u8], &[u8]) = if is_asterisk {
             (b"", b"", b"*")
@@ -196,7 +198,7 @@ pub(crate) fn edit_request(
     }
 }
 
-/// Has the head tell the length of a body that a remedy has put in the place of the one received. The trailers of that one are gone.
+/// Sets the length of a body that a remedy has replaced. The trailers of the received body are dropped.
 fn edit_length(fields: &[Field], len: usize, edits: &mut Edits) {
     for (index, field) in fields.iter().enumerate() {
         let known = field.known;
@@ -207,7 +209,8 @@ fn edit_length(fields: &[Field], len: usize, edits: &mut Edits) {
     edits.insert("Content-Length", len.to_string().as_bytes());
 }
 
-/// Applies what remedies have changed, and after it a `credential`. What frames a message, or says where it goes, they cannot change.
+/// Applies the remedies' changes, then those of a `credential`. Fields that frame or route a message cannot
+/// be changed.
 fn edit_fields(
     fields: &[Field],
     bytes: &[u8],
@@ -233,28 +236,29 @@ fn edit_fields(
     }
 }
 
-/// What becomes of the client's connection with this response.
+/// The way in which a response is sent to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reply {
     /// The client's protocol version.
     pub version: Version,
-    /// Whether the connection stays open after it.
+    /// `true` if the connection stays open after the response.
     pub persistent: bool,
-    /// Whether the body goes out in chunks.
+    /// `true` if the body is sent in chunks.
     pub chunked: bool,
 }
 
 impl Reply {
-    /// How the response to a client of `version` goes out. `persistent` is whether the connection could stay open.
+    /// Decides how to send a response to a client of `version`. `persistent` is true if the connection could
+    /// stay open.
     pub fn new(version: Version, framing: ResponseFraming, persistent: bool) -> Self {
         let unknown_length = matches!(framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);
         let chunked = unknown_length && version == Version::Http11;
-        // Only the end of the connection tells an HTTP/1.0 client the end of a body without length.
+        // For an HTTP/1.0 client, only closing the connection marks the end of a body without a length.
         Self { version, persistent: persistent && (chunked || !unknown_length), chunked }
     }
 }
 
-/// The changes to a final or informational response.
+/// Collects the changes to a final or informational response.
 pub(crate) fn edit_response(
     response: &ResponseHead,
     bytes: &[u8],
@@ -279,11 +283,12 @@ pub(crate) fn edit_response(
         }
     }
     if response.version == Version::Http10 || !response.has_space_after_status() {
-        // The status has a fixed place: `HTTP/1.0 200`. A space follows it, reason or none.
+        // The status code has a fixed position: `HTTP/1.0 200`. A space follows it, with or without a reason
+        // phrase.
         edits.start_line(&[b"HTTP/1.1 ", &bytes[9..12], b" ", response.reason.of(bytes)]);
     }
     if !dated {
-        // RFC 9110 §6.6.1 asks this of whoever forwards a response without one.
+        // RFC 9110 §6.6.1: a recipient that forwards a response without `Date` adds one.
         edits.insert("Date", http_date::now().as_bytes());
     }
     if reply.chunked && response.framing == ResponseFraming::UntilClose {
@@ -302,7 +307,7 @@ pub(crate) fn edit_response(
     }
 }
 
-/// What remedies have changed in a response, and what they have decided, if the client asks.
+/// Applies the remedies' changes to a response, and adds their decisions if the client requested a trace.
 fn edit_by_flows(response: &ResponseHead, bytes: &[u8], flow_run: &FlowRun, edits: &mut Edits) {
     edit_fields(&response.fields, bytes, &flow_run.draft.response, None, edits);
     if let Some(body) = &flow_run.draft.response_body {
@@ -313,7 +318,7 @@ fn edit_by_flows(response: &ResponseHead, bytes: &[u8], flow_run: &FlowRun, edit
     }
 }
 
-/// The changes to an answer of the gateway's own that has gone through remedies like a response.
+/// Collects the changes to the gateway's own response, after it has passed through remedies.
 pub(crate) fn edit_generated(
     response: &ResponseHead,
     bytes: &[u8],
@@ -328,7 +333,7 @@ pub(crate) fn edit_generated(
     }
 }
 
-/// Fields that say what the gateway itself has done; a provider may not forge them.
+/// Returns `true` for the fields that report the gateway's own actions. A provider must not forge them.
 fn is_own_field(name: &[u8]) -> bool {
     match name.len() {
         17 => name.eq_ignore_ascii_case(b"x-egret-generated"),

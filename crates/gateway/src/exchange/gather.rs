@@ -1,9 +1,9 @@
-//! Bodies that a flow wants to see before they go on: received as a whole, up to what was asked for, and left where they came in, so that
-//! they go on, or are sent again, as any other does.
+//! Gathers bodies that a flow needs before they are forwarded. A body is received whole, up to a limit, and
+//! stays in the buffer it was received in, so it is forwarded or sent again like any other.
 //!
-//! All of them together, in the whole process, take no more memory than `limits.gathered`. Memory for one is
-//! taken as it comes: it doubles, up to what its length says. So a client that has sent nothing but a head
-//! takes no place from others, and none has twice what it has sent.
+//! All gathered bodies of the process together take at most `limits.gathered` bytes of memory. A body's
+//! memory is allocated while it arrives: it doubles, up to the announced length. So a client that has sent
+//! only a head takes no memory from others, and no client holds more than twice the bytes that it has sent.
 
 use std::future::poll_fn;
 use std::mem;
@@ -20,30 +20,30 @@ use crate::upstream::Connection;
 use crate::worker::budget::{Budget, Exhausted, Share};
 use crate::worker::buffer::{BUFFER_BYTES, Buffer};
 
-/// Tells a client that waits for it to send its body (RFC 9110 §10.1.1).
+/// Asks a client that waits for it to send its body (RFC 9110 §10.1.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Memory that a body is given at once, if its length says that it needs as much: most fit.
+/// Memory allocated at once for a body whose length needs at least that much. Most bodies fit.
 const FIRST_BYTES: usize = 64 << 10;
-/// Memory is given in multiples of this.
+/// Memory is allocated in multiples of this.
 const PAGE_BYTES: usize = 4096;
 
-/// A body that is gathered.
+/// A gathered body.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
-    /// Where it is among what was received, if it came in one piece.
+    /// Its position among the received bytes, if it arrived in one piece.
     place: Option<Span>,
-    /// What of it is here without framing, if it came in chunks.
+    /// The received part without framing, if it arrived in chunks.
     decoded: Vec<u8>,
-    /// What that takes of what all such bodies may.
+    /// The share of the budget for gathered bodies that `decoded` takes.
     share: Share,
     pub is_whole: bool,
-    /// Bytes that it takes with its framing where it was received, if it is whole.
+    /// Length of the received body with its framing, once it is complete.
     pub framed_len: usize,
 }
 
 impl Body {
-    /// All of it, if it is here. `received` is the message as it came.
+    /// Returns the whole body, if it is complete. `received` is the message as received.
     pub fn whole<'a>(&'a self, received: &'a [u8]) -> Option<&'a [u8]> {
         let body = match self.place {
             Some(place) => place.of(received),
@@ -52,7 +52,7 @@ impl Body {
         self.is_whole.then_some(body)
     }
 
-    /// The same, to be changed.
+    /// Returns the whole body mutably, if it is complete.
     fn whole_mut<'a>(&'a mut self, received: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let body = match self.place {
             Some(place) => received.get_mut(place.range()).unwrap_or_default(),
@@ -61,7 +61,7 @@ impl Body {
         self.is_whole.then_some(body)
     }
 
-    /// Forgets the body, and gives back what memory it had taken from others.
+    /// Drops the body and releases its share of the budget.
     pub fn clear(&mut self) {
         self.place = None;
         self.decoded.clear();
@@ -71,7 +71,7 @@ impl Body {
         self.framed_len = 0;
     }
 
-    /// Makes room for `len` bytes more.
+    /// Makes room for `len` more bytes.
     fn reserve(&mut self, len: usize, budget: &Arc<Budget>) -> Result<(), Exhausted> {
         let (held, needed) = (self.decoded.capacity(), self.decoded.len() + len);
         if needed > held {
@@ -83,40 +83,40 @@ impl Body {
     }
 }
 
-/// A body on its way to being whole.
+/// The state of a body that is being gathered.
 struct Gathering {
     decoder: BodyDecoder,
     is_chunked: bool,
-    /// Where the body begins.
+    /// Offset of the body.
     start: usize,
-    /// Bytes of it, with its framing, that are decoded.
+    /// Number of decoded bytes, with framing.
     used: usize,
-    /// Bytes of it without.
+    /// Number of decoded bytes, without framing.
     len: usize,
-    /// The most that it may come to without framing.
+    /// Maximum length without framing.
     most: usize,
-    /// The most that it may come to with its framing, and what is before it.
+    /// Maximum length with framing, plus the bytes in front of the body.
     received_most: usize,
     spans: Vec<Span>,
 }
 
-/// What there is of a body.
+/// The progress of a gathered body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gathered {
     Some,
     All,
     TooMuch,
-    /// As much as may be given to it and others together.
+    /// The budget for gathered bodies is used up.
     NoRoom,
 }
 
 impl Gathering {
-    /// Of a body that begins at `start` of what is received, and comes to at most `most` bytes.
+    /// Starts a body that begins at offset `start` of the received bytes and has at most `most` bytes.
     fn new(framing: impl Into<ResponseFraming>, start: usize, most: usize) -> Self {
         let framing = framing.into();
         let mut decoder = BodyDecoder::none();
         decoder.restart(framing);
-        // Chunks of a byte each are mostly framing.
+        // Chunks of one byte each are mostly framing.
         let framed_most = match framing {
             ResponseFraming::Length(length) => usize::try_from(length).unwrap_or(usize::MAX),
             _ => most.saturating_mul(2),
@@ -128,13 +128,13 @@ impl Gathering {
             used: 0,
             len: 0,
             most,
-            // Something may follow, and has to be noticed.
+            // One more byte, so data after the body is noticed.
             received_most: start.saturating_add(framed_most).saturating_add(1),
             spans: Vec::new(),
         }
     }
 
-    /// Takes up what is new of the body in `received`, the message as far as it is here.
+    /// Decodes the new part of the body in `received`, the message received so far.
     fn take(
         &mut self,
         received: &[u8],
@@ -160,7 +160,7 @@ impl Gathering {
         Ok(if self.decoder.is_done() { Gathered::All } else { Gathered::Some })
     }
 
-    /// How large the buffer has to be in which all of the body is received, now that it is full.
+    /// Returns the size that a full buffer must grow to.
     fn next_bytes(&self, buffer: &Buffer) -> usize {
         let doubled = (2 * buffer.capacity()).max(FIRST_BYTES);
         let most = self.received_most.checked_next_multiple_of(PAGE_BYTES).unwrap_or(usize::MAX);
@@ -169,7 +169,8 @@ impl Gathering {
 }
 
 impl Exchange<'_> {
-    /// Receives the request's body as a whole, and leaves it in the input too. One of more than `most` bytes is left to pass through.
+    /// Receives the request's whole body, and leaves it in the input too. A body of more than `most` bytes
+    /// passes through ungathered.
     pub(super) async fn gather_body(&mut self, most: usize) -> Result<(), Stop> {
         let framing = self.state.request.framing;
         if most == 0 || matches!(framing, RequestFraming::Length(length) if length > most as u64) {
@@ -223,7 +224,7 @@ impl Exchange<'_> {
         self.poll_late_body(cx, gathering.len as u64)
     }
 
-    /// Pending as long as the client may take its time.
+    /// Stays pending until the client is too late with its body.
     fn poll_late_body(&mut self, cx: &mut Context<'_>, gathered: u64) -> Poll<Result<(), Stop>> {
         let now = Moment::now();
         if !self.client.timer.poll_expired(cx) {
@@ -239,9 +240,9 @@ impl Exchange<'_> {
         Poll::Pending
     }
 
-    /// Receives the response's body as a whole, and leaves it in the response state too. One of more than `most` bytes
-    /// is left to pass through, and so is one for which there is no room: the call has been made, and whoever
-    /// wanted to see the body decides what follows from that.
+    /// Receives the response's whole body, and leaves it in the response state too. A body of more than
+    /// `most` bytes passes through ungathered, and so does one for which the budget has no room: the call has
+    /// been made, and the remedy that needs the body decides what follows.
     pub(super) async fn gather_response(
         &mut self,
         connection: &mut Connection,
@@ -269,12 +270,12 @@ impl Exchange<'_> {
                 echoes.mask(body);
             }
         }
-        // Until now the provider was waited for.
+        // The exchange has waited for the provider until now.
         self.clock.first_byte = Moment::now();
         gathered.map(|_| ())
     }
 
-    /// Moves both bodies on until the response's is here, or too much of it.
+    /// Forwards the request's body and receives the response's, until that is complete or too large.
     fn poll_gather_response(
         &mut self,
         cx: &mut Context<'_>,
@@ -300,7 +301,7 @@ impl Exchange<'_> {
         if self.is_uploading() { self.poll_deadlines(cx) } else { self.poll_waiting(cx) }
     }
 
-    /// Receives the response's body. The part that is here stays in the response state too.
+    /// Receives the response's body. The received part stays in the response state too.
     fn poll_response_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -342,7 +343,7 @@ mod tests {
 
     use super::*;
 
-    /// What is taken up of `message`, whose body begins at `start`, as it comes in pieces that end at `cuts`.
+    /// Gathers `message`, whose body begins at `start`, while it arrives in pieces that end at `cuts`.
     fn gathered(
         message: &[u8],
         framing: ResponseFraming,
@@ -408,7 +409,8 @@ mod tests {
     }
 
     proptest! {
-        /// However it comes, a body is what was sent, or too much; and what it takes is given back.
+        /// However it is cut, a gathered body is either the one that was sent or too much, and its memory is
+        /// released.
         #[test]
         fn a_body_is_gathered_however_it_is_cut(
             content in prop::collection::vec(any::<u8>(), 0..600),

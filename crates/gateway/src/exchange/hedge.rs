@@ -1,4 +1,4 @@
-//! A second call beside one that is slow: whichever brings a response first is taken, the other one is given up.
+//! Runs a second call beside a slow one. The first response wins, and the other call is dropped.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -19,12 +19,12 @@ use crate::exchange::failure::{ErrorKind, Failure};
 use crate::upstream::{Connection, Upstream};
 use crate::worker::{View, Worker};
 
-/// What a second call brings: the connection, and the head of a final response with what follows it.
+/// The result of a second call: the connection, and the head of a final response with the bytes behind it.
 type Second = Result<(Box<Connection>, Box<ResponseState>), Failure>;
 
-/// A second call that waits for its time, or is under way.
+/// A second call that waits for its start time or is in progress.
 pub(crate) struct Hedge {
-    /// The request, head and body.
+    /// The request: head and body.
     message: Vec<u8>,
     alarm: Alarm,
     call: Option<Pin<Box<dyn Future<Output = Second>>>>,
@@ -37,14 +37,14 @@ impl fmt::Debug for Hedge {
 }
 
 impl Hedge {
-    /// Sends `message` again when that long has passed without a response.
+    /// Sends `message` again if there is no response within `after`.
     pub fn new(message: Vec<u8>, after: Duration) -> Self {
         Self { message, alarm: sleep(after), call: None }
     }
 }
 
 impl Exchange<'_> {
-    /// Polls the second call. When it is ready, its response and its connection replace those of the slow one.
+    /// Polls the second call. Once it is ready, its response and connection replace those of the slow call.
     pub(super) fn poll_hedge(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<()> {
         let Some(hedge) = self.flow_run.as_mut().and_then(|flow_run| flow_run.hedge.as_mut()) else {
             return Poll::Pending;
@@ -91,7 +91,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// The first call has failed: waits for the second one if it is under way, and says whether it has brought a response.
+    /// Waits for the second call, if it is in progress, after the first has failed. Returns `true` if it has
+    /// a response.
     pub(super) async fn is_saved_by_hedge(&mut self, connection: &mut Connection) -> Result<bool, Stop> {
         let is_called = |exchange: &Self| {
             let hedge = exchange.flow_run.as_ref().and_then(|flow_run| flow_run.hedge.as_ref());
@@ -112,7 +113,7 @@ impl Exchange<'_> {
         .await
     }
 
-    /// Gives up the second call.
+    /// Drops the second call.
     pub(super) fn end_hedge(&mut self) {
         if let Some(flow_run) = &mut self.flow_run {
             flow_run.hedge = None;
@@ -153,7 +154,8 @@ async fn call(
     Ok((connection, response_state))
 }
 
-/// Receives until the head of a final response is there; informational ones are for those who wait for the first call.
+/// Receives the head of a final response. Informational responses are dropped: the client gets those of the
+/// first call.
 fn poll_head(
     cx: &mut Context<'_>,
     worker: &Worker,

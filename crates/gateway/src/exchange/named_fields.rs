@@ -1,14 +1,15 @@
-//! Header fields to which the config gives a meaning: those that name a scheme, and those that are for the gateway alone.
+//! Header fields with a meaning given by the config: fields that name the scheme, and fields that are for the
+//! gateway alone.
 
 use egret_config::Problem;
 use egret_http1::is_token;
 
 use crate::config::GatewayConfig;
 
-/// Names in each list at most: every field of a request is compared with them.
+/// Maximum number of names in each list: every field of a request is compared with them.
 const NAMES_MAX: usize = 16;
 
-/// What frames or routes a message is not for the gateway alone, whatever a config says.
+/// Fields that frame or route a message. A config cannot declare them as the gateway's own.
 const FIXED: [&str; 10] = [
     "connection",
     "content-length",
@@ -27,21 +28,21 @@ const FIXED: [&str; 10] = [
 pub(crate) struct NamedFields {
     scheme: Box<[Box<[u8]>]>,
     private: Box<[Box<[u8]>]>,
-    /// A bit for each length that one of them has: nearly all other fields are told apart by it.
+    /// One bit for each length that a name has. It rules out nearly all other fields.
     lengths: u64,
 }
 
-/// What the config has a field for.
+/// The meaning that the config gives to a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Named {
-    /// It names the scheme; the one with the lowest number counts.
+    /// The field names the scheme. If there are several, the one with the lowest number counts.
     Scheme(usize),
-    /// It is for the gateway alone.
+    /// The field is for the gateway alone and is not forwarded.
     Private,
 }
 
 impl NamedFields {
-    /// Reads the names of a config.
+    /// Compiles the names of a config.
     pub fn compile(config: &GatewayConfig, problems: &mut Vec<Problem>) -> Self {
         let mut lengths = 0;
         let mut names = |key: &str, names: &[String]| -> Box<[Box<[u8]>]> {
@@ -67,13 +68,13 @@ impl NamedFields {
         Self { scheme, private, lengths }
     }
 
-    /// Whether a name of that length may be one of them.
+    /// Returns `true` if a name of that length may be one of them.
     pub fn may_be(&self, len: usize) -> bool {
-        // What is longer than any name may seem to be one, and is found not to be.
+        // A length of 64 or more may match a bit too; `find` compares the whole name.
         (self.lengths >> (len & 63)) & 1 != 0
     }
 
-    /// What the config has the field of that name for.
+    /// Returns the meaning that the config gives to the field `name`.
     pub fn find(&self, name: &[u8]) -> Option<Named> {
         if !self.may_be(name.len()) {
             return None;

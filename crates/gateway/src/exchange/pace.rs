@@ -1,9 +1,9 @@
-//! Whether a client takes a response as fast as `limits.body_rate` wants it.
+//! Checks that a client reads its response as fast as `limits.body_rate` requires.
 //!
-//! Only while something is there that the client has not taken does time count: a provider that pauses, or is
-//! slow itself, is not held against it. And how fast it takes what is there can only be told by what the
-//! system takes of it, which buffers megabytes, and makes room again in large portions. So a window is longer
-//! than that of an upload by as much as a client at the least rate needs for what the system may hide.
+//! Time counts only while there are bytes that the client has not read, so a provider that pauses or is slow
+//! is not held against the client. The gateway sees only the bytes that the kernel accepts. The kernel
+//! buffers megabytes and frees them in large portions, so the window is longer than that of an upload: it
+//! adds the time in which a client at the minimum rate reads as many bytes as the kernel may hide.
 
 use std::task::Context;
 use std::time::Duration;
@@ -14,38 +14,40 @@ use tracing::debug;
 use crate::client::Client;
 use crate::exchange::clock::RATE_WINDOW;
 
-/// What a client's own system may hold back before it makes room: a segment, which is largest on loopback.
+/// Maximum number of bytes that the client's kernel may hold back before it opens its window: one segment,
+/// which is largest on loopback.
 const SEGMENT_BYTES: u64 = 64 << 10;
 
-/// How a client takes a response.
+/// Measures the rate at which a client reads a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taking {
-    /// Since when something has been waiting for the client; never where nothing does.
+    /// Time since which bytes wait for the client. `NEVER` while none do.
     since: Moment,
-    /// For how long something waited before, in this window.
+    /// Time that bytes waited before `since`, in this window.
     waited: Duration,
-    /// For how long something has to wait before it is judged how much was taken.
+    /// Time that bytes must wait before the rate is checked.
     window: Duration,
-    /// What the client had taken when the window began.
+    /// Number of bytes that the client had read when the window began.
     taken_before: u64,
 }
 
 impl Taking {
-    /// Nothing waits for the client, and nothing has.
+    /// No bytes wait for the client, and none have waited.
     pub const NOTHING: Self =
         Self { since: Moment::NEVER, waited: Duration::ZERO, window: RATE_WINDOW, taken_before: 0 };
 
-    /// Whether something was waiting for the client when that was noted last.
+    /// Returns `true` if bytes waited for the client at the last call of `note`.
     pub fn is_waiting(&self) -> bool {
         self.since != Moment::NEVER
     }
 
-    /// When it is to be judged, if it goes on so.
+    /// Returns the time of the next check, if bytes keep waiting.
     pub fn ends(&self) -> Moment {
         if self.is_waiting() { self.since + self.window.saturating_sub(self.waited) } else { Moment::NEVER }
     }
 
-    /// Notes whether at `now`, when the client has taken `taken` bytes, something waits for it.
+    /// Notes that bytes start or stop to wait for the client at `now`. The client has read `taken` bytes so
+    /// far.
     pub fn note(&mut self, waits: bool, now: Moment, taken: u64) {
         if waits == self.is_waiting() {
             return;
@@ -61,9 +63,9 @@ impl Taking {
         self.since = now;
     }
 
-    /// Judges the window that ends at `now`, if one does, and opens the next. The client has taken `taken`
-    /// bytes, as far as the system tells, which may be `hidden` behind; `rate` is in bytes per second, and 0
-    /// is any.
+    /// Returns `true` if the client keeps up, or no window ends at `now`. Opens the next window when one
+    /// ends. According to the kernel, the client has read `taken` bytes; `hidden` more may be unreported.
+    /// `rate` is in bytes per second, and 0 disables the check.
     pub fn keeps_up(&mut self, now: Moment, taken: u64, rate: u64, hidden: impl FnOnce() -> u64) -> bool {
         if self.ends() > now {
             return true;
@@ -71,7 +73,7 @@ impl Taking {
         let extra = hidden().saturating_mul(1_000).checked_div(rate).map(Duration::from_millis);
         let needed = extra.map_or(Duration::MAX, |extra| RATE_WINDOW.saturating_add(extra));
         if needed > self.window {
-            // The system buffers more than it did, or nobody has asked yet how much.
+            // The kernel's buffer has grown, or this is the first check.
             self.window = needed;
             if self.ends() > now {
                 return true;
@@ -83,34 +85,34 @@ impl Taking {
     }
 }
 
-/// Holds a client to `timeouts.idle` and `limits.body_rate` while it is sent what nobody else sends.
+/// Applies `timeouts.idle` and `limits.body_rate` to a client that is sent a stored response.
 #[derive(Debug)]
 pub(crate) struct Patience {
     idle: Option<Duration>,
-    /// When the next byte has to have moved.
+    /// Deadline of the next byte.
     next_byte: Moment,
     taking: Taking,
     taken: u64,
 }
 
 impl Patience {
-    /// With `client`, from `now` on.
+    /// Starts to measure `client` at `now`.
     pub fn new(client: &Client, idle: Option<Duration>, now: Moment) -> Self {
         let patience = Self { idle, next_byte: now.after(idle), taking: Taking::NOTHING, taken: 0 };
         patience.arm(client);
         patience
     }
 
-    /// The client has taken so many bytes more.
+    /// Notes that the client has read `count` more bytes.
     pub fn note_taken(&mut self, client: &Client, count: u64) {
         self.taken += count;
         self.next_byte = Moment::now().after(self.idle);
         self.arm(client);
     }
 
-    /// Whether there is none left with the client: it has taken nothing, or too little, for too long.
-    /// Something waits for it if `waits`; else more is still to come. If there is some left the task is woken
-    /// when it is to be asked again.
+    /// Returns `true` if the client has read nothing, or too little, for too long. Bytes wait for it if
+    /// `waits`; otherwise more are still to come. If it returns `false`, the task is woken for the next
+    /// check.
     pub fn is_lost(&mut self, client: &Client, cx: &Context<'_>, waits: bool) -> bool {
         if waits != self.taking.is_waiting() {
             self.taking.note(waits, Moment::now(), self.taken);
@@ -138,15 +140,15 @@ impl Patience {
     }
 }
 
-/// What the client may have taken without the system having told: the system makes room once a third of its
-/// buffer is free, or a client's once a segment fits.
+/// Returns the maximum number of bytes that the client may have read without a report: the kernel reports
+/// free space once a third of its buffer is free, and the client's kernel once a segment fits.
 pub(crate) fn hidden_bytes(client: &Client) -> u64 {
     let buffer = socket2::SockRef::from(client.stream.socket()).send_buffer_size().unwrap_or_default();
     buffer as u64 / 2 + SEGMENT_BYTES
 }
 
-/// Drops what the system still holds for a client that takes too little: closed in order, the connection
-/// would go on for as long as before.
+/// Aborts the connection of a client that reads too slowly. An orderly close would let it go on for as long
+/// as before, because the kernel still holds data for it.
 pub(crate) fn give_up(client: &Client) {
     debug!("a client takes a response too slowly (`limits.body_rate`)");
     client.abort();
@@ -164,8 +166,8 @@ mod tests {
         Moment::from_nanos(1_000_000_000) + Duration::from_millis(millis)
     }
 
-    /// What becomes of a client for which something always waits, that takes `pace` bytes a second, and of
-    /// which the system tells every `portion` bytes, over `seconds`: when it is given up.
+    /// Simulates a client that reads `pace` bytes a second, reported in portions of `portion` bytes, while
+    /// bytes always wait for it. Returns the time in milliseconds at which it is dropped, within `seconds`.
     fn given_up_after(pace: u64, portion: u64, rate: u64, seconds: u64) -> Option<u64> {
         let mut taking = Taking::NOTHING;
         taking.note(true, at(0), 0);
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_client_is_judged_over_ten_seconds_and_what_the_system_may_hide() {
-        // 10 s, and 1 MB at 100 kB/s.
+        // 10 s, plus 1 MB at 100 kB/s.
         assert_eq!(given_up_after(0, 1, 100_000, 60), Some(20_000));
         assert_eq!(given_up_after(1_000, 1, 100_000, 60), Some(20_000));
         assert_eq!(given_up_after(49_000, 1, 100_000, 60), Some(20_000));
@@ -189,7 +191,7 @@ mod tests {
     fn what_a_client_is_not_waited_for_does_not_count() {
         let mut taking = Taking::NOTHING;
         let mut now = 0;
-        // It takes nothing while something waits for 4 s; then the provider has nothing for an hour.
+        // The client reads nothing while bytes wait for 4 s. Then the provider sends nothing for an hour.
         for _ in 0..4 {
             taking.note(true, at(now), 0);
             assert_eq!(taking.ends() > at(now + 4_000), now < 2 * 3_604_000, "after 10 s in all");
@@ -220,8 +222,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever takes what is asked for is never given up, however the system tells of it and however the
-        /// provider pauses; who takes less than that over the longest window is, in the end.
+        /// A client that reads at the required rate is never dropped, however the kernel reports it and
+        /// however the provider pauses. A client that reads less over the longest window is dropped in the
+        /// end.
         #[test]
         fn a_client_is_given_up_if_and_only_if_it_is_too_slow(
             rate in 1_u64..1_000_000,
@@ -230,8 +233,8 @@ mod tests {
             pauses in prop::collection::vec((1_u64..30_000, 0_u64..30_000), 1..200),
         ) {
             let (mut fast, mut slow) = (Taking::NOTHING, Taking::NOTHING);
-            // What the least rate gives over a window, spread over all of it, and less than that: by more than
-            // the half second that the window is looked at late.
+            // The bytes that the minimum rate gives over a window, spread over all of it, minus more than the
+            // half second by which the window is checked late.
             let window_millis = 10_000 + HIDDEN * 1_000 / rate;
             let slow_pace = rate * 10_000 / window_millis * slower / 100;
             let (mut now, mut waited, mut is_given_up) = (0, 0, false);
@@ -249,7 +252,7 @@ mod tests {
                 slow.note(false, at(now), told(slow_pace, waited));
                 now += pauses;
             }
-            // What is hidden comes out at once, and may fall into one window.
+            // Hidden bytes are reported at once, and may fall into one window.
             if waited > 3 * window_millis + 1_000 && told_within_two_windows(slow_pace, portion, window_millis) < rate * 10 {
                 prop_assert!(is_given_up);
             }

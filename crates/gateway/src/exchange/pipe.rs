@@ -1,6 +1,6 @@
-//! One direction of a body: received, checked, framed for the other side and sent, with back-pressure and no more than one
-//! buffer in between. A body that is stored on its way is received at the pace of who sends it, and the other
-//! side is served from what is stored.
+//! One direction of a body: receives it, validates it, frames it for the other side and sends it, with
+//! backpressure and at most one buffer in between. A body that is being stored is received at the sender's
+//! pace, and the other side is served from the store.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -18,49 +18,50 @@ use crate::upstream::stream::Stream;
 use crate::worker::budget::{Budget, Share};
 use crate::worker::buffer::{Buffer, BufferPool, STREAM_BYTES};
 
-/// Up to here the pieces of a message are put together here, so that the system is handed one; beyond, by the system in a vectored
-/// write, so that nothing large is copied.
+/// Up to this size, the pieces of a message are copied together and written as one. Larger messages use a
+/// vectored write, so no large data is copied.
 pub(crate) const GATHER_BYTES_MAX: usize = 2048;
 
-/// The line before a chunk, the line end after it, and the last chunk with the empty line that ends the trailers.
+/// Maximum length of a chunk's size line, the line end behind its data, and the last chunk with the empty
+/// line that ends the trailers.
 const CHUNK_FRAMING_BYTES_MAX: usize = 32;
 
-/// Pieces of a body between two sockets that memory is kept for; a peer may send far more, of a byte each.
+/// Number of spans whose memory is kept between bodies. A peer may send far more chunks, of one byte each.
 const SPARE_SPANS: usize = 256;
 
-/// What stops a body. Which peer is meant depends on the direction.
+/// The reason why a body stopped. The direction decides which peer it refers to.
 #[derive(Debug)]
 pub(crate) enum PipeError {
-    /// The side that sends the body broke its framing, or ended before the body did.
+    /// The sender broke the framing of the body, or closed before its end.
     Malformed(BodyError),
-    /// The side that sends the body is gone.
+    /// The sender's connection is gone.
     SourceGone,
-    /// The side that the body goes to is gone.
+    /// The receiver's connection is gone.
     SinkGone,
 }
 
-/// What all pipes of a worker use: its buffers, and the trailers that may pass.
+/// Parts that all pipes of a worker share: its buffers, and the names of the trailers to forward.
 pub(crate) type Shared<'a> = (&'a BufferPool, &'a TrailerNames);
 
-/// What stays at the front of a buffer that a body passes through.
+/// The bytes kept at the front of a buffer that a body passes through.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kept {
-    /// Bytes that stay.
+    /// Number of bytes kept.
     pub len: usize,
-    /// Up to here the body stays as well, once it has been sent.
+    /// Up to this number of bytes, the body is kept as well once it has been sent.
     pub most: usize,
-    /// Whether some of the body is missing from what has stayed.
+    /// `true` if the kept bytes lack part of the body.
     pub has_gap: bool,
 }
 
 impl Kept {
-    /// Just the first `len` bytes; the body only passes through.
+    /// Keeps only the first `len` bytes; the body passes through.
     pub fn first(len: usize) -> Self {
         Self { len, most: len, has_gap: false }
     }
 
-    /// Has a full buffer grow, if the body is to stay in it. Where all bodies together that do would take too
-    /// much, no more of it stays.
+    /// Grows a full buffer, if the body is to be kept in it. If the memory for all gathered bodies is used
+    /// up, no more of it is kept.
     fn grow(&mut self, buffer: &mut Buffer, buffers: &BufferPool) -> bool {
         if self.has_gap || self.len >= self.most {
             return false;
@@ -71,7 +72,7 @@ impl Kept {
         has_grown
     }
 
-    /// Has the next `count` bytes stay too, unless they would be too many.
+    /// Keeps the next `count` bytes too, unless that exceeds the maximum. Returns `true` if they are kept.
     fn take(&mut self, count: usize) -> bool {
         let fits = !self.has_gap && self.len + count <= self.most;
         if fits {
@@ -90,20 +91,21 @@ pub(crate) struct Pipe {
     chunked: bool,
     spans: Vec<Span>,
     trailers: Vec<u8>,
-    /// Framed bytes that the other side did not take at once.
+    /// Framed bytes that the receiver has not accepted yet.
     backlog: Vec<u8>,
     backlog_sent: usize,
-    /// Whether the other side's TLS still holds some of what it took.
+    /// `true` while the receiver's TLS layer still holds bytes that it accepted.
     held: bool,
-    /// What masks the body, if something in it must not be shown.
+    /// Masks the secrets in the body, if there are any to hide.
     pub shield: Option<Box<SecretMask>>,
-    /// Where a copy of the body goes, if somebody wants one.
+    /// Receives a copy of the body, if one is needed.
     pub tap: Option<Tap>,
-    /// Where the body is stored, if it is.
+    /// Stores the body, if it is cached.
     fill: Option<Fill>,
-    /// Framed bytes that the other side took, head included: moves whenever there is progress.
+    /// Number of framed bytes that the receiver accepted, the head included. It grows whenever there is
+    /// progress.
     pub moved_bytes: u64,
-    /// Bytes that [`poll`](Self::poll) has received.
+    /// Number of bytes that [`poll`](Self::poll) has received.
     pub read_bytes: u64,
 }
 
@@ -127,7 +129,7 @@ impl Default for Pipe {
 }
 
 impl Pipe {
-    /// Makes ready for a body that is delimited by `framing`. What is still on its way out stays and goes first.
+    /// Prepares for a body delimited by `framing`. Bytes still in the backlog stay and are sent first.
     pub fn start(&mut self, framing: impl Into<ResponseFraming>, chunked: bool) {
         self.decoder.restart(framing);
         self.chunked = chunked;
@@ -136,11 +138,11 @@ impl Pipe {
         self.fill = None;
     }
 
-    /// Makes ready for a body that is delimited by `framing` and that goes out in chunks or as it is.
+    /// Prepares for a body delimited by `framing`, sent in chunks or without framing. Clears the backlog.
     pub fn reset(&mut self, framing: impl Into<ResponseFraming>, chunked: bool) {
         self.start(framing, chunked);
         self.backlog.clear();
-        // A slow reader may have left a large one; the next exchange need not carry it.
+        // A slow reader may have left a large backlog, and the next exchange need not carry it.
         self.backlog.shrink_to(STREAM_BYTES);
         self.backlog_sent = 0;
         self.held = false;
@@ -151,7 +153,8 @@ impl Pipe {
         self.read_bytes = 0;
     }
 
-    /// Walks over the body in `input` without sending it. How long it is there, if all of it is.
+    /// Decodes the body in `input` without sending it. Returns its framed length, or `None` if it is
+    /// incomplete or malformed.
     pub fn skip(&mut self, input: &[u8]) -> Option<usize> {
         self.spans.clear();
         let used = self.decoder.decode(input, &mut self.spans).ok()?;
@@ -161,44 +164,45 @@ impl Pipe {
         self.decoder.is_done().then_some(used)
     }
 
-    /// Whether the whole body has been received; some of it may still be on its way out.
+    /// Returns `true` if the whole body has been received. Some of it may still wait to be sent.
     pub fn is_received(&self) -> bool {
         self.decoder.is_done()
     }
 
-    /// Whether the whole body has been received and sent.
+    /// Returns `true` if the whole body has been received and sent.
     pub fn is_complete(&self) -> bool {
         self.decoder.is_done() && !self.is_blocked_on_sink()
     }
 
-    /// Whether what is waited for is that the other side takes more.
+    /// Returns `true` if the pipe waits for the receiver to read more.
     pub fn is_blocked_on_sink(&self) -> bool {
         !self.backlog.is_empty() || self.held || self.fill.as_ref().is_some_and(Fill::is_ahead)
     }
 
-    /// Has all of the body stored. Where it breaks off, or is more than may be stored, nothing is.
+    /// Starts to store the body. Nothing is stored if it breaks off or exceeds the limit.
     pub fn store(&mut self, filling: Filling<Stored>) {
         self.fill = Some(Fill::new(filling));
     }
 
-    /// Whether the body is being stored, and some of it is still to come.
+    /// Returns `true` if the body is being stored and is not complete yet.
     pub fn is_filling(&self) -> bool {
         self.fill.as_ref().is_some_and(|fill| fill.filling.is_some())
     }
 
-    /// Whether all of the body is stored, while the other side has still to take some of it.
+    /// Returns `true` if the whole body is stored, while part of it may still wait for the receiver.
     pub fn is_filled(&self) -> bool {
         self.fill.as_ref().is_some_and(|fill| fill.filling.is_none() && fill.error.is_none())
             && self.decoder.is_done()
     }
 
-    /// Gives up storing the body.
+    /// Stops storing the body.
     pub fn stop_filling(&mut self) {
         self.fill = None;
     }
 
-    /// Sends `head`, if one goes first, and after it what `input` holds of the body, in one go. What the other side does not take
-    /// is kept. Returns how much of `input` was used up.
+    /// Sends `head`, if there is one, and the part of the body that `input` holds, in one write. Bytes that
+    /// the receiver does not accept are kept in the backlog. Returns the number of bytes of `input` that were
+    /// consumed.
     pub fn send(
         &mut self,
         cx: &mut Context<'_>,
@@ -213,7 +217,8 @@ impl Pipe {
         Ok(used)
     }
 
-    /// Frames `self.spans` of `input`, and the end of the body if it has been reached, after `head`, and sends it all.
+    /// Frames `self.spans` of `input`, and the end of the body if it was reached, behind `head`, and sends it
+    /// all.
     fn emit(
         &mut self,
         cx: &mut Context<'_>,
@@ -230,7 +235,7 @@ impl Pipe {
         if let Some(fill) = &mut self.fill {
             fill.take(input, &self.spans, is_done);
             fill.passed += data_len as u64;
-            // Whole, or not stored: either way what there is of it goes out here.
+            // The body is now either complete or not stored. Either way the received part is sent here.
             if fill.filling.is_none() {
                 self.fill = None;
             }
@@ -250,8 +255,8 @@ impl Pipe {
         Ok(())
     }
 
-    /// Moves the body on as far as both sides allow. Ready when it is complete. The body is read into `buffer` after the bytes that
-    /// `kept` says stay; so do bytes after the end of the body.
+    /// Forwards the body as far as both sides allow. Ready once it is complete. The body is read into
+    /// `buffer` behind the bytes that `kept` retains. Bytes after the end of the body stay there.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -269,7 +274,8 @@ impl Pipe {
                 return Poll::Ready(Ok(()));
             }
             if buffer.is_full() && !kept.grow(buffer, shared.0) {
-                // A head that fills the buffer leaves no place for the body. There is more where this came from, too.
+                // A head that fills the buffer leaves no room for the body. More data is also likely to
+                // follow.
                 shared.0.grow(buffer, buffer.filled().len() + STREAM_BYTES);
             }
             if buffer.filled().len() == kept.len {
@@ -290,14 +296,15 @@ impl Pipe {
                 buffer.remove(kept.len, kept.len + used);
             }
             if full && buffer.filled().len() == kept.len {
-                // There is more where this came from: fewer, larger pieces.
+                // More data is likely to follow: fewer, larger reads.
                 shared.0.grow(buffer, STREAM_BYTES);
             }
         }
     }
 
-    /// Receives a body at the pace of its source, stores it, and sends what is stored at the pace of its
-    /// sink. Ready when both have all of it, or when it is not stored any more and the sink has what was.
+    /// Receives a body at the sender's pace, stores it, and sends the stored bytes at the receiver's pace.
+    /// Ready once both have all of it, or once storing has stopped and the receiver has the part that was
+    /// stored.
     fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -321,7 +328,8 @@ impl Pipe {
         }
     }
 
-    /// Receives and stores the rest of a body that nobody takes. Ready when that is over.
+    /// Receives and stores the rest of a body without sending it. Ready once the body has ended or storing
+    /// has stopped.
     pub fn poll_fill_alone(
         &mut self,
         cx: &mut Context<'_>,
@@ -335,7 +343,7 @@ impl Pipe {
         Poll::Ready(())
     }
 
-    /// Sends the rest of a body all of which is stored. Ready when the other side has it.
+    /// Sends the rest of a body that is completely stored. Ready once the receiver has it.
     pub fn poll_rest(
         &mut self,
         cx: &mut Context<'_>,
@@ -347,7 +355,7 @@ impl Pipe {
         self.poll_backlog(cx, sink)
     }
 
-    /// Sends what is stored. Ready when the other side has got as far.
+    /// Sends the stored bytes. Ready once the receiver has all of them.
     fn poll_level(
         &mut self,
         cx: &mut Context<'_>,
@@ -380,7 +388,7 @@ impl Pipe {
         }
     }
 
-    /// Receives more of the body into what is stored. Ready when there is more of it, or there will not be.
+    /// Receives and stores more of the body. Ready once there is more of it, or there will not be any.
     fn poll_store(
         &mut self,
         cx: &mut Context<'_>,
@@ -425,13 +433,13 @@ impl Pipe {
         }
         buffer.remove(0, used);
         if was_full && buffer.filled().is_empty() {
-            // There is more where this came from: fewer, larger pieces.
+            // More data is likely to follow: fewer, larger reads.
             buffers.grow(buffer, STREAM_BYTES);
         }
         Poll::Ready(())
     }
 
-    /// Nothing more comes of a body that is being stored, though something is missing.
+    /// Notes that a body that is being stored ends incomplete.
     fn break_off(&mut self, error: PipeError) {
         if let Some(fill) = &mut self.fill {
             fill.filling = None;
@@ -439,7 +447,7 @@ impl Pipe {
         }
     }
 
-    /// Sends what was kept. Ready when nothing is left.
+    /// Sends the backlog. Ready once it is empty.
     pub fn poll_backlog(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), PipeError>> {
         while self.backlog_sent < self.backlog.len() {
             let slice = IoSlice::new(&self.backlog[self.backlog_sent..]);
@@ -458,7 +466,8 @@ impl Pipe {
     }
 }
 
-/// What of `input` may be seen, to which `spans` leads then; and the trailers, if the body ends with it.
+/// Masks `input` if needed. Returns the bytes to forward, and sets `spans` to the data within them. Filters
+/// the trailers if the body ends.
 #[inline]
 fn show<'i>(
     input: &'i [u8],
@@ -479,18 +488,18 @@ fn show<'i>(
     }
 }
 
-/// A body on its way into a cache.
+/// A body that is being stored in a cache.
 #[derive(Debug)]
 struct Fill {
-    /// None once all of the body is stored, or is not going to be.
+    /// `None` once the body is completely stored, or will not be stored.
     filling: Option<Filling<Stored>>,
-    /// What is stored of it, which stays here for the other side even if it is not stored any more.
+    /// The stored bytes. They stay here for the receiver even if the cache drops them.
     body: Arc<Body>,
-    /// Bytes of the body that have gone on to the other side.
+    /// Number of bytes of the body that were passed to the receiver.
     passed: u64,
-    /// Whether the end of the body has gone on, too.
+    /// `true` once the end of the body was passed on too.
     has_ended: bool,
-    /// Why nothing more comes of the body, though something is missing.
+    /// The reason why the body ended incomplete.
     error: Option<PipeError>,
 }
 
@@ -500,14 +509,14 @@ impl Fill {
         Self { filling: Some(filling), body, passed: 0, has_ended: false, error: None }
     }
 
-    /// Stores what `spans` of `input` hold of the body, the end of which has come if `is_done`.
+    /// Stores the body's data in `spans` of `input`. The body has ended if `is_done`.
     fn take(&mut self, input: &[u8], spans: &[Span], is_done: bool) {
         let Some(mut filling) = self.filling.take() else { return };
         let joined: Vec<u8>;
         let data = match spans {
             [] => &[],
             [span] => span.of(input),
-            // Chunks of a byte each would be blocks of a byte each.
+            // Joined, because chunks of one byte each would be stored as blocks of one byte each.
             spans => {
                 joined = spans.iter().flat_map(|span| span.of(input)).copied().collect();
                 &joined
@@ -522,29 +531,29 @@ impl Fill {
         }
     }
 
-    /// Whether there is more of the body than has gone on.
+    /// Returns `true` if bytes of the body still wait to be passed on.
     fn is_ahead(&self) -> bool {
         self.body.received() > self.passed
     }
 }
 
-/// What in a body must not be shown is masked here, before anybody sees any of it.
+/// Masks the secrets in a body before any of it is seen.
 #[derive(Debug)]
 pub(crate) struct SecretMask {
     echoes: Arc<Echoes>,
     mask: EchoMask,
-    /// What of the body goes on.
+    /// The masked bytes to forward.
     masked: Vec<u8>,
 }
 
 impl SecretMask {
-    /// One for a body in which `echoes` are masked.
+    /// Creates a mask for a body in which `echoes` are hidden.
     pub fn new(echoes: &Arc<Echoes>) -> Self {
         Self { echoes: Arc::clone(echoes), mask: EchoMask::new(Arc::clone(echoes)), masked: Vec::new() }
     }
 
-    /// Takes what `spans` of `input` hold of the body, the end of which has come if `is_done`. Returns what can go on, to which `spans`
-    /// leads then.
+    /// Takes the body's data in `spans` of `input`. The body has ended if `is_done`. Returns the bytes to
+    /// forward, and sets `spans` to the data within them.
     fn pass(&mut self, input: &[u8], spans: &mut Vec<Span>, is_done: bool) -> &[u8] {
         self.masked.clear();
         self.mask.push_all(spans.drain(..).map(|span| span.of(input)), &mut self.masked);
@@ -562,29 +571,29 @@ impl SecretMask {
     }
 }
 
-/// What is told of a body that passes: how long it is, and copies of its beginning and of its end, as much as is wanted of each.
+/// Observes a passing body: counts its length, and copies its beginning and its end, each up to its own
+/// limit.
 #[derive(Debug, Default)]
 pub(crate) struct Tap {
     start: Vec<u8>,
     start_max: usize,
     end: Vec<u8>,
     end_max: usize,
-    /// What the end takes of what all gathered bodies may.
+    /// The share of the budget for gathered bodies that the end takes.
     share: Share,
-    /// Where that is taken from; none where nothing is wanted of the end, or no more since there was no room.
+    /// The budget of that share. `None` if the end is not needed, or was dropped because there was no room.
     budget: Option<Arc<Budget>>,
     passed_bytes: u64,
 }
 
 impl Tap {
-    /// Wants the first `most` bytes. Uses the memory of `bytes`.
+    /// Keeps the first `most` bytes, in the memory of `bytes`.
     pub fn keep_start(&mut self, mut bytes: Vec<u8>, most: usize) {
         bytes.clear();
         (self.start, self.start_max) = (bytes, most);
     }
 
-    /// Wants the last `most` bytes, if `budget` has room for them; where it has not, nothing is kept. Uses
-    /// the memory of `bytes`.
+    /// Keeps the last `most` bytes, in the memory of `bytes`. Keeps nothing if `budget` has no room for them.
     pub fn keep_end(&mut self, mut bytes: Vec<u8>, most: usize, budget: &Arc<Budget>) {
         bytes.clear();
         (self.end, self.end_max) = (bytes, most);
@@ -610,65 +619,65 @@ impl Tap {
                 self.end.reserve_exact(bytes - self.end.len());
             }
             self.end.extend_from_slice(data);
-            // Not each time, so that the cost stays in proportion.
+            // Done only when the buffer has doubled, so the cost stays proportional.
             if self.end.len() > self.end_max.saturating_mul(2) {
                 self.end.drain(..self.end.len() - self.end_max);
             }
         }
     }
 
-    /// Bytes of the body so far.
+    /// Returns the length of the body so far.
     pub fn passed_bytes(&self) -> u64 {
         self.passed_bytes
     }
 
-    /// The beginning of the body.
+    /// Takes the beginning of the body.
     pub fn take_start(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.start)
     }
 
-    /// Whether its end is wanted.
+    /// Returns `true` if the end of the body is kept.
     pub fn wants_end(&self) -> bool {
         self.end_max > 0
     }
 
-    /// The end of the body so far.
+    /// Returns the end of the body so far.
     pub fn end(&self) -> &[u8] {
         &self.end[self.end.len().saturating_sub(self.end_max)..]
     }
 
-    /// Whether the end is all of it.
+    /// Returns `true` if the end holds the whole body.
     pub fn is_whole(&self) -> bool {
         self.end().len() as u64 == self.passed_bytes
     }
 
-    /// The memory of the end, for another.
+    /// Returns the memory of the end, to be reused.
     pub fn into_end(self) -> Vec<u8> {
         self.end
     }
 }
 
-/// What is sent in one go: a head, if one goes before it, and a part of a body with its framing.
+/// The bytes of one write: an optional head, and a part of a body with its framing.
 struct Message<'m, 'h> {
     head: Option<&'m Rendering<'h>>,
-    /// The line before a chunk.
+    /// The size line of a chunk.
     chunk: Option<ChunkHead>,
     input: &'m [u8],
-    /// Where in `input` the data is.
+    /// The positions of the data in `input`.
     spans: &'m [Span],
-    /// The trailers, where a body in chunks ends with this.
+    /// The trailers, if a chunked body ends with this message.
     trailers: Option<&'m Vec<u8>>,
 }
 
 impl Message<'_, '_> {
-    /// A length that all pieces together do not exceed, with `data_len` bytes of data.
+    /// Returns an upper bound of the total length, for `data_len` bytes of data.
     fn max_len(&self, data_len: usize) -> usize {
         let framing = CHUNK_FRAMING_BYTES_MAX + self.trailers.map_or(0, Vec::len);
         self.head.map_or(0, Rendering::max_len) + data_len + framing
     }
 
-    /// Sends it, `data_len` bytes of data among it, unless `backlog` has to go first; what is not taken at
-    /// once is added to that. Returns how much was taken.
+    /// Sends the message, which holds `data_len` bytes of data, unless `backlog` must be sent first. Appends
+    /// bytes that the receiver does not accept to `backlog`. Returns the number of bytes accepted.
     #[inline]
     fn send(
         &self,
@@ -697,7 +706,7 @@ impl Message<'_, '_> {
         Ok(sent as u64)
     }
 
-    /// Goes over all pieces in order; none is empty.
+    /// Calls `take` with each piece in order. No piece is empty.
     fn for_each_piece<'p>(&'p self, mut take: impl FnMut(&'p [u8])) {
         if let Some(head) = self.head {
             head.for_each_piece(&mut take);
@@ -721,7 +730,8 @@ impl Message<'_, '_> {
     }
 }
 
-/// Hands `slices` to the system in one call, unless `backlog` has to go first. Returns how much it took.
+/// Writes `slices` in one system call, unless `backlog` must be sent first. Returns the number of bytes
+/// written.
 fn send_now(
     cx: &mut Context<'_>,
     slices: &[IoSlice<'_>],
@@ -750,7 +760,7 @@ mod tests {
     use super::*;
     use crate::event_loop::{ends, run, spawn, turn};
 
-    /// What arrives on the other side when `pieces` are received one after the other, and how it ended.
+    /// Returns the bytes that arrive when `pieces` are received one after the other, and the result.
     fn piped(
         framing: ResponseFraming,
         chunked: bool,
@@ -759,7 +769,7 @@ mod tests {
         shielded(None, framing, chunked, pieces)
     }
 
-    /// The same with a shield.
+    /// Does the same with a mask.
     fn shielded(
         shield: Option<SecretMask>,
         framing: ResponseFraming,
@@ -771,7 +781,7 @@ mod tests {
             let (sink, receiver) = ends();
             spawn(async move {
                 for piece in pieces {
-                    // The pipe may have refused what came before.
+                    // The pipe may have rejected an earlier piece.
                     if sender.send_all(&piece).await.is_err() {
                         return;
                     }
@@ -899,7 +909,7 @@ mod tests {
         assert_eq!(arrived, b"a\n");
     }
 
-    /// Where a body of at most `most` bytes is stored.
+    /// Returns an entry that stores a body of at most `most` bytes.
     fn filling(most: u64) -> Filling<Stored> {
         let lines = b"date: Sun, 22 Nov 2026 00:31:16 GMT\r\n";
         let mut kept =
@@ -916,8 +926,8 @@ mod tests {
         Entries::new(limits).begin(place, stored, &[].into(), None, Timestamp::from_secs(1)).unwrap()
     }
 
-    /// What arrives on the other side, which takes nothing before the body has ended in the store; how it
-    /// ended; and what is stored.
+    /// Returns the bytes that arrive at a receiver that starts to read only after the body has ended in the
+    /// store, the result, and the stored body.
     fn stored(
         framing: ResponseFraming,
         chunked: bool,
@@ -1023,7 +1033,7 @@ mod tests {
         }
     }
 
-    /// The content of a body in chunks.
+    /// Returns the content of a chunked body.
     fn unframed(framed: &[u8], is_cut: bool) -> Vec<u8> {
         let (mut decoder, mut spans) = (BodyDecoder::none(), Vec::new());
         decoder.restart(ResponseFraming::Chunked);

@@ -1,4 +1,5 @@
-//! Calls that are made in the background, for those who come later: exchanges like any other, whose client is nobody.
+//! Background calls that refresh a stored response for later requests. They are exchanges like any other,
+//! with an internal client that ignores the response.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,28 +22,28 @@ use crate::exchange::route::Forward;
 use crate::upstream::stream::Stream;
 use crate::worker::{View, Worker};
 
-/// Revalidations that one worker runs at once. Above it a stale response is served again, and the next request
-/// for it starts one.
+/// Maximum number of revalidations that one worker runs at once. Above it a stale response is served again,
+/// and the next request for it starts one.
 const REVALIDATIONS_MAX: usize = 64;
 
-/// Everything that a background revalidation needs.
+/// The state that a background revalidation needs.
 struct Revalidation {
     view: Rc<View>,
     forward: Forward,
-    /// The head of the client's request, without what it wants for itself alone, and its body if that is here.
+    /// The head of the client's request, without the fields in `OF_ITS_OWN`, and its body if it was gathered.
     request: Vec<u8>,
     listener: SocketAddr,
     matches: Matches,
     background: Background,
-    /// What the remedies further out have made of the request.
+    /// The changes that the outer remedies made to the request.
     outer: PendingChanges,
 }
 
-/// Fields by which a client asks for a part, or has something already.
+/// Fields with which a client requests a part, or says that it has a stored response.
 const OF_ITS_OWN: [&[u8]; 4] = [b"range", b"if-range", b"if-none-match", b"if-modified-since"];
 
 impl Exchange<'_> {
-    /// Starts a background revalidation, if a remedy wants one.
+    /// Starts a background revalidation, if a remedy requests one.
     pub(super) fn send_revalidation(&mut self, forward: &Forward) {
         let Some(flow_run) = &mut self.flow_run else { return };
         let Some(background) = flow_run.draft.background.take() else { return };
@@ -53,7 +54,7 @@ impl Exchange<'_> {
         let bytes = self.state.input.filled();
         let body_end = self.state.request.len + flow_run.body.framed_len;
         let head = &self.state.request;
-        // Empty lines may stand before the head; with them everything stays in its place.
+        // Empty lines may precede the head. With them, all offsets stay valid.
         let mut request = bytes[..head.method_text.range().start].to_vec();
         let mut edits = worker.edits.borrow_mut();
         edits.clear();
@@ -87,7 +88,7 @@ impl Exchange<'_> {
 }
 
 impl Revalidation {
-    /// Makes the call. Says whether it was made at all.
+    /// Makes the call. Returns `true` if it was made.
     async fn run(self, worker: &Rc<Worker>) -> (Box<RequestState>, bool) {
         let mut state = worker.states.borrow_mut().pop().unwrap_or_default();
         let Ok(stream) = nobody() else { return (state, false) };
@@ -103,7 +104,7 @@ impl Revalidation {
         state.request.reset();
         let parsed = state.request.parse(state.input.filled(), &self.view.plan.head_limits);
         let RequestState { input, request, .. } = &mut *state;
-        // It was read before, and let pass.
+        // The request was parsed and accepted before.
         if !matches!(parsed, Ok(Progress::Complete))
             || survey(request, input.filled(), &worker.shared.via, &self.view.plan.named_fields).is_err()
         {
@@ -119,7 +120,7 @@ impl Revalidation {
     }
 }
 
-/// A client that takes whatever it is sent, and says nothing.
+/// Returns the stream of a client that reads and discards all data, and sends none.
 fn nobody() -> io::Result<Stream> {
     let (near, far) = ends()?;
     spawn(async move {
@@ -129,12 +130,13 @@ fn nobody() -> io::Result<Stream> {
     Ok(near)
 }
 
-/// The two ends of a connection to a client that is in this process: the one that an exchange holds, and the client's own.
+/// Returns the two ends of a connection to a client in this process: the exchange's end, and the client's
+/// own.
 pub(super) fn ends() -> io::Result<(Stream, Socket)> {
     let (near, far) = UnixStream::pair()?;
     let socket = |end: UnixStream| {
         end.set_nonblocking(true)?;
-        // A socket is a socket; what differs is never asked for.
+        // A Unix socket works here: the differences between socket families never matter.
         Socket::new(OwnedFd::from(end).into())
     };
     Ok((Stream::Plain(socket(near)?), socket(far)?))

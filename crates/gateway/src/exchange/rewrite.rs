@@ -1,8 +1,8 @@
-//! Redirects and cookies of a provider, rewritten for a client that has named the provider by base URL.
+//! Rewrites a provider's redirects and cookies for a client that named the provider by base URL.
 //!
-//! Such a client knows the provider as a path of the gateway. A `Location` or `Content-Location` at the provider, and the path of a
-//! cookie, would lead past the gateway or to another provider. They are rewritten as they are written to this client: what a cache
-//! stores and what is recorded keep the provider's bytes.
+//! Such a client knows the provider as a path of the gateway. A `Location` or `Content-Location` at the
+//! provider, and the path of a cookie, would lead past the gateway or to another provider. They are rewritten
+//! only in the bytes sent to this client: caches and recordings keep the provider's bytes.
 
 use egret_flow::exchange::split_query;
 use egret_flow::target::{BasePath, resolve};
@@ -11,17 +11,17 @@ use egret_http1::{Edits, Field, RequestHead, Span};
 use crate::plan::{Belongs, Origin, Plan, UpstreamPlan, default_port};
 use crate::upstream::authority::Authority;
 
-/// How a client has named a provider by base URL.
+/// A provider named by base URL in the received target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BaseUrl {
     /// The provider's number.
     pub provider: usize,
-    /// What follows the provider's name in the received target.
+    /// The part of the target behind the provider's name.
     pub rest: Span,
 }
 
 impl BaseUrl {
-    /// The provider that the first segment of `path` names, if there is one of that name.
+    /// Returns the provider that the first segment of `path` names, or `None` if no provider has that name.
     pub fn of(plan: &Plan, path: Span, bytes: &[u8]) -> Option<Self> {
         let text = path.of(bytes);
         let name = text.strip_prefix(b"/").unwrap_or(text);
@@ -32,20 +32,20 @@ impl BaseUrl {
     }
 }
 
-/// What references of one response are rewritten by.
+/// The context in which the references of one response are rewritten.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rewriter<'a> {
     plan: &'a Plan,
-    /// Who has sent the response.
+    /// The upstream that sent the response.
     upstream: &'a UpstreamPlan,
     /// The provider that the client has named.
     named: usize,
-    /// The path that the client has asked for below the provider's name; empty where it has named the provider alone.
+    /// The requested path below the provider's name. Empty if the client requested the provider's name alone.
     path: &'a [u8],
 }
 
 impl<'a> Rewriter<'a> {
-    /// For a response of `upstream` to a `request`, whose provider the client has named by base URL.
+    /// Creates a rewriter for a response of `upstream` to a `request` that named the provider by base URL.
     pub fn new(
         plan: &'a Plan,
         upstream: &'a UpstreamPlan,
@@ -59,7 +59,7 @@ impl<'a> Rewriter<'a> {
         Some(Self { plan, upstream, named: provider, path })
     }
 
-    /// Rewrites the fields of a received head that `edits` leave as they are.
+    /// Rewrites the fields of a received head, except those that `edits` already change.
     pub fn edit(&self, fields: &[Field], bytes: &[u8], edits: &mut Edits) {
         for (index, field) in fields.iter().enumerate() {
             if edits.changes_field(index) {
@@ -71,7 +71,8 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// The head that is written instead of `head`, a whole one or the beginning of a message; none where nothing changes.
+    /// Returns the head to send instead of `head`, or `None` if nothing changes. `head` may have a body
+    /// behind it.
     pub fn head(&self, head: &[u8]) -> Option<Vec<u8>> {
         let end = memchr::memmem::find(head, b"\r\n\r\n")? + 2;
         let mut written = Vec::new();
@@ -95,7 +96,7 @@ impl<'a> Rewriter<'a> {
         Some(written)
     }
 
-    /// The value that is written instead of one of the provider; none where it stays.
+    /// Returns the value to send instead of the provider's, or `None` if it stays.
     fn value(&self, name: &[u8], value: &[u8]) -> Option<Vec<u8>> {
         match name.len() {
             8 if name.eq_ignore_ascii_case(b"location") => self.reference(value),
@@ -105,7 +106,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// A reference as this client has to see it (RFC 3986 §4.1).
+    /// Returns a reference as this client must see it (RFC 3986 §4.1).
     fn reference(&self, reference: &[u8]) -> Option<Vec<u8>> {
         let end = memchr::memchr(b'#', reference).unwrap_or(reference.len());
         let (reference, fragment) = reference.split_at(end);
@@ -126,20 +127,22 @@ impl<'a> Rewriter<'a> {
         }
         let target = self.absolute(rest)?;
         let led = self.lead(own, &target, fragment);
-        // Outside of every provider's URL it still is at that host, and not at the gateway.
+        // A target outside of every configured provider's URL is still at that host, not at the gateway.
         led.or_else(|| {
             let scheme: &[u8] = if own.tls { b"https://" } else { b"http://" };
             Some([scheme, &self.upstream.host_field, &target, fragment].concat())
         })
     }
 
-    /// Path and query at the provider that a reference without a host means; none where it means the same to this client.
+    /// Returns the path and query at the provider that a reference without a host resolves to. Returns `None`
+    /// if it means the same to this client.
     fn absolute(&self, reference: &[u8]) -> Option<Vec<u8>> {
         if reference.starts_with(b"/") {
             return Some(reference.to_vec());
         }
         let (path, query) = split_query(reference);
-        // The client knows the same segments below the provider's name, so that only leaving them makes a difference.
+        // The client knows the same segments below the provider's name, so only a reference that leaves them
+        // needs a change.
         let leaves = self.path.is_empty() || path.split(|byte| *byte == b'/').any(|segment| segment == b"..");
         if path.is_empty() || !leaves {
             return None;
@@ -154,14 +157,14 @@ impl<'a> Rewriter<'a> {
         Some(target)
     }
 
-    /// The base path below which the client knows the provider that has responded.
+    /// Returns the base path below which the client knows the responding provider.
     fn base(&self) -> BasePath {
         let named = &self.plan.providers[self.named];
         let plan = if named.origin == self.upstream.origin { named } else { self.upstream };
         BasePath::new(&plan.path_prefix)
     }
 
-    /// The path of the gateway that leads to `target` at `origin`, if a configured provider is there.
+    /// Returns the gateway's path for `target` at `origin`, if a configured provider is there.
     fn lead(&self, origin: &Origin, target: &[u8], fragment: &[u8]) -> Option<Vec<u8>> {
         let owners = self.plan.owners(self.plan.origin_number(origin)?);
         let (path, _) = split_query(target);
@@ -171,7 +174,8 @@ impl<'a> Rewriter<'a> {
         Some([b"/", name.as_bytes(), &target[base_len..], fragment].concat())
     }
 
-    /// A cookie with the path below which this client knows the provider, and for the gateway alone (RFC 6265 §5.2).
+    /// Returns the cookie with the path below which this client knows the provider. `Domain` is removed, so
+    /// only the gateway receives the cookie (RFC 6265 §5.2).
     fn cookie(&self, cookie: &[u8]) -> Vec<u8> {
         let mut parts = cookie.split(|byte| *byte == b';');
         let mut rewritten = parts.next().unwrap_or_default().to_vec();
@@ -190,8 +194,8 @@ impl<'a> Rewriter<'a> {
             }
         }
         let name = self.plan.providers[self.named].stats.name().as_bytes();
-        // Without a path a client takes that of the request, up to its last slash. One that has named the provider alone would take
-        // the root, which is everybody's.
+        // Without a path, a client uses that of the request up to its last slash. For a request of the
+        // provider's name alone that would be the root, which all providers share.
         if path.is_some() || !self.path.contains(&b'/') {
             let below = path.map_or(&b""[..], |path| self.below_base(path));
             rewritten.extend_from_slice(&[b"; Path=/", name, below].concat());
@@ -199,7 +203,8 @@ impl<'a> Rewriter<'a> {
         rewritten
     }
 
-    /// What of the path of a cookie lies below the base path. One that takes in all of it has nothing there.
+    /// Returns the part of a cookie's path below the base path. Empty if the cookie's path includes the whole
+    /// base path.
     fn below_base<'p>(&self, path: &'p [u8]) -> &'p [u8] {
         let base = self.base();
         let prefix = path.strip_suffix(b"/").unwrap_or(path);
@@ -213,7 +218,8 @@ impl<'a> Rewriter<'a> {
     }
 }
 
-/// The scheme of a reference that can be followed: whether it is `https`, and what comes after the colon.
+/// Returns `true` for `https` and `false` for `http`, with the part behind the colon. Other schemes return
+/// `None`.
 fn scheme(reference: &[u8]) -> Option<(bool, &[u8])> {
     let colon = memchr::memchr(b':', reference)?;
     let (scheme, rest) = (&reference[..colon], &reference[colon + 1..]);
@@ -226,7 +232,7 @@ fn scheme(reference: &[u8]) -> Option<(bool, &[u8])> {
     }
 }
 
-/// Whether there is a colon before any slash or question mark (RFC 3986 §4.2).
+/// Returns `true` if there is a colon before any slash or question mark (RFC 3986 §4.2).
 fn has_scheme(reference: &[u8]) -> bool {
     reference.iter().find(|byte| b":/?".contains(byte)) == Some(&b':')
 }
@@ -264,7 +270,7 @@ mod tests {
         Plan::compile(parts, &[], 1, None).unwrap()
     }
 
-    /// What `act` makes of a rewriter for a client that has asked for `/provider` and `rest`.
+    /// Returns the result of `act` on a rewriter for a client that requested `/provider` and `rest`.
     fn with_rewriter<T>(provider: &str, rest: &str, act: impl FnOnce(Rewriter<'_>) -> T) -> T {
         let plan = plan();
         let number = plan.provider_by_name(provider.as_bytes()).unwrap();
@@ -275,7 +281,7 @@ mod tests {
         act(Rewriter::new(&plan, &upstream, &request, &bytes).unwrap())
     }
 
-    /// What `value` of `field` becomes for such a client.
+    /// Returns the rewritten `value` of `field` for such a client.
     fn rewritten(provider: &str, rest: &str, field: &str, value: &str) -> Option<String> {
         with_rewriter(provider, rest, |rewriter| {
             let value = rewriter.value(field.as_bytes(), value.as_bytes());

@@ -1,12 +1,12 @@
-//! Where a request goes: the five ways in which clients name a provider, all on one port.
+//! Routes requests: clients can name a provider in five ways, all on one port.
 //!
 //! 1. forward proxy: the target is in absolute-form, or the method is CONNECT;
-//! 2. header fields: `x-egret-host` and `x-egret-scheme`, with the names that other gateways gave them;
-//! 3. base URL: Host is the gateway's own and the first path segment is a provider's name;
-//! 4. Host: any other value of Host is where the request goes;
-//! 5. reverse: the listener has a fixed provider, which comes before all else.
+//! 2. header fields: `x-egret-host` and `x-egret-scheme`, or the equivalent fields of other gateways;
+//! 3. base URL: `Host` is the gateway's own and the first path segment is a provider's name;
+//! 4. Host: any other value of `Host` names the destination;
+//! 5. reverse: the listener has a fixed provider, which takes precedence over all else.
 //!
-//! Header fields come before the base URL, since they say what is meant and a path may only look like it.
+//! Header fields take precedence over the base URL: they are explicit, while a path may only look like one.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -26,62 +26,62 @@ use crate::upstream::Upstream;
 use crate::upstream::authority::{Authority, AuthorityError};
 use crate::worker::{Site, View};
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug)]
 pub(crate) enum Route {
-    /// To a provider, over a pooled connection.
+    /// A provider, over a pooled connection.
     Forward(Forward),
-    /// Through: CONNECT.
+    /// A tunnel, opened by CONNECT.
     Tunnel(Authority),
 }
 
-/// Which call a request is, whatever way of routing has led to it: what is sent, and to whom.
+/// A call to make: the destination and the request to send. All ways of routing lead to this.
 #[derive(Debug, Clone)]
 pub(crate) struct Forward {
-    /// The provider that the call belongs to, or a host that is no provider's.
+    /// The provider that the call belongs to, or a host that no configured provider has.
     pub upstream: Rc<Upstream>,
-    /// The upstream whose base path is put before the target, where that is another: a remedy has changed the target to one that
-    /// belongs to another provider.
+    /// The upstream whose base path precedes the target, if it is not `upstream`: a remedy has changed the
+    /// target to one that belongs to another provider.
     pub based_on: Option<Rc<Upstream>>,
     /// Path and query, relative to the provider's URL: a part of the received target.
     pub target: Span,
-    /// How an empty path is sent.
+    /// The way in which an empty path is sent.
     pub empty_path: EmptyPath,
-    /// Whether anything of the target differs from what was received.
+    /// `true` if the target differs from the received one.
     pub new_target: bool,
-    /// The host that the provider is told, where the client has chosen another than the provider's own.
+    /// The `Host` sent to the provider, if the client chose one that is not the provider's own.
     pub kept_host: Option<Box<KeptHost>>,
-    /// Whether the `Host` that was received is the provider's own.
+    /// `true` if the received `Host` is the provider's own.
     pub has_own_host: bool,
-    /// Whether the client has named the provider by base URL, and the response is rewritten for that.
+    /// `true` if the client named the provider by base URL, so the response is rewritten to match.
     pub is_rewritten: bool,
 }
 
-/// What is sent where the path of a target, relative to the provider's URL, is empty.
+/// The form in which an empty path, relative to the provider's URL, is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EmptyPath {
-    /// A slash after the base path.
+    /// A slash behind the base path.
     Slash,
-    /// Nothing: the client has named the base path itself, without a slash at its end.
+    /// Nothing: the client requested the base path itself, without a slash at its end.
     Bare,
-    /// An asterisk: the server as a whole is meant (RFC 9112 §3.2.4).
+    /// An asterisk: the request is about the server as a whole (RFC 9112 §3.2.4).
     Asterisk,
 }
 
-/// A host that a client has chosen for a provider that has another.
+/// A host that the client chose for a provider with a different one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeptHost {
-    /// As the client has written it.
+    /// The host as the client wrote it.
     pub sent: Span,
     /// The host in lower case.
     name: Box<str>,
     port: u16,
-    /// Whether the config says that it is the provider's.
+    /// `true` if the config lists the host as one of the provider's.
     pub is_known: bool,
 }
 
 impl Forward {
-    /// A call of `target`, the whole target, at `upstream`.
+    /// Creates a call of `target`, the whole target, at `upstream`.
     pub fn whole(upstream: Rc<Upstream>, target: Span) -> Self {
         Self {
             upstream,
@@ -95,12 +95,12 @@ impl Forward {
         }
     }
 
-    /// The path that is put before the target.
+    /// Returns the path that precedes the target.
     pub fn base(&self) -> &[u8] {
         &self.based_on.as_ref().unwrap_or(&self.upstream).plan.path_prefix
     }
 
-    /// The value of `Host` that the provider gets, where it is another than the one received.
+    /// Returns the `Host` to send to the provider, if it differs from the received one.
     pub fn host_field<'a>(&'a self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         match &self.kept_host {
             Some(kept) => Some(kept.sent.of(bytes)),
@@ -109,7 +109,7 @@ impl Forward {
         }
     }
 
-    /// What flows are told of where it goes.
+    /// Returns the destination as flows see it.
     pub fn destination(&self) -> Destination<'_> {
         let plan = &self.upstream.plan;
         let kept = self.kept_host.as_ref();
@@ -126,17 +126,17 @@ impl Forward {
     }
 }
 
-/// What the fields of a request say about where it goes.
+/// The routing fields of a request.
 #[derive(Debug, Default)]
 pub(crate) struct RoutingFields {
     host: Option<(Rank, Span)>,
     scheme: Option<(Rank, Span)>,
 }
 
-/// Which name of a routing field counts if several are there.
+/// The precedence of the names of a routing field. The highest one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// By its place in `gateway.scheme_fields`.
+    /// By its position in `gateway.scheme_fields`.
     Configured(Reverse<usize>),
     Mashape,
     Lunar,
@@ -144,17 +144,18 @@ enum Rank {
 }
 
 impl RoutingFields {
-    /// The host that they name.
+    /// Returns the host that they name.
     pub fn host(&self) -> Option<Span> {
         self.host.map(|(_, host)| host)
     }
 
-    /// The scheme that they name.
+    /// Returns the scheme that they name.
     pub fn scheme(&self) -> Option<Span> {
         self.scheme.map(|(_, scheme)| scheme)
     }
 
-    /// Takes note of `field` if it is one that names a provider; such fields are not forwarded.
+    /// Notes `field` and returns `true` if it is a routing field or is meant for flows. Such fields are not
+    /// forwarded.
     pub fn note(&mut self, field: &Field, bytes: &[u8]) -> bool {
         if field.known != KnownField::Other {
             return false;
@@ -163,7 +164,7 @@ impl RoutingFields {
         if is_for_flows(name) {
             return true;
         }
-        // The length tells nearly all other fields apart without looking at them.
+        // The length rules out nearly all other fields without comparing them.
         let (slot, rank) = match name.len() {
             12 if name.eq_ignore_ascii_case(b"x-egret-host") => (&mut self.host, Rank::Egret),
             12 if name.eq_ignore_ascii_case(b"x-lunar-host") => (&mut self.host, Rank::Lunar),
@@ -181,14 +182,15 @@ impl RoutingFields {
         true
     }
 
-    /// Takes note of `field` if the config says that it is for the gateway; such fields are not forwarded.
+    /// Notes `field` and returns `true` if the config reserves it for the gateway. Such fields are not
+    /// forwarded.
     pub fn note_named(&mut self, field: &Field, bytes: &[u8], named: &NamedFields) -> bool {
         let number = match named.find(field.name.of(bytes)) {
             Some(Named::Scheme(number)) => number,
             Some(Named::Private) => return true,
             None => return false,
         };
-        // Where several proxies have added to it, the first has spoken with the client.
+        // If several proxies appended values, the first is from the proxy nearest to the client.
         let value = field.value.of(bytes);
         let first = value.split(|byte| *byte == b',').next().unwrap_or_default().trim_ascii_end();
         let start = field.value.range().start;
@@ -201,7 +203,8 @@ impl RoutingFields {
     }
 }
 
-/// Whether a field speaks to the gateway's flows: who calls, and that decisions are to be told.
+/// Returns `true` for fields meant for the gateway's flows: the name of the consumer, and the request for a
+/// trace.
 fn is_for_flows(name: &[u8]) -> bool {
     match name.len() {
         13 => name.eq_ignore_ascii_case(b"x-egret-trace"),
@@ -211,7 +214,7 @@ fn is_for_flows(name: &[u8]) -> bool {
     }
 }
 
-/// Everything that a decision is made of.
+/// The input of a routing decision.
 pub(crate) struct Question<'a> {
     pub view: &'a View,
     pub client: &'a Client,
@@ -221,10 +224,10 @@ pub(crate) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Decides where the request goes.
+    /// Routes the request.
     pub fn route(&self) -> Result<Route, Failure> {
         let Some(listener) = self.view.plan.listener(self.client.listener) else {
-            // It may have served one provider alone; then what comes in by it must not reach others now.
+            // The listener may have served one provider only. Its connections must not reach others now.
             let detail = "the listener of this connection has been removed by a reload: connect to another";
             return Err(Failure::new(ErrorKind::UnknownProvider, detail));
         };
@@ -244,9 +247,9 @@ impl Question<'_> {
         }
     }
 
-    /// Whether the absolute-form target with this authority asks for TLS.
+    /// Returns `true` if the absolute-form target with this authority has the scheme `https`.
     fn target_scheme(&self, authority: Span) -> Result<bool, Failure> {
-        // The authority stands after `scheme://`.
+        // The authority follows `scheme://`.
         let scheme = Span { start: self.request.target.start, end: authority.start - 3 };
         parse_scheme(scheme.of(self.bytes))
     }
@@ -271,7 +274,7 @@ impl Question<'_> {
         Ok(Route::Forward(forward))
     }
 
-    /// Whether the scheme is `https`, where it does not depend on the host.
+    /// Returns `true` if the scheme is `https`, on a listener where it does not depend on the host.
     fn is_secure(&self, listener: &ListenerPlan) -> Result<bool, Failure> {
         match self.fields.scheme {
             Some((_, scheme)) => parse_scheme(scheme.of(self.bytes)),
@@ -279,7 +282,7 @@ impl Question<'_> {
         }
     }
 
-    /// The host that the client names, on a listener whose provider is to be told of it.
+    /// Returns the host that the client names, on a listener that forwards it to the provider.
     fn kept_host(&self, listener: &ListenerPlan) -> Option<Span> {
         if !listener.keep_host {
             return None;
@@ -327,12 +330,12 @@ impl Question<'_> {
         Ok(Route::Forward(forward))
     }
 
-    /// Whether `host` means the gateway itself.
+    /// Returns `true` if `host` names the gateway itself.
     fn is_own(&self, listener: &ListenerPlan, host: &[u8]) -> bool {
         if listener.is_own_host(host) {
             return true;
         }
-        // On a wildcard listener every address of this machine does; which ones there are, only the connection knows.
+        // On a wildcard listener, every address of this machine does. Only the connection knows its own.
         listener.address.ip().is_unspecified()
             && Authority::parse(host, Some(80))
                 .ok()
@@ -345,7 +348,7 @@ impl Question<'_> {
                 })
     }
 
-    /// `/provider/rest`: the first segment of `path` names the provider, the rest is what it gets.
+    /// Routes `/provider/rest`: the first segment of `path` names the provider, which receives the rest.
     fn base_url(&self, path: Span) -> Result<Route, Failure> {
         let Some(BaseUrl { provider, rest }) = BaseUrl::of(&self.view.plan, path, self.bytes) else {
             return Err(self.unknown_provider());
@@ -370,14 +373,14 @@ impl Question<'_> {
         )
     }
 
-    /// A call of `target`, which is relative to the URL of the provider of that number: of that provider, unless it belongs to one with
-    /// a longer base path.
+    /// Returns a call of `target`, which is relative to the URL of provider number `provider`. If the target
+    /// belongs to a provider with a longer base path, the call is made to that one.
     fn to_provider(&self, provider: usize, target: Span) -> Result<Forward, Failure> {
         let upstreams = &self.view.upstreams;
         let prefix_of = |provider: usize| &upstreams[provider].plan.path_prefix;
         let is_new = target != self.request.target;
         if target.of(self.bytes) == b"*" && !prefix_of(provider).is_empty() {
-            // The server as a whole is not under the provider's URL.
+            // The server as a whole is not below the provider's URL.
             let host = self.client.worker.other_origin(self.view, upstreams[provider].plan.origin.clone());
             return Ok(Forward { new_target: is_new, ..Forward::whole(host, target) });
         }
@@ -390,7 +393,8 @@ impl Question<'_> {
         Ok(Forward { empty_path, new_target, ..Forward::whole(upstream, after(target, base_len)) })
     }
 
-    /// A call of `target` at `host`: of the provider there that it belongs to, or of nobody's that the config names.
+    /// Returns a call of `target` at `host`: to the configured provider that the target belongs to, otherwise
+    /// to the host itself.
     fn to_host(&self, tls: bool, host: Span, target: Span) -> Result<Forward, Failure> {
         let (text, worker) = (host.of(self.bytes), &self.client.worker);
         let parse = || Authority::parse(text, Some(default_port(tls))).map_err(bad_authority);
@@ -413,8 +417,8 @@ impl Question<'_> {
         Ok(Forward { empty_path, new_target, ..Forward::whole(upstream, after(target, base_len)) })
     }
 
-    /// Whether TLS is to be spoken to `host`: as the scheme field says; else as the configured provider of that host has it; else
-    /// as the listener has it.
+    /// Returns `true` if the scheme for `host` is `https`. The scheme field decides, then the configured
+    /// provider of that host, then the listener.
     fn scheme_of(&self, listener: &ListenerPlan, host: Span) -> Result<bool, Failure> {
         if let Some((_, scheme)) = self.fields.scheme {
             return parse_scheme(scheme.of(self.bytes));
@@ -427,18 +431,19 @@ impl Question<'_> {
     }
 }
 
-/// How nothing is sent after a base path that the first `base_len` bytes of `path` spell.
+/// Returns the form in which an empty path is sent, if the first `base_len` bytes of `path` are the base
+/// path.
 fn empty_path(base_len: usize, path: &[u8]) -> EmptyPath {
     if base_len > 0 && base_len == path.len() { EmptyPath::Bare } else { EmptyPath::Slash }
 }
 
-/// What follows the first bytes of a span.
+/// Returns the span without its first `bytes` bytes.
 fn after(span: Span, bytes: usize) -> Span {
     let Range { start, end } = span.range();
     Span::new((start + bytes).min(end), end)
 }
 
-/// The host that `upstream` is told, where a client may choose it.
+/// Returns the `Host` to send to `upstream`, on a listener where the client may choose it.
 fn keep(upstream: &Upstream, sent: Span, bytes: &[u8]) -> Result<Option<Box<KeptHost>>, Failure> {
     let Origin { tls, authority: own } = &upstream.plan.origin;
     let authority = Authority::parse(sent.of(bytes), Some(default_port(*tls))).map_err(bad_authority)?;
@@ -477,12 +482,12 @@ mod tests {
 
     const OWN: &str = "127.0.0.1:8000";
     const REVERSE: &str = "127.0.0.1:8002";
-    /// Where the scheme is `https` unless a request says otherwise.
+    /// A listener whose default scheme is `https`.
     const SECURE: &str = "127.0.0.1:8003";
-    /// Where a provider gets the client's Host, and requests by `https` go to another.
+    /// A listener that forwards the client's `Host`, and sends `https` requests to a different provider.
     const KEPT: &str = "127.0.0.1:8004";
 
-    /// The request as it would be sent on, and to whom; or the error's slug.
+    /// Returns the request as it would be forwarded, and its destination, or the error's slug.
     fn forwarded(listener: &str, request: &str) -> Result<(String, String), &'static str> {
         let plain = |address: &str| ListenConfig::from(address.parse::<SocketAddr>().unwrap());
         let provider = Some("maps".to_owned());

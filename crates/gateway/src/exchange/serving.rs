@@ -1,5 +1,5 @@
-//! Answers that a cache has stored, on their way to the client: a head made for the request, and a body that is shared with all who get
-//! it, not copied, and that may still be coming.
+//! Sends responses that a cache has stored. The head is written for the request. The body is shared by
+//! everybody who receives it, without copies, and part of it may still be arriving from the provider.
 
 use std::future::poll_fn;
 use std::io::IoSlice;
@@ -23,19 +23,19 @@ use crate::exchange::forward::{Reply, Via, edit_generated};
 use crate::exchange::pace::Patience;
 use crate::exchange::pipe::GATHER_BYTES_MAX;
 
-/// Pieces that the system is handed in one call.
+/// Maximum number of slices passed to one vectored write.
 const SLICES_MAX: usize = 16;
 
-/// How the end of a body is told.
+/// The way in which the end of a body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// There is none, or its length is.
+    /// By the body's length, or the response has no body.
     Length,
     Chunked,
     UntilClose,
 }
 
-/// Appends the head of a stored answer, but for what it says of the connection and the empty line at its end.
+/// Appends the head of a stored response, without `Connection` and without the empty line at its end.
 pub(super) fn write_head(served: &Served, version: Version, via: &Via, out: &mut Vec<u8>) -> Framing {
     let status = served.status();
     out.extend_from_slice(b"HTTP/1.1 ");
@@ -61,18 +61,18 @@ pub(super) fn write_head(served: &Served, version: Version, via: &Via, out: &mut
     }
 }
 
-/// What is sent of a body.
+/// The body to send.
 enum Outgoing<'a> {
-    /// Pieces that are all here.
+    /// Pieces that have all been received.
     Pieces(&'a [Piece]),
-    /// What comes, in the order in which it does.
+    /// A body that is still being received, sent in order.
     Coming(Framing),
 }
 
 impl Exchange<'_> {
-    /// Sends a stored response. The response state holds its head where remedies have seen it.
+    /// Sends a stored response. The response state holds its head if remedies have inspected it.
     pub(super) async fn serve(&mut self, served: &Served) -> End {
-        // Nothing was waited for since, so that what remedies took is the gateway's own time.
+        // The exchange has not waited since, so the remedies' time counts towards the gateway's footprint.
         self.clock.first_byte = now::turned();
         if served.body().is_broken() {
             let detail = "the answer that this request waited for with others has broken off";
@@ -118,13 +118,14 @@ impl Exchange<'_> {
         self.end_served(served.status(), finish, framing, persistent)
     }
 
-    /// Writes the head of a stored answer, as remedies have left it. Says how its body is framed, and whether the connection stays open.
+    /// Writes the head of a stored response with the remedies' changes. Returns the framing of the body, and
+    /// `true` if the connection stays open.
     fn write_served_head(&mut self, served: &Served, head: &mut Vec<u8>) -> (Framing, bool) {
         let version = self.state.request.version;
         let worker = Rc::clone(&self.client.worker);
         let can_persist = self.can_persist_without_provider();
         if self.flow_run.as_ref().is_some_and(|flow_run| flow_run.held == Held::Head) {
-            // Read from what remedies have seen, so that it is the same.
+            // Written from the head that remedies have inspected, so both are the same.
             let framing = framing_of(served, version);
             let persistent = can_persist && framing != Framing::UntilClose;
             let reply = Reply { version, persistent, chunked: false };
@@ -163,7 +164,7 @@ impl Exchange<'_> {
     fn end_served(&mut self, status: u16, finish: Finish, framing: Framing, persistent: bool) -> End {
         self.record(status, self.clock.forwarded);
         if finish == Finish::CutShort && framing == Framing::UntilClose {
-            // An orderly end would say that this was all.
+            // An orderly close would mark the response as complete.
             self.client.abort();
         }
         if finish != Finish::Complete {
@@ -178,7 +179,7 @@ impl Exchange<'_> {
     }
 }
 
-/// As [`write_head`] has it.
+/// Returns the framing that [`write_head`] chooses.
 fn framing_of(served: &Served, version: Version) -> Framing {
     match version {
         _ if served.content_length().is_some() || !served.may_have_length() => Framing::Length,
@@ -187,7 +188,7 @@ fn framing_of(served: &Served, version: Version) -> Framing {
     }
 }
 
-/// The bytes of all pieces.
+/// Returns the bytes of all pieces.
 fn slices_of<'a>(pieces: &'a [Piece], body: &'a Body) -> Vec<&'a [u8]> {
     let slices = |piece: &'a Piece| -> SmallVec<[&'a [u8]; 1]> {
         match piece {
@@ -205,7 +206,7 @@ fn len_of(piece: &Piece) -> u64 {
     }
 }
 
-/// Sends `head` and what is sent of the body. What is small is put together behind the head, and goes out in one piece.
+/// Sends `head` and the body's pieces. A small body is copied behind the head and sent with it in one write.
 async fn send_pieces(
     client: &mut Client,
     head: &mut Vec<u8>,
@@ -248,7 +249,7 @@ async fn send_pieces(
     (finish, sent)
 }
 
-/// What is left after the first `sent` bytes, as much of it as the system is handed in one call.
+/// Returns the bytes after the first `sent` ones, as many as one vectored write takes.
 fn rest_of<'a>(
     head: &'a [u8],
     pieces: &'a [Piece],
@@ -282,7 +283,8 @@ fn rest_of<'a>(
     slices
 }
 
-/// Bytes that the client has taken; none where it is gone, or takes nothing, or too little, for too long.
+/// Returns the number of bytes written. Returns `None` if the client is gone, or reads nothing or too little
+/// for too long.
 fn poll_write(
     client: &mut Client,
     patience: &mut Patience,
@@ -306,15 +308,15 @@ fn poll_flush(client: &mut Client, patience: &mut Patience, cx: &mut Context<'_>
     }
 }
 
-/// A body on its way to the client while it comes.
+/// A body that is sent to the client while it arrives.
 struct Coming {
     is_chunked: bool,
-    /// The head, or the line before a chunk.
+    /// The head, or the size line of a chunk.
     lead: Vec<u8>,
     block: Option<Block>,
-    /// Bytes of `lead`, of `block` and of the line end after it that have been sent.
+    /// Number of bytes of `lead`, of `block` and of the line end behind it that have been sent.
     sent: usize,
-    /// Bytes of the body that have been taken up.
+    /// Number of bytes of the body that have been read from the store.
     read: u64,
     has_ended: bool,
 }
@@ -382,7 +384,7 @@ impl Coming {
         }
     }
 
-    /// The line before a chunk, the chunk, and the line end after it.
+    /// Returns the chunk's size line, its data, and the line end behind it.
     fn parts(&self) -> [&[u8]; 3] {
         let block = self.block.as_deref().unwrap_or_default();
         let tail: &[u8] = if self.is_chunked && self.block.is_some() { b"\r\n" } else { b"" };

@@ -1,7 +1,8 @@
-//! Fetching the tokens of accounts: exchanges like any other, whose client is the gateway itself.
+//! Fetches the tokens of accounts. The calls are exchanges like any other, with the gateway itself as the
+//! client.
 //!
-//! A token endpoint is reached as a provider is, by name resolution, egress policy, TLS and timeouts of the gateway; no flow is asked.
-//! What it answers is read from the other end of the client's socket, as a client would.
+//! A token endpoint is reached like a provider, with the gateway's name resolution, egress policy, TLS and
+//! timeouts, but without flows. The response is read from the other end of the client's socket.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -25,14 +26,15 @@ use crate::upstream::Upstream;
 use crate::upstream::stream::Stream;
 use crate::worker::{View, Worker};
 
-/// The most that is read of an answer, head and framing included.
+/// Maximum number of bytes read of a response, with head and framing.
 const MESSAGE_BYTES_MAX: usize = ANSWER_BYTES_MAX + (64 << 10);
-/// Bytes read at once.
+/// Number of bytes per read.
 const READ_BYTES: usize = 4096;
 
 impl Exchange<'_> {
-    /// Has a token fetched, if this exchange has been elected to. There is one such call at a time for each account, and no other bound:
-    /// one that was not made would be asked for again at once.
+    /// Fetches a token, if this exchange is the leader for its account. Each account has at most one such
+    /// call at a time. There is no other limit, because a call that was refused would be requested again at
+    /// once.
     pub(super) fn send_for_token(&mut self) {
         let Some(fetch) = self.flow_run.as_mut().and_then(|flow_run| flow_run.draft.fetch.take()) else {
             return;
@@ -43,7 +45,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Fetches a token, or finds out why there is none.
+/// Fetches a token, and reports it or the reason why there is none.
 async fn bring(fetch: Fetch, worker: &Rc<Worker>, view: Rc<View>, listener: SocketAddr) {
     let now = || worker.shared.clock.timestamp(Moment::now());
     let Ok((near, far)) = ends() else {
@@ -71,9 +73,9 @@ struct Call {
 }
 
 impl Call {
-    /// The configured provider at the endpoint's place, or else what is there.
+    /// Returns the configured provider at the endpoint, or an upstream for the endpoint itself.
     fn upstream(&self, fetch: &Fetch, worker: &Worker) -> Option<Rc<Upstream>> {
-        // It was looked at when the config was.
+        // The endpoint was validated with the config.
         let origin = token_origin(fetch.endpoint()).ok()?;
         let plan = &self.view.plan;
         let provider = plan.origin_number(&origin).and_then(|number| plan.owners(number).widest());
@@ -83,7 +85,7 @@ impl Call {
         })
     }
 
-    /// Makes it, for the client that is on the other side of `near`.
+    /// Makes the call, for the client at the other end of `near`.
     async fn run(self, upstream: Rc<Upstream>, worker: &Rc<Worker>, near: Stream, listener: SocketAddr) {
         let mut state = worker.states.borrow_mut().pop().unwrap_or_default();
         let mut client = Client::new(ConnectionSlot::of_nobody(Rc::clone(worker)), near, listener);
@@ -101,13 +103,14 @@ impl Call {
             exchange.run_afresh(&forward).await;
             state.return_response_state(worker);
         }
-        // The secret was in it.
+        // The buffer held the account's secret.
         state.input.clear();
         state.input.spare().fill(0);
         worker.return_state(state);
     }
 
-    /// Reads the request as if a client had sent it. Whatever a client may send at most, this is let pass.
+    /// Parses the request as if a client had sent it. Uses the default head limits, so the configured ones
+    /// cannot reject it.
     fn is_understood(&self, state: &mut RequestState, worker: &Worker) -> bool {
         let RequestState { input, request, .. } = state;
         let parsed = request.parse(input.filled(), &HeadLimits::default());
@@ -117,7 +120,7 @@ impl Call {
     }
 }
 
-/// An answer, all of which is here.
+/// A complete response.
 struct Answer<'a> {
     head: ResponseHead,
     bytes: &'a [u8],
@@ -135,14 +138,14 @@ impl Answer<'_> {
         self.head.fields.iter().find(is_it).map(|field| field.value.of(self.bytes))
     }
 
-    /// The name of the error that the gateway itself has answered with: nobody else can set this field.
+    /// Returns the slug of the gateway's own error. Only the gateway can set this field.
     fn error(&self) -> Option<&'static str> {
         let slug = self.field(b"x-egret-error")?;
         ErrorKind::ALL.iter().map(|kind| kind.slug()).find(|known| known.as_bytes() == slug)
     }
 }
 
-/// Receives an answer into `received`, which has room for all that is read and is not moved for it.
+/// Receives a response into `received`, which has enough capacity and is never reallocated.
 async fn receive(far: Socket, received: &mut Zeroizing<Vec<u8>>) -> Result<Answer<'_>, Trouble> {
     let mut head = ResponseHead::new();
     while !is_head_complete(&mut head, received)? {
@@ -178,7 +181,7 @@ async fn receive(far: Socket, received: &mut Zeroizing<Vec<u8>>) -> Result<Answe
     }
 }
 
-/// Whether the head of a final response is there. What comes before it is dropped.
+/// Returns `true` once the head of a final response is complete. Drops the informational responses before it.
 fn is_head_complete(head: &mut ResponseHead, received: &mut Vec<u8>) -> Result<bool, Trouble> {
     let limits = HeadLimits { start_line: MESSAGE_BYTES_MAX, head: MESSAGE_BYTES_MAX, fields: MAX_FIELDS };
     while !received.is_empty() {
@@ -191,7 +194,7 @@ fn is_head_complete(head: &mut ResponseHead, received: &mut Vec<u8>) -> Result<b
     Ok(false)
 }
 
-/// Appends some bytes; says how many, 0 where no more come.
+/// Appends some bytes. Returns their number, which is 0 at the end of the stream.
 async fn read_some(far: &Socket, received: &mut Vec<u8>) -> Result<usize, Trouble> {
     let len = received.len();
     let most = READ_BYTES.min(MESSAGE_BYTES_MAX - len);

@@ -1,4 +1,5 @@
-//! Tunnels: bytes passed on both ways, unread. Opened by CONNECT, or by an upgrade that the provider has agreed to.
+//! Tunnels: bytes relayed in both directions without being parsed. CONNECT opens one, and so does an upgrade
+//! that the provider accepts.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -21,7 +22,7 @@ use crate::worker::View;
 
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\nx-egret-generated: true\r\n\r\n";
 
-/// Serves CONNECT: opens a connection to `authority` and passes on whatever comes.
+/// Serves CONNECT: opens a connection to `authority` and relays bytes in both directions.
 pub(crate) async fn connect(
     client: &mut Client,
     state: &mut RequestState,
@@ -54,7 +55,7 @@ pub(crate) async fn connect(
         return End::Close;
     }
     let target = state.request.target.of(state.input.filled()).to_vec();
-    // What the client has sent ahead goes through only now that there is somewhere to go.
+    // Bytes that the client sent ahead are relayed only now that the tunnel is open.
     state.input.remove(0, state.request.len);
     let mut stream = connection.stream;
     relay(client, state, &mut stream, &upstream).await;
@@ -71,7 +72,8 @@ pub(crate) async fn connect(
     End::Close
 }
 
-/// Passes bytes on both ways until both sides have ended, one is gone, or nothing has come for too long.
+/// Relays bytes in both directions until both sides have closed, one connection fails, or the tunnel is idle
+/// for too long.
 pub(crate) async fn relay(
     client: &mut Client,
     state: &mut RequestState,
@@ -145,7 +147,8 @@ fn moved(up: &Pipe, down: &Pipe) -> u64 {
     up.moved_bytes + down.moved_bytes
 }
 
-/// Once one side has nothing more to say, tells the other so. True when that is done.
+/// Forwards the end of one direction: shuts down the other side's socket for writing. Returns `true` once
+/// that is done.
 fn end_of_way(cx: &mut Context<'_>, polled: Poll<Result<(), ()>>, sink: &mut Stream) -> Result<bool, ()> {
     match polled {
         Poll::Pending => Ok(false),

@@ -1,8 +1,8 @@
-//! To which protocols a connection may change (RFC 9110 §7.8).
+//! The protocols that a connection may be upgraded to (RFC 9110 §7.8).
 //!
-//! After a change the gateway passes bytes on unread: no flow, limit or rule sees what is in them. So a
-//! request asks its provider only for protocols that the config names, and whatever else it asks for is taken
-//! out; without it the request is an ordinary one.
+//! After an upgrade the gateway relays bytes unread, and no flow, limit or rule applies to them. So only
+//! protocols that the config names are forwarded in `Upgrade`; others are removed. A request without any is
+//! an ordinary one.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,8 @@ use egret_http1::{Field, KnownField, RequestHead, ResponseHead, is_token, list};
 pub(crate) struct Protocols(Box<[Box<[u8]>]>);
 
 impl Protocols {
-    /// As the config names them at `path`: each a name, and perhaps a slash and a version.
+    /// Compiles the names that the config lists at `path`. Each is a name, optionally with a slash and a
+    /// version.
     pub fn compile(names: &[String], path: &str, problems: &mut Vec<Problem>) -> Self {
         for (number, name) in names.iter().enumerate() {
             let is_one =
@@ -28,15 +29,15 @@ impl Protocols {
         Self(names.iter().map(|name| name.as_bytes().into()).collect())
     }
 
-    /// Whether `member` of an `Upgrade` field is one of them. One that is named without a version may have
-    /// any.
+    /// Returns `true` if `member` of an `Upgrade` field is one of them. A protocol configured without a
+    /// version matches any version.
     fn has(&self, member: &[u8]) -> bool {
         let name = member.split(|byte| *byte == b'/').next().unwrap_or_default();
         let is_it = |named: &[u8]| named.eq_ignore_ascii_case(member) || named.eq_ignore_ascii_case(name);
         self.0.iter().any(|named| is_it(named))
     }
 
-    /// Makes a request that asks for none of them an ordinary one.
+    /// Turns a request that asks for none of them into an ordinary one.
     #[inline]
     pub fn settle(&self, request: &mut RequestHead, bytes: &[u8]) {
         if request.upgrade {
@@ -44,8 +45,8 @@ impl Protocols {
         }
     }
 
-    /// What is left of the value of an `Upgrade` field in a request: those that may be asked for, in order.
-    /// Nothing if there are none.
+    /// Returns the value of a request's `Upgrade` field with only the permitted protocols, in order. Returns
+    /// `None` if there are none.
     pub fn left_of<'a>(&self, value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         let members = || list(value).filter(|member| !member.is_empty());
         if members().all(|member| self.has(member)) {
@@ -55,8 +56,8 @@ impl Protocols {
         (!left.is_empty()).then(|| Cow::Owned(left.join(&b", "[..])))
     }
 
-    /// Whether all protocols that a response with status 101 names, and at least one, were asked for by
-    /// `request`, as it was sent on.
+    /// Returns `true` if a response with status 101 names at least one protocol, and the forwarded `request`
+    /// asked for all that it names.
     pub fn are_agreed_on(
         &self,
         (request, request_bytes): (&RequestHead, &[u8]),
@@ -71,7 +72,7 @@ impl Protocols {
     }
 }
 
-/// The protocols that `Upgrade` fields name.
+/// Returns the protocols that the `Upgrade` fields name.
 fn protocols<'a>(fields: &'a [Field], bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let upgrades = fields.iter().filter(|field| field.known == KnownField::Upgrade);
     upgrades.flat_map(|field| list(field.value.of(bytes))).filter(|protocol| !protocol.is_empty())
