@@ -1,4 +1,5 @@
-//! A client's connection: requests one after the other, nothing held while it waits for the next.
+//! A client's connection: serves one request after the other, and holds no buffers while it waits for the
+//! next.
 
 use std::cell::OnceCell;
 use std::future::poll_fn;
@@ -26,21 +27,21 @@ use crate::worker::Worker;
 use crate::worker::buffer::Buffer;
 use crate::worker::timer::Timer;
 
-/// How long a client may go on sending after an answer that closes the connection: closing at once would make its system throw
-/// the answer away.
+/// Time that a client may go on sending after a response that closes the connection. If the gateway closed at
+/// once, the client's kernel would discard the response.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long a connection that waits for a request stays open once the gateway is told to stop: one may be on its way.
+/// Time that an idle connection stays open once the gateway begins to drain: a request may be on its way.
 const DRAIN_LINGER: Duration = Duration::from_secs(1);
 
-/// Buffers and tables for one request. A worker lends one to each connection with an exchange under way.
+/// Buffers and tables for one request. A worker lends one to each connection with an exchange in progress.
 #[derive(Debug, Default)]
 pub(crate) struct RequestState {
-    /// Received from the client: the head of the request, then its body or what follows it.
+    /// Bytes received from the client: the request's head, then its body or the next request.
     pub input: Buffer,
     pub request: RequestHead,
     /// The request's body.
     pub up: Pipe,
-    /// State of the response: empty until [`take_response_state`](Self::take_response_state).
+    /// The state of the response. Empty until [`take_response_state`](Self::take_response_state).
     pub response_state: Box<ResponseState>,
     has_response_state: bool,
 }
@@ -48,7 +49,7 @@ pub(crate) struct RequestState {
 /// Buffers and tables for one response.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseState {
-    /// Received from the provider.
+    /// Bytes received from the provider.
     pub output: Buffer,
     pub response: ResponseHead,
     /// The response's body.
@@ -56,8 +57,9 @@ pub(crate) struct ResponseState {
 }
 
 impl RequestState {
-    /// Prepares for a response. Takes the response state that the worker used last and leaves its own: most
-    /// responses come and go in one turn, so a hundred exchanges under way touch the memory of one.
+    /// Prepares for a response. Swaps in the response state that the worker used last. Most responses are
+    /// received and sent in one turn of the event loop, so a hundred exchanges in progress touch the memory
+    /// of one.
     pub fn take_response_state(&mut self, worker: &Worker) {
         if !self.has_response_state {
             self.has_response_state = true;
@@ -66,18 +68,18 @@ impl RequestState {
         }
     }
 
-    /// Takes over a response that has been received elsewhere.
+    /// Takes over a response that was received elsewhere.
     pub fn set_response_state(&mut self, response_state: Box<ResponseState>) {
         self.has_response_state = true;
         self.response_state = response_state;
     }
 
-    /// Whether there is, or has been, something of a response.
+    /// Returns `true` if a response state has been taken for this exchange.
     pub fn has_response_state(&self) -> bool {
         self.has_response_state
     }
 
-    /// Forgets the response.
+    /// Drops the response.
     pub fn return_response_state(&mut self, worker: &Worker) {
         if self.has_response_state {
             self.has_response_state = false;
@@ -88,31 +90,31 @@ impl RequestState {
         }
     }
 
-    /// Makes ready to send the request that has just been parsed.
+    /// Prepares to send the request that was just parsed.
     pub fn reset_up(&mut self) {
         let framing = self.request.framing;
         self.up.reset(framing, framing == RequestFraming::Chunked);
     }
 }
 
-/// What came where a request was to come.
+/// The result of waiting for a request.
 enum Received {
-    /// The head of one.
+    /// A complete request head.
     Head,
-    /// Nothing, though the system seemed to have something.
+    /// Spurious readiness: nothing to read after all.
     Nothing,
-    /// The end of the connection.
+    /// The connection was closed.
     End,
 }
 
-/// What is to be done with a client's connection after an exchange.
+/// The fate of a client's connection after an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// Wait for the next request.
     Persist,
-    /// Close it.
+    /// Close the connection.
     Close,
-    /// Close it once the client has read the answer, or at least had the time to.
+    /// Close the connection after the client had time to read the response.
     Linger,
 }
 
@@ -121,20 +123,20 @@ pub(crate) enum End {
 pub(crate) struct Client {
     pub worker: Rc<Worker>,
     pub stream: Stream,
-    /// The address of the listener that it came in by.
+    /// The address of the listener that accepted it.
     pub listener: SocketAddr,
     pub timer: Timer,
-    /// The client's address, once somebody has asked for it.
+    /// The client's address, read from the kernel on first use.
     peer: OnceCell<Option<SocketAddr>>,
-    /// When the first byte of the head was here that did not come in one piece last.
+    /// Arrival of the first byte of the last head that did not arrive in one piece.
     head_since: Moment,
-    /// Requests received on it.
+    /// Number of requests received on the connection.
     pub requests: u32,
-    /// When the last exchange ended, or the connection came in.
+    /// End of the last exchange, or of the accept if there was none.
     pub last_active: Moment,
-    /// Whether the client has closed its sending side.
+    /// `true` once the client has closed its sending side.
     pub half_closed: bool,
-    /// Given up last, when the socket is closed.
+    /// Released last, when the socket is closed.
     _place: ConnectionSlot,
 }
 
@@ -155,14 +157,15 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
     };
     let mut client = Client::new(place, stream, listener);
     while client.wait_for_request().await {
-        // Apart from the waiting, so that a connection that waits takes no more memory than the waiting needs.
+        // A separate future, so a waiting connection takes no more memory than waiting needs.
         if !Box::pin(client.serve_requests()).await {
             return;
         }
     }
 }
 
-/// Does the handshake that a client has to begin; none if it fails or takes longer than a request's head may.
+/// Performs the TLS handshake that a client must begin. Returns `None` if it fails or exceeds the timeout for
+/// a request's head.
 async fn shake_hands(worker: &Worker, socket: Socket, tls: ServerTls) -> Option<Stream> {
     let patience = worker.view().plan.timeouts.head.unwrap_or(Duration::MAX);
     let shaken = event_loop::timeout(patience, accept(socket, &tls)).await;
@@ -175,7 +178,7 @@ async fn shake_hands(worker: &Worker, socket: Socket, tls: ServerTls) -> Option<
     None
 }
 
-/// The place of one client connection among those that may be open. The acceptor has counted it for this worker.
+/// The slot of one open client connection. The acceptor has counted it for this worker.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     worker: Rc<Worker>,
@@ -183,14 +186,14 @@ pub(crate) struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    /// Of a connection that has come in.
+    /// Creates the slot of an accepted connection.
     pub fn new(worker: Rc<Worker>) -> Self {
         worker.counters().accepted.add(1);
         worker.counters().open.add(1);
         Self { worker, is_counted: true }
     }
 
-    /// Of a client that there is none of.
+    /// Creates a slot that is not counted, for internal requests.
     pub fn of_nobody(worker: Rc<Worker>) -> Self {
         Self { worker, is_counted: false }
     }
@@ -209,7 +212,7 @@ impl Drop for ConnectionSlot {
 }
 
 impl Client {
-    /// A connection that came in by `listener`.
+    /// Creates a connection that `listener` accepted.
     pub fn new(place: ConnectionSlot, stream: Stream, listener: SocketAddr) -> Self {
         let worker = Rc::clone(&place.worker);
         let timer = worker.timers.timer();
@@ -228,23 +231,23 @@ impl Client {
         }
     }
 
-    /// The address that the client connected to.
+    /// Returns the address that the client connected to.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.stream.socket().local_addr().ok()
     }
 
-    /// The client's address.
+    /// Returns the client's address.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         *self.peer.get_or_init(|| self.stream.socket().peer_addr().ok())
     }
 
-    /// When the first byte of the request was here whose head had been parsed at `begun`.
+    /// Returns the arrival of the first byte of the request that `begun` belongs to.
     pub fn request_since(&self, begun: Moment) -> Moment {
-        // One of a request before is older.
+        // A time before the last exchange's end belongs to an earlier request.
         if self.head_since > self.last_active { self.head_since } else { begun }
     }
 
-    /// Waits for the first byte of a request; false when none came in time.
+    /// Waits for the first byte of a request. Returns `false` if none arrives in time.
     async fn wait_for_request(&mut self) -> bool {
         let timeouts = self.worker.view().plan.timeouts;
         self.timer.set(self.last_active, timeouts.keep_alive);
@@ -265,7 +268,7 @@ impl Client {
         readable
     }
 
-    /// Serves requests as long as they come without a pause. Says whether the connection stays open.
+    /// Serves requests until there is a pause. Returns `true` if the connection stays open.
     async fn serve_requests(&mut self) -> bool {
         let mut state = self.worker.states.borrow_mut().pop().unwrap_or_default();
         let end = self.serve_with(&mut state).await;
@@ -305,7 +308,7 @@ impl Client {
                     .map_err(Failure::bad_request)?
                 {
                     Progress::Complete => return Ok(Received::Head),
-                    // Old clients end a body with an empty line that is not part of it (RFC 9112 §2.2).
+                    // Old clients send an empty line behind a body that is not part of it (RFC 9112 §2.2).
                     Progress::Partial if state.input.filled() == b"\r\n" => {
                         state.request.reset();
                         state.input.clear();
@@ -313,7 +316,7 @@ impl Client {
                     Progress::Partial => {}
                 }
                 if !timed {
-                    // Counts from the first byte, which the waiting before this has seen.
+                    // The timeout starts with the first byte, which ended the wait before this.
                     self.head_since = Moment::now();
                     self.timer.set(self.head_since, plan.timeouts.head);
                     timed = true;
@@ -347,7 +350,8 @@ impl Client {
         }
     }
 
-    /// Answers a request that could not even be read, and ends the connection: where the next request starts is not known.
+    /// Responds to a request that could not be parsed, and closes the connection, because the start of the
+    /// next request is unknown.
     async fn refuse(&mut self, state: &mut RequestState, failure: &Failure) -> End {
         self.worker.counters().generated(failure.kind);
         let view = self.worker.view();
@@ -368,14 +372,14 @@ impl Client {
         });
     }
 
-    /// Closes the connection so that the client sees that something is missing: with a reset.
+    /// Closes the connection with a reset, so the client sees that the response is incomplete.
     pub fn abort(&self) {
-        // If the system refuses, an orderly close is all there is.
+        // If the kernel refuses, an orderly close is the only option.
         let _ = socket2::SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO));
     }
 
-    /// Sends all of `bytes`, unless the client takes too long (`timeouts.idle`), takes too little
-    /// (`limits.body_rate`) or is gone.
+    /// Sends all of `bytes`. Returns `false` if the client is gone, accepts nothing for too long
+    /// (`timeouts.idle`) or reads too slowly (`limits.body_rate`).
     pub async fn send_all(&mut self, bytes: &[u8]) -> bool {
         let idle = self.worker.view().plan.timeouts.idle;
         let mut patience = Patience::new(self, idle, Moment::now());
@@ -400,7 +404,7 @@ impl Client {
         .await
     }
 
-    /// Says that nothing more is coming, and takes in what the client still sends, within bounds.
+    /// Shuts down the sending side, and reads and discards what the client still sends, for a limited time.
     async fn linger(&mut self, input: &mut Buffer) {
         self.timer.set(Moment::now(), Some(LINGER));
         let mut shut = false;
@@ -429,14 +433,14 @@ impl Client {
 mod tests {
     use super::*;
 
-    /// The size of a future that `make` would make, without making it.
+    /// Returns the size of the future that `make` would return, without calling it.
     fn size_of_future<A, B, C, F: Future>(_make: impl Fn(A, B, C) -> F) -> usize {
         size_of::<F>()
     }
 
     #[test]
     fn a_connection_that_waits_needs_next_to_nothing() {
-        // Besides this, the event loop keeps the task's waker and the socket.
+        // The event loop also holds the task's waker and the socket.
         let bytes = size_of_future(serve);
         assert!(bytes <= 512, "{bytes}");
     }

@@ -1,9 +1,9 @@
-//! From the workers to the diagnoses: a bounded ring from each worker to one thread of low priority, and one back, by which the memory of
-//! records returns.
+//! Hands records of exchanges from the workers to the diagnoses. Each worker has a bounded ring to a single
+//! low-priority thread, and a second ring that returns the memory of the records.
 //!
-//! A worker hands a record over with a few stores and no system call: the thread looks at the rings from time to time, and only one that is
-//! half full wakes it. What there is no place for is not recorded, and counted; where the thread is behind for long, diagnoses are given up
-//! for a while.
+//! Handing over a record takes a few stores and no system call: the thread polls the rings, and a worker
+//! wakes it only when its ring is half full. Records that do not fit are dropped and counted. If the thread
+//! stays behind for long, diagnoses are suspended for a while.
 
 use std::fmt;
 use std::io;
@@ -21,31 +21,31 @@ use egret_flow::{Diagnoses, Fate};
 use rtrb::{Consumer, Producer, RingBuffer};
 use tracing::{info, warn};
 
-/// Records that may wait in a ring: a tenth of a second of what a worker can do.
+/// Maximum number of records in a ring: a tenth of a second of a worker's maximum throughput.
 const RECORDS_MAX: usize = 4096;
-/// Bytes that may wait in a ring.
+/// Maximum number of bytes in a ring.
 const BYTES_MAX: u64 = 16 << 20;
-/// Records of which a worker keeps the memory.
+/// Number of spare records that a worker keeps.
 const SPARE_RECORDS: usize = 1024;
-/// Bytes of bodies that a worker copies at once, of all its exchanges under way.
+/// Maximum number of body bytes that a worker's exchanges in progress copy.
 const CAPTURE_BYTES_MAX: usize = 16 << 20;
 
-/// Records that the thread takes from one ring before it looks at the next.
+/// Number of records that the thread takes from one ring before it turns to the next.
 const BATCH: usize = 256;
-/// How long the thread sleeps when it has found something, and how long at most when it finds nothing.
+/// Sleep of the thread after it found records, and its longest sleep after it found none.
 const NAP_MIN: Duration = Duration::from_millis(10);
 const NAP_MAX: Duration = Duration::from_millis(200);
-/// How often diagnoses and exporters do what is due.
+/// Interval at which diagnoses and exporters perform their periodic work.
 const TICK_INTERVAL: Duration = Duration::from_millis(250);
-/// How long the thread has at the end for what waits, if exchanges have taken all the time there was.
+/// Minimum time for the waiting records at the end, even if exchanges have used up the deadline.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a ring has to be nearly full until diagnoses are given up.
+/// Time for which a ring must be nearly full before diagnoses are suspended.
 const BEHIND_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long they are given up at least.
+/// Minimum duration of a suspension.
 const SHED_TIME_MIN: Duration = Duration::from_secs(5);
 
-/// All rings, and the thread at their end.
+/// All rings, and the thread that reads them.
 #[derive(Debug)]
 pub(crate) struct Records {
     common: Arc<Common>,
@@ -54,17 +54,17 @@ pub(crate) struct Records {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The thread's ends, until it is started.
+    /// The thread's ends of the rings, until it is started.
     inlets: Vec<Inlet>,
-    /// Tells that it has ended.
+    /// Signals that the thread has ended.
     ended: Option<Receiver<()>>,
 }
 
-/// What the thread shares with the workers and with whoever asks.
+/// State shared by the thread, the workers and readers of statistics.
 #[derive(Debug, Default)]
 struct Common {
     lanes: Box<[Lane]>,
-    /// Those of the plan now in force.
+    /// The diagnoses of the plan in force.
     latest: Mutex<Arc<Diagnoses>>,
     sheds: AtomicBool,
     times_shed: AtomicU64,
@@ -72,20 +72,20 @@ struct Common {
     thread: OnceLock<Thread>,
 }
 
-/// What the thread and one worker tell each other beside the ring.
+/// State that the thread and one worker share beside the ring.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Lane {
-    /// Records that the thread is through with, and the bytes that they took. Told now and then.
+    /// Number of records that the thread has processed, and their bytes. Updated now and then.
     seen: AtomicU64,
     seen_bytes: AtomicU64,
-    /// Whether the thread has been woken and has not looked since.
+    /// `true` once the thread has been woken and has not checked the ring since.
     is_urgent: AtomicBool,
-    /// Whether there was no place for a record since the thread has looked.
+    /// `true` if a record was dropped since the thread last checked the ring.
     is_overfull: AtomicBool,
 }
 
-/// A worker's end.
+/// A worker's end of its rings.
 pub(crate) struct Outbox {
     common: Arc<Common>,
     lane: usize,
@@ -95,13 +95,13 @@ pub(crate) struct Outbox {
     spare: Vec<Box<Record>>,
     handed_over: u64,
     handed_over_bytes: u64,
-    /// Places for exchanges that have waited for one and are not over.
+    /// Number of places reserved for exchanges in progress.
     reserved: u64,
-    /// Bytes of bodies that may still be copied.
+    /// Number of body bytes that may still be copied.
     capture_bytes_left: usize,
 }
 
-/// The thread's end.
+/// The thread's end of a worker's rings.
 struct Inlet {
     records: Consumer<Box<Record>>,
     returned: Producer<Box<Record>>,
@@ -120,7 +120,7 @@ impl fmt::Debug for Inlet {
 }
 
 impl Records {
-    /// Rings for `workers` workers, and the workers' ends. No thread runs yet.
+    /// Creates rings for `workers` workers, and the workers' ends. The thread is not started yet.
     pub fn new(workers: usize) -> (Self, Vec<Outbox>) {
         let lanes = (0..workers).map(|_| Lane::default()).collect();
         let common = Arc::new(Common { lanes, ..Common::default() });
@@ -128,7 +128,8 @@ impl Records {
         (Self { common, state: Mutex::new(State { inlets, ended: None }) }, outboxes)
     }
 
-    /// Has records seen by `diagnoses` from now on; starts the thread with the first that there are. Before any worker is told of them.
+    /// Applies `diagnoses` to records from now on. Starts the thread if they are the first. Call it before
+    /// any worker gets the plan.
     pub fn obey(&self, diagnoses: &Arc<Diagnoses>) -> io::Result<()> {
         let mut state = self.lock();
         if !diagnoses.has_nothing_to_tick() && state.ended.is_none() {
@@ -138,7 +139,7 @@ impl Records {
             let started = thread::Builder::new()
                 .name("egret-diagnoses".to_owned())
                 .spawn(move || DiagnosisThread::new(common, inlets, end).run())?;
-            // It is started once.
+            // It is set only once.
             let _ = self.common.thread.set(started.thread().clone());
             state.ended = Some(ended);
         }
@@ -147,12 +148,13 @@ impl Records {
         Ok(())
     }
 
-    /// Whether diagnoses are given up for now, and how often they have been.
+    /// Returns `true` if diagnoses are suspended, and the number of suspensions so far.
     pub fn shedding(&self) -> (bool, u64) {
         (self.common.sheds.load(Relaxed), self.common.times_shed.load(Relaxed))
     }
 
-    /// Waits until all that has been handed over is seen and written, until `deadline` or a little while. Nothing is seen after this.
+    /// Waits until all records have been processed and written, at most until `deadline` or for
+    /// `STOP_TIMEOUT`, whichever is longer. Records handed over later are not processed.
     pub fn stop(&self, deadline: Option<Instant>) {
         let Some(ended) = self.lock().ended.take() else { return };
         self.common.stops.store(true, Relaxed);
@@ -199,12 +201,12 @@ impl Common {
 }
 
 impl Outbox {
-    /// A record of nothing.
+    /// Returns an empty record.
     pub fn blank(&mut self) -> Box<Record> {
         self.spare.pop().or_else(|| self.returned.pop().ok()).unwrap_or_default()
     }
 
-    /// Takes a record back that is not handed over.
+    /// Takes back a record that is not handed over.
     pub fn keep(&mut self, mut record: Box<Record>) {
         if self.spare.len() < SPARE_RECORDS {
             record.clear();
@@ -212,31 +214,32 @@ impl Outbox {
         }
     }
 
-    /// Lets go of the memory, and so of the config that it was used under.
+    /// Drops the spare records, which still refer to the config that they were used under.
     pub fn forget_spare(&mut self) {
         self.spare.clear();
         while self.returned.pop().is_ok() {}
     }
 
-    /// Whether diagnoses that would be dropped are given up for now.
+    /// Returns `true` while diagnoses with `on_pressure: drop` are suspended.
     pub fn sheds(&self) -> bool {
         self.common.sheds.load(Relaxed)
     }
 
-    /// Keeps a place for an exchange, if there is one.
+    /// Reserves a place for an exchange. Returns `false` if there is none.
     pub fn try_reserve(&mut self) -> bool {
         let has_place = self.has_place();
         self.reserved += u64::from(has_place);
         has_place
     }
 
-    /// Hands a record over, and counts it; or counts that there is no place for it. `has_place` is whether one was kept for it.
+    /// Hands over a record and counts it, or counts it as dropped if there is no place. `has_place` is true
+    /// if a place was reserved for it.
     pub fn hand_over(&mut self, record: Box<Record>, has_place: bool) {
         let is_welcome = has_place || self.has_place();
         self.reserved -= u64::from(has_place);
         let size = record.size() as u64;
         if is_welcome {
-            // Before it is seen, so that nothing is seen that was not handed over.
+            // Counted before the push, so the count is never behind the records processed.
             record.count(self.lane, Fate::HandedOver);
             if self.records.push(record).is_ok() {
                 self.handed_over += 1;
@@ -253,14 +256,14 @@ impl Outbox {
         }
     }
 
-    /// Sets bytes aside for copies of bodies: as many as are wanted, or fewer.
+    /// Reserves bytes for copies of bodies. Returns the number granted, which may be smaller than `wanted`.
     pub fn set_aside(&mut self, wanted: usize) -> usize {
         let granted = wanted.min(self.capture_bytes_left);
         self.capture_bytes_left -= granted;
         granted
     }
 
-    /// Takes back what was set aside.
+    /// Returns reserved bytes.
     pub fn take_back(&mut self, bytes: usize) {
         self.capture_bytes_left += bytes;
     }
@@ -269,7 +272,7 @@ impl Outbox {
         self.queued() + self.reserved < RECORDS_MAX as u64 && self.queued_bytes() < BYTES_MAX
     }
 
-    /// Records that wait, or a few more.
+    /// Returns the number of waiting records, or slightly more.
     fn queued(&self) -> u64 {
         self.handed_over - self.lane().seen.load(Relaxed)
     }
@@ -283,18 +286,18 @@ impl Outbox {
     }
 }
 
-/// Runs the diagnoses on records, on a thread of its own.
+/// The thread that runs the diagnoses on records.
 #[derive(Debug)]
 struct DiagnosisThread {
     common: Arc<Common>,
     inlets: Vec<Inlet>,
     reader: Reader,
     latest: Arc<Diagnoses>,
-    /// Those of plans before, of which exchanges may still be under way.
+    /// The diagnoses of earlier plans, whose exchanges may still be in progress.
     before: Vec<Arc<Diagnoses>>,
     pressure: Pressure,
     clock: Clock,
-    /// Dropped at the end, by which others see it.
+    /// Dropped when the thread ends, which signals the receiver.
     _end: Sender<()>,
 }
 
@@ -308,7 +311,7 @@ impl DiagnosisThread {
         lower_priority();
         let (mut nap, mut ticked) = (NAP_MIN, Instant::now());
         loop {
-            // Before the rings are looked at: what was handed over until then is seen.
+            // Read before the rings, so every record handed over before the stop is processed.
             let stops = self.common.stops.load(Relaxed);
             self.follow();
             let found = self.look();
@@ -335,7 +338,7 @@ impl DiagnosisThread {
         }
     }
 
-    /// Obeys the plan now in force.
+    /// Switches to the plan in force.
     fn follow(&mut self) {
         let latest = Arc::clone(&self.common.latest());
         if !Arc::ptr_eq(&latest, &self.latest) {
@@ -343,7 +346,8 @@ impl DiagnosisThread {
         }
     }
 
-    /// Has what waits in each ring seen, up to a bound. The most that was found in one.
+    /// Processes the waiting records of each ring, up to a limit. Returns the largest number found in one
+    /// ring.
     fn look(&mut self) -> usize {
         let mut most = 0;
         for (inlet, lane) in self.inlets.iter_mut().zip(&self.common.lanes) {
@@ -361,10 +365,10 @@ impl DiagnosisThread {
                 }
                 record.clear();
                 record.keep_only(&self.latest);
-                // What there is no room for goes back to the system.
+                // Records that do not fit are freed.
                 let _ = inlet.returned.push(record);
             }
-            // Written by this thread alone.
+            // Only this thread writes these.
             lane.seen.store(lane.seen.load(Relaxed) + count as u64, Relaxed);
             lane.seen_bytes.store(lane.seen_bytes.load(Relaxed) + bytes, Relaxed);
             most = most.max(count);
@@ -372,7 +376,7 @@ impl DiagnosisThread {
         most
     }
 
-    /// Has diagnoses given up, or taken up again.
+    /// Suspends the diagnoses, or resumes them.
     fn judge(&mut self, now: Instant, found: usize) {
         match self.pressure.judge(now, found == 0) {
             Some(true) => {
@@ -393,7 +397,7 @@ impl DiagnosisThread {
     fn tick(&mut self, is_last: bool) {
         let now = self.clock.timestamp(Moment::now());
         self.latest.tick(Tick { now, is_last });
-        // Held by nobody else: no plan, exchange or record leads to it any more.
+        // Nothing else refers to them: no plan, exchange or record.
         self.before.retain(|diagnoses| {
             let is_held = Arc::strong_count(diagnoses) > 1;
             diagnoses.tick(Tick { now, is_last: is_last || !is_held });
@@ -402,17 +406,18 @@ impl DiagnosisThread {
     }
 }
 
-/// Whether the thread is behind.
+/// Decides when the thread is too far behind.
 #[derive(Debug, Default)]
 struct Pressure {
-    /// Whether a ring was nearly full since this was last judged.
+    /// `true` if a ring was nearly full since the last call of `judge`.
     is_high: bool,
     high_since: Option<Instant>,
     shed_since: Option<Instant>,
 }
 
 impl Pressure {
-    /// Whether diagnoses are to be given up or taken up again from `now` on, if either. `is_idle` is whether nothing waits.
+    /// Returns `Some(true)` to suspend the diagnoses from `now` on, `Some(false)` to resume them, and `None`
+    /// for no change. `is_idle` is true if no records wait.
     fn judge(&mut self, now: Instant, is_idle: bool) -> Option<bool> {
         let is_high = std::mem::take(&mut self.is_high);
         self.high_since = if is_high { self.high_since.or(Some(now)) } else { None };
@@ -432,7 +437,7 @@ impl Pressure {
     }
 }
 
-/// Has everything else go first, where the system lets a thread say so of itself.
+/// Lowers the priority of this thread below all others, if the platform supports that per thread.
 fn lower_priority() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, 19) {
@@ -513,7 +518,7 @@ mod tests {
             pressure.judge(start + Duration::from_millis(millis), is_idle)
         };
         assert_eq!(at(0, true, false), None);
-        // A moment without it starts the time anew.
+        // A moment without pressure starts the time again.
         assert_eq!(at(900, false, false), None);
         assert_eq!(at(1_000, true, false), None);
         assert_eq!(at(1_999, true, false), None);

@@ -1,4 +1,5 @@
-//! Connections to providers as one worker holds them: kept while idle, checked before reuse, lent to other workers, dialled.
+//! One worker's connections to providers: opens them, keeps idle ones, checks them before reuse, and lends
+//! them to other workers.
 
 pub(crate) mod authority;
 pub(crate) mod dial;
@@ -27,15 +28,15 @@ use crate::upstream::stream::{Detached, Stream};
 use crate::worker::counters::ProviderCounters;
 use crate::worker::{Message, Worker};
 
-/// A provider's `Keep-Alive: timeout` is cut by this much, since its clock started before the response arrived here.
+/// Subtracted from a provider's `Keep-Alive: timeout`, whose clock started before the response arrived here.
 const KEEP_ALIVE_MARGIN: Duration = Duration::from_millis(500);
 
-/// A provider, or another host, as one worker reaches it.
+/// A provider, or another host, with this worker's connections to it.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub plan: Arc<UpstreamPlan>,
     worker: usize,
-    /// The most recently used last: it is taken first, so that the others may run out.
+    /// The most recently used connection is last and is taken first, so the others can expire.
     idle: RefCell<VecDeque<Idle>>,
 }
 
@@ -45,15 +46,16 @@ struct Idle {
     until: Moment,
 }
 
-/// A connection to a provider that nobody else uses. In a box, since an exchange hands it on half a dozen times.
+/// A connection to a provider, owned by one exchange. Boxed, because an exchange moves it about half a dozen
+/// times.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub stream: Stream,
     /// A number that no other connection of this process has.
     pub id: u64,
-    /// The address that it goes to.
+    /// The address of the peer.
     pub peer: SocketAddr,
-    /// Whether it has carried an exchange before, so that the provider may have given it up meanwhile.
+    /// `true` if it has carried an exchange before, so the provider may have closed it meanwhile.
     pub reused: bool,
     _counted: Counted,
     open: OpenPlace,
@@ -79,7 +81,7 @@ impl Drop for Counted {
     }
 }
 
-/// A connection on its way from one worker to another.
+/// A connection that is handed from one worker to another.
 #[derive(Debug)]
 pub(crate) struct Lent {
     stream: Detached,
@@ -88,7 +90,7 @@ pub(crate) struct Lent {
     open: OpenPlace,
 }
 
-/// How long it took to get a connection; zero for an idle one.
+/// Durations of the steps of connecting. Zero for an idle connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DialTimes {
     pub dns: Duration,
@@ -97,27 +99,27 @@ pub(crate) struct DialTimes {
 }
 
 impl DialTimes {
-    /// All of it together.
+    /// Returns the sum of the durations.
     pub fn total_nanos(&self) -> u64 {
         u64::try_from((self.dns + self.connect + self.tls).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
-/// Numbers connections.
+/// The source of connection numbers.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 
 impl Upstream {
-    /// No connections yet.
+    /// Creates an upstream without connections.
     pub fn new(plan: Arc<UpstreamPlan>, worker: usize) -> Self {
         Self { plan, worker, idle: RefCell::default() }
     }
 
-    /// What this worker counts of it.
+    /// Returns this worker's counters for it.
     pub fn counters(&self) -> &ProviderCounters {
         self.plan.stats.of(self.worker)
     }
 
-    /// An idle connection that is still good, if there is one.
+    /// Returns an idle connection that is still usable, if there is one.
     pub fn take_idle(&self, now: Moment) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut candidate) = idle.pop_back() {
@@ -129,7 +131,7 @@ impl Upstream {
         None
     }
 
-    /// Keeps a connection for the next exchange, unless the provider's `Keep-Alive` says that it will not be served.
+    /// Keeps a connection for the next exchange, unless the provider's `Keep-Alive` rules that out.
     pub fn keep(
         &self,
         mut connection: Box<Connection>,
@@ -156,7 +158,8 @@ impl Upstream {
         self.counters().connections_idle.add(1);
     }
 
-    /// Closes the idle connections that have run out or that their provider has closed. Says whether any remain.
+    /// Closes idle connections that have expired or that the provider has closed. Returns `true` if any
+    /// remain.
     pub fn sweep(&self, now: Moment) -> bool {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
@@ -165,13 +168,13 @@ impl Upstream {
         !idle.is_empty()
     }
 
-    /// Gives an idle connection away to another worker.
+    /// Hands an idle connection to another worker.
     pub fn lend(&self, now: Moment) -> Option<Lent> {
         let Connection { stream, id, peer, open, .. } = *self.take_idle(now)?;
         Some(Lent { stream: stream.into_detached().ok()?, id, peer, open })
     }
 
-    /// A connection where none is idle here: another worker's idle one, or a new one.
+    /// Returns an idle connection of another worker, or opens a new one.
     pub async fn connect(&self, worker: &Worker) -> Result<(Box<Connection>, DialTimes), Failure> {
         if let Some(connection) = self.borrow_from_another(worker).await {
             self.counters().pool_steals.add(1);
@@ -180,15 +183,15 @@ impl Upstream {
         self.open(worker).await
     }
 
-    /// Closes an idle connection, be it another worker's, where all places are taken: a tunnel cannot do with
-    /// one that is there.
+    /// Closes an idle connection, possibly another worker's, if the limit is reached. A tunnel needs a new
+    /// connection and cannot reuse an idle one.
     pub async fn make_room(&self, worker: &Worker) {
         if self.plan.is_full() && self.take_idle(Moment::now()).is_none() {
             drop(self.borrow_from_another(worker).await);
         }
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     pub async fn open(&self, worker: &Worker) -> Result<(Box<Connection>, DialTimes), Failure> {
         let Some(open) = self.plan.try_open() else {
             let most = self.plan.pool.connections;
@@ -204,7 +207,8 @@ impl Upstream {
         Ok((Box::new(Connection { stream, id, peer, reused: false, _counted: counted, open }), times))
     }
 
-    /// Asks the other workers that seem to have some to spare. A TLS handshake costs far more than the way there and back.
+    /// Asks the other workers that seem to have idle connections. A TLS handshake costs far more than the
+    /// messages.
     async fn borrow_from_another(&self, worker: &Worker) -> Option<Box<Connection>> {
         for other in self.plan.stats.with_idle(self.worker) {
             let (reply, answer) = oneshot::channel();

@@ -1,7 +1,7 @@
-//! A worker: one thread, one event loop, its own connections, pools, timers and counters.
+//! A worker: one thread with its own event loop, connections, pools, timers and counters.
 //!
-//! Workers share nothing that the path of a request touches. What they have to tell each other (a new client, a new plan, an
-//! idle connection to spare) goes through an inbox each.
+//! Workers share nothing that the path of a request writes to. Messages between them (a new client, a new
+//! plan, a request for an idle connection) go through one inbox per worker.
 
 pub(crate) mod acceptor;
 pub(crate) mod budget;
@@ -42,13 +42,14 @@ use crate::worker::buffer::BufferPool;
 use crate::worker::counters::WorkerCounters;
 use crate::worker::timer::Timers;
 
-/// How often idle connections to providers are looked at.
+/// Interval at which idle connections to providers are checked.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Request states that a worker keeps for later.
+/// Number of spare request states that a worker keeps.
 const SPARE_STATES: usize = 256;
 
-/// What all workers and the threads beside them share. Nothing here is touched on the path of a request, but for what is read only.
+/// The state shared by all workers and the other threads. The path of a request only reads it, with two
+/// exceptions: `exchanges` and `gathered`.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub workers: Box<[WorkerCounters]>,
@@ -57,53 +58,55 @@ pub(crate) struct Shared {
     pub access_log: AccessLog,
     pub records: Records,
     pub via: Via,
-    /// What remedies are told the time by.
+    /// The clock that remedies read.
     pub clock: Clock,
-    /// Client connections that each worker has been given and that are still open.
+    /// Number of open client connections that each worker was given.
     pub connections: Box<[AtomicU32]>,
-    /// Exchanges under way, counted while they are limited: the one thing that exchanges of different workers then both touch.
+    /// Number of exchanges in progress, counted while it is limited. It is the only state that exchanges of
+    /// different workers then share.
     pub exchanges: AtomicU32,
-    /// What bodies take that are gathered: touched by those alone.
+    /// The memory that gathered bodies take. Only they access it.
     pub gathered: Arc<Budget>,
     pub draining: AtomicBool,
     pub reloads: AtomicU64,
     pub reloads_refused: AtomicU64,
 }
 
-/// What a worker may be told. The inbox is bounded by what is told: clients by `limits.connections`, loans by exchanges.
+/// A message to a worker. The inbox is bounded by its senders: clients by `limits.connections`, loans by
+/// exchanges.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A new client connection, with the address of its listener.
     Client(TcpStream, SocketAddr),
-    /// Accept clients on this socket until told to stop. Only the first worker is told this.
+    /// Accept clients on this socket until told to stop. Sent only to the first worker.
     Listen(std::net::TcpListener, oneshot::Receiver<oneshot::Sender<()>>),
-    /// A new plan, to be obeyed from the next exchange on.
+    /// A new plan, in force from the next exchange on.
     Plan(Arc<Plan>),
     /// Another worker asks for an idle connection.
     Lend { plan: Arc<UpstreamPlan>, reply: oneshot::Sender<Option<Lent>> },
-    /// Serve what is under way and take on nothing new.
+    /// Finish the exchanges in progress and accept nothing new.
     Drain,
 }
 
 impl Shared {
-    /// Puts a message into a worker's inbox; one that has ended needs none.
+    /// Sends a message to a worker. It is dropped if the worker has ended.
     pub fn tell(&self, worker: usize, message: Message) {
         let _ = self.inboxes[worker].send(message);
     }
 
-    /// Puts a message into every worker's inbox.
+    /// Sends a message to every worker.
     pub fn tell_all(&self, mut message: impl FnMut() -> Message) {
         for worker in 0..self.inboxes.len() {
             self.tell(worker, message());
         }
     }
 
-    /// The worker with the fewest client connections.
+    /// Returns the worker with the fewest client connections.
     pub fn least_loaded(&self) -> usize {
         (0..self.connections.len()).min_by_key(|worker| self.connections[*worker].load(Relaxed)).unwrap_or(0)
     }
 
-    /// Everything but what each worker has to itself: the other end of its inbox, and its outbox.
+    /// Creates the shared state, and for each worker the receiving end of its inbox and its outbox.
     pub fn new(
         workers: usize,
         resolver: Resolver,
@@ -130,7 +133,7 @@ impl Shared {
     }
 }
 
-/// `egret-` and 64 random bits, from the standard library's own source of hash seeds.
+/// Returns `egret-` and 64 random bits, from the standard library's source of hash seeds.
 fn pseudonym() -> String {
     use std::hash::{BuildHasher, Hasher};
     format!("egret-{:016x}", std::hash::RandomState::new().build_hasher().finish())
@@ -143,50 +146,51 @@ pub(crate) struct Worker {
     pub shared: Arc<Shared>,
     pub timers: Rc<Timers>,
     pub buffers: BufferPool,
-    /// Request states for later exchanges.
+    /// Spare request states.
     #[expect(clippy::vec_box, reason = "a state is large, and is handed around more often than it is made")]
     pub states: RefCell<Vec<Box<client::RequestState>>>,
-    /// The response state that was used last, see [`client::RequestState::take_response_state`].
+    /// The response state used last, see [`client::RequestState::take_response_state`].
     pub response_state: RefCell<Box<client::ResponseState>>,
-    /// The changes to the head that is being sent. One list for all, which the processor then keeps at hand.
+    /// The changes to the head that is being sent. All exchanges share one list, so it stays in the
+    /// processor's cache.
     pub edits: RefCell<Edits>,
-    /// Spare parts for exchanges that flows match.
+    /// Spare flow runs.
     #[expect(
         clippy::vec_box,
         reason = "a flow_run is large, and is handed around more often than it is made"
     )]
     pub flow_runs: RefCell<Vec<Box<FlowRun>>>,
-    /// Calls that are made in the background now.
+    /// Number of background calls in progress.
     pub revalidations: Cell<usize>,
-    /// Where records of exchanges go.
+    /// Hands records of exchanges to the diagnoses.
     pub outbox: RefCell<Outbox>,
     pub draining: Cell<bool>,
     view: RefCell<Rc<View>>,
     others: RefCell<Others>,
-    /// Told when a client's connection has closed while draining.
+    /// Notified when a client's connection closes while draining.
     closed: Notify,
-    /// Whether the sweeper runs. It does only while there is something to sweep.
+    /// `true` while the sweeper runs, which it does only if there is something to sweep.
     sweeping: Cell<bool>,
-    /// Told when it is to run again.
+    /// Notified when the sweeper must run again.
     kept: Notify,
 }
 
-/// A plan as this worker sees it: with its own pools.
+/// A plan with this worker's own pools.
 #[derive(Debug)]
 pub(crate) struct View {
     pub plan: Arc<Plan>,
-    /// In the order of the plan's providers, and after them of its certified ones.
+    /// The plan's providers in order, then its certified ones.
     pub upstreams: Vec<Rc<Upstream>>,
-    /// Stands in for a provider where a request goes to none.
+    /// The placeholder upstream of requests that reach no provider.
     pub nowhere: Rc<Upstream>,
 }
 
-/// Who is at a host.
+/// The owner of a host.
 #[derive(Debug, Clone)]
 pub(crate) enum Site {
-    /// Providers: the number of their origin in the plan.
+    /// Configured providers, by the number of their origin in the plan.
     Providers(usize),
-    /// Nobody that the config names.
+    /// A host that the config does not name.
     Other(Rc<Upstream>),
 }
 
@@ -196,16 +200,16 @@ impl Site {
     }
 }
 
-/// Hosts without a configured provider that this worker has met.
+/// Hosts without a configured provider that this worker has connected to.
 #[derive(Debug, Default)]
 struct Others {
-    /// By authority as the client wrote it, so that a known one need not be parsed.
+    /// By the authority as the client wrote it, so a known one need not be parsed.
     by_text: [HashMap<Box<[u8]>, Site>; 2],
     by_origin: HashMap<Origin, Rc<Upstream>>,
 }
 
 impl Worker {
-    /// A worker that obeys `plan`.
+    /// Creates a worker that runs `plan`.
     pub fn new(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, outbox: Outbox) -> Rc<Self> {
         let buffers = BufferPool::new(Arc::clone(&shared.gathered));
         Rc::new(Self {
@@ -228,7 +232,7 @@ impl Worker {
         })
     }
 
-    /// Works through the inbox until it is drained and its last connection has ended.
+    /// Processes the inbox until the worker is drained and its last connection has closed.
     pub async fn run(self: Rc<Self>, mut inbox: mpsc::UnboundedReceiver<Message>) {
         let timers = Rc::clone(&self.timers);
         spawn(async move { timers.run().await });
@@ -242,7 +246,7 @@ impl Worker {
                 Message::Client(socket, listener) => self.take_on(socket, listener),
                 Message::Plan(plan) => self.obey(plan),
                 Message::Lend { plan, reply } => {
-                    // The asker may have gone; then the connection just closes.
+                    // The requesting worker may be gone. The connection is closed then.
                     let _ = reply.send(self.lend(&plan));
                 }
                 Message::Drain => {
@@ -253,7 +257,7 @@ impl Worker {
         }
     }
 
-    /// The next message; none when the worker has been drained of its last connection.
+    /// Returns the next message, or `None` once the worker is drained and its last connection has closed.
     async fn next(&self, inbox: &mut mpsc::UnboundedReceiver<Message>) -> Option<Message> {
         loop {
             if self.draining.get() && self.shared.connections[self.number].load(Relaxed) == 0 {
@@ -266,7 +270,7 @@ impl Worker {
         }
     }
 
-    /// Keeps a request state for later.
+    /// Returns a request state to the spare ones.
     pub fn return_state(&self, mut state: Box<client::RequestState>) {
         self.buffers.take_back(&mut state.input);
         if self.buffers.has_freed() {
@@ -285,22 +289,22 @@ impl Worker {
         }
     }
 
-    /// Serves a client connection in a task of its own.
+    /// Serves a client connection in its own task.
     pub fn take_on(self: &Rc<Self>, socket: TcpStream, listener: SocketAddr) {
         spawn(client::serve(Rc::clone(self), socket, listener));
     }
 
-    /// What this worker counts besides its providers.
+    /// Returns the counters of this worker that do not belong to a provider.
     pub fn counters(&self) -> &WorkerCounters {
         &self.shared.workers[self.number]
     }
 
-    /// The plan now in force.
+    /// Returns the plan in force.
     pub fn view(&self) -> Rc<View> {
         Rc::clone(&self.view.borrow())
     }
 
-    /// Who is at the host that a client wrote as `text`; `parse` reads it when it is not known yet.
+    /// Returns the owner of the host that a client wrote as `text`. `parse` reads it if it is not known yet.
     pub fn site(
         &self,
         view: &View,
@@ -324,7 +328,8 @@ impl Worker {
         Ok(site)
     }
 
-    /// How to reach `origin`, where no provider is, or outside of all that are there.
+    /// Returns the upstream for an `origin` without a provider, or for a target outside the base paths of the
+    /// providers there.
     pub fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
         let most = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
         let mut others = self.others.borrow_mut();
@@ -342,21 +347,21 @@ impl Worker {
         upstream
     }
 
-    /// Has idle connections, and memory that was freed, looked at while there are any.
+    /// Starts the sweeper, which closes idle connections and releases freed memory, if it is not running.
     pub fn has_kept(&self) {
-        // Asked after every exchange, answered by the sweeper once in a while.
+        // Called after every exchange, so it only sets a flag while the sweeper runs.
         if !self.sweeping.replace(true) {
             self.kept.notify_one();
         }
     }
 
-    /// Counts and logs a target that report mode let through.
+    /// Counts and logs a target that report mode allowed.
     pub fn report_denial(&self, target: &Target<'_>, reason: Reason) {
         self.counters().denial(reason);
         warn!(target = %target.authority, reason = reason.slug(), "egress policy would deny this target (mode: report)");
     }
 
-    /// The failure that a denial means to the client.
+    /// Counts and logs a denied target, and returns the error for the client.
     pub fn denied(&self, target: &Target<'_>, reason: Reason) -> Failure {
         self.counters().denial(reason);
         warn!(target = %target.authority, reason = reason.slug(), "egress policy denied a target");
@@ -364,7 +369,7 @@ impl Worker {
         Failure::new(ErrorKind::EgressDenied, detail)
     }
 
-    /// The failure that an unsuccessful dial means to the client.
+    /// Returns the client's error for a failed dial.
     pub fn dial_failure(&self, target: &Target<'_>, error: DialError) -> Failure {
         let kind = match &error {
             DialError::Denied(reason) => return self.denied(target, *reason),
@@ -380,7 +385,8 @@ impl Worker {
     fn obey(&self, plan: Arc<Plan>) {
         let before = self.view();
         if Arc::ptr_eq(&before.plan.other_hosts, &plan.other_hosts) {
-            // Providers may have come or gone, so what a text means has to be asked again; connections stay.
+            // Providers may have been added or removed, so every text is looked up again. The connections
+            // stay.
             self.others.borrow_mut().by_text = Default::default();
         } else {
             *self.others.borrow_mut() = Others::default();
@@ -394,7 +400,7 @@ impl Worker {
         if !plan.configured {
             let others = self.others.borrow();
             let upstream = others.by_origin.get(&plan.origin)?;
-            // The asker may obey another plan already, or not yet.
+            // The requesting worker may have a newer or an older plan.
             return if Arc::ptr_eq(&upstream.plan.policy, &plan.policy) { upstream.lend(now) } else { None };
         }
         let view = self.view();
@@ -438,13 +444,14 @@ impl View {
         Self { plan, upstreams, nowhere }
     }
 
-    /// `provider` of this plan as this worker reaches it.
+    /// Returns this worker's upstream for `provider` of this plan.
     pub fn upstream_of(&self, provider: &Arc<UpstreamPlan>) -> Option<&Rc<Upstream>> {
         self.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, provider))
     }
 }
 
-/// Makes room for one more entry. Which one goes does not matter: it costs the next user one look-up or one connection.
+/// Makes room for one more entry. It does not matter which one is removed: that costs the next user one
+/// look-up or one connection.
 fn make_room<K: Clone + Eq + Hash, V>(map: &mut HashMap<K, V>, most: usize) -> Option<V> {
     if map.len() < most {
         return None;

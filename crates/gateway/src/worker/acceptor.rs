@@ -1,7 +1,7 @@
 //! Accepts client connections and hands each to the worker with the fewest.
 //!
-//! A sidecar sees few, long-lived connections. Spreading them by a hash of their addresses, as the system does for sockets that
-//! share a port, would leave one worker with most of them.
+//! A sidecar gets few, long-lived connections. The kernel spreads connections by a hash of their addresses
+//! among sockets that share a port, which would leave one worker with most of them.
 
 use std::cell::Cell;
 use std::io;
@@ -18,15 +18,16 @@ use crate::event_loop::{Listener, Socket, sleep, spawn, timeout};
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::worker::{Message, Worker};
 
-/// Connections that the system may hold until they are accepted; it caps this by its own limit.
+/// Maximum number of connections that wait to be accepted. The kernel applies its own limit too.
 const BACKLOG: i32 = 4096;
-/// Bytes to a client that may wait in the system before it asks for no more.
+/// Maximum number of unsent bytes to a client in the kernel's buffer.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES_MAX: u32 = 256 * 1024;
-/// How long a client that is turned away may take to read why, and how many may at once; more are just closed.
+/// Time that a rejected client has to read the error, and the number of clients that may do so at once.
+/// Others are just closed.
 const TURN_AWAY_LINGER: Duration = Duration::from_secs(1);
 const TURNED_AWAY_MAX: u32 = 256;
-/// How long to wait when the process has no descriptor to spare.
+/// Pause while the process has no file descriptor left.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 
 /// Binds a listening socket.
@@ -36,9 +37,10 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    // Accepted sockets inherit it, which spares a system call for each.
+    // Accepted sockets inherit this, which saves a system call for each.
     socket.set_tcp_nodelay(true)?;
-    // So is this: a slow client's system holds this much unsent at most, and what it takes shows soon.
+    // Inherited too. It limits the unsent data of a slow client, so the amount that the client reads shows
+    // soon.
     #[cfg(target_os = "linux")]
     socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
     socket.set_nonblocking(true)?;
@@ -47,7 +49,8 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Accepts until `stop` says so, or is dropped; then takes on what the system has already accepted.
+/// Accepts connections until `stop` is signalled or dropped. Then accepts those that the kernel has already
+/// completed.
 pub(crate) async fn accept(
     worker: Rc<Worker>,
     listener: Listener,
@@ -65,7 +68,7 @@ pub(crate) async fn accept(
                     warn!(%error, "no client can be accepted for the moment");
                     sleep(EXHAUSTED_PAUSE).await;
                 }
-                // The client has given up meanwhile.
+                // The client has disconnected already.
                 Err(_) => {}
             },
         }
@@ -73,12 +76,12 @@ pub(crate) async fn accept(
     take_the_rest(&worker, &listener, address, &turned_away).await;
     drop(listener);
     if let Ok(done) = stopped {
-        // Whoever asked may have given up waiting.
+        // The receiver may no longer wait.
         let _ = done.send(());
     }
 }
 
-/// What the system accepted before the listener closes would otherwise be reset.
+/// Accepts the connections that the kernel has completed. They would be reset when the listener closes.
 async fn take_the_rest(
     worker: &Rc<Worker>,
     listener: &Listener,
@@ -120,7 +123,8 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
     shared.tell(chosen, Message::Client(socket, listener));
 }
 
-/// Says why, and waits a little for the client to read it: closed with the request unread, the answer would be thrown away.
+/// Sends an error and waits a little while the client reads it. If the socket closed with the request unread,
+/// the client's kernel would discard the response.
 async fn turn_away(socket: TcpStream, answer: Vec<u8>, turned_away: Rc<Cell<u32>>) {
     turned_away.set(turned_away.get() + 1);
     let said = async {
@@ -130,7 +134,7 @@ async fn turn_away(socket: TcpStream, answer: Vec<u8>, turned_away: Rc<Cell<u32>
         while socket.receive(&mut [0; 4096]).await? > 0 {}
         io::Result::Ok(())
     };
-    // However it ends, the socket is closed.
+    // The socket is closed in every case.
     let _ = timeout(TURN_AWAY_LINGER, said).await;
     turned_away.set(turned_away.get() - 1);
 }

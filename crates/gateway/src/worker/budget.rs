@@ -1,10 +1,10 @@
-//! What all bodies together may take of memory that are gathered at once, in the whole process.
+//! The memory budget for all gathered bodies of the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes that gathered bodies may take, and do take. Touched only where memory for one is asked for or given
-/// back: a body grows by doubling, so that this is a handful of times for each.
+/// The limit and the current use, in bytes. Accessed only when memory for a body is allocated or freed. A
+/// body's buffer doubles when it grows, so this happens a handful of times per body.
 #[derive(Debug)]
 pub(crate) struct Budget {
     most: AtomicUsize,
@@ -12,23 +12,23 @@ pub(crate) struct Budget {
 }
 
 impl Default for Budget {
-    /// Without end.
+    /// Returns an unlimited budget.
     fn default() -> Self {
         Self { most: AtomicUsize::new(usize::MAX), taken: AtomicUsize::new(0) }
     }
 }
 
-/// There is less left than was asked for.
+/// Error: the remaining budget is smaller than the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exhausted;
 
 impl Budget {
-    /// Changes how much there may be, in bytes. What has been taken stays.
+    /// Changes the limit, in bytes. Memory already taken stays.
     pub fn set_most(&self, bytes: usize) {
         self.most.store(bytes, Relaxed);
     }
 
-    /// Bytes taken now.
+    /// Returns the number of bytes in use.
     pub fn taken(&self) -> usize {
         self.taken.load(Relaxed)
     }
@@ -43,7 +43,7 @@ impl Budget {
     }
 }
 
-/// What somebody has taken of a budget; given back when dropped.
+/// A share taken from a budget, released on drop.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     budget: Option<Arc<Budget>>,
@@ -51,7 +51,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Takes as much more as it needs to have `bytes` in all. Never gives any back.
+    /// Takes as many bytes as needed to hold `bytes` in total. Never releases any.
     pub fn cover(&mut self, budget: &Arc<Budget>, bytes: usize) -> Result<(), Exhausted> {
         let more = bytes.saturating_sub(self.bytes);
         if more > 0 {
@@ -62,7 +62,7 @@ impl Share {
         Ok(())
     }
 
-    /// The same for what has been allocated already, however much is left.
+    /// Does the same for memory that is already allocated, even if the budget is exhausted.
     pub fn cover_anyway(&mut self, budget: &Arc<Budget>, bytes: usize) {
         let more = bytes.saturating_sub(self.bytes);
         if more > 0 {
@@ -72,7 +72,7 @@ impl Share {
         }
     }
 
-    /// Gives all of it back.
+    /// Releases the whole share.
     pub fn release(&mut self) {
         if let Some(budget) = self.budget.take() {
             budget.taken.fetch_sub(self.bytes, Relaxed);

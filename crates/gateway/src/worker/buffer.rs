@@ -1,4 +1,4 @@
-//! Receive buffers, lent by a pool per worker, so that a connection that waits for a request holds none.
+//! Receive buffers, lent by one pool per worker. A connection that waits for a request holds none.
 
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
@@ -7,97 +7,98 @@ use std::sync::Arc;
 
 use crate::worker::budget::{Budget, Exhausted, Share};
 
-/// What a buffer holds when it is lent: most heads and small bodies in one read.
+/// Initial size of a buffer: most heads and small bodies fit in one read.
 pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
-/// What a buffer is grown to while a large body streams through it.
+/// Size of a buffer while a large body streams through it.
 pub(crate) const STREAM_BYTES: usize = 128 * 1024;
-/// Buffers of each size that a worker keeps for later; more are given back to the allocator.
+/// Number of spare buffers of each size that a worker keeps. Others are freed.
 const SPARE_BUFFERS: usize = 256;
 const SPARE_STREAM_BUFFERS: usize = 8;
-/// After how many looks at it memory is given back that was freed: the allocator keeps it for a second, and a
-/// look is a second's too.
+/// Number of checks after which freed memory is returned to the kernel. The allocator keeps it for one
+/// second, and there is one check per second.
 const LOOKS_BEFORE_RETURN: u8 = 3;
-/// A piece of memory that is large enough for the allocator to have pages of its own for it. None of them is
+/// Size of an allocation that is large enough to get its own pages from the allocator. None of them is
 /// touched.
 const PROMPT_BYTES: usize = 4 << 20;
 
-/// Bytes received and not yet consumed, at the front of a fixed piece of memory.
+/// Received bytes that are not consumed yet, at the front of a fixed block of memory.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
     filled: usize,
-    /// What the memory takes of what bodies may that are gathered, if one is in it.
+    /// The share of the budget for gathered bodies, if the buffer holds one.
     share: Share,
 }
 
 impl Buffer {
-    /// The bytes received.
+    /// Returns the received bytes.
     pub fn filled(&self) -> &[u8] {
         &self.bytes[..self.filled]
     }
 
-    /// The same, to be changed.
+    /// Returns the received bytes mutably.
     pub fn filled_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[..self.filled]
     }
 
-    /// Where the next bytes go.
+    /// Returns the free part, which receives the next bytes.
     pub fn spare(&mut self) -> &mut [u8] {
         &mut self.bytes[self.filled..]
     }
 
-    /// Says that `count` bytes of the spare part have been received.
+    /// Notes that `count` bytes of the free part were received.
     pub fn advance(&mut self, count: usize) {
         self.filled = (self.filled + count).min(self.bytes.len());
     }
 
-    /// Removes the bytes from `start` to `end` and moves what follows them up.
+    /// Removes the bytes from `start` to `end` and moves the bytes behind them up.
     pub fn remove(&mut self, start: usize, end: usize) {
         self.bytes.copy_within(end..self.filled, start);
         self.filled -= end - start;
     }
 
-    /// Forgets all bytes.
+    /// Removes all bytes.
     pub fn clear(&mut self) {
         self.filled = 0;
     }
 
-    /// Whether there is memory at all, or a pool has to lend some first.
+    /// Returns `true` if the buffer has memory. Otherwise a pool must lend some first.
     pub fn is_lent(&self) -> bool {
         !self.bytes.is_empty()
     }
 
-    /// Whether no more can be received before something is removed or the buffer grows.
+    /// Returns `true` if there is no free part until bytes are removed or the buffer grows.
     pub fn is_full(&self) -> bool {
         self.filled == self.bytes.len()
     }
 
-    /// Bytes that it can hold.
+    /// Returns the size of the buffer.
     pub fn capacity(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// The buffers that a worker has spare.
+/// The spare buffers of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
     spare: RefCell<Vec<Box<[u8]>>>,
     spare_stream: RefCell<Vec<Box<[u8]>>>,
-    /// Where small messages are put together: one place for all of a worker's, which the processor then keeps at hand.
+    /// The buffer in which small messages are assembled. A worker has one for all messages, so it stays in
+    /// the processor's cache.
     pub gathered: RefCell<Vec<u8>>,
-    /// What all bodies together may take that are gathered.
+    /// The budget for gathered bodies.
     pub budget: Arc<Budget>,
-    /// Looks until the allocator is asked to give memory back; 0 where none has been freed.
+    /// Number of checks until the allocator is asked to return memory. 0 if none was freed.
     looks_left: Cell<u8>,
 }
 
 impl BufferPool {
-    /// A pool whose gathered bodies take from `budget`.
+    /// Creates a pool whose gathered bodies take from `budget`.
     pub fn new(budget: Arc<Budget>) -> Self {
         Self { budget, ..Self::default() }
     }
 
-    /// Makes sure that `buffer` has memory.
+    /// Lends memory to `buffer` if it has none.
     pub fn lend(&self, buffer: &mut Buffer) {
         if !buffer.is_lent() {
             let spare = self.spare.borrow_mut().pop();
@@ -106,7 +107,7 @@ impl BufferPool {
         }
     }
 
-    /// Grows `buffer` to at least `bytes`, which stay what they are.
+    /// Grows `buffer` to at least `bytes`. Keeps its content.
     pub fn grow(&self, buffer: &mut Buffer, bytes: usize) {
         if buffer.capacity() >= bytes {
             return;
@@ -117,8 +118,8 @@ impl BufferPool {
         self.keep(mem::replace(&mut buffer.bytes, larger));
     }
 
-    /// Grows `buffer` to at least `bytes`, which stay what they are, for a body that is gathered in it;
-    /// unless all of these together would take too much.
+    /// Grows `buffer` to at least `bytes` for a gathered body. Keeps its content. Fails if the budget is
+    /// exhausted.
     pub fn grow_gathered(&self, buffer: &mut Buffer, bytes: usize) -> Result<(), Exhausted> {
         if buffer.capacity() < bytes {
             buffer.share.cover(&self.budget, bytes)?;
@@ -127,14 +128,14 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Takes the memory back.
+    /// Takes back the buffer's memory.
     pub fn take_back(&self, buffer: &mut Buffer) {
         buffer.filled = 0;
         self.keep(mem::take(&mut buffer.bytes));
         buffer.share.release();
     }
 
-    /// Takes the memory back that a gathered body has left, if what is still there needs far less.
+    /// Replaces the large memory that a gathered body left behind, if the remaining bytes need far less.
     pub fn shrink(&self, buffer: &mut Buffer) {
         if buffer.capacity() > STREAM_BYTES && buffer.filled <= BUFFER_BYTES / 2 {
             let mut smaller = Buffer::default();
@@ -146,17 +147,17 @@ impl BufferPool {
         }
     }
 
-    /// Whether memory has been freed that the system should have back.
+    /// Returns `true` if freed memory should be returned to the kernel.
     pub fn has_freed(&self) -> bool {
         self.looks_left.get() > 0
     }
 
-    /// Has the allocator give memory back once it has been free for long enough. To be called every second;
-    /// says whether once more.
+    /// Prompts the allocator to return memory that has been free for long enough. Call it every second while
+    /// it returns `true`.
     ///
-    /// The allocator looks at what has been free for a second whenever it frees pages, and at no other time:
-    /// where a burst has ended and nobody comes any more, all would stay resident. So it is given some to
-    /// free.
+    /// The allocator checks for memory that has been free for a second only when it frees pages. After a
+    /// burst without further traffic, all of it would stay resident. So this function allocates and frees
+    /// some pages.
     pub fn give_memory_back(&self) -> bool {
         let left = self.looks_left.get().saturating_sub(1);
         if self.looks_left.replace(left) == 1 {

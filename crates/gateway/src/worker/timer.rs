@@ -1,8 +1,9 @@
 //! Coarse deadlines for thousands of connections at next to no cost.
 //!
-//! A kept-alive connection moves its deadline several times per exchange, nearly always further away, and nearly no deadline is
-//! ever met. So moving one is a store: the connection stays filed under the earliest moment it was ever due, and only when
-//! that moment comes is it looked at and filed anew. tokio's own timers take a lock and move an entry each time.
+//! A kept-alive connection moves its deadline several times per exchange, nearly always to a later time, and
+//! almost no deadline expires. So moving one is a single store: the connection stays filed under the earliest
+//! time at which it was ever due, and is checked and filed again only at that time. tokio's own timers take a
+//! lock and move an entry each time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::event_loop::sleep_until;
 
-/// Deadlines are met this much late at most.
+/// Maximum delay of an expired deadline.
 const SLOT_NANOS: u64 = 50_000_000;
 
 /// The deadlines of one worker.
@@ -27,7 +28,7 @@ pub(crate) struct Timers {
 
 #[derive(Debug, Default)]
 struct Wheel {
-    /// What is to be looked at when a slot's time has come.
+    /// The tickets to check when the time of a slot comes.
     slots: BTreeMap<Moment, Vec<Ticket>>,
     entries: Vec<Entry>,
     free: Vec<u32>,
@@ -36,7 +37,7 @@ struct Wheel {
 #[derive(Debug, Clone, Copy)]
 struct Ticket {
     entry: u32,
-    /// Tells a ticket of an entry's earlier owner.
+    /// Distinguishes this ticket from those of the entry's earlier owners.
     generation: u32,
 }
 
@@ -50,7 +51,7 @@ struct Entry {
 }
 
 impl Timers {
-    /// A timer with no deadline.
+    /// Returns a timer without a deadline.
     pub fn timer(self: &Rc<Self>) -> Timer {
         let mut wheel = self.wheel.borrow_mut();
         let entry = if let Some(entry) = wheel.free.pop() {
@@ -62,13 +63,14 @@ impl Timers {
                 filed: Moment::NEVER,
                 waker: None,
             });
-            // A connection each: the process runs out of descriptors long before this does.
+            // Cannot overflow: each timer belongs to a connection, and the process runs out of file
+            // descriptors first.
             u32::try_from(wheel.entries.len() - 1).unwrap_or(u32::MAX)
         };
         Timer { timers: Rc::clone(self), entry, deadline: Cell::new(Moment::NEVER) }
     }
 
-    /// Wakes whoever waits on a timer, due or not, so that they look at what else has changed.
+    /// Wakes every task that waits on a timer, so it notices other changes.
     pub fn wake_all(&self) {
         let wakers: Vec<Waker> =
             self.wheel.borrow().entries.iter().filter_map(|entry| entry.waker.clone()).collect();
@@ -77,7 +79,7 @@ impl Timers {
         }
     }
 
-    /// Wakes those whose deadline has come. Runs as long as the worker does.
+    /// Wakes tasks whose deadline has passed. Runs as long as the worker.
     pub async fn run(&self) {
         loop {
             let first = self.wheel.borrow().slots.keys().next().copied();
@@ -93,7 +95,8 @@ impl Timers {
         }
     }
 
-    /// Looks at every slot up to `now`: wakes what is due and files the rest under its later deadline.
+    /// Checks every slot up to `now`: wakes the tasks that are due and files the others under their later
+    /// deadline.
     fn expire(&self, now: Moment) {
         let mut due = Vec::new();
         let mut wheel = self.wheel.borrow_mut();
@@ -115,7 +118,7 @@ impl Timers {
 impl Wheel {
     fn collect(&mut self, ticket: Ticket, slot: Moment, now: Moment) -> Option<Waker> {
         let entry = &mut self.entries[ticket.entry as usize];
-        // Its owner has gone, or it was filed earlier since: that ticket speaks for it.
+        // The entry has a new owner, or was filed earlier since. Then another ticket is responsible for it.
         if entry.generation != ticket.generation || entry.filed != slot {
             return None;
         }
@@ -129,7 +132,7 @@ impl Wheel {
         None
     }
 
-    /// Files `entry` under its deadline and says whether nothing was due before.
+    /// Files `entry` under its deadline. Returns `true` if no other entry is due before it.
     fn file(&mut self, entry: u32) -> bool {
         let index = entry as usize;
         let slot = slot_of(self.entries[index].deadline);
@@ -141,27 +144,27 @@ impl Wheel {
     }
 }
 
-/// The slot in which a deadline is met: the next one.
+/// Returns the slot in which a deadline is checked: the next one.
 fn slot_of(deadline: Moment) -> Moment {
     Moment::from_nanos(deadline.as_nanos().div_ceil(SLOT_NANOS).saturating_mul(SLOT_NANOS))
 }
 
-/// One deadline, to be moved at will.
+/// One movable deadline.
 #[derive(Debug)]
 pub(crate) struct Timer {
     timers: Rc<Timers>,
     entry: u32,
-    /// As in the entry; here so that asking needs no borrow.
+    /// A copy of the entry's deadline, which can be read without a borrow.
     deadline: Cell<Moment>,
 }
 
 impl Timer {
-    /// Moves the deadline to `timeout` from `now`; none means no deadline.
+    /// Sets the deadline to `timeout` after `now`. `None` means no deadline.
     pub fn set(&self, now: Moment, timeout: Option<Duration>) {
         self.set_at(now.after(timeout));
     }
 
-    /// Moves the deadline to `deadline`.
+    /// Sets the deadline.
     pub fn set_at(&self, deadline: Moment) {
         self.deadline.set(deadline);
         let mut wheel = self.timers.wheel.borrow_mut();
@@ -172,13 +175,13 @@ impl Timer {
         }
     }
 
-    /// Whether the deadline has passed; if not, the task is woken when it does.
+    /// Returns `true` if the deadline has passed. Otherwise registers the task to be woken at the deadline.
     pub fn poll_expired(&self, cx: &Context<'_>) -> bool {
         let deadline = self.deadline.get();
         let mut wheel = self.timers.wheel.borrow_mut();
         let entry = &mut wheel.entries[self.entry as usize];
         if entry.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            // Filed, and not yet woken: no need to read the clock.
+            // Filed and not woken yet, so the clock need not be read.
             return false;
         }
         entry.waker = Some(cx.waker().clone());
