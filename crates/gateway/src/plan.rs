@@ -1,7 +1,8 @@
-//! The configuration as the workers obey it: checked, compiled once, shared and never changed.
+//! The plan: the configuration in the form that the workers use. It is validated, compiled once, shared and
+//! never changed.
 //!
-//! A reload compiles a new plan beside the running one. What the new one needs unchanged (a provider with its connections and
-//! counters) is carried over from the old, so that applying it loses nothing.
+//! A reload compiles a new plan beside the running one. Unchanged parts, such as a provider with its
+//! connections and counters, are carried over from the old plan, so nothing of them is lost.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -30,51 +31,51 @@ use crate::upstream::policy::EgressPolicy;
 use crate::upstream::tls::{ClientTls, ServerTls};
 use crate::worker::counters::ProviderStats;
 
-/// The name under which everything without a configured provider is counted.
+/// The name under which all hosts without a configured provider are counted.
 pub(crate) const OTHER_HOSTS: &str = "-";
 
-/// The configuration as the workers obey it.
+/// The compiled configuration.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub providers: Vec<Arc<UpstreamPlan>>,
-    /// Providers as they are reached by accounts that show a certificate.
+    /// Providers as reached by accounts with a client certificate.
     pub certified: Vec<Certified>,
     by_name: HashMap<Box<[u8]>, usize>,
-    /// Who shares each origin that providers are at.
+    /// The providers of each origin.
     origins: Vec<Owners>,
     by_origin: HashMap<Origin, usize>,
-    /// For each provider, the number of its origin.
+    /// The number of the origin of each provider.
     origin_of: Vec<usize>,
     pub listeners: Vec<ListenerPlan>,
-    /// What holds for hosts without a configured provider.
+    /// The settings of hosts without a configured provider.
     pub other_hosts: Arc<OtherHosts>,
     pub timeouts: ClientTimeouts,
     pub limits: LimitsConfig,
     pub head_limits: HeadLimits,
     pub trailers: TrailerNames,
-    /// Header fields to which the config gives a meaning.
+    /// Header fields with a meaning given by the config.
     pub named_fields: NamedFields,
-    /// Whether responses are rewritten for clients that name the provider by base URL.
+    /// `true` if responses are rewritten for clients that name the provider by base URL.
     pub rewrites: bool,
-    /// Whether providers are told of clients.
+    /// `true` if providers receive the client's address in `X-Forwarded-For`.
     pub forwarded_for: bool,
     pub errors: ErrorAnswers,
-    /// What is to be done with exchanges.
+    /// The flows that apply to exchanges.
     pub flows: Flows,
     config: GatewayConfig,
 }
 
-/// Where requests can be sent: a scheme and an authority.
+/// A destination of requests: a scheme and an authority.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     pub tls: bool,
     pub authority: Authority,
 }
 
-/// The providers at one origin. A target belongs to the one with the longest base path that it lies under.
+/// The providers at one origin. A target belongs to the one with the longest matching base path.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    /// Those with the longest base path first; of equal ones, the first in the config.
+    /// Ordered by the length of the base path, longest first. Equal ones keep the order of the config.
     list: Vec<Owner>,
 }
 
@@ -83,7 +84,7 @@ pub(crate) struct Owners {
 struct Owner {
     provider: usize,
     base: BasePath,
-    /// Whether another provider at the origin has a base path below this one's.
+    /// `true` if another provider at the origin has a base path below this one's.
     has_deeper: bool,
 }
 
@@ -91,12 +92,12 @@ struct Owner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Belongs {
     pub provider: usize,
-    /// How many bytes of the target spell the provider's base path; what follows is relative to the provider's URL.
+    /// Length of the base path at the start of the target. The rest is relative to the provider's URL.
     pub base_len: usize,
 }
 
 impl Owners {
-    /// The only provider, where it has the whole origin. Nothing has to be known of a target then.
+    /// Returns the only provider, if it has the whole origin. Then the target need not be inspected.
     pub fn sole(&self) -> Option<usize> {
         match &self.list[..] {
             [owner] if owner.base.is_root() => Some(owner.provider),
@@ -104,18 +105,20 @@ impl Owners {
         }
     }
 
-    /// How many bytes of `path` spell the base path of that provider, if it is here and the path lies under it.
+    /// Returns the length of that provider's base path at the start of `path`, if the provider is here and
+    /// the path is below it.
     pub fn below(&self, provider: usize, path: &[u8]) -> Option<usize> {
         let owner = self.list.iter().find(|owner| owner.provider == provider)?;
         owner.base.holds(path).ok().flatten()
     }
 
-    /// The one with the shortest base path: who is connected to where no path decides.
+    /// Returns the provider with the shortest base path. Used if there is no path to decide by.
     pub fn widest(&self) -> Option<usize> {
         self.list.last().map(|owner| owner.provider)
     }
 
-    /// The provider that a target with this path, without its query, belongs to; none if it lies outside of all of them.
+    /// Returns the provider that a target with this path, given without its query, belongs to. Returns `None`
+    /// if it is outside all of their base paths.
     pub fn of(&self, path: &[u8]) -> Result<Option<Belongs>, Misplaced> {
         for Owner { provider, base, .. } in &self.list {
             if let Some(base_len) = base.holds(path)? {
@@ -125,9 +128,9 @@ impl Owners {
         Ok(None)
     }
 
-    /// The provider that `path`, which follows the base path of `named`, belongs to: `named`, unless another has a longer base path
-    /// that it lies under. Of providers with one base path, the one that was named has it. `base_len` is how much of `path` spells
-    /// what is longer.
+    /// Returns the provider that `path`, which follows the base path of `named`, belongs to: `named`, unless
+    /// the path is below the longer base path of another. If several providers have the same base path, the
+    /// named one is returned. `base_len` is the length of the additional part at the start of `path`.
     pub fn of_named(&self, named: usize, path: &[u8]) -> Result<Belongs, Misplaced> {
         let itself = Belongs { provider: named, base_len: 0 };
         let Some(own) = self.list.iter().find(|owner| owner.provider == named) else { return Ok(itself) };
@@ -148,25 +151,25 @@ impl Owners {
     }
 }
 
-/// One address that is listened on.
+/// One listening address.
 #[derive(Debug)]
 pub(crate) struct ListenerPlan {
     pub address: SocketAddr,
-    /// The provider that every request on it goes to.
+    /// The provider that receives every request of this listener.
     pub provider: Option<usize>,
-    /// The one for those by `https`.
+    /// The provider that receives the `https` requests instead.
     pub https_provider: Option<usize>,
-    /// Whether these get the client's Host.
+    /// `true` if these providers get the client's `Host`.
     pub keep_host: bool,
-    /// Whether requests that name no scheme are by `https`.
+    /// `true` if requests that name no scheme count as `https`.
     pub secure: bool,
-    /// How its clients speak TLS, if they do.
+    /// The TLS config for clients, if the listener uses TLS.
     pub tls: Option<ServerTls>,
-    /// Values of `Host` that mean the gateway itself, in lower case.
+    /// Values of `Host` that name the gateway itself, in lower case.
     own_hosts: Vec<Box<[u8]>>,
 }
 
-/// How long to wait on clients; none is without end.
+/// Timeouts of waits for clients. `None` is unlimited.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientTimeouts {
     pub head: Option<Duration>,
@@ -176,7 +179,7 @@ pub(crate) struct ClientTimeouts {
     pub idle: Option<Duration>,
 }
 
-/// How long to wait on a provider; none is without end.
+/// Timeouts of waits for a provider. `None` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UpstreamTimeouts {
     pub connect: Option<Duration>,
@@ -194,34 +197,35 @@ pub(crate) struct UpstreamPlan {
     pub host_field: Box<[u8]>,
     /// The host without a port, in lower case.
     host_text: Box<str>,
-    /// Under which the path of every request lies; no slash at its end.
+    /// The base path of every request, without a slash at its end.
     pub path_prefix: Box<[u8]>,
-    /// Further hosts, in lower case, under which it is sent credentials: those of `hosts`.
+    /// Other hosts that credentials may be sent to, from `hosts` in the config, in lower case.
     hosts: Box<[HostPattern]>,
     pub tls: Option<ClientTls>,
     pub timeouts: UpstreamTimeouts,
     pub pool: PoolConfig,
     pub policy: Arc<EgressPolicy>,
-    /// To which protocols connections to it may change.
+    /// Protocols that connections to it may be upgraded to.
     pub upgrades: Arc<Protocols>,
-    /// Whether the config names it.
+    /// `true` if the config names it.
     pub configured: bool,
     pub stats: Arc<ProviderStats>,
-    /// Connections open now, over all workers, tunnels included.
+    /// Number of open connections over all workers, including tunnels.
     open: Arc<AtomicU32>,
-    /// What it was compiled from; none for a host that is not configured.
+    /// The config that it was compiled from. `None` for a host that is not configured.
     source: Option<ProviderConfig>,
 }
 
-/// A provider as it is reached by an account that shows a certificate: no connection of it is anybody else's.
+/// A provider as reached by an account with a client certificate. Its connections are not shared with other
+/// accounts.
 #[derive(Debug)]
 pub(crate) struct Certified {
-    /// The account's number.
+    /// The number of the account.
     account: usize,
     pub upstream: Arc<UpstreamPlan>,
 }
 
-/// What holds for hosts without a configured provider.
+/// The settings of hosts without a configured provider.
 #[derive(Debug)]
 pub(crate) struct OtherHosts {
     tls: ClientTls,
@@ -232,7 +236,7 @@ pub(crate) struct OtherHosts {
 }
 
 impl OtherHosts {
-    /// How to reach `origin`.
+    /// Returns the upstream for `origin`.
     pub fn upstream(&self, origin: Origin) -> UpstreamPlan {
         UpstreamPlan {
             host_field: host_field(&origin),
@@ -252,8 +256,9 @@ impl OtherHosts {
         }
     }
 
-    /// How to reach `authority` for a tunnel, through which the client speaks as it likes. `provider` is the configured one at
-    /// that place, if there is one; a tunnel takes one of its connections.
+    /// Returns the upstream of a tunnel to `authority`. The client decides about TLS inside the tunnel.
+    /// `provider` is the configured one at that authority, if any; the tunnel counts as one of its
+    /// connections.
     pub fn tunnel(&self, authority: Authority, provider: Option<&Arc<UpstreamPlan>>) -> UpstreamPlan {
         let mut plan = self.upstream(Origin { tls: false, authority });
         if let Some(provider) = provider {
@@ -266,13 +271,15 @@ impl OtherHosts {
         plan
     }
 
-    /// How to reach `origin`, which the config names as a token endpoint. Nothing is kept for the next time: that is far off.
+    /// Returns the upstream of a token endpoint at `origin`. It keeps no idle connections, because the next
+    /// fetch is far off.
     pub fn endpoint(&self, origin: Origin) -> UpstreamPlan {
         let pool = PoolConfig { idle: 0, ..PoolConfig::default() };
         UpstreamPlan { configured: true, pool, ..self.upstream(origin) }
     }
 
-    /// What requests that are answered before a route is found are counted under.
+    /// Returns the placeholder upstream under which requests are counted that get a response before they are
+    /// routed.
     pub fn nowhere(&self) -> UpstreamPlan {
         let host = Host::Ip(std::net::Ipv4Addr::UNSPECIFIED.into());
         self.upstream(Origin { tls: false, authority: Authority { host, port: 0 } })
@@ -280,25 +287,25 @@ impl OtherHosts {
 }
 
 impl UpstreamPlan {
-    /// The name that flows know it by.
+    /// Returns its name in flows.
     pub fn provider(&self) -> &str {
         if self.configured { self.stats.name() } else { OTHER_HOSTS }
     }
 
-    /// The host without a port, in lower case.
+    /// Returns the host without a port, in lower case.
     pub fn host_text(&self) -> &str {
         &self.host_text
     }
 
-    /// Whether credentials of this provider may be sent under `host`, another than its own.
+    /// Returns `true` if credentials of this provider may also be sent to `host`, which is not its own.
     pub fn is_known_as(&self, host: &Host) -> bool {
         let text = host.to_string();
         self.hosts.iter().any(|pattern| pattern.matches(bare(&text)))
     }
 
-    /// The same provider, reached with the certificate of an account, and counted together. What goes through
-    /// a connection that has changed its protocol goes in that account's name, so that only what the config
-    /// names for this very provider is changed to.
+    /// Returns the same provider, reached with the client certificate of an account. Both are counted
+    /// together. The bytes of an upgraded connection are sent in that account's name, so only protocols that
+    /// the config names for this provider are allowed.
     fn with_tls(&self, tls: ClientTls) -> Self {
         let named = self.source.as_ref().is_some_and(|source| source.upgrades.is_some());
         Self {
@@ -319,12 +326,12 @@ impl UpstreamPlan {
         }
     }
 
-    /// Whether as many connections are open as may be.
+    /// Returns `true` if the limit of open connections is reached.
     pub fn is_full(&self) -> bool {
         self.pool.connections != 0 && self.open.load(Relaxed) >= self.pool.connections
     }
 
-    /// Takes a place for one more connection, or says that the limit is reached.
+    /// Takes a slot for one more connection. Returns `None` if the limit is reached.
     pub fn try_open(self: &Arc<Self>) -> Option<OpenPlace> {
         let before = self.open.fetch_add(1, Relaxed);
         let place = OpenPlace(Arc::clone(self));
@@ -332,7 +339,7 @@ impl UpstreamPlan {
     }
 }
 
-/// The place of one open connection; free again when dropped.
+/// The slot of one open connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct OpenPlace(Arc<UpstreamPlan>);
 
@@ -343,8 +350,8 @@ impl Drop for OpenPlace {
 }
 
 impl Plan {
-    /// Compiles a configuration whose listeners are bound: their addresses are the real ones, no port is 0 (unless it is only
-    /// to be validated). What `previous` has of it is kept.
+    /// Compiles a configuration. Its listeners are bound, so their addresses are real and no port is 0,
+    /// unless the config is only validated. Unchanged parts of `previous` are kept.
     pub fn compile(
         parts: Parts<'_>,
         own: &[SocketAddr],
@@ -448,37 +455,38 @@ impl Plan {
         })
     }
 
-    /// Bytes that all gathered bodies together may take.
+    /// Returns the maximum number of bytes that all gathered bodies together may take.
     pub fn gathered_bytes(&self) -> usize {
         bytes(self.limits.gathered.bytes())
     }
 
-    /// The listener at that address, if there is one still.
+    /// Returns the listener with that address, if the plan still has it.
     pub fn listener(&self, address: SocketAddr) -> Option<&ListenerPlan> {
         self.listeners.iter().find(|listener| listener.address == address)
     }
 
-    /// The number of the provider of that name.
+    /// Returns the number of the provider of that name.
     pub fn provider_by_name(&self, name: &[u8]) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
-    /// The number of an origin that providers are at.
+    /// Returns the number of an origin that has providers.
     pub fn origin_number(&self, origin: &Origin) -> Option<usize> {
         self.by_origin.get(origin).copied()
     }
 
-    /// The providers at the origin of that number.
+    /// Returns the providers of the origin with that number.
     pub fn owners(&self, origin: usize) -> &Owners {
         &self.origins[origin]
     }
 
-    /// The providers at the origin of the provider of that number.
+    /// Returns the providers of the origin that the provider with that number is at.
     pub fn owners_beside(&self, provider: usize) -> &Owners {
         &self.origins[self.origin_of[provider]]
     }
 
-    /// The number, among the upstreams of a view, of `provider` as that account reaches it, if that is another way than everybody's.
+    /// Returns the number, among the upstreams of a view, of `provider` as that account reaches it, if the
+    /// account has a client certificate.
     pub fn certified(&self, account: usize, provider: &str) -> Option<usize> {
         let is_it = |certified: &Certified| {
             certified.account == account && certified.upstream.stats.name() == provider
@@ -486,12 +494,13 @@ impl Plan {
         Some(self.providers.len() + self.certified.iter().position(is_it)?)
     }
 
-    /// The provider on `authority`, whatever its scheme.
+    /// Returns the provider at `authority`, whatever its scheme.
     pub fn provider_by_authority(&self, authority: &Authority) -> Option<&Arc<UpstreamPlan>> {
         self.providers.iter().find(|provider| provider.origin.authority == *authority)
     }
 
-    /// The scheme of the configured provider at that host, where there is exactly one answer.
+    /// Returns `true` if the first configured provider with that host uses TLS, or `None` if there is no such
+    /// provider.
     pub fn is_tls_host(&self, host: &Host) -> Option<bool> {
         self.providers
             .iter()
@@ -505,7 +514,7 @@ impl Plan {
 }
 
 impl ListenerPlan {
-    /// Whether `host`, the value of a `Host` field, means the gateway itself.
+    /// Returns `true` if `host`, the value of a `Host` field, names the gateway itself.
     pub fn is_own_host(&self, host: &[u8]) -> bool {
         self.own_hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
     }
@@ -527,14 +536,15 @@ fn bracketed(address: SocketAddr) -> String {
     if address.is_ipv6() { format!("[{}]", address.ip()) } else { address.ip().to_string() }
 }
 
-/// The egress policy, by which nobody reaches the gateway's own ports.
+/// Compiles the egress policy, which denies connections to the gateway's own ports.
 fn compile_policy(config: &GatewayConfig, own: &[SocketAddr]) -> Result<EgressPolicy, Vec<Problem>> {
     let own_ports = own.iter().copied().chain(config.listen.iter().map(|listen| listen.address));
     let is_exposed = !all_loopback(&config.listen);
     EgressPolicy::compile(&config.egress, is_exposed, config.open_proxy, own_ports.collect())
 }
 
-/// Groups providers by their origins: the groups, the number of each origin's, and the number of each provider's.
+/// Groups providers by their origins. Returns the groups, the number of each origin, and the origin's number
+/// of each provider.
 fn share_origins(providers: &[Arc<UpstreamPlan>]) -> (Vec<Owners>, HashMap<Origin, usize>, Vec<usize>) {
     let mut origins: Vec<Owners> = Vec::new();
     let mut by_origin = HashMap::new();
@@ -559,7 +569,7 @@ fn share_origins(providers: &[Arc<UpstreamPlan>]) -> (Vec<Owners>, HashMap<Origi
     (origins, by_origin, origin_of)
 }
 
-/// Reads the hosts that a provider goes by.
+/// Parses the additional hosts of a provider.
 fn host_patterns(provider: &str, hosts: &[String]) -> Result<Box<[HostPattern]>, Vec<Problem>> {
     let (mut patterns, mut problems) = (Vec::new(), Vec::new());
     for (number, host) in hosts.iter().enumerate() {
@@ -663,8 +673,8 @@ fn provider_origins<'a>(providers: &'a Providers, problems: &mut Vec<Problem>) -
     origins
 }
 
-/// Whether all that is reached is reached in the same way under both, but for what providers have of their
-/// own.
+/// Returns `true` if both configs reach all hosts in the same way, apart from the settings of the individual
+/// providers.
 fn reaches_alike(before: &GatewayConfig, now: &GatewayConfig) -> bool {
     before.egress == now.egress
         && before.open_proxy == now.open_proxy
@@ -673,8 +683,8 @@ fn reaches_alike(before: &GatewayConfig, now: &GatewayConfig) -> bool {
         && before.upgrades == now.upgrades
 }
 
-/// To which protocols connections to a provider may change: those of its own config, or else those that hold
-/// for all.
+/// Returns the protocols that connections to a provider may be upgraded to: those of its own config,
+/// otherwise the general ones.
 fn upgrades_of(
     name: &str,
     provider: &ProviderConfig,
@@ -685,14 +695,14 @@ fn upgrades_of(
     Arc::new(Protocols::compile(names, &format!("providers.{name}.upgrades"), problems))
 }
 
-/// Where the token of an account is fetched.
+/// Returns the origin of an account's token endpoint.
 pub(crate) fn token_origin(endpoint: &Endpoint) -> Result<Origin, AuthorityError> {
     let Endpoint { tls, authority, .. } = endpoint;
     let authority = Authority::parse(authority.as_bytes(), Some(default_port(*tls)))?;
     Ok(Origin { tls: *tls, authority })
 }
 
-/// Notes token endpoints on hosts that are none.
+/// Reports token endpoints with an invalid host.
 fn check_token_endpoints(flows: &Flows, problems: &mut Vec<Problem>) {
     for account in flows.accounts.iter() {
         if let Some(Err(error)) = account.token().map(|token| token_origin(token.endpoint())) {
@@ -702,7 +712,7 @@ fn check_token_endpoints(flows: &Flows, problems: &mut Vec<Problem>) {
     }
 }
 
-/// The ways in which accounts with a certificate reach their providers.
+/// Returns the upstreams of accounts with a client certificate.
 fn certified(flows: &Flows, plans: &[Arc<UpstreamPlan>], problems: &mut Vec<Problem>) -> Vec<Certified> {
     let mut certified = Vec::new();
     for (number, account) in flows.accounts.iter().enumerate() {
@@ -746,7 +756,8 @@ fn compile_flows(
     Flows::compile(parts, workers, previous.map(|previous| &previous.flows))
 }
 
-/// A name is a path segment of the gateway's own URL and a metrics label, so it is kept plain.
+/// Checks a provider's name. It is a path segment of the gateway's own URL and a metrics label, so only plain
+/// characters are allowed.
 fn check_provider_name(name: &str, problems: &mut Vec<Problem>) {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
@@ -776,7 +787,7 @@ fn parse_url(url: &str) -> Result<(Origin, Box<[u8]>), String> {
     Ok((Origin { tls, authority }, BasePath::new(path.as_bytes()).text().into()))
 }
 
-/// 443 or 80.
+/// Returns 443 or 80.
 pub(crate) const fn default_port(tls: bool) -> u16 {
     if tls { 443 } else { 80 }
 }
@@ -787,7 +798,8 @@ fn host_field(origin: &Origin) -> Box<[u8]> {
     text.strip_suffix(&default_suffix).unwrap_or(&text).as_bytes().into()
 }
 
-/// Whether a reload must look again even though the config is the same.
+/// Returns `true` if the provider's config refers to files, which a reload must read again even if the config
+/// has not changed.
 fn reads_files(provider: &ProviderConfig) -> bool {
     provider.tls.ca.is_some() || provider.tls.certificate.is_some()
 }

@@ -138,7 +138,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is taken is the sum of the shares, and never more than there may be.
+        /// The budget in use is the sum of the shares, and never exceeds the limit.
         #[test]
         fn shares_add_up(steps in prop::collection::vec((0_usize..8, 0_usize..60), 0..60)) {
             let budget = of(200);
