@@ -1,8 +1,10 @@
-//! The event loop of a worker's thread: its tasks, the sockets and alarms that they wait for, and one wait of the system's for all.
+//! The event loop of a worker's thread: its tasks, the sockets and alarms that they wait for, and one call
+//! that waits for events of all of them.
 //!
-//! A runtime for everybody lets every task and socket be woken from any thread, and pays for that with atomic operations and locks in each
-//! exchange. Here an event belongs to a task of the same thread nearly always, so that waking it is a number in a list. What does come from other threads (messages, names that have been resolved) comes by ordinary wakers. What is built of
-//! `std::task` runs here as it does anywhere: channels and `select!` are tokio's.
+//! A general-purpose runtime lets any thread wake any task or socket, and pays for that with atomic
+//! operations and locks in each exchange. Here nearly every event belongs to a task of the same thread, so
+//! waking a task pushes its index onto a list. Events from other threads (messages, resolved names) use
+//! ordinary wakers. Anything built on `std::task` works here: channels and `select!` are tokio's.
 
 mod ahead;
 mod alarms;
@@ -27,14 +29,14 @@ use tasks::{Next, Remote, Tasks};
 pub(crate) use alarms::{Alarm, sleep, sleep_until, timeout};
 pub(crate) use socket::{Listener, Socket};
 
-/// Tasks that are run before the system is asked for new events, if there are that many.
+/// Maximum number of tasks that run before the kernel is asked for new events.
 const TASKS_IN_TURN: usize = 256;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
 }
 
-/// An event loop, to be run by the thread that has made it.
+/// An event loop, run by the thread that created it.
 #[derive(Debug)]
 pub(crate) struct EventLoop(Rc<Inner>);
 
@@ -52,7 +54,7 @@ impl fmt::Debug for Inner {
 }
 
 impl EventLoop {
-    /// An event loop without tasks. Fails where the system has no descriptors to spare.
+    /// Creates an event loop without tasks. Fails if the process has no file descriptors left.
     pub fn new() -> io::Result<Self> {
         let (poller, waker) = Poller::new()?;
         let remote = Arc::new(Remote::new(waker));
@@ -60,7 +62,7 @@ impl EventLoop {
         Ok(Self(Rc::new(Inner { tasks, poller, alarms: Alarms::default(), remote })))
     }
 
-    /// Runs until `main` has ended; tasks that have not are kept for the next time, or until the loop is dropped.
+    /// Runs until `main` completes. Unfinished tasks continue at the next call, or are dropped with the loop.
     pub fn block_on<F: Future>(&self, main: F) -> F::Output {
         let _entered = Entered::new(&self.0);
         let Inner { tasks, poller, alarms, remote } = &*self.0;
@@ -98,13 +100,13 @@ impl EventLoop {
 
 impl Drop for EventLoop {
     fn drop(&mut self) {
-        // What tasks hold may spawn, wake or close while it is dropped.
+        // Values owned by tasks may spawn, wake or close while they are dropped.
         let _entered = Entered::new(&self.0);
         self.0.tasks.drop_all();
     }
 }
 
-/// While it lives, its loop is this thread's.
+/// Makes its loop the current one of this thread until it is dropped.
 struct Entered(Option<Rc<Inner>>);
 
 impl Entered {
@@ -119,17 +121,18 @@ impl Drop for Entered {
     }
 }
 
-/// Does something with this thread's loop; nothing on a thread that runs none.
+/// Calls `act` with this thread's loop. Returns `None` if the thread runs none.
 fn with_current<T>(act: impl FnOnce(&Rc<Inner>) -> T) -> Option<T> {
     CURRENT.with_borrow(|current| current.as_ref().map(act))
 }
 
-/// Runs `future` as a task of this thread's loop. One that panics ends alone. On a thread that runs no loop it is dropped.
+/// Runs `future` as a task of this thread's loop. A panicking task does not affect others. If the thread runs
+/// no loop, the future is dropped.
 pub(crate) fn spawn(future: impl Future<Output = ()> + 'static) {
     with_current(move |current| current.tasks.spawn(Box::pin(future)));
 }
 
-/// Lets others run.
+/// Lets other tasks run.
 #[cfg(test)]
 pub(crate) async fn turn() {
     let mut has_waited = false;
@@ -143,7 +146,7 @@ pub(crate) async fn turn() {
     .await;
 }
 
-/// Two ends of a connection on this thread's loop.
+/// Returns the two ends of a connection on this thread's loop.
 #[cfg(test)]
 pub(crate) fn ends() -> (Socket, Socket) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -155,13 +158,13 @@ pub(crate) fn ends() -> (Socket, Socket) {
     (socket(near), socket(listener.accept().unwrap().0))
 }
 
-/// Runs `main` on a loop of its own.
+/// Runs `main` on a new loop.
 #[cfg(test)]
 pub(crate) fn run<F: Future>(main: F) -> F::Output {
     EventLoop::new().unwrap().block_on(main)
 }
 
-/// The same with a clock that goes on only where there is nothing to do but wait.
+/// Does the same with a clock that advances only while the loop waits.
 #[cfg(test)]
 pub(crate) fn paused<F: Future>(main: F) -> F::Output {
     now::pause();

@@ -1,8 +1,8 @@
-//! What is received before the tasks run that wait for it.
+//! Receives data before the tasks run that wait for it.
 //!
-//! Where many sockets have something at once, a dozen of them are received from in a row before their tasks run: the system's code for
-//! receiving then stays in the processor's caches, and after it the tasks' own. The bytes lie in one small piece of memory that every
-//! batch uses again, and are copied out of it.
+//! If many sockets are ready at once, up to 16 of them are read in a row before their tasks run. So the
+//! kernel's code for receiving stays in the processor's caches, and then the tasks' own code does. The bytes
+//! are stored in one small block of memory, which every batch reuses, and are copied out of it.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -14,16 +14,16 @@ use rustix::net::{RecvFlags, recv};
 
 use super::source::{AHEAD_BYTES_MAX, Received, Source};
 
-/// Sockets that are received from before their tasks run.
+/// Maximum number of sockets that are received from before their tasks run.
 const SOCKETS_MAX: usize = 16;
 
-/// The memory of a batch, and whose bytes are in it.
+/// The memory of a batch, and the owners of the bytes in it.
 pub(super) struct Ahead {
     memory: RefCell<Box<[u8]>>,
     used: Cell<usize>,
     /// The numbers of the sockets.
     owners: RefCell<Vec<usize>>,
-    /// Those whose bytes nobody has taken yet, or that have been closed meanwhile.
+    /// Number of sockets whose bytes have not been read yet, including sockets closed meanwhile.
     waiting: Cell<usize>,
 }
 
@@ -41,7 +41,7 @@ impl Default for Ahead {
 }
 
 impl Ahead {
-    /// Begins another batch. What nobody has taken yet of the last one moves out of its memory.
+    /// Begins a new batch. Unread bytes of the last one are moved out of its memory.
     pub fn begin(&self, sockets: &[Option<Rc<Source>>]) {
         let mut owners = self.owners.borrow_mut();
         if self.waiting.replace(0) > 0 {
@@ -57,12 +57,12 @@ impl Ahead {
         self.used.set(0);
     }
 
-    /// Whether the batch is as large as it may be.
+    /// Returns `true` if the batch has reached its maximum size.
     pub fn is_full(&self) -> bool {
         self.owners.borrow().len() == SOCKETS_MAX
     }
 
-    /// Receives what has come for `source`, the socket of that number, of which nothing is here yet.
+    /// Receives data for `source`, the socket with that number. Nothing must be stored for it yet.
     pub fn receive(&self, source: &Source, number: usize) {
         let start = self.used.get();
         let received = recv(
@@ -71,7 +71,7 @@ impl Ahead {
             RecvFlags::empty(),
         );
         let received = match received {
-            // The end, which is told as often as it is asked for.
+            // EOF, which the kernel reports at every attempt.
             Ok((_, 0)) | Err(Errno::INTR) => return,
             Err(Errno::AGAIN) => return source.has_nothing(),
             Err(error) => Received::Failed(error),
@@ -86,7 +86,7 @@ impl Ahead {
         self.owners.borrow_mut().push(number);
     }
 
-    /// Copies to `buffer` what was received ahead for `source`, as much as there is place for. Nothing where nothing was.
+    /// Copies data received ahead for `source` to `buffer`, as much as fits. Returns `None` if there is none.
     pub fn take(&self, source: &Source, buffer: &mut [u8]) -> Option<Result<usize, Errno>> {
         let mut ahead = source.ahead.borrow_mut();
         match ahead.take()? {

@@ -1,5 +1,5 @@
-//! Alarms: points in time that tasks wait for, met within a millisecond. The deadlines of connections, which are moved with every
-//! exchange, are not among them: see `worker::timer`.
+//! Alarms: points in time that tasks wait for, accurate to a millisecond. The deadlines of connections, which
+//! move with every exchange, are in `worker::timer`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::now;
 use super::tasks::{Tasks, Waiter};
 use super::with_current;
 
-/// The alarms of a loop that somebody waits for.
+/// The pending alarms of a loop.
 #[derive(Default)]
 pub(super) struct Alarms {
     set: RefCell<BTreeMap<(Moment, u64), Waiter>>,
@@ -21,12 +21,12 @@ pub(super) struct Alarms {
 }
 
 impl Alarms {
-    /// When the next one goes off.
+    /// Returns the time of the next alarm.
     pub fn first(&self) -> Option<Moment> {
         self.set.borrow().keys().next().map(|(at, _)| *at)
     }
 
-    /// Wakes those who wait for a time up to `now`.
+    /// Wakes the tasks whose alarms are at or before `now`.
     pub fn expire(&self, now: Moment, tasks: &Tasks) {
         while self.first().is_some_and(|at| at <= now) {
             let first = self.set.borrow_mut().pop_first();
@@ -37,26 +37,27 @@ impl Alarms {
     }
 }
 
-/// Waits until a point in time. Only inside of an event loop: elsewhere it is never met.
+/// A future that completes at a point in time. It works only inside an event loop; elsewhere it never
+/// completes.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     at: Moment,
-    /// Under which number it is set, and for when.
+    /// The time and number under which it is registered.
     set: Option<(Moment, u64)>,
 }
 
-/// Waits until `at`.
+/// Returns a future that completes at `at`.
 pub(crate) fn sleep_until(at: Moment) -> Alarm {
     Alarm { at, set: None }
 }
 
-/// Waits that long.
+/// Returns a future that completes after `duration`.
 pub(crate) fn sleep(duration: Duration) -> Alarm {
     sleep_until(now::exact() + duration)
 }
 
 impl Alarm {
-    /// Waits until `at` instead.
+    /// Moves the alarm to `at`.
     pub fn reset(&mut self, at: Moment) {
         self.clear();
         self.at = at;
@@ -94,11 +95,11 @@ impl Drop for Alarm {
     }
 }
 
-/// It took too long.
+/// Error: the time limit was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Elapsed;
 
-/// What `future` yields, unless that takes longer than `limit`.
+/// Returns the output of `future`, or an error if it takes longer than `limit`.
 pub(crate) async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
     let (mut future, mut alarm) = (pin!(future), pin!(sleep(limit)));
     std::future::poll_fn(|cx| {

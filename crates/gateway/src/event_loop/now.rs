@@ -1,8 +1,9 @@
-//! The time, read as seldom as will do.
+//! The current time, read as rarely as possible.
 //!
-//! A worker's thread reads the clock when its event loop has waited, whenever an exchange has sent something, and for alarms. Whatever begins in
-//! between begins when the thread turned to it: at the last of these moments. That is what an exchange starts from, so that receiving
-//! and parsing its head count as the gateway's own time.
+//! A worker's thread reads the clock after its event loop has waited, whenever an exchange has sent
+//! something, and for alarms. Work that begins in between gets the last of these times, which is when the
+//! thread turned to it. An exchange starts at that time, so receiving and parsing its head count towards the
+//! gateway's footprint.
 
 use std::cell::Cell;
 
@@ -24,20 +25,21 @@ pub(crate) fn exact() -> Moment {
     now
 }
 
-/// When this thread last read the clock: when it turned to what it does now. Only on threads whose event loop calls [`exact`] each time
-/// it has waited; elsewhere it is the time now.
+/// Returns the time at which this thread last read the clock, which is when it turned to its current work.
+/// Valid only on threads whose event loop calls [`exact`] after each wait. Before the first read it returns
+/// the current time.
 pub(crate) fn turned() -> Moment {
     let last = LAST_READ.get();
     if last == Moment::NEVER { exact() } else { last }
 }
 
-/// Stops this thread's clock: it goes on only where the event loop has nothing to do but wait.
+/// Stops this thread's clock. It advances only while the event loop waits.
 #[cfg(test)]
 pub(crate) fn pause() {
     PAUSED.set(Some(exact()));
 }
 
-/// Puts the clock forward to `at`, if it is stopped.
+/// Advances the clock to `at`, if it is stopped.
 #[cfg(test)]
 pub(crate) fn skip_to(at: Moment) -> Moment {
     if PAUSED.get().is_some() {

@@ -1,4 +1,4 @@
-//! The system's wait for events: of which sockets it tells, and whom it wakes.
+//! The wait for events: the sockets registered with the kernel, and the delivery of events to them.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -14,27 +14,28 @@ use super::now;
 use super::source::Source;
 use super::tasks::Tasks;
 
-/// Events that the system is asked for at once.
+/// Maximum number of events per wait.
 const EVENTS_MAX: usize = 1024;
-/// Stands for other threads' wakers. No socket has it: the process runs out of descriptors long before.
+/// The token of other threads' wakers. No socket has it, because the process runs out of file descriptors
+/// first.
 const REMOTE: Token = Token(usize::MAX);
 
-/// The system's wait for events, and the sockets that it is for.
+/// The wait for events, and the sockets registered for it.
 #[derive(Debug)]
 pub(super) struct Poller {
     poll: RefCell<Poll>,
     events: RefCell<Events>,
-    /// The first of them that nobody has been told of yet; none where all have.
+    /// The index of the first undelivered event, or `None` if all are delivered.
     next_event: Cell<Option<usize>>,
     pub ahead: Ahead,
     sockets: RefCell<Vec<Option<Rc<Source>>>>,
     free: RefCell<Vec<usize>>,
-    /// Numbers to be free once all events have been delivered that may be of the sockets that had them.
+    /// Numbers of closed sockets. They are reused once no pending event can refer to them.
     closed: RefCell<Vec<usize>>,
 }
 
 impl Poller {
-    /// With no sockets, and the waker that other threads end its wait by.
+    /// Creates a poller without sockets, and the waker with which other threads end its wait.
     pub fn new() -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), REMOTE)?;
@@ -52,7 +53,8 @@ impl Poller {
         Ok((poller, waker))
     }
 
-    /// Adds a socket, and says by what number it is removed. Nothing is known of it yet.
+    /// Adds a socket. Returns its state, of which nothing is known yet, and the number by which it is
+    /// removed.
     pub fn add(&self, socket: OwnedFd) -> io::Result<(usize, Rc<Source>)> {
         let mut sockets = self.sockets.borrow_mut();
         let number = self.free.borrow_mut().pop().unwrap_or_else(|| {
@@ -71,7 +73,7 @@ impl Poller {
         Ok((number, source))
     }
 
-    /// Forgets a socket that is about to be closed, which ends what the system tells of it.
+    /// Removes a socket that is about to be closed, which unregisters it.
     pub fn forget(&self, number: usize) {
         if let Some(place) = self.sockets.borrow_mut().get_mut(number)
             && place.take().is_some()
@@ -80,19 +82,19 @@ impl Poller {
         }
     }
 
-    /// For how many sockets there is a place.
+    /// Returns the number of slots for sockets.
     #[cfg(test)]
     pub fn places(&self) -> usize {
         self.sockets.borrow().len()
     }
 
-    /// Has the system tell no more of a socket that stays open.
+    /// Unregisters a socket that stays open.
     pub fn remove(&self, source: &Source) -> io::Result<()> {
         self.poll.borrow().registry().deregister(&mut SourceFd(&source.as_fd().as_raw_fd()))
     }
 
-    /// Waits for events, though not after `until`, and takes note of all of them: nobody may hold for silent what the system has told of,
-    /// even if who waits for it is woken later.
+    /// Waits for events, at most until `until`, and notes all of them. So no socket counts as idle after the
+    /// kernel has reported an event on it, even if its task is woken later.
     pub fn wait(&self, until: Option<Moment>) {
         self.free.borrow_mut().append(&mut self.closed.borrow_mut());
         #[cfg(test)]
@@ -101,7 +103,7 @@ impl Poller {
         let polled = self.poll.borrow_mut().poll(&mut self.events.borrow_mut(), timeout);
         self.next_event.set(polled.ok().map(|()| 0));
         if !self.has_events() {
-            // Interrupted by a signal: as if nothing had happened.
+            // Interrupted by a signal: treated as a wait without events.
             return;
         }
         let sockets = self.sockets.borrow();
@@ -112,13 +114,13 @@ impl Poller {
         }
     }
 
-    /// Whether there are events that nobody has been told of yet.
+    /// Returns `true` if there are undelivered events.
     pub fn has_events(&self) -> bool {
         self.next_event.get().is_some()
     }
 
-    /// Wakes those whom events are for, and receives ahead for those who want that, for as many as make a batch: their tasks are to run
-    /// before this is called again. Says whether another thread has woken somebody.
+    /// Wakes the tasks that the events are for, and receives ahead for those that request it, up to one
+    /// batch. Their tasks must run before the next call. Returns `true` if another thread has woken a task.
     pub fn deliver(&self, tasks: &Tasks) -> bool {
         let Some(first) = self.next_event.take() else { return false };
         let (events, sockets) = (self.events.borrow(), self.sockets.borrow());

@@ -1,4 +1,4 @@
-//! Sockets of a loop: bare system calls that are made only where they may succeed.
+//! Non-blocking sockets of a loop. They make a system call only if it may succeed.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
@@ -14,7 +14,7 @@ use socket2::{SockAddr, SockRef};
 use super::source::{Haste, Received, Source};
 use super::{Inner, with_current};
 
-/// A socket's place on a loop, for as long as it lives.
+/// A socket's registration with a loop, removed on drop.
 #[derive(Debug)]
 struct Registration {
     inner: Rc<Inner>,
@@ -30,8 +30,9 @@ impl Registration {
         Ok(Self { inner, number, source })
     }
 
-    /// Ready when something may be received, as often as a run allows. Beyond that the task is woken again: who is told so receives, and one
-    /// whose socket always has more would never come to an end.
+    /// Ready if something may be received, up to a number of times per run. Beyond that the task is woken
+    /// again: callers receive when this is ready, so a task whose socket always has more data would never
+    /// yield.
     fn poll_readable(&self, cx: &Context<'_>, haste: Haste) -> Poll<()> {
         let Self { inner, source, .. } = self;
         if !source.is_readable() {
@@ -45,7 +46,7 @@ impl Registration {
         Poll::Ready(())
     }
 
-    /// The same for those who take something then.
+    /// Does the same for callers that receive when it is ready.
     fn poll_receivable(&self, cx: &Context<'_>) -> Poll<()> {
         let readable = self.poll_readable(cx, Haste::Turn);
         if readable.is_ready() {
@@ -69,7 +70,7 @@ impl Drop for Registration {
     }
 }
 
-/// The address in question, of a socket that may be none of the Internet's.
+/// Returns the Internet address in `address`. Fails for sockets of other families.
 fn internet(address: io::Result<SockAddr>) -> io::Result<SocketAddr> {
     address?.as_socket().ok_or_else(|| ErrorKind::Unsupported.into())
 }
@@ -87,7 +88,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Takes a connected socket that does not block onto this thread's loop.
+    /// Registers a connected, non-blocking socket with this thread's loop.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
         Ok(Self { place: Registration::new(stream.into())? })
     }
@@ -109,7 +110,7 @@ impl Socket {
         }
     }
 
-    /// Takes it off the loop, for another thread's. Fails where something has come that nobody has received yet.
+    /// Unregisters the socket, so another thread's loop can use it. Fails if data was received ahead.
     pub fn into_std(self) -> io::Result<TcpStream> {
         let source = Rc::clone(&self.place.source);
         self.place.inner.poller.remove(&source)?;
@@ -118,23 +119,23 @@ impl Socket {
         socket.map(TcpStream::from).ok_or_else(|| io::Error::other("something has come for it already"))
     }
 
-    /// The address of this end.
+    /// Returns the address of this end.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         internet(SockRef::from(self).local_addr())
     }
 
-    /// The address of the other end.
+    /// Returns the address of the other end.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         internet(SockRef::from(self).peer_addr())
     }
 
-    /// Ready when there may be something to receive, an end or an error included. What has come by then may have been received already,
-    /// so that it should not be kept waiting.
+    /// Ready if there may be something to receive, including EOF or an error. Data may have been received
+    /// ahead by then, so the caller should read it soon.
     pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         self.place.poll_readable(cx, Haste::Ahead)
     }
 
-    /// Receives into `buffer`; 0 is the peer's orderly end.
+    /// Receives into `buffer`. Returns 0 if the peer has closed its sending side.
     pub fn poll_receive(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         while self.place.poll_receivable(cx).is_ready() {
             if let Some(received) = self.try_receive(buffer) {
@@ -144,8 +145,8 @@ impl Socket {
         Poll::Pending
     }
 
-    /// Receives what has come, if anything has; nobody is woken when it has not. Costs no system call then, so that what has come since the
-    /// loop's last turn is not seen.
+    /// Receives available data. Returns `None`, without registering a waker, if there is none. Makes no
+    /// system call in that case, so it does not see data that arrived since the loop's last turn.
     pub fn try_receive(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         let Registration { inner, source, .. } = &self.place;
         if !source.is_readable() {
@@ -160,7 +161,7 @@ impl Socket {
         let rest = &mut buffer[taken..];
         loop {
             match recv(source, &mut *rest, RecvFlags::empty()) {
-                // The end, which is told as often as it is asked for.
+                // EOF, which the kernel reports at every attempt.
                 Ok((_, 0)) => return Some(Ok(taken)),
                 Ok((_, count)) => {
                     source.has_received(taken + count, taken + rest.len());
@@ -172,7 +173,7 @@ impl Socket {
                 }
                 Err(Errno::INTR) => {}
                 Err(error) if taken > 0 => {
-                    // Told only once, and to be heard after what came before it.
+                    // The kernel reports it only once. It must follow the bytes received before it.
                     *source.ahead.borrow_mut() = Some(Received::Failed(error));
                     return Some(Ok(taken));
                 }
@@ -181,7 +182,7 @@ impl Socket {
         }
     }
 
-    /// Sends what it can of `slices` in one go.
+    /// Sends as much of `slices` as possible in one system call.
     pub fn poll_send(&self, cx: &Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         while self.place.poll_writable(cx).is_ready() {
             let sent = match slices {
@@ -202,7 +203,7 @@ impl Socket {
         SockRef::from(self).shutdown(Shutdown::Write)
     }
 
-    /// Receives into `buffer`; 0 is the peer's orderly end.
+    /// Receives into `buffer`. Returns 0 if the peer has closed its sending side.
     pub async fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         poll_fn(|cx| self.poll_receive(cx, buffer)).await
     }
@@ -227,17 +228,17 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Takes a listening socket that does not block onto this thread's loop.
+    /// Registers a listening, non-blocking socket with this thread's loop.
     pub fn new(listener: TcpListener) -> io::Result<Self> {
         Ok(Self { place: Registration::new(listener.into())? })
     }
 
-    /// The address listened on.
+    /// Returns the address that it listens on.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         internet(SockRef::from(&self.place.source.as_fd()).local_addr())
     }
 
-    /// The next connection, on no loop yet. Nothing is lost where it is waited for no longer.
+    /// Returns the next connection, not registered with a loop. Dropping the future loses no connection.
     pub async fn accept(&self) -> io::Result<TcpStream> {
         poll_fn(|cx| {
             while self.place.poll_receivable(cx).is_ready() {

@@ -1,4 +1,5 @@
-//! A socket, with what is known of it: whether it can be received from or sent to, who waits for that, and what has been received already.
+//! A socket and its state: readiness to receive and to send, the tasks that wait for it, and bytes that were
+//! received ahead.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -9,42 +10,44 @@ use rustix::io::Errno;
 
 use super::tasks::{Tasks, Waiter};
 
-/// Bytes that are received ahead at once. Where more came last time, nothing is: to copy much costs more than is gained.
+/// Maximum number of bytes received ahead at once. After a larger receive none are received ahead, because a
+/// large copy costs more than it saves.
 pub(super) const AHEAD_BYTES_MAX: usize = 4096;
 
-/// What of a socket has been received ahead.
+/// Data that was received ahead for a socket.
 #[derive(Debug)]
 pub(super) enum Received {
     /// Bytes in the memory of the batch.
     Here { start: usize, end: usize },
-    /// Bytes that nobody has taken while that memory was theirs.
+    /// Bytes that were not read before the batch's memory was reused.
     Kept(Vec<u8>),
-    /// What the system has told instead, which it does only once.
+    /// An error, which the kernel reports only once.
     Failed(Errno),
 }
 
-/// How soon what comes is received for who waits for it.
+/// The time at which data is received for a waiting task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Haste {
-    /// When its task runs.
+    /// When the task runs.
     Turn,
-    /// Before that, where other sockets have something too.
+    /// Before the task runs, if other sockets are ready too.
     Ahead,
 }
 
-/// A socket, and what is known of it. The system tells of changes alone, so that it is remembered until an attempt shows otherwise.
+/// A socket and its state. The kernel reports only changes, so readiness is remembered until an attempt
+/// fails.
 pub(super) struct Source {
     socket: OwnedFd,
     readable: Cell<bool>,
     writable: Cell<bool>,
-    /// Nothing more will come, or go: there is always that to be learnt.
+    /// EOF or an error was signalled: reading and writing are always worth an attempt.
     read_ended: Cell<bool>,
     reader: Cell<Option<Waiter>>,
     writer: Cell<Option<Waiter>>,
     haste: Cell<Haste>,
-    /// More came last than is received ahead.
+    /// `true` if the last receive was too large to be received ahead.
     is_bulky: Cell<bool>,
-    /// What has been received and not been taken yet.
+    /// Data that was received ahead and has not been read yet.
     pub ahead: RefCell<Option<Received>>,
 }
 
@@ -81,58 +84,58 @@ impl Source {
         }
     }
 
-    /// The socket, where nothing has been received that would be lost with the rest.
+    /// Returns the socket, unless data was received ahead, which would be lost.
     pub fn into_socket(self) -> Option<OwnedFd> {
         self.ahead.into_inner().is_none().then_some(self.socket)
     }
 
-    /// Whether there may be something to receive, an end or an error included.
+    /// Returns `true` if there may be something to receive, including EOF or an error.
     pub fn is_readable(&self) -> bool {
         self.readable.get() || self.ahead.borrow().is_some()
     }
 
-    /// Whether there may be something with the system still.
+    /// Returns `true` if the kernel may have more data.
     pub fn has_more(&self) -> bool {
         self.readable.get()
     }
 
-    /// Whether something may be sent, or the error be had that keeps it from being.
+    /// Returns `true` if an attempt to send is worthwhile. It may also return an error.
     pub fn is_writable(&self) -> bool {
         self.writable.get()
     }
 
-    /// `count` bytes have come, at least one, where there was place for `most`.
+    /// Notes that `count` bytes, at least one, were received into a buffer of `most`.
     pub fn has_received(&self, count: usize, most: usize) {
-        // A short read tells that there is no more for now, which spares the call that would only say so.
+        // A short read means that there is no more for now, which saves the call that would report `EAGAIN`.
         if count < most {
             self.readable.set(self.read_ended.get());
         }
         self.is_bulky.set(count >= AHEAD_BYTES_MAX);
     }
 
-    /// An attempt has shown that there is nothing to receive.
+    /// Notes that an attempt to receive returned `EAGAIN`.
     pub fn has_nothing(&self) {
         self.readable.set(false);
         self.read_ended.set(false);
     }
 
-    /// An attempt has shown that nothing can be sent.
+    /// Notes that an attempt to send returned `EAGAIN`.
     pub fn is_full(&self) {
         self.writable.set(false);
     }
 
-    /// Has `waiter` woken when there is something to receive.
+    /// Registers `waiter` to be woken when there is something to receive.
     pub fn wait_to_read(&self, waiter: Waiter, haste: Haste) {
         self.reader.set(Some(waiter));
         self.haste.set(haste);
     }
 
-    /// Has `waiter` woken when something can be sent.
+    /// Registers `waiter` to be woken when it can send.
     pub fn wait_to_write(&self, waiter: Waiter) {
         self.writer.set(Some(waiter));
     }
 
-    /// Takes note of an event.
+    /// Notes an event.
     pub fn note(&self, event: &Event) {
         let ended = event.is_read_closed() || event.is_error();
         if event.is_readable() || ended {
@@ -144,7 +147,7 @@ impl Source {
         }
     }
 
-    /// Whether somebody waits who wants what has come received ahead.
+    /// Returns `true` if data should be received ahead for a waiting task.
     pub fn is_hasty(&self) -> bool {
         self.haste.get() == Haste::Ahead
             && self.readable.get()
@@ -152,7 +155,7 @@ impl Source {
             && self.ahead.borrow().is_none()
     }
 
-    /// Wakes those whose waiting is over.
+    /// Wakes the tasks whose wait is over.
     pub fn wake(&self, tasks: &Tasks) {
         if self.is_readable()
             && let Some(reader) = self.reader.take()

@@ -1,4 +1,4 @@
-//! Tasks: which there are, which of them are due, and how they are woken.
+//! The tasks of a loop: their list, the queue of those to run, and their wakers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,32 +11,32 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::CURRENT;
 
-/// How often a task may receive, or accept, before others have their turn.
+/// Number of times that a task may receive or accept before others run.
 const RECEIVES_IN_RUN: u32 = 64;
 
 type Future = Pin<Box<dyn std::future::Future<Output = ()>>>;
 
-/// A task, or one that there was.
+/// The identity of a task, which may have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TaskId {
     index: u32,
     generation: u32,
 }
 
-/// The future that the loop runs for: the first one, and never gone.
+/// The future that the loop runs for. It has the first slot, which is never freed.
 const MAIN: TaskId = TaskId { index: 0, generation: 0 };
 
-/// What is to be run next.
+/// The task to run next.
 pub(super) enum Next {
     Main,
     Task(TaskId),
 }
 
-/// Who waits for an event.
+/// The receiver of a wake-up.
 pub(super) enum Waiter {
     /// A task of this loop.
     Task(TaskId),
-    /// Something inside of a task, or of another thread.
+    /// A waker inside a task or of another thread.
     Other(Waker),
 }
 
@@ -64,9 +64,9 @@ pub(super) struct Tasks {
     slots: RefCell<Vec<Slot>>,
     free: RefCell<Vec<u32>>,
     due: RefCell<VecDeque<TaskId>>,
-    /// The task that runs, and where its waker points to.
+    /// The running task, and the data pointer of its waker.
     running: Cell<(TaskId, *const ())>,
-    /// How often it may still receive.
+    /// Number of receives left in this run.
     receives_left: Cell<u32>,
     remote: Arc<Remote>,
 }
@@ -83,7 +83,7 @@ impl Tasks {
         }
     }
 
-    /// Makes the loop's own future due, and says how it is woken.
+    /// Queues the loop's main future. Returns its waker.
     pub fn wake_main(&self) -> Waker {
         self.wake(MAIN);
         self.waker(MAIN)
@@ -93,12 +93,13 @@ impl Tasks {
         Arc::new(TaskWaker { task, remote: Arc::clone(&self.remote) }).into()
     }
 
-    /// Adds a task, which is due at once.
+    /// Adds a task and queues it.
     pub fn spawn(&self, future: Future) {
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             let mut slots = self.slots.borrow_mut();
             slots.push(Slot::default());
-            // A connection each, or a few: the process runs out of descriptors long before this does.
+            // Cannot overflow: a connection has a few tasks at most, and the process runs out of file
+            // descriptors first.
             u32::try_from(slots.len() - 1).unwrap_or(u32::MAX)
         });
         let task = {
@@ -110,14 +111,14 @@ impl Tasks {
         self.wake(task);
     }
 
-    /// Makes a task due, if it still is one.
+    /// Queues a task, if it still exists.
     pub fn wake(&self, task: TaskId) {
         if self.mark_due(task) {
             self.due.borrow_mut().push_back(task);
         }
     }
 
-    /// Says whether the task was not due before.
+    /// Returns `true` if the task was not queued before.
     fn mark_due(&self, task: TaskId) -> bool {
         let mut slots = self.slots.borrow_mut();
         match slots.get_mut(task.index as usize) {
@@ -129,7 +130,7 @@ impl Tasks {
         }
     }
 
-    /// Wakes who has waited.
+    /// Wakes a waiter.
     pub fn wake_waiter(&self, waiter: Waiter) {
         match waiter {
             Waiter::Task(task) => self.wake(task),
@@ -137,7 +138,7 @@ impl Tasks {
         }
     }
 
-    /// Whoever polls now, to be woken later.
+    /// Returns the waiter for the caller that polls now.
     pub fn waiter(&self, cx: &Context<'_>) -> Waiter {
         match self.running.get() {
             (task, waker) if ptr::eq(waker, cx.waker().data()) => Waiter::Task(task),
@@ -145,12 +146,12 @@ impl Tasks {
         }
     }
 
-    /// Whether there is somebody to run.
+    /// Returns `true` if any task is queued.
     pub fn is_any_due(&self) -> bool {
         !self.due.borrow().is_empty()
     }
 
-    /// What is due first.
+    /// Takes the first task from the queue.
     pub fn next(&self) -> Option<Next> {
         let task = self.due.borrow_mut().pop_front()?;
         if let Some(slot) = self.slots.borrow_mut().get_mut(task.index as usize)
@@ -161,17 +162,18 @@ impl Tasks {
         Some(if task == MAIN { Next::Main } else { Next::Task(task) })
     }
 
-    /// Whether the running task may receive once more in this run. One whose socket always has more would otherwise keep the others waiting.
+    /// Returns `true` if the running task may receive again in this run. The limit keeps a task whose socket
+    /// always has data from blocking the others.
     pub fn has_receives_left(&self) -> bool {
         self.receives_left.get() > 0
     }
 
-    /// The running task receives.
+    /// Counts a receive of the running task.
     pub fn count_receive(&self) {
         self.receives_left.set(self.receives_left.get().saturating_sub(1));
     }
 
-    /// Runs `poll` as the loop's own future.
+    /// Runs `poll` as the loop's main future.
     pub fn enter_main<T>(&self, waker: &Waker, poll: impl FnOnce() -> T) -> T {
         self.running.set((MAIN, waker.data()));
         self.receives_left.set(RECEIVES_IN_RUN);
@@ -190,7 +192,7 @@ impl Tasks {
         self.running.set((MAIN, ptr::null()));
         match polled {
             Ok(Poll::Pending) => self.put_back(task, taken),
-            // Of a panic, its hook has told.
+            // The panic hook has already reported a panic.
             Ok(Poll::Ready(())) | Err(_) => self.end(task, taken),
         }
     }
@@ -216,13 +218,13 @@ impl Tasks {
         drop_quietly(taken);
     }
 
-    /// For how many tasks there is a place, the loop's own future among them.
+    /// Returns the number of slots for tasks, including the main future's.
     #[cfg(test)]
     pub fn places(&self) -> usize {
         self.slots.borrow().len()
     }
 
-    /// Drops all tasks, and those that are spawned by that.
+    /// Drops all tasks, and those spawned by the drop.
     pub fn drop_all(&self) {
         loop {
             let taken: Vec<Task> =
@@ -235,16 +237,16 @@ impl Tasks {
     }
 }
 
-/// Drops something that may panic at that: the task that it is of has ended, the others have not.
+/// Drops a value whose drop may panic. Its task has ended, but others have not.
 fn drop_quietly<T>(value: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }
 
-/// What is told from other threads.
+/// Wake-ups from other threads.
 #[derive(Debug)]
 pub(super) struct Remote {
     woken: Mutex<Vec<TaskId>>,
-    /// Whether the loop has been told to look, and has not yet.
+    /// `true` once the loop has been notified and has not drained the list yet.
     is_told: AtomicBool,
     waker: mio::Waker,
 }
@@ -257,14 +259,14 @@ impl Remote {
     fn push(&self, task: TaskId) {
         self.lock().push(task);
         if !self.is_told.swap(true, AcqRel) {
-            // Fails only where the counter behind it is full, and then the loop wakes anyway.
+            // Fails only if the counter behind it is full. The loop wakes in that case anyway.
             let _ = self.waker.wake();
         }
     }
 
-    /// Gives all that have been woken to `wake`.
+    /// Passes each woken task to `wake`.
     pub fn drain(&self, wake: impl FnMut(TaskId)) {
-        // Before the look, so that whoever comes after it tells again.
+        // Cleared before the list is taken, so a later wake-up notifies again.
         self.is_told.swap(false, AcqRel);
         let woken = std::mem::take(&mut *self.lock());
         woken.into_iter().for_each(wake);
@@ -275,7 +277,7 @@ impl Remote {
     }
 }
 
-/// How a task is woken by whoever knows nothing of loops.
+/// The waker of a task, for code that does not know the loop.
 struct TaskWaker {
     task: TaskId,
     remote: Arc<Remote>,

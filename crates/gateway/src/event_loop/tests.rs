@@ -1,4 +1,5 @@
-//! Tasks, wakers from here and elsewhere, alarms with a stopped clock, and sockets over real ones.
+//! Tests of tasks, of wakers on this thread and others, of alarms with a stopped clock, and of sockets over
+//! real connections.
 
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
@@ -12,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::*;
 
-/// Where tasks write down in which order they have run.
+/// The order in which tasks ran.
 type Log = Rc<RefCell<Vec<&'static str>>>;
 
 #[test]
@@ -98,7 +99,7 @@ fn who_is_woken_twice_runs_once_and_who_has_ended_not_at_all() {
             turn().await;
             assert_eq!(runs.get(), expected);
         }
-        // Another task has its place now, and is not meant.
+        // The slot now belongs to another task, which must not be woken.
         let other = Rc::new(Cell::new(0));
         let counted = Rc::clone(&other);
         spawn(poll_fn(move |_| {
@@ -112,7 +113,7 @@ fn who_is_woken_twice_runs_once_and_who_has_ended_not_at_all() {
     });
 }
 
-/// A waker that counts how often it is woken.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
@@ -126,7 +127,7 @@ impl Wake for Counting {
 fn what_runs_inside_of_a_task_is_woken_by_its_own_waker() {
     run(async {
         let (near, far) = ends();
-        // A `FuturesUnordered`, a `JoinSet` and their like give each of theirs a waker of its own.
+        // `FuturesUnordered`, `JoinSet` and similar types give each future its own waker.
         let inner = Arc::new(Counting::default());
         let waker = Arc::clone(&inner).into();
         let mut buffer = [0; 8];
@@ -203,7 +204,7 @@ fn an_end_that_comes_with_the_last_bytes_is_not_missed() {
             let (near, far) = ends();
             far.send_all(b"all").await.unwrap();
             far.shut().unwrap();
-            // Both are told of in one event, or in two.
+            // The kernel reports both in one event or in two.
             let mut buffer = [0; 64];
             assert_eq!(near.receive(&mut buffer).await.unwrap(), 3);
             assert_eq!(near.receive(&mut buffer).await.unwrap(), 0);
@@ -225,7 +226,7 @@ fn who_always_has_more_to_receive_lets_others_run() {
         });
         far.send_all(&[b'x'; 10_000]).await.unwrap();
         let mut received = 0;
-        // A byte at a time, all of which are there.
+        // Reads one byte at a time; all bytes are available.
         while received < 10_000 {
             received += near.receive(&mut [0; 1]).await.unwrap();
         }
@@ -233,7 +234,8 @@ fn who_always_has_more_to_receive_lets_others_run() {
     });
 }
 
-/// Sockets that something comes for at once, so that it is received ahead, and their other ends. All have waited for it.
+/// Returns sockets that all get data at once, so it is received ahead, and their other ends. All have waited
+/// for it.
 async fn many_with(bytes: &'static [u8]) -> Vec<(Socket, Socket)> {
     let pairs: Vec<_> = (0..40).map(|_| ends()).collect();
     let readable = |socket: &Socket, cx: &mut Context<'_>| socket.poll_readable(cx).is_ready();
@@ -254,7 +256,7 @@ async fn many_with(bytes: &'static [u8]) -> Vec<(Socket, Socket)> {
 fn what_is_received_ahead_comes_first_and_once_whoever_takes_it_and_when() {
     run(async {
         let pairs = many_with(b"one ").await;
-        // All batches pass, so that no memory is left to whom it was lent.
+        // Runs through all batches, so no socket still refers to the batch's memory.
         for _ in 0..4 {
             turn().await;
         }
@@ -290,7 +292,7 @@ fn a_reset_is_told_after_what_has_come_before_it() {
             let mut buffer = [0; 8];
             match near.receive(&mut buffer).await {
                 Ok(count) => assert_eq!(count, 3),
-                // The system throws away what nobody had received when the reset came.
+                // On a reset, the kernel discards data that has not been received.
                 Err(error) => {
                     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
                     continue;
@@ -314,7 +316,7 @@ fn a_socket_does_not_leave_what_has_come_for_it_behind() {
     });
 }
 
-/// Sockets that are waited for as those are that are received ahead from, and one more; all can be sent to.
+/// Returns sockets that wait like those received from ahead, and one more. All can send.
 async fn many_and_one() -> (Vec<(Socket, Socket)>, (Socket, Socket)) {
     let pairs: Vec<_> = (0..40).map(|_| ends()).collect();
     let one = ends();
@@ -336,7 +338,7 @@ fn an_idle_connection_whose_end_the_system_has_told_of_is_not_usable() {
             far.send_all(b"x").await.unwrap();
         }
         drop(closing);
-        // Woken by the first of them; all were told of by the same wait.
+        // Woken by the first event. The same wait reported all of them.
         let mut polls = 0;
         poll_fn(|cx| {
             polls += 1;
@@ -363,7 +365,7 @@ fn what_has_come_in_time_is_not_late_because_others_have_something_too() {
             far.send_all(b"x").await.unwrap();
         }
         far.send_all(b"x").await.unwrap();
-        // The clock goes on to the alarm as soon as the loop waits; what has come was there before.
+        // The clock advances to the alarm as soon as the loop waits. The data arrived before that.
         assert!(told.await.unwrap(), "told that nothing had come");
     });
 }
@@ -374,7 +376,7 @@ fn who_has_received_as_often_as_a_run_allows_is_not_told_that_there_is_more() {
         let (near, far) = ends();
         far.send_all(&[b'x'; 1000]).await.unwrap();
         let (mut looks, mut received) = (0, 0);
-        // As a client's connection does it: what is readable is received from, and where nothing came it is waited for again.
+        // Like a client's connection: receives if readable, and waits again if no data arrived.
         poll_fn(|cx| {
             while near.poll_readable(cx).is_ready() {
                 looks += 1;
@@ -430,7 +432,7 @@ fn places_of_closed_sockets_and_ended_tasks_are_used_again() {
             let (near, far) = ends();
             spawn(async move { far.send_all(b"x").await.unwrap() });
             assert_eq!(near.receive(&mut [0; 8]).await.unwrap(), 1);
-            // Those of the round before are free once the loop has waited again.
+            // The slots of the previous round are free once the loop has waited again.
             let (tasks, sockets) = places();
             assert!(tasks == 2 && sockets <= 4, "round {round}: {sockets}");
         }
@@ -443,7 +445,7 @@ fn what_is_left_when_a_loop_ends_is_dropped_with_it() {
     impl Drop for Gone {
         fn drop(&mut self) {
             self.0.set(self.0.get() + 1);
-            // One that is begun at the very end is dropped as well.
+            // A task spawned at the very end is dropped too.
             if self.0.get() == 1 {
                 let held = Self(Rc::clone(&self.0));
                 spawn(async move {
