@@ -1,7 +1,8 @@
-//! Instructions for parsing, routing and editing one request, with the most that each way of routing may take: this gate does
-//! not move with the noise of the machine. Needs valgrind and `gungraun-runner` of the version of `gungraun`.
+//! Counts the instructions for parsing, routing and editing one request, and checks them against a limit per
+//! way of routing. This gate does not depend on the load of the machine. Needs valgrind and `gungraun-runner`
+//! in the version of `gungraun`.
 //!
-//! The limits stand about seven in a hundred above what was measured on a machine with AVX2. Raise one only with a reason in
+//! The limits are about 7 % above the values measured on a machine with AVX2. Raise one only with a reason in
 //! the commit.
 #![expect(
     missing_docs,
@@ -31,7 +32,8 @@ fn request(target: &str, host: &str, more: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A gateway that has seen the request before, as it sees nearly all of them, and the request.
+/// Returns the request, and a gateway that has forwarded it once before, as is the case for nearly all
+/// requests.
 fn warm(listener: &str, request: Vec<u8>) -> (Fixture, Vec<u8>) {
     let listen = |address: &str| ListenConfig::from(address.parse::<SocketAddr>().unwrap());
     let config = GatewayConfig {

@@ -1,6 +1,7 @@
-//! The config keys that the gateway obeys: `gateway:` and `providers:`.
+//! The config keys of the gateway: `gateway:` and `providers:`.
 //!
-//! Each struct is the one definition of its keys: parser, default, JSON Schema and reference page come from it.
+//! Each struct is the only definition of its keys. The parser, the defaults, the JSON Schema and the
+//! reference page come from it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,10 +19,10 @@ use serde::{Deserialize, Serialize, de};
 
 use crate::upstream::authority::{Authority, Host};
 
-/// Providers by name, as the config gives them.
+/// Providers by name, as configured.
 pub type Providers = BTreeMap<String, ProviderConfig>;
 
-/// All parts of the config that the gateway obeys.
+/// All parts of the config that the gateway uses.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
     /// `gateway:`
@@ -34,58 +35,61 @@ pub struct Parts<'a> {
     pub accounts: &'a AccountConfigs,
     /// `flows:`
     pub flows: &'a [FlowConfig],
-    /// Where quotas that outlive the process ask for units; none while a config is only checked.
+    /// The ledger from which persistent quotas obtain units. `None` while a config is only validated.
     pub ledger: Option<&'a Ledger>,
-    /// Where what outlives the process is kept; none while a config is only checked.
+    /// The directory for persistent state. `None` while a config is only validated.
     pub data_dir: Option<&'a Path>,
-    /// Where diagnoses send what they make, and what they need for it.
+    /// The exporters of the diagnoses.
     pub exports: &'a Exports,
 }
 
-/// Where the gateway listens and how it treats connections.
+/// The gateway's listeners, and its settings for connections.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayConfig {
-    /// Addresses to listen on. An entry is `host:port`, or a mapping: with `provider`
-    /// every request on it goes to that provider, with `tls` its clients speak TLS with the gateway.
+    /// Addresses to listen on. An entry is `host:port` or a mapping. With `provider`, every request on it is
+    /// sent to that provider. With `tls`, clients must use TLS.
     pub listen: Vec<ListenConfig>,
-    /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`; a service name in a
-    /// container network, say.
+    /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`.
+    /// For example, a service name in a container network.
     pub names: Vec<String>,
-    /// Worker threads: `auto` is one per core.
+    /// Number of worker threads. `auto` is one per core.
     pub workers: Workers,
-    /// Allows a listener that is not on loopback to forward to any host. Without it such a gateway only serves configured
-    /// providers and hosts that `egress.allow` names.
+    /// Allows a listener that is not on loopback to forward to any host. Without it, such a gateway serves
+    /// only configured providers and hosts named in `egress.allow`.
     pub open_proxy: bool,
-    /// Which hosts and addresses may be connected to.
+    /// Hosts and addresses that may be connected to.
     pub egress: EgressConfig,
-    /// How long the gateway waits on its clients, and on providers that set nothing else.
+    /// Timeouts for clients, and the defaults for providers.
     pub timeouts: TimeoutsConfig,
-    /// Bounds on what a peer may send and hold.
+    /// Limits for clients and providers.
     pub limits: LimitsConfig,
-    /// How host names are resolved.
+    /// Resolution of host names.
     pub dns: DnsConfig,
-    /// Protocols that a request may ask its provider to change to (`Upgrade`, RFC 9110 §7.8): a name for any
-    /// version, or `name/version`. What goes through a changed connection is seen by no flow. Others are
-    /// taken out of the request, which then goes on as an ordinary one. They do not hold where an account
-    /// shows a `certificate`: name them under that provider.
+    /// Protocols that a request may upgrade to (`Upgrade`, RFC 9110 §7.8). `name` matches any version,
+    /// `name/version` only that one. Other protocols are removed from the request, which is then forwarded as
+    /// an ordinary one. Flows do not see the contents of an upgraded connection. This list does not apply to
+    /// accounts with a `certificate`: name the protocols under the provider instead.
     pub upgrades: Vec<String>,
-    /// Names of trailer fields that are forwarded (RFC 9110 §6.5); `x-*` matches a prefix. All others are dropped.
+    /// Names of trailer fields that are forwarded (RFC 9110 §6.5). `x-*` matches a prefix. All others are
+    /// dropped.
     pub trailers: Vec<String>,
-    /// Further header fields that name the scheme of where a request goes, in this order, after `x-egret-scheme` and its like:
-    /// `x-forwarded-proto`, where what stands before the gateway sets it. Believed, and not forwarded.
+    /// Additional header fields that name the scheme of a request's destination, in order of precedence,
+    /// after `x-egret-scheme` and its equivalents. For example, `x-forwarded-proto` if a proxy in front of
+    /// the gateway sets it. These fields are trusted and not forwarded.
     pub scheme_fields: Vec<String>,
-    /// Header fields that clients send for Egret alone, such as what its flows match by. Not forwarded.
+    /// Header fields that clients send to Egret only, such as fields that flows match on. They are not
+    /// forwarded.
     pub private_fields: Vec<String>,
-    /// Whether redirects and cookies are rewritten for clients that name a provider by base URL: a `Location` or
-    /// `Content-Location` at a configured provider leads back through the gateway, the `Path` of a cookie is put below the
-    /// provider's name, and its `Domain` is dropped.
+    /// Rewrites redirects and cookies for clients that name a provider by base URL. A `Location` or
+    /// `Content-Location` at a configured provider is changed to lead through the gateway. The `Path` of a
+    /// cookie is moved below the provider's name, and its `Domain` is removed.
     pub rewrite: Rewrite,
-    /// Whether the client's address is appended to `X-Forwarded-For`, so that the provider learns of it.
+    /// Appends the client's address to `X-Forwarded-For` in requests to providers.
     pub forwarded_for: bool,
-    /// How the answers look that the gateway makes itself where something goes wrong.
+    /// The format and content of the gateway's own error responses.
     pub errors: ErrorsConfig,
-    /// A line for every finished exchange. Off by default.
+    /// One line for every finished exchange. Off by default.
     pub access_log: AccessLogConfig,
 }
 
@@ -125,60 +129,60 @@ impl Default for GatewayConfig {
     }
 }
 
-/// How the answers look that the gateway makes itself where something goes wrong.
+/// The format and content of the gateway's own error responses.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ErrorsConfig {
-    /// What their bodies are.
+    /// The format of their bodies.
     pub format: ErrorFormat,
-    /// What is answered otherwise than by default, by the name of the error (`dns-failed`), for clients that expect it so. A status that
-    /// a remedy names itself comes first.
+    /// Overrides by the name of the error (such as `dns-failed`), for clients that expect a certain response.
+    /// A status set by a remedy takes precedence.
     pub answers: BTreeMap<String, ErrorAnswerConfig>,
 }
 
-/// What the bodies of errors are.
+/// The format of error bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ErrorFormat {
     /// A problem document (RFC 9457), `application/problem+json`.
     #[default]
     Problem,
-    /// The status and what happened as a line of text: `504: the provider has not answered in time`.
+    /// A line of text with the status code and the detail: `504: the provider did not respond in time`.
     Text,
 }
 
-/// What is answered otherwise than by default.
+/// Overrides for one error.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ErrorAnswerConfig {
-    /// The status.
+    /// The status code.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 400, max = 599))]
     pub status: Option<u16>,
-    /// What is said to have happened.
+    /// The detail text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
-/// A line for every finished exchange, written off the hot path.
+/// One line for every finished exchange, written by a separate thread.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccessLogConfig {
-    /// Where lines go: `off`, `stdout`, or the path of a file that is appended to.
+    /// The destination of the lines: `off`, `stdout`, or the path of a file to append to.
     pub output: AccessLogOutput,
-    /// How a line looks.
+    /// The format of a line.
     pub format: AccessLogFormat,
 }
 
-/// Where access-log lines go.
+/// The destination of access-log lines.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum AccessLogOutput {
-    /// Nowhere, at no cost.
+    /// No log, at no cost.
     #[default]
     Off,
     /// Standard output.
     Stdout,
-    /// A file that is appended to, and opened again on reload, so that it can be rotated.
+    /// A file to append to. A reload opens it again, so it can be rotated.
     File(PathBuf),
 }
 
@@ -212,36 +216,36 @@ impl JsonSchema for AccessLogOutput {
     }
 }
 
-/// How an access-log line looks.
+/// The format of an access-log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessLogFormat {
     /// One line of `key=value` pairs.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// One address to listen on.
+/// One listening address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(with = "ListenSchema")]
 pub struct ListenConfig {
-    /// The socket address; port 0 lets the system choose.
+    /// The socket address. With port 0 the system chooses a port.
     pub address: SocketAddr,
-    /// The provider that every request on this listener goes to.
+    /// The provider that every request on this listener is sent to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// The provider that those requests go to instead whose scheme is `https`.
+    /// Provider for requests whose scheme is `https`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub https_provider: Option<String>,
-    /// Whether a provider gets the `Host` that the client has sent, rather than its own.
+    /// Forwards the client's `Host` to the provider instead of the provider's own.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keep_host: bool,
-    /// The scheme of requests that name none, where no configured provider on their host has one.
+    /// The scheme of requests that name none, unless a configured provider at their host has one.
     #[serde(skip_serializing_if = "is_http")]
     pub scheme: Scheme,
-    /// What is shown to clients, which then have to speak TLS.
+    /// The certificate for clients, which must then use TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<ListenTlsConfig>,
 }
@@ -250,7 +254,7 @@ pub struct ListenConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheme {
-    /// In the clear.
+    /// Unencrypted.
     #[default]
     Http,
     /// Over TLS.
@@ -262,11 +266,11 @@ fn is_http(scheme: &Scheme) -> bool {
     *scheme == Scheme::Http
 }
 
-/// What a listener shows to clients that speak TLS with it.
+/// The certificate of a listener whose clients use TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListenTlsConfig {
-    /// File with the certificate and its chain, in PEM. Read again on every reload.
+    /// File with the certificate and its chain, in PEM. Every reload reads it again.
     pub certificate: PathBuf,
     /// The certificate's private key, in PEM: `${file:PATH}` or `${env:NAME}`.
     pub key: Secret,
@@ -285,26 +289,29 @@ impl From<SocketAddr> for ListenConfig {
     }
 }
 
-/// How [`ListenConfig`] may be written.
+/// The two notations of a [`ListenConfig`].
 #[derive(JsonSchema)]
 #[serde(untagged, deny_unknown_fields)]
 #[expect(dead_code, reason = "describes the two ways of writing for the schema; the parser below reads them")]
 enum ListenSchema {
     /// `host:port`
     Address(String),
-    /// A listener for one provider, or for clients that speak TLS with the gateway itself.
+    /// A listener for one provider, or for clients that use TLS to the gateway itself.
     Special {
         /// `host:port`
         address: String,
-        /// The provider that every request on this listener goes to.
+        /// The provider that every request on this listener is sent to.
         provider: Option<String>,
-        /// The provider that those of them go to instead whose scheme is `https`, by the request or by `scheme`.
+        /// Provider for requests whose scheme is `https`, by their target or by `scheme`. Other requests go
+        /// to `provider`.
         https_provider: Option<String>,
-        /// Whether these providers get the `Host` that the client has sent, or that `x-egret-host` names, rather than their own.
+        /// Forwards the `Host` that the client sent, or that `x-egret-host` names, instead of the provider's
+        /// own.
         keep_host: Option<bool>,
-        /// The scheme of requests that name none, where no configured provider on their host has one; `http` unless it is given.
+        /// The scheme of requests that name none, unless a configured provider at their host has one.
+        /// Default: `http`.
         scheme: Option<Scheme>,
-        /// What is shown to clients, which then have to speak TLS.
+        /// The certificate for clients, which must then use TLS.
         tls: Option<ListenTlsConfig>,
     },
 }
@@ -351,18 +358,18 @@ impl<'de> Deserialize<'de> for ListenConfig {
     }
 }
 
-/// How many worker threads carry traffic.
+/// Number of worker threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Workers {
-    /// One per core that the process may use.
+    /// One per core available to the process, at most 256.
     #[default]
     Auto,
-    /// This many, 1 to 256.
+    /// This number, from 1 to 256.
     Exactly(u16),
 }
 
 impl Workers {
-    /// The number of threads to start.
+    /// Returns the number of threads to start.
     pub fn count(self) -> usize {
         match self {
             Self::Auto => std::thread::available_parallelism().map_or(1, usize::from).min(256),
@@ -430,96 +437,97 @@ impl JsonSchema for Workers {
     }
 }
 
-/// Which hosts and addresses may be connected to. `deny` is asked first, then `allow`, then what is built in, then `default`.
+/// Hosts and addresses that may be connected to. The checks run in this order: `deny`, `allow`, the built-in
+/// rules, `default`.
 ///
-/// Built in: cloud-metadata and link-local addresses and the gateway's own ports are denied unless a rule of `allow` names
-/// them; while a listener is not on loopback, private ranges are denied too.
+/// Built-in rules: cloud-metadata addresses, link-local addresses and the gateway's own ports are denied
+/// unless a rule in `allow` names them. While a listener is not on loopback, private ranges are denied too.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EgressConfig {
-    /// What a denial does.
+    /// The effect of a denial.
     pub mode: EgressMode,
-    /// What happens to a target that no rule names.
+    /// The decision for targets that no rule matches.
     pub default: EgressDefault,
-    /// Targets that may be connected to. What is built in is lifted only as far as a rule names it: a metadata service by its very
-    /// address in `net`, link-local by a `net` within it, the gateway's own ports by `net` and `ports` together, private
-    /// ranges by `host` or `net`.
+    /// Targets that may be connected to. A rule lifts a built-in denial only if it names it explicitly: a
+    /// metadata service by its exact address in `net`, a link-local address by a `net` within the link-local
+    /// range, the gateway's own ports by `net` and `ports` together, private ranges by `host` or `net`.
     pub allow: Vec<EgressRule>,
-    /// Targets that may never be connected to.
+    /// Targets that are always denied.
     pub deny: Vec<EgressRule>,
 }
 
-/// Whether responses are rewritten for clients that name a provider by base URL.
+/// Rewriting of responses for clients that name a provider by base URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Rewrite {
-    /// Redirects and cookies are as the client has to see them.
+    /// Redirects and cookies are rewritten to match the client's URL.
     #[default]
     On,
-    /// They are as the provider has sent them.
+    /// Redirects and cookies are forwarded unchanged.
     Off,
 }
 
-/// What a denial does.
+/// The effect of a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EgressMode {
-    /// The connection is not made; the client gets 403 `egress-denied`.
+    /// The connection is not made. The client gets 403 `egress-denied`.
     #[default]
     Enforce,
-    /// The connection is made; the denial is counted and logged.
+    /// The connection is made. The denial is counted and logged.
     Report,
     /// Nothing is checked.
     Off,
 }
 
-/// What happens to a target that no rule names.
+/// The decision for targets that no rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EgressDefault {
-    /// It may be connected to.
+    /// The target may be connected to.
     #[default]
     Allow,
-    /// Only targets that `allow` names, and configured providers, may be connected to.
+    /// Only configured providers and targets named in `allow` may be connected to.
     Deny,
 }
 
-/// A set of targets: every part that is given must match. At least one must be given.
+/// A set of targets. Every part that is given must match. At least one must be given.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EgressRule {
     /// A host name, `*.example.com` for every name below it, or an IP address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// An address or range (`10.0.0.0/8`, `fd00::/8`), matched against the address actually connected to.
+    /// An address or range (`10.0.0.0/8`, `fd00::/8`), matched against the address that is connected to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub net: Option<String>,
-    /// Ports.
+    /// Port numbers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
 }
 
-/// How long to wait. `0s` means without end.
+/// Timeouts. `0s` means no limit.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimeoutsConfig {
-    /// For a client's whole request head, from its first byte.
+    /// Time for a client's whole request head, from its first byte.
     pub head: Duration,
-    /// For the next request on a kept-alive client connection.
+    /// Time until the next request on a kept-alive client connection.
     pub keep_alive: Duration,
-    /// For a client that closed its sending side to be given the answer under way.
+    /// Time to deliver the response in progress to a client that has closed its sending side.
     pub half_close: Duration,
-    /// For exchanges in flight when the gateway is told to stop.
+    /// Time for exchanges in progress when the gateway is told to stop.
     pub drain: Duration,
-    /// For a TCP connection to a provider, all its addresses together.
+    /// Time to open a TCP connection to a provider, all its addresses together.
     pub connect: Duration,
-    /// For the TLS handshake with a provider.
+    /// Time for the TLS handshake with a provider.
     pub tls: Duration,
-    /// For the first byte of the response, from the end of the request.
+    /// Time until the first byte of the response, from the end of the request.
     pub first_byte: Duration,
-    /// For the next byte of a body or tunnel, either way.
+    /// Time until the next byte of a body or tunnel, in either direction.
     pub idle: Duration,
-    /// For a whole exchange.
+    /// Time for a whole exchange.
     pub total: Duration,
 }
 
@@ -539,38 +547,39 @@ impl Default for TimeoutsConfig {
     }
 }
 
-/// Bounds on what a peer may send and hold. Everything has one.
+/// Limits for clients and providers. Every resource has one.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
-    /// Client connections open at once, tunnels included; more are answered 503 and closed.
+    /// Maximum number of open client connections, including tunnels. Further ones get 503 and are closed.
     #[schemars(range(min = 1))]
     pub connections: u32,
-    /// Exchanges under way at once, all workers together; 0 is without end. Above it an exchange is answered
-    /// 429 `too-many-in-flight`. One counts until its response has ended, or the protocol to which it was
-    /// upgraded, or its tunnel by CONNECT.
+    /// Maximum number of exchanges in progress, over all workers. 0 means no limit. Above it an exchange gets
+    /// 429 `too-many-in-flight`. An exchange counts until its response has ended. An upgraded connection or a
+    /// CONNECT tunnel counts until it closes.
     pub exchanges: u32,
-    /// Requests on one client connection, after which it is closed; 0 is without end.
+    /// Number of requests on one client connection, after which it is closed. 0 means no limit.
     pub requests_per_connection: u32,
-    /// A request line (414 above) or status line (502 above).
+    /// Maximum size of a request line (414 above it) or status line (502 above it).
     pub start_line: Size,
-    /// A head, start line included (431 above, 502 from a provider). At most `256KiB`.
+    /// Maximum size of a head, including the start line (431 above it, 502 for a provider's). At most
+    /// `256KiB`.
     pub head: Size,
-    /// Fields in a head (431 above, 502 from a provider). At most 256.
+    /// Maximum number of fields in a head (431 above it, 502 for a provider's). At most 256.
     #[schemars(range(min = 1, max = 256))]
     pub fields: u16,
-    /// Informational responses (1xx) that a provider may send before the final one.
+    /// Maximum number of informational responses (1xx) that a provider may send before the final one.
     pub informational: u8,
-    /// Memory for bodies that are gathered, since a flow wants to see them whole or send them again, all
-    /// workers together; at least `1MiB`. A request whose body does not fit is answered 503 `bodies-full`.
-    /// One that is kept for a repetition alone goes on and cannot be repeated, and a response goes on as if
-    /// it were too long to be changed.
+    /// Memory for gathered bodies, over all workers. A body is gathered if a flow needs the whole of it or
+    /// may send it again. At least `1MiB`. A request whose body does not fit gets 503 `bodies-full`. A body
+    /// that is kept only for a retry is forwarded and cannot be retried. A response is forwarded as if it
+    /// were too long to be changed.
     pub gathered: Size,
-    /// The slowest that a client may send a body or take a response, in bytes per second; `0B` is off. What
-    /// it sends is judged every 10 s. What it takes is judged while something waits for it, over 10 s and the
-    /// time in which it would take half of what the system buffers.
+    /// Minimum rate at which a client must send a body or read a response, in bytes per second. `0B` disables
+    /// the check. Sending is checked every 10 s. Reading is checked while data waits for the client, over 10
+    /// s plus the time in which it would read half of the data that the system buffers.
     pub body_rate: Size,
-    /// Authorities without a configured provider for which idle connections are kept.
+    /// Maximum number of hosts without a configured provider for which idle connections are kept.
     #[schemars(range(min = 1))]
     pub dynamic_upstreams: u32,
 }
@@ -592,23 +601,24 @@ impl Default for LimitsConfig {
     }
 }
 
-/// How host names are resolved.
+/// Resolution of host names.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DnsConfig {
-    /// Who answers.
+    /// The source of addresses.
     pub resolver: Resolver,
-    /// Name servers to ask instead of those of `/etc/resolv.conf` (only with `resolver: dns`).
+    /// Name servers to ask instead of those in `/etc/resolv.conf` (only with `resolver: dns`).
     pub servers: Vec<SocketAddr>,
-    /// The longest that an answer is kept, whatever its TTL says.
+    /// Maximum time that an address is cached, whatever its TTL.
     pub ttl_max: Duration,
-    /// The shortest that an answer is kept. Answers of `resolver: system` carry no TTL and are kept this long.
+    /// Minimum time that an address is cached. Results of `resolver: system` have no TTL and are cached for
+    /// this long.
     pub ttl_min: Duration,
-    /// How long a failure is kept.
+    /// Time that a failure is cached.
     pub negative_ttl: Duration,
-    /// For one look-up.
+    /// Time for one look-up.
     pub timeout: Duration,
-    /// Names kept.
+    /// Maximum number of cached names.
     #[schemars(range(min = 1))]
     pub entries: u32,
 }
@@ -627,11 +637,11 @@ impl Default for DnsConfig {
     }
 }
 
-/// Who answers look-ups.
+/// The source of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Resolver {
-    /// Egret asks the name servers itself and obeys TTLs; `/etc/hosts` is read first.
+    /// Egret asks the name servers itself and obeys TTLs. `/etc/hosts` is read first.
     #[default]
     Dns,
     /// The system's `getaddrinfo`, for hosts that rely on nsswitch or mDNS.
@@ -642,49 +652,52 @@ pub enum Resolver {
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderConfig {
-    /// Where it is: `http://` or `https://`, host, optional port, optional path that is put before every request's path.
+    /// The base URL: `http://` or `https://`, a host, an optional port, and an optional path that is put
+    /// before every request's path.
     pub url: String,
-    /// Further hosts that are this provider's: `api.example.com`, or `*.example.com` for every name below it. Only a listener with
-    /// `keep_host` lets a client choose the host, and then a credential is added under the host of `url` and under these alone.
+    /// Additional hosts of this provider: `api.example.com`, or `*.example.com` for every name below it. They
+    /// matter on listeners with `keep_host`, where a client chooses the host: a credential is then added only
+    /// for the host of `url` and for these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// How long to wait on it; what is not given comes from `gateway.timeouts`.
+    /// Timeouts for this provider. Missing values come from `gateway.timeouts`.
     #[serde(default)]
     pub timeouts: ProviderTimeoutsConfig,
-    /// How its certificate is checked, and what the gateway shows of its own.
+    /// Verification of its certificate, and the client certificate shown to it.
     #[serde(default)]
     pub tls: ProviderTlsConfig,
     /// Connections to it.
     #[serde(default)]
     pub pool: PoolConfig,
-    /// Protocols that requests may ask it to change to, in the place of `gateway.upgrades`; for connections
-    /// that show the `certificate` of an account too.
+    /// Protocols that requests to it may upgrade to, instead of `gateway.upgrades`. This list also applies to
+    /// connections that show the `certificate` of an account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrades: Option<Vec<String>>,
 }
 
-/// How long to wait on one provider; what is not given comes from `gateway.timeouts`.
+/// Timeouts for one provider. Missing values come from `gateway.timeouts`.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderTimeoutsConfig {
-    /// For a TCP connection, all addresses together.
+    /// Time to open a TCP connection, all addresses together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect: Option<Duration>,
-    /// For the TLS handshake.
+    /// Time for the TLS handshake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Duration>,
-    /// For the first byte of the response, from the end of the request.
+    /// Time until the first byte of the response, from the end of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Duration>,
-    /// For the next byte of a body, either way.
+    /// Time until the next byte of a body, in either direction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<Duration>,
-    /// For a whole exchange.
+    /// Time for a whole exchange.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<Duration>,
 }
 
-/// Whether what is sent to `url` can be read on its way: it is neither `https` nor a host on this machine.
+/// Returns `true` if data sent to `url` can be read on the way: it is not `https`, and its host is not this
+/// machine.
 pub fn is_in_clear(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let authority = rest.split('/').next().unwrap_or_default();
@@ -695,49 +708,51 @@ pub fn is_in_clear(url: &str) -> bool {
     }
 }
 
-/// TLS towards one provider.
+/// TLS to one provider.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderTlsConfig {
-    /// PEM file of certificate authorities that are trusted for this provider besides the system's, or of the
-    /// provider's own certificate where that is self-signed: just this one is believed then, for its names
-    /// and dates.
+    /// PEM file of certificate authorities to trust for this provider, besides the system's. It may also hold
+    /// the provider's own self-signed certificate: exactly that certificate is then accepted, within its
+    /// names and dates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// PEM file of the client certificate chain, with `key`.
+    /// PEM file of the client certificate chain. Requires `key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// The client certificate's private key in PEM, as `${file:PATH}` or `${env:NAME}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Secret>,
-    /// The name that the provider's certificate must carry and that is sent as SNI, where it is not the URL's host.
+    /// The name that the provider's certificate must carry and that is sent as SNI. Default: the host of
+    /// `url`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
-    /// Whether the provider's certificate is checked.
+    /// Verification of the provider's certificate.
     pub verify: TlsVerify,
 }
 
-/// Whether a provider's certificate is checked.
+/// Verification of a provider's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TlsVerify {
-    /// Chain, name and validity are checked.
+    /// Chain, name and validity are verified.
     #[default]
     Full,
-    /// Nothing is checked: whoever answers is believed and can read and change everything. Warned of at every start.
+    /// Nothing is verified: anybody on the way can impersonate the provider, and read and change everything.
+    /// Every start logs a warning.
     DangerouslyOff,
 }
 
-/// Connections kept to one provider.
+/// Connections to one provider.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolConfig {
-    /// Connections open at once, all workers together, tunnels to it included; 0 is without end. Above it an
-    /// exchange or CONNECT is answered 503 `pool-full`.
+    /// Maximum number of open connections, over all workers, including tunnels. 0 means no limit. Above it an
+    /// exchange or CONNECT gets 503 `pool-full`.
     pub connections: u32,
-    /// Idle connections kept per worker.
+    /// Maximum number of idle connections per worker.
     pub idle: u32,
-    /// How long an idle connection is kept; a provider's `Keep-Alive: timeout` shortens it.
+    /// Time that an idle connection is kept. A provider's `Keep-Alive: timeout` shortens it.
     pub idle_timeout: Duration,
 }
 
@@ -747,7 +762,8 @@ impl Default for PoolConfig {
     }
 }
 
-/// Whether every listener is on loopback, which decides what egress policy and the control port dare.
+/// Returns `true` if every listener is on loopback. The egress policy and the control port are less strict
+/// then.
 pub fn all_loopback(listen: &[ListenConfig]) -> bool {
     listen.iter().all(|listen| is_loopback(listen.address.ip()))
 }

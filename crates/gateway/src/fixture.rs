@@ -1,4 +1,4 @@
-//! A worker with one client and no traffic: what route tests and the instruction bench stand on.
+//! A worker with one client and no traffic, for route tests and the instruction bench.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -37,11 +37,11 @@ pub struct Fixture {
     request: RequestHead,
     edits: Edits,
     via: Via,
-    /// Last, since the client's socket belongs to it.
+    /// The last field, because the client's socket belongs to it and must be dropped first.
     _event_loop: EventLoop,
 }
 
-/// Where a request went.
+/// The destination of a request.
 #[derive(Debug)]
 pub struct Destination(Kind);
 
@@ -64,7 +64,8 @@ impl fmt::Display for Destination {
 }
 
 impl Destination {
-    /// The path and query that flows see of `request`, the head that went there; nothing for a tunnel.
+    /// Returns the path and query of `request`, the head that was routed, as flows see it. Empty for a
+    /// tunnel.
     pub fn target<'a>(&self, request: &'a [u8]) -> &'a [u8] {
         match &self.0 {
             Kind::Forward(forward) => forward.target.of(request),
@@ -73,29 +74,29 @@ impl Destination {
     }
 }
 
-/// What a call is told apart by, however the client has named it.
+/// The identity of a call, independent of the way in which the client named it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The provider that it belongs to; `-` for a host that is no provider's.
+    /// The provider that it belongs to, or `-` for a host that is not a provider's.
     pub provider: String,
-    /// Under which key a cache stores the response.
+    /// The key under which a cache stores the response.
     pub key: Option<Key>,
     /// The flows that match it.
     pub flows: Vec<usize>,
-    /// What its quota group is made of: everything of it that a `group_by` may name.
+    /// Its quota group, made of everything that a `group_by` may name.
     pub group: String,
-    /// The accounts whose credentials it may be sent.
+    /// The accounts whose credentials may be sent with it.
     pub accounts: Vec<String>,
 }
 
 impl Fixture {
-    /// A client that came in by `listener`, one of the addresses in `config`, which are not bound. Panics where the system has no
-    /// sockets or the config is wrong: it is for tests alone.
+    /// Creates a client accepted by `listener`, one of the addresses in `config`, which are not bound. For
+    /// tests only: panics if there are no sockets or the config is invalid.
     pub fn new(config: &GatewayConfig, providers: &Providers, listener: SocketAddr) -> Self {
         Self::with_flows(config, providers, (&AccountConfigs::default(), &[]), listener)
     }
 
-    /// The same, with accounts and flows.
+    /// Does the same, with accounts and flows.
     #[expect(clippy::expect_used, reason = "for tests and benches alone")]
     pub fn with_flows(
         config: &GatewayConfig,
@@ -135,13 +136,13 @@ impl Fixture {
         Self { client, request, edits, via, _event_loop: event_loop }
     }
 
-    /// Has what follows come in by another listener.
+    /// Assigns the following requests to a different listener.
     pub fn listen(&mut self, listener: SocketAddr) {
         self.client.listener = listener;
     }
 
-    /// Parses `request`, a whole head, routes and edits it, and hands what would be sent on to `send` piece by piece. An error is
-    /// the slug of the answer that the client would get.
+    /// Parses, routes and edits `request`, a whole head, and passes the forwarded head to `send` piece by
+    /// piece. The error is the slug of the response that the client would get.
     pub fn forward(&mut self, request: &[u8], send: impl FnMut(&[u8])) -> Result<Destination, &'static str> {
         match self.route(request)? {
             Route::Tunnel(authority) => Ok(Destination(Kind::Tunnel(authority))),
@@ -154,8 +155,9 @@ impl Fixture {
         }
     }
 
-    /// What the call is that `request`, a whole head, asks for; none for a tunnel. `expression` says what it is grouped by. An error is
-    /// the slug of the response that the client would get.
+    /// Returns the identity of the call that `request`, a whole head, asks for, or `None` for a tunnel.
+    /// `expression` computes its quota group. The error is the slug of the response that the client would
+    /// get.
     pub fn identify(
         &mut self,
         request: &[u8],

@@ -1,4 +1,4 @@
-//! The running gateway as its owner sees it: start, reload, figures, drain.
+//! The running gateway as its owner sees it: start, reload, statistics and drain.
 
 use std::fmt;
 use std::io;
@@ -35,11 +35,11 @@ pub struct Gateway {
     started: Instant,
     own: Vec<SocketAddr>,
     state: Mutex<State>,
-    /// A message from each worker that has ended.
+    /// Receives a message from each worker that has ended.
     ended: Mutex<Receiver<()>>,
 }
 
-/// What a reload changes.
+/// The state that a reload changes.
 #[derive(Debug)]
 struct State {
     plan: Arc<Plan>,
@@ -49,21 +49,22 @@ struct State {
 /// A bound listener.
 #[derive(Debug)]
 struct Listener {
-    /// As configured: the port may be 0.
+    /// The configured address, whose port may be 0.
     requested: SocketAddr,
     bound: SocketAddr,
-    /// Ends the acceptor; it answers when it has.
+    /// Stops the acceptor, which confirms that it has ended.
     stop: Option<oneshot::Sender<oneshot::Sender<()>>>,
 }
 
-/// Why a gateway does not start, or a new configuration is not applied. Nothing has changed then.
+/// The reason why a gateway did not start, or a new configuration was not applied. Nothing has changed in
+/// that case.
 #[derive(Debug)]
 pub enum StartError {
-    /// The configuration contradicts itself.
+    /// The configuration is invalid.
     Config(Vec<Problem>),
     /// An address cannot be listened on.
     Listen(SocketAddr, io::Error),
-    /// The system gives no thread, no event loop, or no access to the log file.
+    /// The system provides no thread, no event loop, or no access to the log file.
     System(&'static str, io::Error),
 }
 
@@ -82,14 +83,15 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Everything in a configuration that contradicts itself or cannot be obeyed: dangling names, bad URLs, unreadable
-/// certificates, rules without meaning.
+/// Returns all problems of a configuration: dangling names, bad URLs, unreadable certificates, rules without
+/// effect.
 pub fn validate(parts: Parts<'_>) -> Vec<Problem> {
     Plan::compile(parts, &[], 1, None).err().unwrap_or_default()
 }
 
 impl Gateway {
-    /// Starts the threads and listens. `own` are further ports of this process that no exchange may be sent to.
+    /// Starts the threads and the listeners. `own` holds other ports of this process, which no exchange may
+    /// connect to.
     pub fn start(parts: Parts<'_>, own: &[SocketAddr]) -> Result<Arc<Self>, StartError> {
         let config = parts.gateway;
         raise_descriptor_limit();
@@ -112,11 +114,11 @@ impl Gateway {
             let (shared, plan, end) = (Arc::clone(&shared), Arc::clone(&plan), end.clone());
             drop(EventLoop::new().map_err(|error| StartError::System("make an event loop", error))?);
             let run = move || {
-                // Just tried above; an event loop cannot move between threads.
+                // This worked a moment ago. An event loop cannot move between threads, so it is created here.
                 if let Ok(event_loop) = EventLoop::new() {
                     event_loop.block_on(Worker::new(number, shared, plan, outbox).run(inbox));
                 }
-                // Nobody may be waiting.
+                // The receiver may be gone.
                 let _ = end.send(());
             };
             let thread = std::thread::Builder::new().name(format!("egret-worker-{number}")).spawn(run);
@@ -133,13 +135,14 @@ impl Gateway {
         Ok(Arc::new(gateway))
     }
 
-    /// The addresses listened on, in the order of the configuration; real ports where it says 0.
+    /// Returns the listening addresses, in the order of the configuration, with the real ports in place of 0.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.lock().listeners.iter().map(|listener| listener.bound).collect()
     }
 
-    /// Applies a new configuration: all of it, or none and an error. Exchanges under way end as they began; connections,
-    /// counters and look-ups are kept where nothing about them changes. The number of workers stays.
+    /// Applies a new configuration completely, or returns an error and changes nothing. Exchanges in progress
+    /// keep the old one. Connections, counters and look-ups stay if nothing about them changes. The number of
+    /// workers stays.
     pub fn reload(&self, parts: Parts<'_>) -> Result<(), StartError> {
         let config = parts.gateway;
         let mut state = self.lock();
@@ -157,7 +160,7 @@ impl Gateway {
         self.shared.tell_all(|| Message::Plan(Arc::clone(&state.plan)));
         let mut listeners = self.listen(listeners, sockets);
         for before in &mut state.listeners {
-            // Those that stay hand their handle on; dropping that of the others ends them.
+            // Listeners that stay pass their handle on. Dropping the other handles stops their acceptors.
             if let Some(kept) = listeners.iter_mut().find(|listener| listener.bound == before.bound) {
                 kept.stop = kept.stop.take().or(before.stop.take());
             }
@@ -167,12 +170,12 @@ impl Gateway {
         Ok(())
     }
 
-    /// Counts a configuration that did not even get as far as [`reload`](Self::reload).
+    /// Counts a configuration that was rejected before [`reload`](Self::reload).
     pub fn count_refused_reload(&self) {
         self.shared.reloads_refused.fetch_add(1, Relaxed);
     }
 
-    /// Everything that is counted, summed over all workers.
+    /// Returns all counters, summed over all workers.
     pub fn stats(&self) -> StatsSnapshot {
         let plan = Arc::clone(&self.lock().plan);
         let workers = &self.shared.workers;
@@ -195,42 +198,45 @@ impl Gateway {
         }
     }
 
-    /// What flows have done so far, and how their quotas and accounts stand, with at most `groups_max` groups of each quota.
+    /// Returns the counters of the flows, and the state of their quotas and accounts, with at most
+    /// `groups_max` groups per quota.
     pub fn flows(&self, groups_max: usize) -> FlowsSnapshot {
         let plan = Arc::clone(&self.lock().plan);
         plan.flows.snapshot(self.shared.clock.timestamp(Moment::now()), groups_max)
     }
 
-    /// The endpoints that diagnoses have found.
+    /// Returns the endpoints that diagnoses have discovered.
     pub fn discovered(&self) -> Vec<Discovered> {
         let plan = Arc::clone(&self.lock().plan);
         plan.flows.diagnoses.discovered()
     }
 
-    /// Takes what is meant out of all caches; of one flow's, where that is named. Says how many answers there were.
+    /// Removes the responses that `purge` selects from all caches, or from those of one flow. Returns their
+    /// number.
     pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
         let plan = Arc::clone(&self.lock().plan);
         plan.flows.purge(flow, purge)
     }
 
-    /// The disks of all caches that have one, which are of use once each has a thread.
+    /// Returns the disks of all caches that have one. Each needs a thread to work.
     pub fn cache_disks(&self) -> Vec<CacheDisk> {
         self.lock().plan.flows.cache_disks()
     }
 
-    /// Gives back to the store what it lent to quotas and was not used. After [`drain`](Self::drain), when nothing draws from them
-    /// any more.
+    /// Returns unused lent units of quotas to the store. Call it after [`drain`](Self::drain), when nothing
+    /// draws from the quotas any more.
     pub fn give_quotas_back(&self) {
         self.lock().plan.flows.quotas.give_back();
     }
 
-    /// Whether the gateway has been told to stop.
+    /// Returns `true` if the gateway has been told to stop.
     pub fn is_draining(&self) -> bool {
         self.shared.draining.load(Relaxed)
     }
 
-    /// Stops: takes on no new connections, and waits until the exchanges under way have ended, at most `timeouts.drain`, and until their
-    /// records are where they go. Says whether all of them ended. Blocks.
+    /// Stops the gateway: accepts no new connections, and waits for the exchanges in progress, at most
+    /// `timeouts.drain`, and for their records to be written. Returns `true` if all exchanges ended in time.
+    /// Blocks.
     pub fn drain(&self) -> bool {
         self.shared.draining.store(true, Relaxed);
         let (timeout, stops) = {
@@ -248,10 +254,10 @@ impl Gateway {
             })
             .collect();
         for is_done in stopped {
-            // An error is an acceptor that has ended already.
+            // An error means that the acceptor has already ended.
             let _ = is_done.blocking_recv();
         }
-        // After the last client that was accepted, in every inbox.
+        // Queued in every inbox behind the last accepted client.
         self.shared.tell_all(|| Message::Drain);
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let have_ended = (0..self.shared.workers.len()).all(|_| match deadline {
@@ -262,7 +268,7 @@ impl Gateway {
         have_ended
     }
 
-    /// Has the first worker accept on freshly bound sockets.
+    /// Makes the first worker accept on newly bound sockets.
     fn listen(&self, mut listeners: Vec<Listener>, sockets: Vec<std::net::TcpListener>) -> Vec<Listener> {
         for socket in sockets {
             let Ok(bound) = socket.local_addr() else { continue };
@@ -276,12 +282,13 @@ impl Gateway {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that can panic happens while it is held; if it did, the state would still be whole.
+        // Nothing can panic while the lock is held. If something did, the state would still be consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Raises the soft limit of open files to the hard one. Many systems start a process with 1,024, and an exchange takes two.
+/// Raises the soft limit of open files to the hard one. Many systems start a process with 1,024, and an
+/// exchange takes two.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum
@@ -293,7 +300,7 @@ fn raise_descriptor_limit() {
 
 type Bound = (Vec<Listener>, Vec<std::net::TcpListener>, GatewayConfig);
 
-/// Binds what is not bound yet. The configuration comes back with the real addresses.
+/// Binds the addresses that are not bound yet. Returns the configuration with the real addresses.
 fn bind_all(config: &GatewayConfig, before: &[Listener]) -> Result<Bound, StartError> {
     let mut bound_config = config.clone();
     let (mut listeners, mut sockets) = (Vec::new(), Vec::new());

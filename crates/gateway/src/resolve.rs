@@ -1,4 +1,4 @@
-//! Where the gateway would send a request, for somebody who asks without sending one.
+//! Reports the destination of a request without sending it.
 
 use egret_config::Problem;
 use egret_flow::exchange::split_query;
@@ -9,12 +9,12 @@ use crate::exchange::route::RoutingFields;
 use crate::plan::{Belongs, OTHER_HOSTS, Origin, Plan, default_port};
 use crate::upstream::authority::Authority;
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// The provider's name; `-` for a host that the config does not name.
+    /// The provider's name, or `-` for a host that the config does not name.
     pub provider: String,
-    /// Whether TLS is spoken to it.
+    /// `true` if it uses TLS.
     pub tls: bool,
     /// The host, in lower case.
     pub host: String,
@@ -29,18 +29,19 @@ pub struct Resolved {
 pub struct Routes(Plan);
 
 impl Routes {
-    /// The routes of a configuration that is good.
+    /// Compiles the routes of a configuration, or returns its problems.
     pub fn of(parts: Parts<'_>) -> Result<Self, Vec<Problem>> {
         Plan::compile(parts, &[], 1, None).map(Self)
     }
 
-    /// What the remedies of the flow of that number do: the key of each, and in words what it does.
+    /// Returns the key and a description of each remedy of flow number `flow`.
     pub fn remedies(&self, flow: usize) -> impl Iterator<Item = (&str, String)> {
         self.0.flows.describe(flow)
     }
 
-    /// Where a request with this head, in absolute-form, goes: to the place that it names; and if that is the gateway itself, to the
-    /// provider that the client means by it. The error says why nowhere.
+    /// Returns the destination of a request with this head, which must be in absolute-form: the host that it
+    /// names or, if that is the gateway itself, the provider that the client means. The error explains why
+    /// there is none.
     pub fn resolve(&self, head: &RequestHead, bytes: &[u8]) -> Result<Resolved, String> {
         let (TargetForm::Absolute, Some(span)) = (head.target_form, head.authority) else {
             return Err("a whole URL is needed, like `https://api.example.com/path`".to_owned());
@@ -75,7 +76,7 @@ impl Routes {
         }
     }
 
-    /// The first segment of a path on the gateway itself is a provider's name.
+    /// Resolves a path on the gateway itself, whose first segment is a provider's name.
     fn base_url(&self, path: &str) -> Result<Resolved, String> {
         let bare = path.strip_prefix('/').unwrap_or(path);
         let (name, rest) = bare.split_at(bare.find(['/', '?']).unwrap_or(bare.len()));
@@ -98,7 +99,7 @@ impl Routes {
         })
     }
 
-    /// What `rest`, after the URL of the provider of that number, leads to.
+    /// Returns the destination of `rest`, which follows the URL of provider number `provider`.
     fn provider(&self, provider: usize, rest: &str) -> Result<Resolved, String> {
         let (path, _) = split_query(rest.as_bytes());
         let belongs = self.0.owners_beside(provider).of_named(provider, path);
@@ -217,7 +218,8 @@ mod tests {
         }
     }
 
-    /// Where the gateway itself sends the request, as a client that is pointed at that URL sends it, and what its flows see.
+    /// Returns the destination to which the gateway sends the request of a client that is configured with
+    /// that URL, and the target that its flows see.
     fn routed(url: &str, fields: &str) -> (String, String) {
         let (config, providers) = config();
         let (listener, own) =

@@ -1,4 +1,4 @@
-//! One call has one identity, whichever way of routing leads to it and however it is spelled.
+//! A call has the same identity in every way of routing and every spelling.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on says so and stops")]
 
 mod checks;
@@ -23,7 +23,8 @@ fn every_way_leads_to_the_same_call() {
     }
 }
 
-/// Ten thousand spellings, and how many of them each check has let pass: a check that refuses everything shows nothing.
+/// Runs `check` on ten thousand spellings, and requires that enough of them are accepted: a check that
+/// rejects everything proves nothing.
 fn spell(check: fn(&mut Subject, checks::Call, Way, &mut Choices<'_>) -> Result<(), &'static str>) {
     let subject = std::cell::RefCell::new(Subject::default());
     let passed = std::cell::Cell::new(0_u32);

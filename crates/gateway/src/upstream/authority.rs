@@ -1,29 +1,30 @@
-//! Authorities: the host and port that a request is for, parsed strictly and held in one normal form.
+//! Authorities: the host and port of a request's destination, parsed strictly and stored in one normal form.
 //!
-//! Routing, egress policy, pools and certificates all compare authorities, so two spellings of one host must come out
-//! equal and a spelling that two parsers read differently must not come out at all. That is why `0x7f.1` and
-//! `2130706433` are refused: the C library reads them as 127.0.0.1, a resolver as names.
+//! Routing, egress policy, pools and certificates all compare authorities. So two spellings of one host must
+//! be equal after parsing, and a spelling that two parsers read differently must be rejected. For example,
+//! the C library reads `0x7f.1` and `2130706433` as 127.0.0.1, while a resolver reads them as names.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The longest name in its textual form without the trailing dot (RFC 1035 §2.3.4).
+/// Maximum length of a name in its textual form without the trailing dot (RFC 1035 §2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 
-/// The longest label of a name (RFC 1035 §2.3.4).
+/// Maximum length of a label (RFC 1035 §2.3.4).
 const LABEL_BYTES_MAX: usize = 63;
 
 /// A host: a name or an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// A name in lower case without trailing dot; letters, digits, `-`, `_` and `.` only.
+    /// A name in lower case without a trailing dot. It has only letters, digits, `-`, `_` and `.`.
     Name(Box<str>),
-    /// An address that was written as such.
+    /// A literal address.
     Ip(IpAddr),
 }
 
 impl Host {
-    /// Reads a host as a URI writes it (RFC 3986 §3.2.2): a name, an IPv4 address, or an IPv6 address in brackets.
+    /// Parses a host in URI syntax (RFC 3986 §3.2.2): a name, an IPv4 address, or an IPv6 address in
+    /// brackets.
     pub fn parse(bytes: &[u8]) -> Result<Self, AuthorityError> {
         match bytes.strip_prefix(b"[") {
             Some(rest) => bracketed(rest.strip_suffix(b"]").ok_or(AuthorityError::Ipv6)?),
@@ -31,7 +32,7 @@ impl Host {
         }
     }
 
-    /// The name, where the host is not an address.
+    /// Returns the name, if the host is not an address.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Name(name) => Some(name),
@@ -39,7 +40,7 @@ impl Host {
         }
     }
 
-    /// The address, where the host is written as one.
+    /// Returns the address, if the host is one.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Name(_) => None,
@@ -58,7 +59,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// A host and a port; printed as `host:port`.
+/// A host and a port, printed as `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Authority {
     /// The host.
@@ -68,13 +69,13 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Reads `host` or `host:port` (RFC 9110 §4.2 without userinfo, RFC 9112 §3.2.3); `default_port` stands in for a port
-    /// that is not written, and where there is none the port must be written.
+    /// Parses `host` or `host:port` (RFC 9110 §4.2 without userinfo, RFC 9112 §3.2.3). `default_port` is used
+    /// if the port is missing. Without a default, the port is required.
     pub fn parse(bytes: &[u8], default_port: Option<u16>) -> Result<Self, AuthorityError> {
         if bytes.contains(&b'@') {
             return Err(AuthorityError::Userinfo);
         }
-        // A bracketed address has colons of its own; elsewhere the first colon begins the port.
+        // A bracketed address contains colons. Otherwise the first colon precedes the port.
         let host_bytes = match bytes.strip_prefix(b"[") {
             Some(rest) => 2 + rest.iter().position(|byte| *byte == b']').ok_or(AuthorityError::Ipv6)?,
             None => bytes.iter().position(|byte| *byte == b':').unwrap_or(bytes.len()),
@@ -89,7 +90,7 @@ impl Authority {
         Ok(Self { host, port })
     }
 
-    /// The socket address, where the host is written as an address.
+    /// Returns the socket address, if the host is an address.
     pub fn socket_address(&self) -> Option<SocketAddr> {
         self.host.ip().map(|ip| SocketAddr::new(ip, self.port))
     }
@@ -101,24 +102,26 @@ impl fmt::Display for Authority {
     }
 }
 
-/// Why bytes are not an authority. Says nothing of the bytes themselves, so it can be logged and answered.
+/// The reason why bytes are not an authority. It holds none of the bytes, so it is safe to log and to send to
+/// clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthorityError {
-    /// There is no host.
+    /// The host is missing.
     Empty,
-    /// There is an `@`: credentials have no place in an authority (RFC 9110 §4.2.4).
+    /// There is an `@`. Credentials are not allowed in an authority (RFC 9110 §4.2.4).
     Userinfo,
-    /// A byte that no host name has.
+    /// A byte that is not allowed in a host name.
     Byte,
-    /// A label that is empty or longer than 63 bytes, or a name longer than 253.
+    /// A label is empty or longer than 63 bytes, or the name is longer than 253.
     Length,
-    /// Ends like an IPv4 address but is not four decimal numbers: octal, hexadecimal, short, too big.
+    /// The host ends like an IPv4 address but is not four decimal numbers: octal, hexadecimal, short or too
+    /// big.
     Ipv4,
-    /// Brackets without an IPv6 address in them, or something other than a port after them.
+    /// Brackets without an IPv6 address in them, or something other than a port behind them.
     Ipv6,
     /// The port is not a number from 1 to 65535 in plain digits.
     Port,
-    /// No port is written where one is needed.
+    /// The port is required but missing.
     PortMissing,
 }
 
@@ -139,14 +142,15 @@ impl fmt::Display for AuthorityError {
 
 impl std::error::Error for AuthorityError {}
 
-/// The address between brackets. The standard library's parser knows no zone ids, which is what we want (RFC 9844).
+/// Parses the address between brackets. The standard library's parser rejects zone ids, as required here (RFC
+/// 9844).
 fn bracketed(bytes: &[u8]) -> Result<Host, AuthorityError> {
     let text = std::str::from_utf8(bytes).map_err(|_| AuthorityError::Ipv6)?;
     let ip: Ipv6Addr = text.parse().map_err(|_| AuthorityError::Ipv6)?;
     Ok(Host::Ip(IpAddr::V6(ip)))
 }
 
-/// A name or an IPv4 address, either with one trailing dot at most.
+/// Parses a name or an IPv4 address, either with at most one trailing dot.
 fn unbracketed(bytes: &[u8]) -> Result<Host, AuthorityError> {
     let bytes = bytes.strip_suffix(b".").unwrap_or(bytes);
     if bytes.is_empty() {
@@ -173,7 +177,8 @@ fn unbracketed(bytes: &[u8]) -> Result<Host, AuthorityError> {
     Ok(Host::Name(name.into_boxed_str()))
 }
 
-/// Whether some parser may take `name` for an IPv4 address. No top-level domain is a number, so a real name never is.
+/// Returns `true` if some parser may read `name` as an IPv4 address. No top-level domain is a number, so a
+/// real name never qualifies.
 fn ends_in_number(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     let hexadecimal =
@@ -181,7 +186,7 @@ fn ends_in_number(name: &str) -> bool {
     hexadecimal || last.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Plain digits without leading zeros, so that a port has one spelling.
+/// Parses plain digits without leading zeros, so a port has only one spelling.
 fn parse_port(digits: &[u8]) -> Result<u16, AuthorityError> {
     if !matches!(digits, [b'1'..=b'9', rest @ ..] if rest.iter().all(u8::is_ascii_digit)) {
         return Err(AuthorityError::Port);

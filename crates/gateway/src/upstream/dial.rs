@@ -1,8 +1,8 @@
-//! Dialling: from a target to a TCP connection that the egress policy agrees with.
+//! Dialling: opens a TCP connection to a target that the egress policy allows.
 //!
-//! Addresses are tried as RFC 8305 ("happy eyeballs") has it: the families take turns, IPv6 first, and the next attempt
-//! starts when the last one has failed or has taken a while. The first to connect wins. Every address is judged before it
-//! is dialled and every connection before it is handed out.
+//! Addresses are tried according to RFC 8305 ("happy eyeballs"): the address families alternate, IPv6 first,
+//! and the next attempt starts when the last one has failed or has taken a while. The first to connect wins.
+//! The policy checks every address before it is dialled and every connection before it is returned.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,21 +20,21 @@ use crate::event_loop::{self, Alarm, Socket, now};
 use crate::upstream::dns::{DnsError, Resolver};
 use crate::upstream::policy::{EgressPolicy, Reason, Target, Verdict};
 
-/// Addresses of one host that are tried; name servers may send any number.
+/// Maximum number of addresses that are tried per host. Name servers may send any number.
 const ADDRESSES_MAX: usize = 16;
 
-/// An idle connection is probed after this time, this often and this many times, so that a peer that vanished behind a
-/// firewall is noticed within two minutes.
+/// Keepalive settings: idle time before the first probe, interval, and number of probes. A peer that vanished
+/// behind a firewall is noticed within two minutes.
 const KEEPALIVE_TIME: Duration = Duration::from_mins(1);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// How to dial.
+/// Options for dialling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DialOptions {
-    /// For all addresses together, once they are known; zero is without end.
+    /// Timeout for all addresses together, once they are known. Zero means no limit.
     pub connect_timeout: Duration,
-    /// How long an attempt stays alone before the next address is tried too (RFC 8305 §5 recommends 250 ms).
+    /// Time before the next address is tried beside an unfinished attempt (RFC 8305 §5 recommends 250 ms).
     pub attempt_delay: Duration,
 }
 
@@ -47,32 +47,32 @@ impl Default for DialOptions {
 /// A connection, with `TCP_NODELAY` and keepalive set.
 #[derive(Debug)]
 pub struct Dialed {
-    /// The connection; no byte has been sent.
+    /// The connection. No byte has been sent yet.
     pub socket: Socket,
-    /// The address it goes to.
+    /// The peer's address.
     pub peer: SocketAddr,
-    /// Time that the look-up took; zero for an address.
+    /// Duration of the look-up. Zero if the host is an address.
     pub dns: Duration,
     /// Time from the first attempt to the connection.
     pub connect: Duration,
-    /// What the policy would have denied, were its mode not `report`.
+    /// The reason for which the policy would have denied the target, if its mode is `report`.
     pub reported: Option<Reason>,
 }
 
-/// Why there is no connection.
+/// The reason why a connection could not be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DialError {
-    /// The name has no addresses.
+    /// The look-up of the name failed.
     Dns(DnsError),
     /// The egress policy denies the target.
     Denied(Reason),
-    /// Nobody listens there.
+    /// The connection was refused: no listener on that port.
     Refused,
-    /// No route leads there.
+    /// There is no route to the host.
     Unreachable,
-    /// No attempt was answered in time.
+    /// No attempt succeeded in time.
     Timeout,
-    /// Anything else, such as too many open files.
+    /// Another error, such as too many open files.
     Io(ErrorKind),
 }
 
@@ -105,7 +105,8 @@ impl From<io::Error> for DialError {
 }
 
 impl DialError {
-    /// How much it tells when several attempts failed in different ways; more is better.
+    /// Returns how informative the error is, if several attempts failed in different ways. The highest is
+    /// reported.
     fn telling(self) -> u8 {
         match self {
             Self::Unreachable | Self::Dns(_) => 0,
@@ -117,9 +118,9 @@ impl DialError {
     }
 }
 
-/// Judges the host, resolves it and connects to one of its addresses.
+/// Checks the host against the policy, resolves it and connects to one of its addresses.
 ///
-/// The time limit covers the connecting alone; the look-up has its own, `gateway.dns.timeout`.
+/// The timeout covers only the connection. The look-up has its own, `gateway.dns.timeout`.
 pub async fn dial(
     target: &Target<'_>,
     resolver: &Resolver,
@@ -137,7 +138,7 @@ pub async fn dial(
     Ok(Dialed { dns, reported: reported.or(dialed.reported), ..dialed })
 }
 
-/// Connects to one of `addresses`, each judged by the policy; those that it denies are left out.
+/// Connects to one of `addresses`. Skips those that the policy denies.
 pub async fn connect(
     target: &Target<'_>,
     addresses: &[IpAddr],
@@ -178,7 +179,7 @@ async fn in_time<T>(
     event_loop::timeout(timeout, race).await.unwrap_or(Err(DialError::Timeout))
 }
 
-/// Lets pass what the policy allows and remembers the first thing that it only reports.
+/// Converts a verdict to a result, and remembers the first reason that is only reported.
 fn admit(verdict: Verdict, reported: &mut Option<Reason>) -> Result<(), DialError> {
     match verdict {
         Verdict::Allow => Ok(()),
@@ -190,19 +191,19 @@ fn admit(verdict: Verdict, reported: &mut Option<Reason>) -> Result<(), DialErro
     }
 }
 
-/// The addresses with the families taking turns, IPv6 first (RFC 8305 §4), at most [`ADDRESSES_MAX`].
+/// Returns the addresses with alternating families, IPv6 first (RFC 8305 §4), at most [`ADDRESSES_MAX`].
 fn in_turn(addresses: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
     let (v6, v4): (Vec<IpAddr>, Vec<IpAddr>) = addresses.iter().partition(|ip| ip.is_ipv6());
     let (mut v6, mut v4) = (v6.into_iter(), v4.into_iter());
     std::iter::from_fn(move || {
-        // Swapping the two after each address makes them take turns.
+        // Swapped after each address, so the families alternate.
         std::mem::swap(&mut v6, &mut v4);
         v4.next().or_else(|| v6.next())
     })
     .take(ADDRESSES_MAX)
 }
 
-/// One attempt at one address.
+/// Makes one attempt at one address.
 async fn attempt(
     target: &Target<'_>,
     address: SocketAddr,
@@ -218,7 +219,8 @@ async fn attempt(
     socket.set_tcp_keepalive(&keepalive)?;
     let socket = Socket::connect(socket, address).await?;
     let (local, peer) = (socket.local_addr()?, socket.peer_addr()?);
-    // A socket can connect to itself where its own port was chosen to be the one dialled; nobody listens there.
+    // A socket can connect to itself, if its local port happens to be the dialled port. There is no listener
+    // then.
     if local == peer {
         return Err(DialError::Refused);
     }
@@ -226,13 +228,13 @@ async fn attempt(
     Ok((socket, peer, reported))
 }
 
-/// Candidates to come and the attempts under way at those before them.
+/// The remaining candidates, and the attempts in progress.
 struct Race<C, S, F> {
     candidates: VecDeque<C>,
     start: S,
     attempts: Vec<Pin<Box<F>>>,
     attempt_delay: Duration,
-    /// The most telling failure so far.
+    /// The most informative failure so far.
     failure: Option<DialError>,
 }
 
@@ -241,7 +243,8 @@ impl<C, T, S: Fn(C) -> F, F: Future<Output = Result<T, DialError>>> Race<C, S, F
         Self { candidates, start, attempts: Vec::new(), attempt_delay: options.attempt_delay, failure: None }
     }
 
-    /// The first attempt that succeeds, or why there is none. Losing attempts are dropped, which closes their sockets.
+    /// Returns the first successful attempt, or the error. Losing attempts are dropped, which closes their
+    /// sockets.
     async fn run(mut self) -> Result<T, DialError> {
         self.start_next();
         let mut alone = pin!(event_loop::sleep(self.attempt_delay));
@@ -275,7 +278,7 @@ impl<C, T, S: Fn(C) -> F, F: Future<Output = Result<T, DialError>>> Race<C, S, F
         }
     }
 
-    /// Drives every attempt; those that fail go.
+    /// Polls every attempt and removes those that fail.
     fn poll_attempts(&mut self, cx: &mut Context<'_>) -> Option<T> {
         let mut won = None;
         self.attempts.retain_mut(|attempt| match attempt.as_mut().poll(cx) {

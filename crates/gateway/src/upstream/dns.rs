@@ -1,8 +1,9 @@
-//! Resolving host names, for all workers together.
+//! Resolves host names for all workers.
 //!
-//! One thread, `egret-dns`, owns the cache and asks the name servers; workers ask it over a channel. So a name is looked
-//! up once however many workers and connections want it, and no lock is shared. A worker only asks when it dials, which
-//! is rare beside the exchanges that go over pooled connections, so the hop between threads does not matter.
+//! One thread, `egret-dns`, owns the cache and asks the name servers. Workers ask it over a channel. So a
+//! name is looked up once for all workers and connections, and no lock is shared. A worker asks only when it
+//! dials, which is rare compared with exchanges over pooled connections, so the hop between threads does not
+//! matter.
 
 mod cache;
 mod lookup;
@@ -26,28 +27,28 @@ use crate::stats::{Counter, DnsSnapshot};
 use cache::Cache;
 use lookup::{Lookup, SystemLookup};
 
-/// Look-ups under way at once; further names queue.
+/// Maximum number of look-ups in progress. Further names are queued.
 const LOOKUPS_MAX: usize = 128;
 
-/// Names that queue for a look-up; further ones fail as [`DnsError::Busy`].
+/// Maximum number of queued names. Further ones fail with [`DnsError::Busy`].
 const QUEUE_MAX: usize = 4_096;
 
-/// Askers that wait for an answer, all names together; further ones fail as [`DnsError::Busy`].
+/// Maximum number of waiters over all names. Further ones fail with [`DnsError::Busy`].
 const WAITERS_MAX: usize = 65_536;
 
-/// Questions on their way to the thread; further ones fail as [`DnsError::Busy`].
+/// Maximum number of requests in the channel to the thread. Further ones fail with [`DnsError::Busy`].
 const CHANNEL_MAX: usize = 8_192;
 
-/// Why a name has no addresses.
+/// The reason why a name could not be resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DnsError {
     /// The name does not exist or has no addresses.
     NotFound,
     /// The name servers refuse, fail, or cannot be reached.
     Failed,
-    /// No answer within `gateway.dns.timeout`.
+    /// No response within `gateway.dns.timeout`.
     Timeout,
-    /// Too many look-ups wait already.
+    /// Too many look-ups are waiting.
     Busy,
     /// The gateway is stopping.
     Stopped,
@@ -72,7 +73,7 @@ pub type Addresses = Arc<[IpAddr]>;
 
 type Outcome = Result<Addresses, DnsError>;
 
-/// A handle on the resolver's thread, to be cloned into each worker. The thread ends with the last handle.
+/// A handle to the resolver's thread, cloned into each worker. The thread ends with the last handle.
 #[derive(Debug, Clone)]
 pub struct Resolver {
     asks: mpsc::Sender<Ask>,
@@ -86,7 +87,7 @@ struct Ask {
     answer: oneshot::Sender<Outcome>,
 }
 
-/// Written by the resolver's thread alone, but for `turned_away`.
+/// Written only by the resolver's thread, except `turned_away`.
 #[derive(Debug, Default)]
 struct Counters {
     lookups: Counter,
@@ -98,12 +99,12 @@ struct Counters {
 }
 
 impl Resolver {
-    /// Starts the thread. Fails where the system gives no thread or no epoll instance.
+    /// Starts the thread. Fails if the system has no thread or epoll instance left.
     pub fn start(config: &DnsConfig) -> io::Result<Self> {
         let (resolver, receivers) = Self::new(config);
         let counters = resolver.counters.clone();
         let config = config.clone();
-        // The runtime cannot move between threads, so the thread makes it and says how that went.
+        // The runtime cannot move between threads, so the thread creates it and reports the result.
         let (report, started) = std::sync::mpsc::sync_channel(1);
         std::thread::Builder::new().name("egret-dns".to_owned()).spawn(move || {
             match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
@@ -127,10 +128,10 @@ impl Resolver {
         (resolver, Receivers { asks: receiver, config: watch })
     }
 
-    /// The addresses of `host`, a name in normal form or an address, in the order that the name server gave them, IPv6
-    /// before IPv4.
+    /// Returns the addresses of `host`, a name in normal form or an address. They are in the name server's
+    /// order, IPv6 before IPv4.
     ///
-    /// `localhost` and names under it are loopback without asking anybody (RFC 6761 §6.3).
+    /// `localhost` and names below it are loopback without a look-up (RFC 6761 §6.3).
     pub async fn resolve(&self, host: &str) -> Result<Addresses, DnsError> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok([ip].into());
@@ -149,12 +150,12 @@ impl Resolver {
         receiver.await.unwrap_or(Err(DnsError::Stopped))
     }
 
-    /// Obeys a new configuration from the next look-up on. What is in the cache stays until its time is over.
+    /// Applies a new configuration from the next look-up on. Cached entries stay until they expire.
     pub fn reconfigure(&self, config: &DnsConfig) {
         self.config.send_replace(config.clone());
     }
 
-    /// What was counted since start.
+    /// Returns the counters since the start.
     pub fn snapshot(&self) -> DnsSnapshot {
         let turned_away = self.counters.turned_away.load(Relaxed);
         DnsSnapshot {
@@ -167,13 +168,13 @@ impl Resolver {
     }
 }
 
-/// What the thread hears.
+/// The receiving ends of the thread.
 struct Receivers {
     asks: mpsc::Receiver<Ask>,
     config: watch::Receiver<DnsConfig>,
 }
 
-/// Answers until the last handle is gone.
+/// Serves requests until the last handle is dropped.
 async fn serve<L: Lookup>(lookup: L, mut receivers: Receivers, counters: Arc<Counters>) {
     let config = receivers.config.borrow_and_update().clone();
     let service = Rc::new(Service {
@@ -194,11 +195,11 @@ async fn serve<L: Lookup>(lookup: L, mut receivers: Receivers, counters: Arc<Cou
         }
         service.ask(ask);
     }
-    // Nobody is left to answer; look-ups that are dropped with the runtime must not begin others.
+    // There are no waiters left, and look-ups dropped with the runtime must not start others.
     service.state.borrow_mut().queue.clear();
 }
 
-/// The cache and the look-ups under way. Borrows of the state never last over an `await`.
+/// The cache and the look-ups in progress. The state is never borrowed over an `await`.
 struct Service<L> {
     state: RefCell<State<L>>,
     counters: Arc<Counters>,
@@ -208,11 +209,11 @@ struct State<L> {
     lookup: L,
     config: DnsConfig,
     cache: Cache,
-    /// Who waits for which name; a name is here from the first question to the answer.
+    /// The waiters of each name. A name is here from the first request to the result.
     waiting: HashMap<Arc<str>, Vec<oneshot::Sender<Outcome>>>,
-    /// How many wait, all names together.
+    /// Number of waiters over all names.
     waiters: usize,
-    /// Names whose look-up has not begun, and since when they wait.
+    /// Names whose look-up has not started, with the time of the request.
     queue: VecDeque<(Arc<str>, Instant)>,
     under_way: usize,
 }
@@ -251,7 +252,7 @@ impl<L: Lookup> Service<L> {
         }
     }
 
-    /// Begins queued look-ups as far as the bound allows.
+    /// Starts queued look-ups up to the limit.
     fn begin(self: &Rc<Self>) {
         let mut state = self.state.borrow_mut();
         while state.under_way < LOOKUPS_MAX {
@@ -282,7 +283,7 @@ impl<L: Lookup> Service<L> {
             }
             Ok(Answer { addresses, ttl }) => {
                 let (min, max) = (state.config.ttl_min.get(), state.config.ttl_max.get());
-                // Not `clamp`, which panics where a config has them the wrong way round.
+                // Not `clamp`, which panics if the config has the minimum above the maximum.
                 (Ok(addresses.into()), ttl.unwrap_or(min).min(max).max(min))
             }
             Err(error) => (Err(error), state.config.negative_ttl.get()),
@@ -302,12 +303,12 @@ impl<L: Lookup> Service<L> {
         if outcome.is_err() {
             self.counters.failures.add(1);
         }
-        // An asker that went away needs no answer.
+        // The waiter may be gone.
         let _ = asker.send(outcome);
     }
 }
 
-/// A look-up under way. It is finished on drop, so that its askers are answered even if it panics.
+/// A look-up in progress. It is finished on drop, so its waiters get a result even if it panics.
 struct UnderWay<L: Lookup> {
     service: Rc<Service<L>>,
     host: Arc<str>,
@@ -327,11 +328,11 @@ impl<L: Lookup> Drop for UnderWay<L> {
     }
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Answer {
     addresses: Vec<IpAddr>,
-    /// How long the answer holds; `None` where the source does not say.
+    /// Lifetime of the result. `None` if the source does not report one.
     ttl: Option<Duration>,
 }
 

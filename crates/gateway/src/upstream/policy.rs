@@ -1,12 +1,13 @@
-//! Egress policy: which hosts may be asked for and which addresses may be connected to.
+//! Egress policy: the hosts that may be requested and the addresses that may be connected to.
 //!
-//! Three questions at three moments. The *host* is judged before DNS is asked, so that a denied name tells nothing to a
-//! name server. Each *address* is judged before it is dialled, and it is that very address that is dialled, so that a name
-//! that resolves differently the second time gains nothing. The *connection* is judged before a byte is sent, since only
-//! then is it known that an address was one of this machine's own.
+//! There are three checks. The *host* is checked before the DNS look-up, so a denied name is never sent to a
+//! name server. Each *address* is checked before it is dialled, and exactly that address is dialled, so a
+//! name that resolves differently the second time gains nothing. The *connection* is checked before a byte is
+//! sent, because only then it is known that an address belongs to this machine.
 //!
-//! Rules of `deny` come first. A rule of `allow` then lifts what is built in, but only as far as it speaks of it: a host
-//! or a port alone says nothing about metadata services, since whoever controls the host's DNS chooses the address.
+//! Rules in `deny` take precedence. A rule in `allow` then lifts a built-in denial, but only if it names it
+//! explicitly. A host or a port alone does not lift the denial of metadata services, because whoever controls
+//! the host's DNS chooses the address.
 
 mod net;
 
@@ -19,42 +20,43 @@ use crate::config::{EgressConfig, EgressDefault, EgressMode, EgressRule};
 use crate::upstream::authority::{Authority, Host};
 use net::{Kind, METADATA_NAMES, Net, NetError};
 
-/// What somebody wants to reach.
+/// The target of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
-    /// The host and port asked for.
+    /// The requested host and port.
     pub authority: &'a Authority,
-    /// Whether this is a configured provider's own URL and not something that a request brought.
+    /// `true` if this is a configured provider's own URL, `false` if it comes from a request.
     pub configured: bool,
 }
 
-/// What the policy says.
+/// The verdict of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go on.
+    /// Allowed.
     Allow,
-    /// Go on, but count and log that `enforce` would have denied it.
+    /// Allowed, but counted and logged, because `enforce` would have denied it.
     Report(Reason),
-    /// Do not go on.
+    /// Denied.
     Deny(Reason),
 }
 
-/// Why a target is denied.
+/// The reason for a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// A rule of `deny` names it.
+    /// A rule in `deny` names the target.
     Rule,
-    /// `default: deny`, and no rule of `allow` names it.
+    /// `default` is `deny`, and no rule in `allow` names the target.
     NotAllowed,
-    /// A listener is not on loopback, `open_proxy` is off, and the host is neither configured nor named by a rule.
+    /// A listener is not on loopback, `open_proxy` is off, and the host is neither configured nor named by a
+    /// rule.
     ClosedProxy,
-    /// A cloud's metadata service, which hands out credentials.
+    /// The metadata service of a cloud, which hands out credentials.
     Metadata,
     /// A link-local address.
     LinkLocal,
     /// One of the gateway's own ports: proxy, control or provider.
     OwnPort,
-    /// A private or otherwise special address while a listener is not on loopback.
+    /// A private or otherwise special address, while a listener is not on loopback.
     Private,
 }
 
@@ -70,7 +72,7 @@ impl Reason {
         Self::Private,
     ];
 
-    /// A short name for metrics, logs and `Proxy-Status`.
+    /// Returns a short name for metrics, logs and `Proxy-Status`.
     pub fn slug(self) -> &'static str {
         match self {
             Self::Rule => "rule",
@@ -84,7 +86,7 @@ impl Reason {
     }
 }
 
-/// A sentence for the one who is denied, with what would change it.
+/// Explains the denial to the client, and names the setting that would change it.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -103,15 +105,15 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The compiled policy. Cheap to ask; made anew at every reload.
+/// The compiled policy. Checks are cheap. Every reload compiles a new one.
 #[derive(Debug)]
 pub struct EgressPolicy {
     mode: EgressMode,
     deny: Vec<Rule>,
     allow: Vec<Rule>,
-    /// Why a target that nothing names is denied, where it is.
+    /// The reason for which targets without a matching rule are denied. `None` if they are allowed.
     unnamed: Option<Reason>,
-    /// Whether a listener is reachable from other machines.
+    /// `true` if a listener is reachable from other machines.
     exposed: bool,
     own: Vec<SocketAddr>,
 }
@@ -119,8 +121,9 @@ pub struct EgressPolicy {
 impl EgressPolicy {
     /// Compiles `gateway.egress`.
     ///
-    /// `exposed` says that some listener is not on loopback, `open_proxy` is the key of that name, `own` holds the
-    /// addresses that this process listens on. All problems are reported at once, each with its path in the config.
+    /// `exposed` is true if a listener is not on loopback, `open_proxy` is the config key of that name, and
+    /// `own` holds the addresses that this process listens on. Reports all problems at once, each with its
+    /// path in the config.
     pub fn compile(
         config: &EgressConfig,
         exposed: bool,
@@ -140,8 +143,8 @@ impl EgressPolicy {
         Ok(Self { mode: config.mode, deny, allow, unnamed, exposed, own })
     }
 
-    /// Judges the host and port before any look-up. What depends on the address waits for [`Self::check_address`], unless
-    /// the host is an address.
+    /// Checks the host and port before any look-up. If the host is a name, rules about addresses are left to
+    /// [`Self::check_address`].
     pub fn check_host(&self, target: &Target<'_>) -> Verdict {
         match &target.authority.host {
             Host::Ip(ip) => self.check_address(target, SocketAddr::new(*ip, target.authority.port)),
@@ -149,13 +152,13 @@ impl EgressPolicy {
         }
     }
 
-    /// Judges one address that the host resolved to, before it is dialled. Dial exactly this address.
+    /// Checks one address that the host resolved to, before it is dialled. Dial exactly this address.
     pub fn check_address(&self, target: &Target<'_>, address: SocketAddr) -> Verdict {
         self.verdict(|| self.judge_address(target, address))
     }
 
-    /// Judges a connection before a byte is sent on it: one that ends on this machine must not end at the gateway itself,
-    /// whichever of the machine's addresses was used.
+    /// Checks a connection before a byte is sent on it. It must not lead to the gateway itself through any of
+    /// this machine's addresses.
     pub fn check_connected(&self, target: &Target<'_>, local: SocketAddr, peer: SocketAddr) -> Verdict {
         let (local, peer) = (canonical(local), canonical(peer));
         let is_own = || local.ip() == peer.ip() && self.own.iter().any(|own| takes(*own, peer, true));
@@ -183,7 +186,7 @@ impl EgressPolicy {
             return Some(Reason::Metadata);
         }
         match self.unnamed {
-            // A rule with a range may yet match the address.
+            // A rule with a range may still match the address.
             Some(reason) if !target.configured && !allow.any(|rule| rule.lifts(reason)) => Some(reason),
             _ => None,
         }
@@ -198,7 +201,7 @@ impl EgressPolicy {
         }) {
             return Some(Reason::Rule);
         }
-        // That an address which is not loopback is this machine's own shows once connected.
+        // An address that is not loopback is recognized as this machine's own only once connected.
         let is_own = |to: SocketAddr| self.own.iter().any(|own| takes(*own, to, to.ip().is_loopback()));
         if (is_own(address) || inner.is_some_and(is_own))
             && !self.lifts(target, address, Rule::names_port_at_address)
@@ -211,10 +214,10 @@ impl EgressPolicy {
         })
     }
 
-    /// What is built in for metadata services, link-local and private addresses.
+    /// Applies the built-in rules for metadata services, link-local and private addresses.
     fn judge_kind(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
         let kind = Kind::of(address.ip());
-        // Whoever writes an address into the config means it; a name there may be resolved by somebody else.
+        // A literal address in the config is intended. A name may be resolved by somebody else.
         let is_literal = || {
             target.configured
                 && target.authority.host.ip().is_some_and(|ip| ip.to_canonical() == address.ip())
@@ -228,13 +231,13 @@ impl EgressPolicy {
         (!is_meant && !self.lifts(target, address, |rule| rule.names_kind(kind))).then_some(reason)
     }
 
-    /// Whether a rule of `allow` matches and speaks of the thing in question.
+    /// Returns `true` if a rule in `allow` matches and names the case explicitly.
     fn lifts(&self, target: &Target<'_>, address: SocketAddr, speaks_of_it: impl Fn(&Rule) -> bool) -> bool {
         self.allow.iter().any(|rule| rule.matches(target.authority, address) && speaks_of_it(rule))
     }
 }
 
-/// One compiled rule: every part that is given must match.
+/// A compiled rule. Every part that is given must match.
 #[derive(Debug)]
 struct Rule {
     name: Option<NamePattern>,
@@ -253,14 +256,14 @@ impl NamePattern {
     fn matches(&self, name: &str) -> bool {
         match self {
             Self::Exact(exact) => **exact == *name,
-            // A name never starts with a dot, so something is before the suffix.
+            // A name never starts with a dot, so at least one label precedes the suffix.
             Self::Below(suffix) => name.ends_with(&**suffix),
         }
     }
 }
 
 impl Rule {
-    /// Whether name and port match; a range is left open.
+    /// Returns `true` if name and port match. The range is not checked.
     fn matches_authority(&self, authority: &Authority) -> bool {
         (self.ports.is_empty() || self.ports.contains(&authority.port))
             && self
@@ -273,8 +276,8 @@ impl Rule {
         self.matches_authority(authority) && self.net.is_none_or(|net| net.contains(address.ip()))
     }
 
-    /// Whether a match takes a target out of those that nothing names. A port alone does for `default: deny`, but it names
-    /// no host, which is what a proxy that is not open asks for.
+    /// Returns `true` if a match of this rule lifts the denial of unnamed targets. A port alone suffices for
+    /// `default: deny`, but not for a proxy that is not open, which requires a host.
     fn lifts(&self, unnamed: Reason) -> bool {
         unnamed == Reason::NotAllowed || self.name.is_some() || self.net.is_some()
     }
@@ -296,7 +299,8 @@ impl Rule {
     }
 }
 
-/// IPv4-mapped addresses are IPv4, and the unspecified address is, as a destination, this machine.
+/// Normalizes an address: IPv4-mapped addresses become IPv4, and the unspecified address, as a destination,
+/// becomes loopback.
 fn canonical(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip().to_canonical() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -306,9 +310,10 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Whether the listener at `own` takes connections to `address`, given whether that is one of this machine's.
+/// Returns `true` if the listener at `own` accepts connections to `address`. `is_local` is true if the
+/// address is this machine's own.
 fn takes(own: SocketAddr, address: SocketAddr, is_local: bool) -> bool {
-    // A listener on `[::]` takes IPv4 as well.
+    // A listener on `[::]` accepts IPv4 as well.
     let is_everywhere = own.ip().is_unspecified() && (own.is_ipv6() || address.is_ipv4());
     own.port() == address.port() && (own.ip().to_canonical() == address.ip() || is_local && is_everywhere)
 }
@@ -349,7 +354,7 @@ fn compile_rule(rule: &EgressRule, path: &str) -> Result<Rule, Problem> {
 
 enum HostPattern {
     Name(NamePattern),
-    /// The same as `net` with this one address.
+    /// Equivalent to `net` with this one address.
     Ip(IpAddr),
 }
 

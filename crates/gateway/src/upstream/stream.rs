@@ -1,4 +1,4 @@
-//! A connection, plain or over TLS, read and written the same way.
+//! A connection, plain or over TLS, with the same interface for both.
 
 use std::io::{self, IoSlice};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// The socket, for its addresses and options.
+    /// Returns the socket, for its addresses and options.
     pub fn socket(&self) -> &Socket {
         match self {
             Self::Plain(socket) => socket,
@@ -23,7 +23,7 @@ impl Stream {
         }
     }
 
-    /// Receives into `buffer`; 0 is the peer's orderly end.
+    /// Receives into `buffer`. Returns 0 if the peer has closed its sending side.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_receive(cx, buffer),
@@ -31,7 +31,7 @@ impl Stream {
         }
     }
 
-    /// Ready when there may be something to receive, an end or an error included.
+    /// Ready if there may be something to receive, including EOF or an error.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Plain(socket) => socket.poll_readable(cx),
@@ -39,7 +39,7 @@ impl Stream {
         }
     }
 
-    /// Sends what it can of `slices` in one go.
+    /// Sends as much of `slices` as possible in one system call.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(socket) => socket.poll_send(cx, slices),
@@ -47,7 +47,7 @@ impl Stream {
         }
     }
 
-    /// Whether something that was taken is still held back (only TLS holds anything).
+    /// Returns `true` if accepted bytes have not been passed to the socket yet. Only TLS buffers any.
     pub fn is_holding(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -55,7 +55,7 @@ impl Stream {
         }
     }
 
-    /// Sends what is still held back.
+    /// Sends the buffered bytes.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(_) => Poll::Ready(Ok(())),
@@ -63,7 +63,7 @@ impl Stream {
         }
     }
 
-    /// Tells the peer that nothing more is coming.
+    /// Closes the sending side.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(socket) => Poll::Ready(socket.shut()),
@@ -71,8 +71,9 @@ impl Stream {
         }
     }
 
-    /// Whether an idle connection is still open and silent, as far as is known here. Costs no system call unless something
-    /// has happened on it: a provider that closed, or that sends what nobody asked for, makes it useless.
+    /// Returns `true` if an idle connection is still open and silent, as far as this worker knows. A
+    /// connection that the provider has closed, or on which it sent unrequested data, is unusable. Makes no
+    /// system call unless there was an event on the connection.
     pub fn is_usable_idle(&mut self) -> bool {
         match self {
             Self::Plain(socket) => socket.try_receive(&mut [0; 1]).is_none(),
@@ -80,7 +81,7 @@ impl Stream {
         }
     }
 
-    /// Takes it off this worker's event loop.
+    /// Unregisters the connection from this worker's event loop.
     pub fn into_detached(self) -> io::Result<Detached> {
         Ok(match self {
             Self::Plain(socket) => Detached::Plain(socket.into_std()?),
@@ -89,7 +90,7 @@ impl Stream {
     }
 }
 
-/// A connection on its way from one worker to another.
+/// A connection that is handed from one worker to another.
 #[derive(Debug)]
 pub(crate) enum Detached {
     Plain(TcpStream),
@@ -97,7 +98,7 @@ pub(crate) enum Detached {
 }
 
 impl Detached {
-    /// Takes it on in the worker that calls.
+    /// Registers the connection with the calling worker's event loop.
     pub fn attach(self) -> io::Result<Stream> {
         Ok(match self {
             Self::Plain(tcp) => Stream::Plain(Socket::new(tcp)?),

@@ -1,4 +1,4 @@
-//! TLS towards providers: what is trusted, what is shown, and the stream itself. And from clients, where a listener speaks it.
+//! TLS to providers, and from clients on listeners that use it: trust, certificates and the stream itself.
 
 mod error;
 mod stream;
@@ -24,11 +24,12 @@ use trust::Trust;
 pub use error::TlsError;
 pub use stream::{DetachedTlsStream, TlsStream, accept, handshake};
 
-/// Sessions kept for resumption per [`ClientTls`], eight to a host; their table is allocated at once.
+/// Maximum number of sessions kept for resumption per [`ClientTls`], eight per host. Their table is allocated
+/// at once.
 const SESSIONS_MAX: usize = 256;
 
-/// How to speak TLS to one provider, or to all hosts that are not configured. Sessions are resumed between all connections
-/// made with clones of the same value, so keep it over a reload that does not change it.
+/// The TLS settings for one provider, or for all hosts that are not configured. All connections made with
+/// clones of the same value share their sessions, so keep the value over a reload that does not change it.
 #[derive(Clone)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
@@ -42,12 +43,12 @@ impl fmt::Debug for ClientTls {
 }
 
 impl ClientTls {
-    /// Compiles the `tls` keys at `path` (`providers.NAME.tls`) and reads the files that they name. All
-    /// problems are reported at once.
+    /// Compiles the `tls` keys at `path` (`providers.NAME.tls`) and reads the files that they name. Reports
+    /// all problems at once.
     ///
-    /// Trusted are the system's authorities, or Mozilla's where the system has none, and those of `ca`; and
-    /// of `ca` the very certificates that are self-signed. TLS 1.2 and 1.3 are spoken, HTTP/1.1 is negotiated
-    /// (RFC 7301), sessions are resumed.
+    /// The system's authorities are trusted, or Mozilla's if the system has none, and those in `ca`.
+    /// Self-signed certificates in `ca` are accepted as they are. TLS 1.2 and 1.3 are enabled, HTTP/1.1 is
+    /// negotiated (RFC 7301), and sessions are resumed.
     pub fn compile(config: &ProviderTlsConfig, path: &str) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let trust = trust(config, path, &mut problems);
@@ -87,7 +88,8 @@ impl ClientTls {
         Ok(Self { config: Arc::new(config), server_name })
     }
 
-    /// The name to ask for and to find in the certificate: the configured one or the host's own.
+    /// Returns the name to send as SNI and to expect in the certificate: the configured one, otherwise the
+    /// host's own.
     fn server_name(&self, host: &Host) -> Result<ServerName<'static>, TlsError> {
         match &self.server_name {
             Some(name) => Ok(name.clone()),
@@ -96,7 +98,7 @@ impl ClientTls {
     }
 }
 
-/// How a listener speaks TLS with its clients.
+/// The TLS settings of a listener.
 #[derive(Clone)]
 pub struct ServerTls {
     config: Arc<ServerConfig>,
@@ -109,10 +111,10 @@ impl fmt::Debug for ServerTls {
 }
 
 impl ServerTls {
-    /// Compiles the `tls` keys at `path` (`gateway.listen[0].tls`) and reads the files that they name. All problems are reported at
-    /// once.
+    /// Compiles the `tls` keys at `path` (`gateway.listen[0].tls`) and reads the files that they name.
+    /// Reports all problems at once.
     ///
-    /// TLS 1.2 and 1.3 are spoken and HTTP/1.1 is negotiated; no certificate is asked of clients.
+    /// TLS 1.2 and 1.3 are enabled and HTTP/1.1 is negotiated. Clients are not asked for a certificate.
     pub fn compile(config: &ListenTlsConfig, path: &str) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let chain = certificates(&config.certificate, &format!("{path}.certificate"), &mut problems);
@@ -137,19 +139,20 @@ fn server_name(host: &Host) -> Result<ServerName<'static>, String> {
     }
 }
 
-/// One provider of cryptography for the whole process.
+/// Returns the process's only cryptography provider.
 fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())).clone()
 }
 
-/// The system's authorities, or Mozilla's where it has none; read once, since that takes milliseconds.
+/// Returns the system's authorities, or Mozilla's if it has none. They are read once, because that takes
+/// milliseconds.
 fn system_roots() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let load = || {
         let mut roots = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
-        // Stores hold certificates that are too old to parse; the others still count.
+        // The system may hold certificates too old to parse. The others are still used.
         let (_, ignored) = roots.add_parsable_certificates(found.certs);
         if ignored > 0 || !found.errors.is_empty() {
             tracing::debug!(message = "Some of the system's certificates cannot be used.", ignored, errors = ?found.errors);
@@ -163,7 +166,7 @@ fn system_roots() -> Arc<RootCertStore> {
     ROOTS.get_or_init(load).clone()
 }
 
-/// Whom the certificate has to be from.
+/// Returns the issuers and certificates that are trusted.
 fn trust(config: &ProviderTlsConfig, path: &str, problems: &mut Vec<Problem>) -> Trust {
     let path = format!("{path}.ca");
     if config.ca.is_some() && config.verify == TlsVerify::DangerouslyOff {
@@ -196,7 +199,7 @@ fn identity(config: &ProviderTlsConfig, path: &str, problems: &mut Vec<Problem>)
 }
 
 fn private_key(key: &Secret, path: &str, problems: &mut Vec<Problem>) -> Option<PrivateKeyDer<'static>> {
-    // The parser's error may quote the key, so it is not repeated.
+    // The parser's error may quote the key, so it is not included.
     let parsed = PrivateKeyDer::from_pem_slice(key.expose().as_bytes()).ok();
     if parsed.is_none() {
         problems.push(Problem::new(format!("{path}.key"), format!("{key} holds no private key in PEM")));
@@ -204,7 +207,7 @@ fn private_key(key: &Secret, path: &str, problems: &mut Vec<Problem>) -> Option<
     parsed
 }
 
-/// The certificates of a PEM file, at least one.
+/// Returns the certificates of a PEM file, which must hold at least one.
 fn certificates(file: &Path, path: &str, problems: &mut Vec<Problem>) -> Vec<CertificateDer<'static>> {
     let read = read_file(file, CERTIFICATES_BYTES_MAX).map_err(|error| error.to_string());
     let found = read.and_then(|bytes| {
@@ -220,7 +223,7 @@ fn certificates(file: &Path, path: &str, problems: &mut Vec<Problem>) -> Vec<Cer
     Vec::new()
 }
 
-/// Believes everybody, for `verify: dangerously-off`.
+/// Accepts every certificate, for `verify: dangerously-off`.
 #[derive(Debug)]
 struct NoVerification;
 

@@ -1,6 +1,7 @@
-//! One call is one call, however a client names it and spells it. Shared by the property test, the fuzz target and its corpus.
+//! Checks that one call keeps its identity, however a client names and spells it. Shared by the property
+//! test, the fuzz target and its corpus.
 //!
-//! Each way of routing has a line in [`Way::ALL`]; a new one joins the checks by that line.
+//! Each way of routing has an entry in [`Way::ALL`]. A new way joins the checks with that entry.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,21 +16,23 @@ use serde_json::json;
 
 const FORWARD: &str = "127.0.0.1:8000";
 
-/// Where calls go, told apart by what they are under.
+/// A call, with the provider that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// The provider that it belongs to; `-` for none.
+    /// The provider that it belongs to, or `-` for none.
     pub provider: &'static str,
     host: &'static str,
     port: u16,
-    /// Path and query, as they are sent.
+    /// Path and query, as sent.
     pub path: &'static str,
     query: &'static str,
-    /// Ways to name it by a provider: the provider's name or its listener, and what of the path follows the provider's URL.
+    /// Ways to name it by a provider: the provider's name or its listener, and the part of the path behind
+    /// the provider's URL.
     named: &'static [(&'static str, &'static str)],
 }
 
-/// One origin that three providers share, one that a provider has for itself, and a host that is no provider's.
+/// Calls at an origin shared by three providers, at one that a provider has for itself, and at one where a
+/// provider has only a base path.
 pub const CALLS: [Call; 9] = [
     call("api", "/v2/charges/7", "", &[("api", "/charges/7"), ("root", "/v2/charges/7")]),
     call(
@@ -69,12 +72,12 @@ pub enum Way {
     BaseUrl,
     /// A listener of one provider.
     Listener,
-    /// A listener of one provider that is told the client's `Host`, here its own.
+    /// A listener of one provider that forwards the client's `Host`, here the provider's own.
     KeptHost,
 }
 
 impl Way {
-    /// All of them.
+    /// All ways.
     pub const ALL: [Self; 8] = [
         Self::Absolute,
         Self::Host,
@@ -87,7 +90,7 @@ impl Way {
     ];
 }
 
-/// Numbers that choices are made by, one after the other; 0 where there are no more.
+/// Numbers from which choices are made, one after the other. 0 once they are used up.
 pub struct Choices<'a>(pub &'a [u8]);
 
 impl Choices<'_> {
@@ -102,7 +105,7 @@ impl Choices<'_> {
     }
 }
 
-/// A gateway without traffic, and what identities are made with.
+/// A gateway without traffic, and the settings that identities are computed with.
 pub struct Subject {
     fixture: Fixture,
     cache: Policy,
@@ -153,14 +156,14 @@ fn address(text: &str) -> SocketAddr {
 }
 
 impl Subject {
-    /// What a request is that has come in by `listener`; the slug of the response where it is refused.
+    /// Returns the identity of a request received by `listener`, or the slug of the error if it is rejected.
     pub fn identify(&mut self, listener: &str, request: &str) -> Result<Identity, &'static str> {
         self.fixture.listen(address(listener));
         let identity = self.fixture.identify(request.as_bytes(), &self.cache, &self.expression)?;
         Ok(identity.expect("no call here is a tunnel"))
     }
 
-    /// What a call is when it is named and spelled in the plainest way.
+    /// Returns the identity of a call in its plainest form.
     pub fn plain(&mut self, call: Call) -> Identity {
         let Call { host, port, path, query, .. } = call;
         let mark = if query.is_empty() { "" } else { "?" };
@@ -168,7 +171,8 @@ impl Subject {
         self.identify(FORWARD, &request).expect("a plain call is not refused")
     }
 
-    /// Names and spells `call` as `choices` have it, in an equivalent way: it is refused, or it is the same call.
+    /// Names and spells `call` in an equivalent way, by `choices`. Checks that the request is rejected or is
+    /// the same call.
     pub fn same(&mut self, call: Call, way: Way, choices: &mut Choices<'_>) -> Result<(), &'static str> {
         let Some((listener, request)) = request(call, way, choices, equivalent) else { return Ok(()) };
         let expected = self.plain(call);
@@ -178,7 +182,8 @@ impl Subject {
         Ok(())
     }
 
-    /// Spells `call` as some provider may read it: it is refused, or no rule of the plain call is evaded.
+    /// Spells `call` in a way that some provider may read as the same. Checks that the request is rejected or
+    /// evades no rule of the plain call.
     pub fn no_evasion(
         &mut self,
         call: Call,
@@ -195,10 +200,11 @@ impl Subject {
     }
 }
 
-/// Writes a path otherwise.
+/// A function that spells a path differently.
 type Spell = fn(&str, &mut Choices<'_>) -> String;
 
-/// The listener that a client connects to, and what it sends there; none where the call cannot be named so.
+/// Returns the listener that a client connects to, and the request to send there. Returns `None` if the call
+/// cannot be named in this way.
 fn request(call: Call, way: Way, choices: &mut Choices<'_>, spell: Spell) -> Option<(String, String)> {
     let Call { host, port, path, query, named, .. } = call;
     let query = if query.is_empty() { String::new() } else { format!("?{}", octets(query, choices)) };
@@ -248,7 +254,8 @@ fn authority(host: &str, port: u16, choices: &mut Choices<'_>) -> String {
     format!("{host}{dot}{port}")
 }
 
-/// An equivalent spelling by RFC 3986 §6.2.2: unreserved octets encoded, digits in either case, dot segments.
+/// Returns an equivalent spelling by RFC 3986 §6.2.2: unreserved octets encoded, digits in either case, dot
+/// segments.
 fn equivalent(path: &str, choices: &mut Choices<'_>) -> String {
     let mut spelled = String::new();
     for segment in path.split('/').skip(1) {
@@ -265,7 +272,8 @@ fn equivalent(path: &str, choices: &mut Choices<'_>) -> String {
     spelled
 }
 
-/// A spelling that some provider reads as the same path: an empty segment, a parameter, an encoded slash or backslash.
+/// Returns a spelling that some provider reads as the same path: an empty segment, a parameter, an encoded
+/// slash or backslash.
 fn alike(path: &str, choices: &mut Choices<'_>) -> String {
     let mut spelled = String::new();
     for segment in path.split('/').skip(1) {
@@ -273,10 +281,10 @@ fn alike(path: &str, choices: &mut Choices<'_>) -> String {
         spelled.push_str(&octets(segment, choices));
         spelled.push_str(choices.pick(&["", "", "", "", ";a=1"]));
     }
-    // The first slash is one, or it would be no path.
+    // The first slash stays, or the result would not be a path.
     let (first, rest) = spelled.split_at(1);
     let rest = match choices.below(4) {
-        // Nobody reads one of two encoded slashes as a slash.
+        // No provider reads one of two encoded slashes as a slash.
         1 if !path.contains("%2F") => rest.replacen('/', "%2f", 1),
         2 => rest.replacen('/', "%5C", 1),
         _ => rest.to_owned(),
@@ -304,7 +312,7 @@ fn octets(text: &str, choices: &mut Choices<'_>) -> String {
     spelled
 }
 
-/// Any bytes as choices. Says whether the spelling was let pass.
+/// Runs the checks with any bytes as choices. Returns `true` if the spelling was accepted.
 pub fn identity(subject: &mut Subject, bytes: &[u8]) -> bool {
     let mut choices = Choices(bytes);
     let call = choices.pick(&CALLS);

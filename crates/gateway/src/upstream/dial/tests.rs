@@ -1,4 +1,4 @@
-//! The race between addresses with a paused clock, and dialling over real sockets.
+//! Tests of the race between addresses with a paused clock, and of dialling over real sockets.
 
 use std::cell::RefCell;
 use std::future::pending;
@@ -11,7 +11,7 @@ use crate::config::{DnsConfig, EgressConfig, EgressMode, EgressRule};
 use crate::event_loop::{paused, run};
 use crate::upstream::authority::Authority;
 
-/// How one attempt of a race goes.
+/// The outcome of one attempt of a race.
 #[derive(Clone, Copy)]
 enum Attempt {
     Connects(u64),
@@ -20,7 +20,8 @@ enum Attempt {
 }
 use Attempt::{Connects, Fails, Hangs};
 
-/// Runs a race with a paused clock: who won or what failed, and when each attempt began, in milliseconds.
+/// Runs a race with a paused clock. Returns the winner or the error, and the start of each attempt, in
+/// milliseconds.
 async fn race(attempts: &[Attempt]) -> (Result<usize, DialError>, Vec<u128>, u128) {
     let (begin, starts) = (now::exact(), RefCell::new(Vec::new()));
     let race = Race::new((0..attempts.len()).collect(), &DialOptions::default(), |index: usize| {

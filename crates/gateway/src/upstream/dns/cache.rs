@@ -1,4 +1,4 @@
-//! The resolver's cache: bounded, and quick to evict.
+//! The resolver's cache: bounded, with cheap eviction.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use super::Outcome;
 
-/// Answers and failures by name.
+/// Results and failures by name.
 ///
-/// What to evict is found by second chance: names stand in a queue; the first one goes unless it was asked for since it was
-/// last first, or is put to the end. That comes near to evicting the least recently used and needs no list of uses.
+/// Eviction uses second chance: names are in a queue. The first one is evicted, unless it was used since it
+/// was last first; then it moves to the end. That approximates least-recently-used without a list of uses.
 #[derive(Debug)]
 pub(super) struct Cache {
     entries: HashMap<Arc<str>, Entry>,
@@ -31,32 +31,32 @@ impl Cache {
         Self { entries: HashMap::new(), queue: VecDeque::new(), entries_max: bound(entries_max) }
     }
 
-    /// Names kept, some of which may have expired.
+    /// Returns the number of names kept, some of which may have expired.
     pub(super) fn len(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// What is known of `host` at `now`.
+    /// Returns the unexpired result for `host` at `now`.
     pub(super) fn get(&mut self, host: &str, now: Instant) -> Option<Outcome> {
         let entry = self.entries.get_mut(host).filter(|entry| now < entry.expires)?;
         entry.was_used = true;
         Some(entry.outcome.clone())
     }
 
-    /// Keeps an outcome until `expires`.
+    /// Stores a result until `expires`.
     pub(super) fn insert(&mut self, host: Arc<str>, outcome: Outcome, expires: Instant) {
         let entry = Entry { outcome, expires, was_used: false };
         if let Some(before) = self.entries.get_mut(&host) {
             *before = entry;
             return;
         }
-        // Room is made first, or the newcomer would be the first without a use.
+        // Room is made first. Otherwise the new entry would be evicted as the first one without a use.
         self.evict_to(self.entries_max - 1);
         self.queue.push_back(host.clone());
         self.entries.insert(host, entry);
     }
 
-    /// Takes a new bound.
+    /// Changes the limit.
     pub(super) fn resize(&mut self, entries_max: u32) {
         self.entries_max = bound(entries_max);
         self.evict_to(self.entries_max);
@@ -78,7 +78,7 @@ impl Cache {
     }
 }
 
-/// At least one entry, so that the newest is always kept.
+/// Returns a limit of at least one entry, so the newest is always kept.
 fn bound(entries_max: u32) -> usize {
     usize::try_from(entries_max).unwrap_or(usize::MAX).max(1)
 }

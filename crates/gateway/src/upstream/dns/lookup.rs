@@ -1,4 +1,4 @@
-//! Who is asked for names that are not in the cache: name servers, or the system's `getaddrinfo`.
+//! Looks up names that are not in the cache, with name servers or the system's `getaddrinfo`.
 
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,33 +19,34 @@ use hickory_resolver::{Hosts, TokioResolver};
 use super::{Answer, DnsError};
 use crate::config::{DnsConfig, Resolver};
 
-/// Where names that have no entry in the cache are looked up.
+/// The source of names that are not in the cache.
 pub(super) trait Lookup: 'static {
-    /// Looks one name up. The caller sets the time limit.
+    /// Looks up one name. The caller sets the timeout.
     fn lookup(&mut self, host: Arc<str>) -> impl Future<Output = Result<Answer, DnsError>> + 'static;
 
-    /// Obeys a new configuration from the next look-up on.
+    /// Applies a new configuration from the next look-up on.
     fn reconfigure(&mut self, config: &DnsConfig);
 }
 
-/// How long the second address family is waited for once the first has answered (RFC 8305 §3). Some name servers never
-/// answer for IPv6; their hosts should not take the whole time limit to resolve.
+/// Time to wait for the second address family once the first has arrived (RFC 8305 §3). Some name servers
+/// never respond for IPv6, and their hosts should not need the whole timeout to resolve.
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
-/// How long an address of `/etc/hosts` holds, so that an edit shows within seconds.
+/// Lifetime of an address from `/etc/hosts`, so an edit takes effect within seconds.
 const HOSTS_TTL: Duration = Duration::from_secs(5);
 
-/// Addresses taken of one answer.
+/// Maximum number of addresses taken from one response.
 const ADDRESSES_MAX: usize = 32;
 
-/// Look-ups as `gateway.dns` says.
+/// Look-ups configured by `gateway.dns`.
 pub(super) struct SystemLookup {
     config: DnsConfig,
-    /// Built at the first look-up and again when a file of the system has changed since, as on a laptop that changes nets.
+    /// Built at the first look-up, and again when one of the system's files has changed, as on a laptop that
+    /// changes networks.
     dns: Option<(Files, Arc<Dns>)>,
 }
 
-/// When the files that say how to resolve were last modified.
+/// Modification times of the files that configure the resolver.
 #[derive(Debug, PartialEq, Eq)]
 struct Files([Option<SystemTime>; 2]);
 
@@ -94,9 +95,9 @@ impl Lookup for SystemLookup {
     }
 }
 
-/// Asks the system, on a thread that may block.
+/// Calls the system's resolver on a thread that may block.
 async fn getaddrinfo(host: &str) -> Result<Answer, DnsError> {
-    // The error kinds of getaddrinfo do not tell a missing name from a failing server.
+    // The errors of `getaddrinfo` do not distinguish a missing name from a failing server.
     let found = tokio::net::lookup_host((host, 0)).await.map_err(|_| DnsError::NotFound)?;
     let mut addresses: Vec<IpAddr> = Vec::new();
     for address in found.map(|address| address.ip()).take(ADDRESSES_MAX) {
@@ -107,12 +108,12 @@ async fn getaddrinfo(host: &str) -> Result<Answer, DnsError> {
     Ok(Answer { addresses, ttl: None })
 }
 
-/// Name servers, and the hosts file before them.
+/// Name servers, with the hosts file before them.
 struct Dns {
     resolver: TokioResolver,
     hosts: Hosts,
     search: Vec<Name>,
-    /// A name with fewer dots is first tried under the search domains.
+    /// Names with fewer dots are first tried under the search domains.
     dots_min: usize,
 }
 
@@ -130,12 +131,13 @@ impl Dns {
         if search.is_empty() {
             search.extend(domain);
         }
-        // Names are made whole and the hosts file is read here, and answers are kept by our own cache.
+        // The search domains and the hosts file are handled here, and the results are cached by our own
+        // cache.
         let dots_min = options.ndots;
         options.use_hosts_file = ResolveHosts::Never;
         options.cache_size = 0;
         if !config.timeout.is_zero() {
-            // Leaves time for a second try within the limit.
+            // Leaves time for a second try within the timeout.
             options.timeout = options.timeout.min(config.timeout.get() / 2);
         }
         let config = ResolverConfig::from_parts(None, Vec::new(), servers);
@@ -161,7 +163,8 @@ impl Dns {
         Err(worst)
     }
 
-    /// `name` itself and under the search domains, in the order to try them (resolv.conf(5), `ndots`).
+    /// Returns `name` itself and under the search domains, in the order to try them (resolv.conf(5),
+    /// `ndots`).
     fn whole_names(&self, mut name: Name, host: &str) -> Vec<Name> {
         let mut names: Vec<Name> =
             self.search.iter().filter_map(|domain| name.clone().append_domain(domain).ok()).collect();
@@ -171,7 +174,8 @@ impl Dns {
         names
     }
 
-    /// A name of the hosts file is known by that file alone, like with the C library.
+    /// Returns the addresses from the hosts file. A name found there is looked up nowhere else, as in the C
+    /// library.
     fn in_hosts(&self, name: &Name) -> Option<Answer> {
         let addresses: Vec<IpAddr> = [RecordType::AAAA, RecordType::A]
             .into_iter()
@@ -184,7 +188,7 @@ impl Dns {
         (!addresses.is_empty()).then_some(Answer { addresses, ttl: Some(HOSTS_TTL) })
     }
 
-    /// Asks for both address families of one whole name at once.
+    /// Asks for both address families of one complete name at once.
     async fn ask(&self, name: Name) -> Result<Answer, DnsError> {
         let v6 = self.ask_family(name.clone(), RecordType::AAAA);
         let v4 = self.ask_family(name, RecordType::A);
@@ -217,7 +221,7 @@ impl Dns {
             .filter_map(|record| record.data.ip_addr())
             .take(ADDRESSES_MAX / 2)
             .collect();
-        // The TTLs of the aliases on the way count too.
+        // The TTLs of the aliases count too.
         let ttl_s = found.answers().iter().map(|record| record.ttl).min();
         if addresses.is_empty() {
             return Err(DnsError::NotFound);
@@ -234,7 +238,7 @@ fn name_server(address: &SocketAddr) -> NameServerConfig {
     server
 }
 
-/// Waits for both, but once one has found something for the other only [`RESOLUTION_DELAY`].
+/// Waits for both. Once one has succeeded, waits for the other only for [`RESOLUTION_DELAY`].
 async fn both<T, E>(
     a: impl Future<Output = Result<T, E>>,
     b: impl Future<Output = Result<T, E>>,
@@ -328,7 +332,7 @@ mod tests {
         assert_eq!(start.elapsed().as_millis(), 40);
         assert_eq!(both(pending(), after(10, Ok(4))).await, (None::<Result<u8, ()>>, Some(Ok(4))));
         assert_eq!(start.elapsed().as_millis(), 100);
-        // A failure does not hurry the other.
+        // A failure does not shorten the wait for the other.
         assert_eq!(both(after(10, Err(())), after(1_000, Ok(4))).await, (Some(Err(())), Some(Ok(4))));
         assert_eq!(start.elapsed().as_millis(), 1_100);
     }

@@ -1,4 +1,5 @@
-//! The resolver's service with a fake look-up and a paused clock, and its thread with a name server on a socket.
+//! Tests of the resolver's service with a fake look-up and a paused clock, and of its thread with a name
+//! server on a socket.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use super::*;
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-/// Answers what it is told, after as long as it is told.
+/// A look-up with predefined results and delays.
 #[derive(Clone)]
 struct Fake {
     calls: Rc<Cell<usize>>,
@@ -58,7 +59,7 @@ impl Lookup for Fake {
     fn reconfigure(&mut self, _: &DnsConfig) {}
 }
 
-/// A resolver whose service runs in this test's own runtime.
+/// Returns a resolver whose service runs in this test's own runtime.
 fn with(fake: &Fake, config: &DnsConfig) -> Resolver {
     let (resolver, receivers) = Resolver::new(config);
     tokio::task::spawn_local(serve(fake.clone(), receivers, resolver.counters.clone()));
@@ -220,7 +221,7 @@ async fn addresses_and_localhost_ask_nobody() {
     assert_eq!((fake.calls.get(), resolver.snapshot().lookups), (0, 0));
 }
 
-/// A name server of a few names. `silent` of its IPv6 answers never come.
+/// Runs a name server for a few names. It never responds to IPv6 queries for `silent.example`.
 async fn name_server(socket: UdpSocket, queries: Arc<Semaphore>) {
     let mut buffer = [0; 512];
     while let Ok((length, peer)) = socket.recv_from(&mut buffer).await {
@@ -327,7 +328,7 @@ async fn the_system_is_asked_when_the_config_says_so() {
     let resolver =
         Resolver::start(&DnsConfig { resolver: crate::config::Resolver::System, ..DnsConfig::default() })
             .unwrap();
-    // The name of this machine is the one name besides localhost that every system resolves, if any.
+    // Besides localhost, this machine's name is the one that every system is most likely to resolve.
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let expected = tokio::net::lookup_host((host.trim(), 0)).await.is_ok_and(|found| found.count() > 0);
     assert_eq!(resolver.resolve(host.trim()).await.is_ok(), expected);

@@ -1,26 +1,27 @@
-//! Address ranges: parsing, matching, and the ranges that an egress gateway must know by heart.
+//! Address ranges: parsing, matching, and the special ranges built into the egress policy.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A range of addresses. IPv4 is held in its IPv4-mapped form, so that `10.0.0.1` and `::ffff:10.0.0.1` are one address.
+/// A range of addresses. IPv4 is stored in its IPv4-mapped form, so `10.0.0.1` and `::ffff:10.0.0.1` are the
+/// same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Net {
     bits: u128,
-    /// Leading bits that must agree, counted in 128.
+    /// Number of leading bits that must match, of 128.
     prefix: u8,
 }
 
-/// What an IPv4 address has before it in its IPv4-mapped form (RFC 4291 §2.5.5.2).
+/// The prefix of an IPv4 address in its IPv4-mapped form (RFC 4291 §2.5.5.2).
 const MAPPED: u128 = 0xffff << 32;
 const MAPPED_PREFIX: u8 = 96;
 
-/// Why text is not a range.
+/// The reason why a text is not a range.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NetError {
     /// Neither an address nor an address, a slash and a prefix length.
     Syntax,
-    /// Bits beyond the prefix are set; the range that was perhaps meant.
+    /// Bits beyond the prefix are set. Holds the range that was probably meant.
     HostBits(Net),
 }
 
@@ -36,12 +37,12 @@ impl Net {
         Self { bits: Ipv6Addr::from_segments(segments).to_bits(), prefix }
     }
 
-    /// The range of one address.
+    /// Returns the range of one address.
     pub(super) fn single(ip: IpAddr) -> Self {
         Self { bits: to_bits(ip), prefix: 128 }
     }
 
-    /// Reads `10.0.0.0/8`, `fd00::/8` or a single address.
+    /// Parses `10.0.0.0/8`, `fd00::/8` or a single address.
     pub(super) fn parse(text: &str) -> Result<Self, NetError> {
         let (ip, length) = match text.split_once('/') {
             Some((ip, length)) => (ip, Some(length)),
@@ -62,20 +63,20 @@ impl Net {
         if net.bits == to_bits(ip) { Ok(net) } else { Err(NetError::HostBits(net)) }
     }
 
-    /// Whether `ip` lies in the range. A range of IPv6 never holds an IPv4 address, not even `::/0`.
+    /// Returns `true` if `ip` is in the range. An IPv6 range never contains an IPv4 address, not even `::/0`.
     pub(super) fn contains(&self, ip: IpAddr) -> bool {
         let bits = to_bits(ip);
         bits & mask(self.prefix) == self.bits && is_v4(bits) == self.is_v4()
     }
 
-    /// Whether all of `other` lies in the range.
+    /// Returns `true` if all of `other` is in the range.
     pub(super) fn covers(&self, other: &Self) -> bool {
         self.prefix <= other.prefix
             && other.bits & mask(self.prefix) == self.bits
             && other.is_v4() == self.is_v4()
     }
 
-    /// Whether the range is one address.
+    /// Returns `true` if the range is a single address.
     pub(super) fn is_single(&self) -> bool {
         self.prefix == 128
     }
@@ -108,8 +109,8 @@ fn mask(prefix: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0)
 }
 
-/// Where clouds tell a machine its credentials. Most lie in link-local ranges, which are denied as a whole; they are here
-/// so that naming a link-local range in a rule does not open them.
+/// Addresses of the services from which clouds hand a machine its credentials. Most are in link-local ranges,
+/// which are denied as a whole. They are listed so that a rule for a link-local range does not allow them.
 const METADATA: [Net; 10] = [
     Net::v4([169, 254, 169, 254], 32), // AWS, GCP, Azure, OCI, DigitalOcean, ...
     Net::v4([169, 254, 170, 2], 32),   // AWS ECS: credentials of the task
@@ -123,14 +124,15 @@ const METADATA: [Net; 10] = [
     Net::v6([0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42], 128), // Scaleway over IPv6
 ];
 
-/// Names that stand for [`METADATA`], denied before DNS is asked.
+/// Names that resolve to [`METADATA`], denied before the DNS look-up.
 pub(super) const METADATA_NAMES: [&str; 3] =
     ["metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"];
 
-/// RFC 3927 and RFC 4291 §2.5.6.
+/// Link-local ranges (RFC 3927, RFC 4291 §2.5.6).
 const LINK_LOCAL: [Net; 2] = [Net::v4([169, 254, 0, 0], 16), Net::v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10)];
 
-/// What is not reached over the public Internet: the special-purpose registries of RFC 6890 and its updates, multicast.
+/// Ranges that are not reached over the public Internet: the special-purpose registries of RFC 6890 and its
+/// updates, and multicast.
 const PRIVATE: [Net; 26] = [
     Net::v4([0, 0, 0, 0], 8),                       // this network
     Net::v4([10, 0, 0, 0], 8),                      // private
@@ -147,7 +149,7 @@ const PRIVATE: [Net; 26] = [
     Net::v4([224, 0, 0, 0], 4),                     // multicast
     Net::v4([240, 0, 0, 0], 4),                     // reserved, and broadcast
     Net::v6([0, 0, 0, 0, 0, 0, 0, 0], 127),         // unspecified and loopback
-    Net::v6([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48),  // NAT64 of one's own
+    Net::v6([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48), // local-use NAT64
     Net::v6([0x100, 0, 0, 0, 0, 0, 0, 0], 64),      // discard
     Net::v6([0x2001, 2, 0, 0, 0, 0, 0, 0], 48),     // benchmarks
     Net::v6([0x2001, 0x10, 0, 0, 0, 0, 0, 0], 28),  // ORCHID
@@ -160,7 +162,7 @@ const PRIVATE: [Net; 26] = [
     Net::v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8),      // multicast
 ];
 
-/// What an address is to the egress policy, from the most to the least dangerous.
+/// The kind of an address, from the most to the least dangerous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Metadata,
@@ -170,7 +172,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The kind of `ip` and of any IPv4 address inside it, whichever is more dangerous.
+    /// Returns the kind of `ip` or of an IPv4 address embedded in it, whichever is more dangerous.
     pub(super) fn of(ip: IpAddr) -> Self {
         let outer = Self::of_plain(ip);
         embedded_v4(ip).map_or(outer, |inner| outer.min(Self::of_plain(IpAddr::V4(inner))))
@@ -189,8 +191,8 @@ impl Kind {
         }
     }
 
-    /// Whether a rule for `net` speaks of this kind: metadata only by the very address and link-local only by a range
-    /// within, so that `0.0.0.0/0` does not open them unawares.
+    /// Returns `true` if a rule for `net` names this kind explicitly: metadata only by its exact address,
+    /// link-local only by a range within it. So `0.0.0.0/0` does not allow them by accident.
     pub(super) fn is_named_by(self, net: &Net) -> bool {
         match self {
             Self::Metadata => net.is_single(),
@@ -200,14 +202,14 @@ impl Kind {
     }
 }
 
-/// The IPv4 address that packets to `ip` end at: IPv4-mapped and -compatible (RFC 4291 §2.5.5),
-/// IPv4-translated (RFC 2765 §2.1), NAT64 (RFC 6052), 6to4 (RFC 3056), Teredo (RFC 4380 §4), ISATAP under any
-/// prefix, with its bit for a global address set or not (RFC 5214 §6.1).
+/// Returns the IPv4 address that packets to `ip` are sent to: IPv4-mapped and -compatible (RFC 4291 §2.5.5),
+/// IPv4-translated (RFC 2765 §2.1), NAT64 (RFC 6052), 6to4 (RFC 3056), Teredo (RFC 4380 §4), and ISATAP under
+/// any prefix, with its bit for a global address set or not (RFC 5214 §6.1).
 pub(super) fn embedded_v4(ip: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(ip) = ip else { return None };
     let from = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     match ip.segments() {
-        // `::` and `::1` are addresses of IPv6's own.
+        // `::` and `::1` are genuine IPv6 addresses.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]
@@ -354,7 +356,7 @@ mod tests {
             ("fd00:ec2::254", Metadata),
             ("fd00:42::42", Metadata),
             ("fd00:42::43", Private),
-            // An IPv4 address inside: mapped, compatible, translated, NAT64, 6to4, Teredo, ISATAP.
+            // With an embedded IPv4 address: mapped, compatible, translated, NAT64, 6to4, Teredo, ISATAP.
             ("::ffff:8.8.8.8", Public),
             ("::ffff:10.0.0.1", Private),
             ("::ffff:169.254.169.254", Metadata),

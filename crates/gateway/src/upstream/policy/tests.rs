@@ -1,4 +1,4 @@
-//! What the egress policy allows and denies.
+//! Tests of the egress policy's decisions.
 
 use super::*;
 use Reason::{ClosedProxy, LinkLocal, Metadata, NotAllowed, OwnPort, Private};
@@ -13,12 +13,12 @@ fn own() -> Vec<SocketAddr> {
     vec!["127.0.0.1:8000".parse().unwrap(), "127.0.0.1:8001".parse().unwrap()]
 }
 
-/// On a developer's machine: every listener on loopback.
+/// Returns the policy of a developer's machine: every listener is on loopback.
 fn at_home(config: &EgressConfig) -> EgressPolicy {
     EgressPolicy::compile(config, false, false, own()).unwrap()
 }
 
-/// With a listener on all addresses, and open to any public host.
+/// Returns the policy of an open proxy with a listener on all addresses.
 fn exposed(config: &EgressConfig) -> EgressPolicy {
     EgressPolicy::compile(
         config,
@@ -29,7 +29,7 @@ fn exposed(config: &EgressConfig) -> EgressPolicy {
     .unwrap()
 }
 
-/// With a listener on all addresses, and only for named hosts.
+/// Returns the policy of a gateway with a listener on all addresses that is not an open proxy.
 fn closed(config: &EgressConfig) -> EgressPolicy {
     EgressPolicy::compile(config, true, false, vec!["[::]:8000".parse().unwrap()]).unwrap()
 }
@@ -47,12 +47,12 @@ fn host(policy: &EgressPolicy, authority: &str) -> Verdict {
     policy.check_host(&Target { authority: &authority, configured: false })
 }
 
-/// The verdict on `authority` once it turned out to be at `ip`.
+/// Returns the verdict on `authority` after it resolved to `ip`.
 fn at(policy: &EgressPolicy, authority: &str, ip: &str) -> Verdict {
     judged(policy, authority, ip, false)
 }
 
-/// The same for a configured provider.
+/// Returns the verdict on a configured provider.
 fn provider(policy: &EgressPolicy, authority: &str, ip: &str) -> Verdict {
     judged(policy, authority, ip, true)
 }

@@ -1,24 +1,24 @@
-//! What can go wrong with TLS, told apart as far as it helps the one who has to mend it.
+//! TLS errors, distinguished as far as that helps to fix them.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
 
 use rustls::{AlertDescription, CertificateError};
 
-/// Why there is no TLS connection, or why it ended. Never holds a byte that the provider chose.
+/// The reason why there is no TLS connection, or why it ended. Never holds a byte that the provider chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsError {
-    /// The provider's certificate is not accepted.
+    /// The provider's certificate was rejected.
     Certificate(CertificateProblem),
-    /// The provider refused, by an alert of this number (RFC 8446 §6.2).
+    /// The provider refused, with an alert of this number (RFC 8446 §6.2).
     Alert(u8),
-    /// The provider does not speak TLS on this port.
+    /// The provider does not use TLS on this port.
     NotTls,
-    /// No version or cipher suite is known to both sides.
+    /// The two sides have no version or cipher suite in common.
     Incompatible,
-    /// The provider broke the rules of TLS.
+    /// The provider violated the TLS protocol.
     Protocol,
-    /// The host is no name that a certificate can carry.
+    /// The host is not a name that a certificate can carry.
     Name,
     /// The connection was closed during the handshake.
     Closed,
@@ -26,29 +26,29 @@ pub enum TlsError {
     Io(ErrorKind),
 }
 
-/// What is wrong with a certificate.
+/// The reason why a certificate was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateProblem {
-    /// Not signed by an authority that is trusted.
+    /// Not signed by a trusted authority.
     UnknownIssuer,
-    /// Its time is over.
+    /// Expired.
     Expired,
-    /// Its time has not come.
+    /// Not valid yet.
     NotYetValid,
-    /// Made out to another name.
+    /// Issued for a different name.
     WrongName,
-    /// Taken back by its authority.
+    /// Revoked by its authority.
     Revoked,
     /// Not meant for a server.
     Purpose,
-    /// A signature in the chain is false.
+    /// A signature in the chain is invalid.
     Signature,
-    /// Anything else, such as an encoding that cannot be read.
+    /// Another reason, such as an encoding that cannot be parsed.
     Other,
 }
 
 impl CertificateProblem {
-    /// A short name for metrics, logs and `Proxy-Status`.
+    /// Returns a short name for metrics, logs and `Proxy-Status`.
     pub fn slug(self) -> &'static str {
         match self {
             Self::UnknownIssuer => "unknown-issuer",
@@ -161,7 +161,7 @@ impl From<CertificateError> for CertificateProblem {
     }
 }
 
-/// An established connection reports errors of TLS as errors of I/O that carry them.
+/// Wraps TLS errors of an established connection in I/O errors.
 impl From<TlsError> for io::Error {
     fn from(error: TlsError) -> Self {
         match error {
@@ -172,7 +172,7 @@ impl From<TlsError> for io::Error {
     }
 }
 
-/// The error of TLS that an error of I/O carries, or the kind of the latter.
+/// Unwraps the TLS error in an I/O error, or converts the latter's kind.
 impl From<io::Error> for TlsError {
     fn from(error: io::Error) -> Self {
         let carried = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>());

@@ -1,7 +1,8 @@
 //! A TLS connection, to a provider or from a client: rustls over a non-blocking socket.
 //!
-//! Not `tokio-rustls`, for three things that the pools need: a connection can be taken off its event loop and given to
-//! another worker's; a check whether an idle one is still good; and a stream cut short is told from one that ended.
+//! `tokio-rustls` lacks three things that the pools need: a connection can be moved to another worker's event
+//! loop, an idle one can be checked before reuse, and a truncated stream is distinguished from one that was
+//! closed properly.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -15,10 +16,10 @@ use super::{ClientTls, ServerTls, TlsError};
 use crate::event_loop::Socket;
 use crate::upstream::authority::Host;
 
-/// Encrypted bytes that may wait for the socket; when it is full, writing waits.
+/// Maximum number of encrypted bytes that wait for the socket. Writing waits while the buffer is full.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// A TLS connection whose handshake is done.
+/// A TLS connection whose handshake is complete.
 pub struct TlsStream {
     socket: Socket,
     pub(super) tls: Box<Connection>,
@@ -30,13 +31,13 @@ impl fmt::Debug for TlsStream {
     }
 }
 
-/// Does the handshake over a fresh connection to `host`. Set a time limit around it: it waits for the provider.
+/// Performs the handshake over a new connection to `host`. It waits for the provider, so set a timeout.
 pub async fn handshake(socket: Socket, tls: &ClientTls, host: &Host) -> Result<TlsStream, TlsError> {
     let connection = ClientConnection::new(tls.config.clone(), tls.server_name(host)?)?;
     shake_hands(socket, connection.into()).await
 }
 
-/// Does the handshake that a client has begun. Set a time limit around it: it waits for the client.
+/// Performs the handshake that a client has begun. It waits for the client, so set a timeout.
 pub async fn accept(socket: Socket, tls: &ServerTls) -> Result<TlsStream, TlsError> {
     shake_hands(socket, ServerConnection::new(tls.config.clone())?.into()).await
 }
@@ -51,8 +52,8 @@ async fn shake_hands(socket: Socket, mut connection: Connection) -> Result<TlsSt
 impl TlsStream {
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TlsError>> {
         while self.tls.is_handshaking() {
-            // Neither a full socket nor a broken one keeps from reading: what is read may end the handshake, or say why
-            // the provider broke it off.
+            // Reading continues even if the socket is full or broken: the received data may end the
+            // handshake, or contain the provider's reason for aborting it.
             let _ = self.poll_write_tls(cx);
             if self.tls.is_handshaking() && ready!(self.poll_read_tls(cx))? == 0 {
                 return Poll::Ready(Err(TlsError::Closed));
@@ -61,32 +62,34 @@ impl TlsStream {
         self.poll_write_tls(cx).map_err(TlsError::from)
     }
 
-    /// Reads decrypted bytes into `buffer`, which must not be empty. 0 is the end that the peer declared
-    /// (`close_notify`); a connection that just ends is an error of kind `UnexpectedEof`, since somebody may have cut it.
+    /// Reads decrypted bytes into `buffer`, which must not be empty. Returns 0 if the peer has closed the
+    /// stream (`close_notify`). A connection that just ends is an error of kind `UnexpectedEof`, because it
+    /// may have been cut.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             match self.tls.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 outcome => return Poll::Ready(outcome),
             }
-            // The end of the stream shows at the next turn of the loop.
+            // The end of the stream shows in the loop's next iteration.
             ready!(self.poll_read_tls(cx))?;
         }
     }
 
-    /// Ready when there may be something to receive, an end or an error included.
+    /// Ready if there may be something to receive, including EOF or an error.
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.tls.process_new_packets() {
             Ok(state) if state.plaintext_bytes_to_read() == 0 && !state.peer_has_closed() => {
                 self.socket.poll_readable(cx)
             }
-            // Decrypted bytes wait inside, where the socket does not tell of them, or the news of the end.
+            // Decrypted bytes or the end of the stream wait inside, where the socket does not report them.
             _ => Poll::Ready(()),
         }
     }
 
-    /// Encrypts bytes of `buffers` and sends them as far as the socket takes them: `Pending` until what was taken before
-    /// is sent, then the number of bytes taken. When the message is complete, call [`Self::poll_flush`] until it is ready.
+    /// Encrypts bytes of `buffers` and sends as many as the socket accepts. `Pending` until earlier bytes are
+    /// sent. Returns the number of bytes accepted. After a complete message, call [`Self::poll_flush`] until
+    /// it is ready.
     pub fn poll_write_vectored(
         &mut self,
         cx: &mut Context<'_>,
@@ -94,22 +97,22 @@ impl TlsStream {
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_write_tls(cx))?;
         let taken = self.tls.writer().write_vectored(buffers)?;
-        // What the socket does not take now waits for the next call.
+        // Bytes that the socket does not accept now wait for the next call.
         let _ = self.poll_write_tls(cx)?;
         Poll::Ready(Ok(taken))
     }
 
-    /// Ready when everything that was written is with the socket.
+    /// Ready once all written bytes have been passed to the socket.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_write_tls(cx)
     }
 
-    /// Whether something that was written is not with the socket yet.
+    /// Returns `true` if written bytes have not been passed to the socket yet.
     pub fn is_holding(&self) -> bool {
         self.tls.wants_write()
     }
 
-    /// Tells the peer that nothing more will come (`close_notify`) and closes the sending side.
+    /// Sends `close_notify` and closes the sending side.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Only the first call has an effect.
         self.tls.send_close_notify();
@@ -117,11 +120,11 @@ impl TlsStream {
         Poll::Ready(self.socket.shut())
     }
 
-    /// Whether an idle connection can still be used: it is open and nothing unasked-for has come. What TLS itself has to
-    /// say while idle, such as session tickets, is taken in.
+    /// Returns `true` if an idle connection can still be used: it is open and no unrequested data has
+    /// arrived. Messages of TLS itself, such as session tickets, are processed.
     ///
-    /// Where the event loop has seen nothing come in this costs no system call; so an end that arrived since its last turn
-    /// is not seen.
+    /// Makes no system call if the event loop has seen no data, so it does not notice a close since the
+    /// loop's last turn.
     pub fn check_idle(&mut self) -> bool {
         loop {
             match self.tls.process_new_packets() {
@@ -136,28 +139,28 @@ impl TlsStream {
         }
     }
 
-    /// The socket, for its addresses and options. Do not read or write on it.
+    /// Returns the socket, for its addresses and options. Do not read or write on it.
     pub fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Whether the handshake resumed an earlier session and was spared the certificates.
+    /// Returns `true` if the handshake resumed an earlier session, without certificates.
     #[cfg(test)]
     pub fn is_resumed(&self) -> bool {
         self.tls.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
-    /// Takes the connection off this thread's event loop, so that it can go to another thread.
+    /// Unregisters the connection from this thread's event loop, so it can move to another thread.
     pub fn into_std(self) -> io::Result<DetachedTlsStream> {
         Ok(DetachedTlsStream { tcp: self.socket.into_std()?, tls: self.tls })
     }
 
-    /// Puts a connection onto this thread's event loop.
+    /// Registers a connection with this thread's event loop.
     pub fn from_std(detached: DetachedTlsStream) -> io::Result<Self> {
         Ok(Self { socket: Socket::new(detached.tcp)?, tls: detached.tls })
     }
 
-    /// Sends what rustls has to send.
+    /// Sends the data that rustls has ready.
     fn poll_write_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut Polled { socket: &self.socket, cx }) {
@@ -170,21 +173,21 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives rustls what has come in, once: the number of encrypted bytes, 0 at their end.
+    /// Passes received data to rustls, once. Returns the number of encrypted bytes, 0 at EOF.
     fn poll_read_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let length = match self.tls.read_tls(&mut Polled { socket: &self.socket, cx }) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
             outcome => outcome?,
         };
         let outcome = self.tls.process_new_packets();
-        // Sends what that calls for: an answer, or the alert that tells the peer what is wrong with it. Whether the
-        // socket takes that now does not matter to the reader.
+        // Sends the reply, which may be the alert that reports the error to the peer. It does not matter to
+        // the reader if the socket accepts it now.
         let _ = self.poll_write_tls(cx);
         Poll::Ready(outcome.map(|_| length).map_err(|error| TlsError::from(error).into()))
     }
 }
 
-/// A TLS connection on its way from one worker to another.
+/// A TLS connection that is handed from one worker to another.
 pub struct DetachedTlsStream {
     tcp: TcpStream,
     tls: Box<Connection>,
@@ -196,7 +199,8 @@ impl fmt::Debug for DetachedTlsStream {
     }
 }
 
-/// The socket as rustls wants it: where it would have to wait, the task is woken later and the error is `WouldBlock`.
+/// The socket in the form that rustls expects: if it would block, the waker is registered and the error is
+/// `WouldBlock`.
 struct Polled<'a, 'b> {
     socket: &'a Socket,
     cx: &'a mut Context<'b>,
@@ -229,7 +233,7 @@ impl Write for Polled<'_, '_> {
     }
 }
 
-/// The socket for a look at what has come in; nobody is woken.
+/// The socket for a check of received data, without registering a waker.
 struct Unwaited<'a>(&'a Socket);
 
 impl Read for Unwaited<'_> {

@@ -1,4 +1,4 @@
-//! TLS against a rustls server on a thread of its own, with certificates made here.
+//! Tests of TLS against a rustls server on its own thread, with certificates generated here.
 
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, Read, Write};
@@ -27,7 +27,7 @@ use crate::worker::buffer::BufferPool;
 type Authority = CertifiedIssuer<'static, KeyPair>;
 type Served = StreamOwned<ServerConnection, TcpStream>;
 
-/// A file that is gone with the test.
+/// A file that is deleted on drop.
 struct TempFile(PathBuf);
 
 impl TempFile {
@@ -65,7 +65,7 @@ impl Leaf {
         Self { certificate: params.signed_by(&key, authority).unwrap(), key }
     }
 
-    /// Signed with its own key.
+    /// Creates a self-signed certificate.
     fn own(name: &str, edit: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         edit(&mut params);
@@ -86,7 +86,7 @@ fn server(leaf: &Leaf, versions: &[&'static SupportedProtocolVersion]) -> Server
     config
 }
 
-/// Gives every connection to `script` on a thread.
+/// Passes every connection to `script` on a thread.
 fn serve(config: ServerConfig, script: impl Fn(Served) + Send + 'static) -> SocketAddr {
     let config = Arc::new(config);
     serve_tcp(move |tcp| script(StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), tcp)))
@@ -166,7 +166,7 @@ fn an_extra_authority_is_trusted_in_both_versions_and_sessions_are_resumed() {
             assert!(!first.is_resumed());
             drop(first);
             assert!(open(address, &tls, "localhost").await.unwrap().is_resumed());
-            // Of another value, made from the same config, nothing is resumed.
+            // A value compiled separately from the same config shares no sessions.
             assert!(!open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap().is_resumed());
         }
     });
@@ -202,12 +202,12 @@ fn what_is_wrong_with_a_certificate_is_told_apart() {
             TlsError::Certificate(UnknownIssuer)
         );
         let error = open(address, &trusting(&new_authority(), |_| ()), "localhost").await.unwrap_err();
-        // Both authorities carry the same name, so it is the signature that tells them apart.
+        // Both authorities have the same name, so only the signature distinguishes them.
         assert!(matches!(error, TlsError::Certificate(UnknownIssuer | Signature)), "{error:?}");
     });
 }
 
-/// Trusts what the file in PEM holds.
+/// Returns a client that trusts the certificates in `pem`.
 fn trusting_file(pem: &str) -> Result<ClientTls, Vec<Problem>> {
     let ca = TempFile::new(pem);
     let config = ProviderTlsConfig { ca: Some(ca.0.clone()), ..ProviderTlsConfig::default() };
@@ -243,7 +243,7 @@ fn a_self_signed_certificate_in_ca_is_believed_for_its_names_and_dates() {
                 let error = open(address, &tls, "localhost").await.unwrap_err();
                 assert_eq!(error, TlsError::Certificate(problem));
             }
-            // Another one with the same names.
+            // A different certificate with the same names.
             let address = serve(server(&own(|_| ()), &[&TLS13]), echo);
             assert!(open(address, &tls, "localhost").await.is_err());
         }
@@ -261,7 +261,7 @@ fn only_an_authority_in_ca_signs_others() {
             params.is_ca = kind;
             let own = Authority::self_signed(params, KeyPair::generate().unwrap()).unwrap();
             let mut named = CertificateParams::new(["localhost".to_owned()]).unwrap();
-            // By the same name it would look self-signed.
+            // With the same name it would look self-signed.
             named.distinguished_name.push(rcgen::DnType::CommonName, "signed");
             let key = KeyPair::generate().unwrap();
             let leaf = Leaf { certificate: named.signed_by(&key, &own).unwrap(), key };
@@ -272,7 +272,7 @@ fn only_an_authority_in_ca_signs_others() {
     });
 }
 
-/// An authority's certificate of version 1, by `openssl x509 -req -signkey`.
+/// A version 1 certificate of an authority, made by `openssl x509 -req -signkey`.
 const VERSION_1: &str = "-----BEGIN CERTIFICATE-----\n\
 MIIBNDCB2wIUJNu72kUFdER0M6b0pO6SLzCyHaQwCgYIKoZIzj0EAwIwHDEaMBgG\n\
 A1UEAwwRUm9vdCBvZiB2ZXJzaW9uIDEwIBcNMjYxMTIzMDc0OTIxWhgPMjEyNjEw\n\
@@ -363,7 +363,7 @@ fn a_client_certificate_is_shown_where_one_is_wanted() {
             let address = serve(config, echo);
             assert_echo(&mut open(address, &with_identity, "localhost").await.unwrap()).await;
 
-            // In TLS 1.3 the provider's refusal comes after the handshake.
+            // In TLS 1.3 the provider's refusal arrives after the handshake.
             let error = match open(address, &trusting(&authority, |_| ()), "localhost").await {
                 Ok(mut stream) => TlsError::from(read(&mut stream, 1).await.unwrap_err()),
                 Err(error) => error,
@@ -563,7 +563,7 @@ fn an_idle_connection_is_good_until_something_unasked_for_comes() {
             let (go_on, wait) = mpsc::channel::<()>();
             let wait = std::sync::Mutex::new(wait);
             let address = serve(server(&leaf, &[&TLS13]), move |mut stream| {
-                // Sends the session tickets, which the client finds while it idles.
+                // Sends the session tickets, which the client processes while idle.
                 stream.conn.complete_io(&mut stream.sock).unwrap();
                 stream.flush().unwrap();
                 let wait = wait.lock().unwrap();

@@ -1,5 +1,5 @@
-//! Which certificates of a provider are believed: those that an authority has signed, and those that `tls.ca`
-//! holds themselves.
+//! The certificates that are accepted from a provider: those signed by an authority, and those in `tls.ca`
+//! themselves.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureSc
 
 use super::{certificates, provider, system_roots};
 
-/// Whom a provider's certificate has to be from.
+/// The trusted authorities and certificates for a provider.
 #[derive(Debug)]
 pub(super) struct Trust {
     roots: Arc<RootCertStore>,
     pins: Vec<Pin>,
 }
 
-/// One certificate that is believed where a provider shows just that, whoever has signed it.
+/// A certificate that is accepted if a provider shows exactly this one, whoever signed it.
 #[derive(Debug)]
 struct Pin {
     certificate: CertificateDer<'static>,
-    /// It alone.
+    /// A store with this certificate only.
     root: RootCertStore,
 }
 
 impl Trust {
-    /// The system's authorities, and what `file` holds if one is named: authorities, and self-signed
-    /// certificates of servers. What is wrong with it is noted at `path`.
+    /// Returns the system's authorities, plus the authorities and self-signed server certificates in `file`,
+    /// if one is given. Its problems are reported at `path`.
     pub fn load(file: Option<&Path>, path: &str, problems: &mut Vec<Problem>) -> Self {
         let system = system_roots();
         let Some(file) = file else { return Self { roots: system, pins: Vec::new() } };
@@ -68,7 +68,7 @@ impl Trust {
         Self { roots: Arc::new(roots), pins }
     }
 
-    /// What judges a provider's certificate.
+    /// Returns the verifier for a provider's certificate.
     pub fn verifier(self) -> Result<Arc<dyn ServerCertVerifier>, String> {
         let builder = WebPkiServerVerifier::builder_with_provider(self.roots, provider());
         let signed = builder.build().map_err(|error| error.to_string())?;
@@ -76,25 +76,26 @@ impl Trust {
     }
 }
 
-/// What a certificate may be used for.
+/// The use of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It signs others: `cA` is set in its basic constraints (RFC 5280 §4.2.1.9), or it is too old to have any.
+    /// It signs others: `cA` is set in its basic constraints (RFC 5280 §4.2.1.9), or it is too old to have
+    /// any.
     Authority,
-    /// It is a server's, signed with its own key.
+    /// A server certificate, signed with its own key.
     Server,
-    /// Somebody else has signed it, or it is not for a server.
+    /// Signed by another key, or not for a server.
     Neither,
 }
 
 impl Kind {
-    /// The kind of `certificate`, by what is said of it where a server shows it that nobody but itself
-    /// vouches for. `alone` holds it alone.
+    /// Returns the kind of `certificate`. It is verified like a server's certificate that only itself vouches
+    /// for. `alone` holds only this certificate.
     fn of(certificate: &CertificateDer<'_>, alone: &RootCertStore) -> Self {
-        // One of version 1 has no extension that could say so, and cannot be shown by a server either.
+        // A version 1 certificate has no extension that could say so. A server cannot show one either.
         let Ok(parsed) = ParsedCertificate::try_from(certificate) else { return Self::Authority };
         let mut judged = judge(&parsed, alone, UnixTime::since_unix_epoch(Duration::ZERO));
-        // The kind does not change with time: it is asked for at the moment from which on it is valid.
+        // The kind does not change with time, so it is determined at the start of the validity.
         if let Err(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext {
             not_before,
             ..
@@ -110,7 +111,7 @@ impl Kind {
     }
 }
 
-/// Judges dates, use and signature of a certificate that a server shows, but no name.
+/// Verifies dates, use and signature of a server's certificate, but not its name.
 fn judge(
     certificate: &ParsedCertificate<'_>,
     roots: &RootCertStore,
@@ -120,15 +121,14 @@ fn judge(
     verify_server_cert_signed_by_trust_anchor(certificate, roots, &[], now, algorithms)
 }
 
-/// Whether a certificate was refused since it is one of an authority. Its dates are good then: they are
-/// judged before.
+/// Returns `true` if a certificate was rejected because it belongs to an authority. Its dates are valid then,
+/// because they are checked first.
 fn is_of_authority(error: &rustls::Error) -> bool {
     let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error else { return false };
     matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
-/// Believes the certificates that are pinned, for their names and dates, and those that an authority has
-/// signed.
+/// Accepts pinned certificates, within their names and dates, and certificates signed by an authority.
 #[derive(Debug)]
 struct Verifier {
     pins: Vec<Pin>,
@@ -155,8 +155,8 @@ impl ServerCertVerifier for Verifier {
         };
         let certificate = ParsedCertificate::try_from(end_entity)?;
         match judge(&certificate, &pin.root, now) {
-            // Many a self-signed certificate is made out as an authority's: `openssl req -x509` does so
-            // unless told otherwise.
+            // Many self-signed certificates are marked as an authority's: `openssl req -x509` does so by
+            // default.
             Err(error) if !is_of_authority(&error) => return Err(error),
             Ok(()) | Err(_) => {}
         }
