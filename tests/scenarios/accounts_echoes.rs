@@ -171,7 +171,7 @@ fn what_could_not_be_masked_is_refused() {
     let egret = before(&origin.url(), &directory);
     let fields = "Accept-Encoding: gzip, br\r\nRange: bytes=0-9\r\nIf-Range: \"1\"\r\n";
     for (target, why) in
-        [("/gzip", "content coding"), ("/part", "a part"), ("/upgrade", "changes the protocol")]
+        [("/gzip", "content coding"), ("/part", "partial content"), ("/upgrade", "switches protocols")]
     {
         let upgrade = if target == "/upgrade" { "Connection: upgrade\r\nUpgrade: websocket\r\n" } else { "" };
         let refused = get(&egret, &format!("/origin{target}"), &format!("{fields}{upgrade}"));

@@ -90,8 +90,8 @@ fn headers_body_and_consumer_decide_too() {
 #[test]
 fn a_request_that_goes_nowhere_or_is_none_says_what_to_do() {
     for (request, code, message) in [
-        ("GET http://127.0.0.1:8000/strip/x", 1, "`strip` would have to be a provider's name"),
-        ("GET /charges", 1, "a whole URL is needed"),
+        ("GET http://127.0.0.1:8000/strip/x", 1, "`strip` is not a provider's name"),
+        ("GET /charges", 1, "expected a whole URL"),
         ("GET https://h/a b", 2, "this is no request that can be sent"),
         ("GET https://h/\r\nX: 1", 2, "no request that can be sent"),
     ] {

@@ -9,7 +9,7 @@
     unused_qualifications,
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "gungraun's macros do so, and a bench that cannot be set up has to say so"
+    reason = "gungraun's macros require it, and a bench that cannot be set up must panic"
 )]
 
 use std::hint::black_box;

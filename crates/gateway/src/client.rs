@@ -145,7 +145,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
     let place = ConnectionSlot::new(Rc::clone(&worker));
     let socket = match Socket::new(socket) {
         Ok(socket) => socket,
-        Err(error) => return warn!(%error, "a client connection could not be taken on"),
+        Err(error) => return warn!(%error, "cannot serve a client connection"),
     };
     let tls = worker.view().plan.listener(listener).and_then(|listener| listener.tls.clone());
     let stream = match tls {
@@ -172,7 +172,7 @@ async fn shake_hands(worker: &Worker, socket: Socket, tls: ServerTls) -> Option<
     match shaken {
         Ok(Ok(stream)) => return Some(Stream::Tls(stream)),
         Ok(Err(error)) => debug!(%error, "a client's TLS handshake failed"),
-        Err(_) => debug!("a client's TLS handshake took too long"),
+        Err(_) => debug!("a client's TLS handshake timed out"),
     }
     worker.counters().tls_failures.add(1);
     None

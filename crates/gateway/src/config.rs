@@ -261,7 +261,7 @@ pub enum Scheme {
     Https,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_http(scheme: &Scheme) -> bool {
     *scheme == Scheme::Http
 }
@@ -292,7 +292,7 @@ impl From<SocketAddr> for ListenConfig {
 /// The two notations of a [`ListenConfig`].
 #[derive(JsonSchema)]
 #[serde(untagged, deny_unknown_fields)]
-#[expect(dead_code, reason = "describes the two ways of writing for the schema; the parser below reads them")]
+#[expect(dead_code, reason = "describes both notations for the schema; the parser below reads them")]
 enum ListenSchema {
     /// `host:port`
     Address(String),

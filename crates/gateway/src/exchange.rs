@@ -107,8 +107,7 @@ impl ExchangeSlot {
         if before < most {
             return Ok(place);
         }
-        let detail =
-            "as many exchanges and tunnels are under way as may be at once (`gateway.limits.exchanges`)";
+        let detail = "the limit of concurrent exchanges and tunnels is reached (`gateway.limits.exchanges`)";
         Err(Failure::new(ErrorKind::TooManyInFlight, detail))
     }
 }
@@ -182,7 +181,7 @@ enum Finish {
     ClientGone,
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "each says another thing, and none follows from another")]
+#[expect(clippy::struct_excessive_bools, reason = "the flags are independent of each other")]
 struct Exchange<'a> {
     client: &'a mut Client,
     state: &'a mut RequestState,
@@ -292,7 +291,7 @@ impl<'a> Exchange<'a> {
                 Err(Stop::Stale) => {
                     debug!(
                         provider = self.upstream.plan.stats.name(),
-                        "a reused connection had died: sending again"
+                        "a reused connection was stale: sending the request again"
                     );
                     self.upstream.counters().repeats.add(1);
                     self.sent_bytes += self.state.up.moved_bytes;
@@ -350,7 +349,7 @@ impl<'a> Exchange<'a> {
         self.start_waiting(self.clock.sent);
         match poll_fn(|cx| self.poll_response(cx, connection)).await {
             Err(Stop::Failure(failure)) if self.is_saved_by_hedge(connection).await? => {
-                debug!(error = failure.kind.slug(), "the second call has made up for the first");
+                debug!(error = failure.kind.slug(), "the second call succeeded after the first one failed");
                 Ok(())
             }
             ended => {
@@ -621,13 +620,13 @@ impl<'a> Exchange<'a> {
                     if up.is_complete() && self.upstream.plan.upgrades.are_agreed_on(request, response) {
                         return Ok(true);
                     }
-                    let detail = "the provider changed the protocol without having been asked for that one, or too early";
+                    let detail = "the provider switched protocols without a matching request, or before it had received the request";
                     return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
                 }
                 (Progress::Complete, 100..=199) => self.pass_on_informational(cx)?,
                 (Progress::Complete, 200..=599) => return Ok(true),
                 (Progress::Complete, _) => {
-                    let detail = "the provider's status is not one of RFC 9110";
+                    let detail = "the provider's status code is not between 100 and 599";
                     return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
                 }
             }
@@ -638,7 +637,7 @@ impl<'a> Exchange<'a> {
     fn pass_on_informational(&mut self, cx: &mut Context<'_>) -> Result<(), Stop> {
         self.informational = self.informational.saturating_add(1);
         if self.informational > self.view.plan.limits.informational {
-            let detail = "the provider sends informational responses without end (`limits.informational`)";
+            let detail = "the provider sent too many informational responses (`limits.informational`)";
             return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
         }
         self.mask_fields();
@@ -672,9 +671,9 @@ impl<'a> Exchange<'a> {
         }
         let how = match error {
             Some(error) => {
-                format!("the provider's connection failed before a response was there: {}", error.kind())
+                format!("the connection to the provider failed before a response arrived: {}", error.kind())
             }
-            None => "the provider closed the connection before a response was there".to_owned(),
+            None => "the provider closed the connection before a response arrived".to_owned(),
         };
         Stop::Failure(Failure::new(ErrorKind::ProviderClosed, how))
     }
@@ -699,16 +698,16 @@ impl<'a> Exchange<'a> {
                     "the request body did not arrive in time (`timeouts.idle`)",
                 )
             } else if up.is_blocked_on_sink() && !self.sink_closed {
-                failure(ErrorKind::IdleTimeout, "the provider takes no more of the request (`timeouts.idle`)")
+                failure(ErrorKind::IdleTimeout, "the provider stopped reading the request (`timeouts.idle`)")
             } else if self.flow_run.as_ref().is_some_and(|flow_run| flow_run.gathers_response) {
                 failure(
                     ErrorKind::IdleTimeout,
-                    "the provider has stopped amid its response, which a flow wants to see whole (`timeouts.idle`)",
+                    "the provider stalled during a response that a flow buffers (`timeouts.idle`)",
                 )
             } else {
                 failure(
                     ErrorKind::FirstByteTimeout,
-                    "the provider has not answered in time (`timeouts.first_byte`)",
+                    "the provider did not respond in time (`timeouts.first_byte`)",
                 )
             };
         }
@@ -761,7 +760,7 @@ impl<'a> Exchange<'a> {
     async fn fill_alone(&mut self, connection: &mut Connection) {
         debug!(
             provider = self.upstream.plan.stats.name(),
-            "a response goes on into the cache without its client"
+            "storing the rest of a response without its client"
         );
         self.deadlines.phase = Moment::NEVER;
         self.deadlines.half_close = Moment::NEVER;

@@ -185,7 +185,7 @@ impl Fixture {
             Ask::Look(question) => Some(question.key),
             Ask::Forward(_) | Ask::OnlyIfCached => None,
         };
-        let group = exchange.evaluate(expression).map_err(|_| "the expression fails")?;
+        let group = exchange.evaluate(expression).map_err(|_| "the expression failed")?;
         let is_sent =
             |account: &&Account| destination.takes_credentials && account.is_for(destination.provider);
         Ok(Some(Identity {

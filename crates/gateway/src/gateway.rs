@@ -72,7 +72,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(problems) => {
-                f.write_str("the configuration contradicts itself:")?;
+                f.write_str("the configuration is invalid:")?;
                 problems.iter().try_for_each(|problem| write!(f, " {}: {};", problem.path, problem.message))
             }
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
@@ -108,11 +108,11 @@ impl Gateway {
         let shared = Arc::new(shared);
         shared.gathered.set_most(plan.gathered_bytes());
         let recording = shared.records.obey(&plan.flows.diagnoses);
-        recording.map_err(|error| StartError::System("start the thread of the diagnoses", error))?;
+        recording.map_err(|error| StartError::System("start the diagnosis thread", error))?;
         let (end, ended) = mpsc::channel();
         for (number, (inbox, outbox)) in boxes.into_iter().enumerate() {
             let (shared, plan, end) = (Arc::clone(&shared), Arc::clone(&plan), end.clone());
-            drop(EventLoop::new().map_err(|error| StartError::System("make an event loop", error))?);
+            drop(EventLoop::new().map_err(|error| StartError::System("create an event loop", error))?);
             let run = move || {
                 // This worked a moment ago. An event loop cannot move between threads, so it is created here.
                 if let Ok(event_loop) = EventLoop::new() {
@@ -154,7 +154,7 @@ impl Gateway {
         reopened.map_err(|error| StartError::System("open the access log", error))?;
         self.shared.resolver.reconfigure(&config.dns);
         let recording = self.shared.records.obey(&plan.flows.diagnoses);
-        recording.map_err(|error| StartError::System("start the thread of the diagnoses", error))?;
+        recording.map_err(|error| StartError::System("start the diagnosis thread", error))?;
         state.plan = Arc::new(plan);
         self.shared.gathered.set_most(state.plan.gathered_bytes());
         self.shared.tell_all(|| Message::Plan(Arc::clone(&state.plan)));
@@ -294,7 +294,7 @@ fn raise_descriptor_limit() {
     if limit.current != limit.maximum
         && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
     {
-        warn!(%error, current = limit.current, "the limit of open files could not be raised");
+        warn!(%error, current = limit.current, "cannot raise the limit of open files");
     }
 }
 

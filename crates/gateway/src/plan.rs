@@ -588,7 +588,7 @@ fn compile_listeners(
 ) -> Vec<ListenerPlan> {
     if config.listen.is_empty() {
         problems
-            .push(Problem::new("gateway.listen", "at least one address is needed, like `127.0.0.1:8000`"));
+            .push(Problem::new("gateway.listen", "at least one address is required, like `127.0.0.1:8000`"));
     }
     let mut listeners: Vec<ListenerPlan> = Vec::new();
     for (number, listen) in config.listen.iter().enumerate() {
@@ -596,7 +596,7 @@ fn compile_listeners(
         if address.port() != 0 && listeners.iter().any(|known| known.address == *address) {
             problems.push(Problem::new(
                 format!("gateway.listen[{number}]"),
-                format!("{address} stands here twice"),
+                format!("{address} is listed twice"),
             ));
         }
         let mut find = |key: &str, name: &Option<String>| {
@@ -612,7 +612,7 @@ fn compile_listeners(
         let (http, https) = (find("provider", provider), find("https_provider", https_provider));
         for (key, is_given) in [("https_provider", https_provider.is_some()), ("keep_host", *keep_host)] {
             if is_given && provider.is_none() {
-                let message = "only for a listener that has a `provider`";
+                let message = "only allowed on a listener with a `provider`";
                 problems.push(Problem::new(format!("gateway.listen[{number}].{key}"), message));
             }
         }
@@ -645,17 +645,17 @@ fn check_limits(limits: &LimitsConfig, problems: &mut Vec<Problem>) {
             problems.push(Problem::new(format!("gateway.limits.{key}"), message));
         }
     };
-    check("connections", limits.connections >= 1, "at least 1 is needed");
-    check("fields", (1..=256).contains(&limits.fields), "1 to 256");
-    check("head", (1024..=262_144).contains(&limits.head.bytes()), "`1KiB` to `256KiB`");
-    check("start_line", limits.start_line.bytes() >= 64, "at least `64B`");
+    check("connections", limits.connections >= 1, "must be at least 1");
+    check("fields", (1..=256).contains(&limits.fields), "must be from 1 to 256");
+    check("head", (1024..=262_144).contains(&limits.head.bytes()), "must be from `1KiB` to `256KiB`");
+    check("start_line", limits.start_line.bytes() >= 64, "must be at least `64B`");
     check(
         "start_line",
         limits.start_line <= limits.head,
-        "a start line is part of the head: not above `limits.head`",
+        "must not exceed `limits.head`: the start line is part of the head",
     );
-    check("gathered", limits.gathered.bytes() >= 1 << 20, "at least `1MiB`");
-    check("dynamic_upstreams", limits.dynamic_upstreams >= 1, "at least 1 is needed");
+    check("gathered", limits.gathered.bytes() >= 1 << 20, "must be at least `1MiB`");
+    check("dynamic_upstreams", limits.dynamic_upstreams >= 1, "must be at least 1");
 }
 
 /// A provider's name and config, and its URL as origin and path.
@@ -707,7 +707,7 @@ fn check_token_endpoints(flows: &Flows, problems: &mut Vec<Problem>) {
     for account in flows.accounts.iter() {
         if let Some(Err(error)) = account.token().map(|token| token_origin(token.endpoint())) {
             let at = format!("accounts.{}.oauth2.token_url", account.name());
-            problems.push(Problem::new(at, format!("the host cannot be called: {error}")));
+            problems.push(Problem::new(at, format!("invalid host: {error}")));
         }
     }
 }
@@ -764,7 +764,7 @@ fn check_provider_name(name: &str, problems: &mut Vec<Problem>) {
     if !starts_well || name.len() > 64 || !name.bytes().all(plain) {
         problems.push(Problem::new(
             format!("providers.{name}"),
-            "a provider's name is a part of URLs: up to 64 letters, digits, `-`, `_` and `.`, the first a letter or digit",
+            "a provider's name is part of URLs: use up to 64 letters, digits, `-`, `_` and `.`, starting with a letter or digit",
         ));
     }
 }
@@ -773,7 +773,7 @@ fn parse_url(url: &str) -> Result<(Origin, Box<[u8]>), String> {
     let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
         (Some(rest), _) => (true, rest),
         (None, Some(rest)) => (false, rest),
-        (None, None) => return Err("a provider's URL starts with `http://` or `https://`".to_owned()),
+        (None, None) => return Err("a provider's URL must start with `http://` or `https://`".to_owned()),
     };
     let split = rest.find('/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at(split);
@@ -782,7 +782,9 @@ fn parse_url(url: &str) -> Result<(Origin, Box<[u8]>), String> {
     let path = path.trim_end_matches('/');
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}?#".contains(&byte);
     if !path.bytes().all(plain) {
-        return Err("the path of a provider's URL has no query, fragment, space or quote".to_owned());
+        return Err(
+            "the path of a provider's URL must not contain a query, fragment, space or quote".to_owned()
+        );
     }
     Ok((Origin { tls, authority }, BasePath::new(path.as_bytes()).text().into()))
 }

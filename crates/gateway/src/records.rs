@@ -91,7 +91,7 @@ pub(crate) struct Outbox {
     lane: usize,
     records: Producer<Box<Record>>,
     returned: Consumer<Box<Record>>,
-    #[expect(clippy::vec_box, reason = "a record is large, and goes through the ring in its box")]
+    #[expect(clippy::vec_box, reason = "a record is large and passes through the ring in its box")]
     spare: Vec<Box<Record>>,
     handed_over: u64,
     handed_over_bytes: u64,
@@ -162,7 +162,7 @@ impl Records {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let told = ended.recv_timeout(left.unwrap_or_default().max(STOP_TIMEOUT));
         if told == Err(RecvTimeoutError::Timeout) {
-            warn!("records were still waiting for their diagnoses, and are lost");
+            warn!("some records had not been processed by their diagnoses and are lost");
         }
     }
 
@@ -383,7 +383,7 @@ impl DiagnosisThread {
                 self.common.times_shed.fetch_add(1, Relaxed);
                 self.common.sheds.store(true, Relaxed);
                 warn!(
-                    "diagnoses cannot keep up: those with `on_pressure: drop` are given up for {SHED_TIME_MIN:?} or longer, and what they miss is counted"
+                    "diagnoses cannot keep up: those with `on_pressure: drop` are suspended for {SHED_TIME_MIN:?} or longer; the exchanges that they miss are counted"
                 );
             }
             Some(false) => {
@@ -441,7 +441,7 @@ impl Pressure {
 fn lower_priority() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, 19) {
-        warn!(%error, "the priority of the diagnoses could not be lowered");
+        warn!(%error, "cannot lower the priority of the diagnosis thread");
     }
 }
 

@@ -44,7 +44,7 @@ impl Routes {
     /// there is none.
     pub fn resolve(&self, head: &RequestHead, bytes: &[u8]) -> Result<Resolved, String> {
         let (TargetForm::Absolute, Some(span)) = (head.target_form, head.authority) else {
-            return Err("a whole URL is needed, like `https://api.example.com/path`".to_owned());
+            return Err("expected a whole URL, like `https://api.example.com/path`".to_owned());
         };
         let target = head.target.of(bytes);
         let authority_at = span.range().start - head.target.range().start;
@@ -82,9 +82,7 @@ impl Routes {
         let (name, rest) = bare.split_at(bare.find(['/', '?']).unwrap_or(bare.len()));
         match self.0.provider_by_name(name.as_bytes()) {
             Some(provider) => self.provider(provider, rest),
-            None => {
-                Err(format!("this is the gateway itself, where `{name}` would have to be a provider's name"))
-            }
+            None => Err(format!("this is the gateway itself, and `{name}` is not a provider's name")),
         }
     }
 
@@ -126,7 +124,7 @@ fn resolved(name: &str, origin: &Origin, target: String) -> Resolved {
 
 fn parse(authority: &[u8], tls: bool) -> Result<Authority, String> {
     Authority::parse(authority, Some(default_port(tls)))
-        .map_err(|error| format!("`{}` cannot be called: {error}", text(authority)))
+        .map_err(|error| format!("`{}` is not a valid host: {error}", text(authority)))
 }
 
 fn is_tls(scheme: &[u8]) -> Result<bool, String> {
@@ -239,12 +237,12 @@ mod tests {
     #[test]
     fn what_goes_nowhere_says_why() {
         for (url, message) in [
-            ("http://127.0.0.1:8000/strip/x", "`strip` would have to be a provider's name"),
+            ("http://127.0.0.1:8000/strip/x", "`strip` is not a provider's name"),
             ("ftp://other.example/", "only the schemes http and https"),
-            ("http://0x7f.1/", "cannot be called"),
+            ("http://0x7f.1/", "is not a valid host"),
         ] {
             assert!(resolve(url, "").unwrap_err().contains(message), "{url}");
         }
-        assert!(resolve("/path", "").unwrap_err().contains("a whole URL is needed"));
+        assert!(resolve("/path", "").unwrap_err().contains("expected a whole URL"));
     }
 }

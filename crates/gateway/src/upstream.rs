@@ -255,13 +255,11 @@ impl Upstream {
         self.counters().tls_failures.add(1);
         let authority = &plan.origin.authority;
         Err(match stream {
-            Some(Err(error)) => {
-                Failure::new(ErrorKind::TlsFailed, format!("no TLS connection to {authority}: {error}"))
-            }
-            _ => Failure::new(
-                ErrorKind::TlsTimeout,
-                format!("the TLS handshake with {authority} took too long"),
+            Some(Err(error)) => Failure::new(
+                ErrorKind::TlsFailed,
+                format!("cannot open a TLS connection to {authority}: {error}"),
             ),
+            _ => Failure::new(ErrorKind::TlsTimeout, format!("the TLS handshake with {authority} timed out")),
         })
     }
 }

@@ -147,7 +147,7 @@ pub(crate) struct Worker {
     pub timers: Rc<Timers>,
     pub buffers: BufferPool,
     /// Spare request states.
-    #[expect(clippy::vec_box, reason = "a state is large, and is handed around more often than it is made")]
+    #[expect(clippy::vec_box, reason = "a state is large and is moved more often than it is created")]
     pub states: RefCell<Vec<Box<client::RequestState>>>,
     /// The response state used last, see [`client::RequestState::take_response_state`].
     pub response_state: RefCell<Box<client::ResponseState>>,
@@ -155,10 +155,7 @@ pub(crate) struct Worker {
     /// processor's cache.
     pub edits: RefCell<Edits>,
     /// Spare flow runs.
-    #[expect(
-        clippy::vec_box,
-        reason = "a flow_run is large, and is handed around more often than it is made"
-    )]
+    #[expect(clippy::vec_box, reason = "a flow run is large and is moved more often than it is created")]
     pub flow_runs: RefCell<Vec<Box<FlowRun>>>,
     /// Number of background calls in progress.
     pub revalidations: Cell<usize>,
@@ -241,7 +238,7 @@ impl Worker {
             match message {
                 Message::Listen(socket, stop) => match Listener::new(socket) {
                     Ok(listener) => spawn(acceptor::accept(Rc::clone(&self), listener, stop)),
-                    Err(error) => warn!(%error, "a listener could not be taken on"),
+                    Err(error) => warn!(%error, "cannot start a listener"),
                 },
                 Message::Client(socket, listener) => self.take_on(socket, listener),
                 Message::Plan(plan) => self.obey(plan),
@@ -365,7 +362,7 @@ impl Worker {
     pub fn denied(&self, target: &Target<'_>, reason: Reason) -> Failure {
         self.counters().denial(reason);
         warn!(target = %target.authority, reason = reason.slug(), "egress policy denied a target");
-        let detail = format!("{} may not be connected to: {reason}", target.authority);
+        let detail = format!("connections to {} are not allowed: {reason}", target.authority);
         Failure::new(ErrorKind::EgressDenied, detail)
     }
 
@@ -378,8 +375,8 @@ impl Worker {
             DialError::Timeout => ErrorKind::ConnectTimeout,
             _ => ErrorKind::ConnectFailed,
         };
-        debug!(target = %target.authority, %error, "no connection");
-        Failure::new(kind, format!("no connection to {}: {error}", target.authority))
+        debug!(target = %target.authority, %error, "cannot connect");
+        Failure::new(kind, format!("cannot connect to {}: {error}", target.authority))
     }
 
     fn obey(&self, plan: Arc<Plan>) {

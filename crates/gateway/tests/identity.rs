@@ -1,5 +1,5 @@
 //! A call has the same identity in every way of routing and every spelling.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on says so and stops")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot continue panics")]
 
 mod checks;
 
@@ -39,7 +39,7 @@ fn spell(check: fn(&mut Subject, checks::Call, Way, &mut Choices<'_>) -> Result<
         Ok(())
     });
     outcome.unwrap();
-    assert!(passed.get() > 3_000, "only {} of 10,000 spellings were let pass", passed.get());
+    assert!(passed.get() > 3_000, "only {} of 10,000 spellings were accepted", passed.get());
 }
 
 #[test]

@@ -116,7 +116,9 @@ impl Socket {
         self.place.inner.poller.remove(&source)?;
         drop(self);
         let socket = Rc::into_inner(source).and_then(Source::into_socket);
-        socket.map(TcpStream::from).ok_or_else(|| io::Error::other("something has come for it already"))
+        socket
+            .map(TcpStream::from)
+            .ok_or_else(|| io::Error::other("data has already been received for this socket"))
     }
 
     /// Returns the address of this end.

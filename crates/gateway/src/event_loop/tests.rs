@@ -42,7 +42,7 @@ fn a_task_that_panics_ends_alone() {
     impl Drop for Gone {
         fn drop(&mut self) {
             self.0.set(true);
-            panic!("and so does what it held");
+            panic!("its value panics on drop too");
         }
     }
     let gone = Rc::new(Cell::new(false));
@@ -51,7 +51,7 @@ fn a_task_that_panics_ends_alone() {
         // Dropped after the panic, not by it.
         spawn(poll_fn(move |_| {
             let _held = &held;
-            panic!("it goes wrong");
+            panic!("the task fails");
         }));
         let (tell, told) = oneshot::channel();
         spawn(async move {
@@ -174,7 +174,11 @@ fn an_alarm_that_is_reset_or_dropped_leaves_nothing_behind() {
         assert_eq!(now::exact().since(begun), Duration::from_millis(20));
         alarm.await;
         assert_eq!(now::exact().since(begun), Duration::from_millis(50));
-        assert_eq!(timeout(Duration::ZERO, async { 1 }).await.ok(), Some(1), "what is ready is not late");
+        assert_eq!(
+            timeout(Duration::ZERO, async { 1 }).await.ok(),
+            Some(1),
+            "a ready future never times out"
+        );
         assert_eq!(with_current(|current| current.alarms.first()), Some(None));
     });
 }
@@ -302,7 +306,7 @@ fn a_reset_is_told_after_what_has_come_before_it() {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
             told += 1;
         }
-        assert!(told >= 16, "{told} had been received from");
+        assert!(told >= 16, "received from {told} sockets");
     });
 }
 
@@ -347,7 +351,7 @@ fn an_idle_connection_whose_end_the_system_has_told_of_is_not_usable() {
         })
         .await;
         assert_eq!(polls, 2);
-        assert!(idle.try_receive(&mut [0; 1]).is_some(), "its end has been told of and is not known");
+        assert!(idle.try_receive(&mut [0; 1]).is_some(), "the EOF was reported but is not noticed");
     });
 }
 
@@ -366,7 +370,7 @@ fn what_has_come_in_time_is_not_late_because_others_have_something_too() {
         }
         far.send_all(b"x").await.unwrap();
         // The clock advances to the alarm as soon as the loop waits. The data arrived before that.
-        assert!(told.await.unwrap(), "told that nothing had come");
+        assert!(told.await.unwrap(), "no data was reported");
     });
 }
 
@@ -380,7 +384,7 @@ fn who_has_received_as_often_as_a_run_allows_is_not_told_that_there_is_more() {
         poll_fn(|cx| {
             while near.poll_readable(cx).is_ready() {
                 looks += 1;
-                assert!(looks < 10_000, "the loop never gets its turn; {received} received");
+                assert!(looks < 10_000, "the loop never runs; {received} received");
                 if let Poll::Ready(count) = near.poll_receive(cx, &mut [0; 1]) {
                     received += count.unwrap();
                 }

@@ -21,7 +21,7 @@ use crate::worker::counters::WorkerCounters;
 
 /// Maximum number of lines that wait to be written.
 const QUEUE_LINES: usize = 16_384;
-/// The kernel's own names of open files. They are symbolic links that nobody else can create.
+/// The kernel's own names of open files. They are symbolic links that only the kernel creates.
 const OPEN_FILES: [&str; 3] = ["/dev/stdout", "/dev/stderr", "/dev/fd"];
 const OFF: u8 = 0;
 const TEXT: u8 = 1;
@@ -117,7 +117,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     }
     private_file().append(true).create(true).open(path).map_err(|error| {
         if is_symbolic_link(&error) {
-            io::Error::new(error.kind(), "it is a symbolic link: name the file that it leads to")
+            io::Error::new(error.kind(), "it is a symbolic link: give the path of the file itself")
         } else {
             error
         }
@@ -138,7 +138,7 @@ fn write_all(entries: &Receiver<Entry>, first: &mut (dyn Write + Send)) {
                         flush(&mut pending, reopened.as_deref_mut().unwrap_or(first));
                         reopened = Some(opened);
                     }
-                    Err(error) => warn!(%error, "the access log could not be opened again"),
+                    Err(error) => warn!(%error, "cannot reopen the access log"),
                 },
             }
             next = if pending.len() < 64 * 1024 { entries.try_recv().ok() } else { None };
@@ -149,7 +149,7 @@ fn write_all(entries: &Receiver<Entry>, first: &mut (dyn Write + Send)) {
 
 fn flush(pending: &mut String, output: &mut (dyn Write + Send)) {
     if let Err(error) = output.write_all(pending.as_bytes()).and_then(|()| output.flush()) {
-        warn!(%error, "the access log could not be written");
+        warn!(%error, "cannot write the access log");
     }
     pending.clear();
 }

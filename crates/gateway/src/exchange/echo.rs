@@ -49,11 +49,11 @@ impl Exchange<'_> {
         let has_body = !matches!(response.framing, ResponseFraming::None | ResponseFraming::Length(0));
         let fields = Fields::received(&response.fields, output.filled());
         let what = match response.status {
-            101 => "changes the protocol",
-            206 if has_body => "is a part of another one",
-            _ if has_body && fields.is_encoded() => "has a content coding that nobody has asked for",
+            101 => "switches protocols",
+            206 if has_body => "is partial content",
+            _ if has_body && fields.is_encoded() => "has a content coding that was not requested",
             _ if has_body && fields.all(b"content-type").any(hides_echoes) => {
-                "has a charset that is not made of ASCII"
+                "has a charset that is not based on ASCII"
             }
             _ => {
                 self.mask_fields();
@@ -61,7 +61,7 @@ impl Exchange<'_> {
             }
         };
         let detail = format!(
-            "the provider's answer {what}, so that the secrets of the account could not be masked in it (`mask_echoes`)"
+            "the provider's response {what}, so the account's secrets cannot be masked in it (`mask_echoes`)"
         );
         Err(Failure::new(ErrorKind::EchoUnreadable, detail))
     }

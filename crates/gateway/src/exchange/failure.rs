@@ -173,11 +173,13 @@ impl ErrorAnswers {
                 changed[number] = answer.clone();
             } else {
                 let slugs = ErrorKind::ALL.iter().map(|kind| kind.slug());
-                problems.push(Problem::new(&*path, "no error is called so").suggest(slug, slugs));
+                problems.push(Problem::new(&*path, "unknown error name").suggest(slug, slugs));
             }
             if answer.status.is_some_and(|status| !(400..=599).contains(&status)) {
-                problems
-                    .push(Problem::new(format!("{path}.status"), "an error has a status from 400 to 599"));
+                problems.push(Problem::new(
+                    format!("{path}.status"),
+                    "the status code of an error must be from 400 to 599",
+                ));
             }
         }
         Self { format: config.format, changed: changed.into() }
@@ -279,14 +281,14 @@ impl Failure {
     /// Creates the error for a request whose body a flow needs, but the memory for gathered bodies is used
     /// up.
     pub fn bodies_full() -> Self {
-        let detail = "the bodies that flows want to see whole take as much memory as they may together (`gateway.limits.gathered`)";
+        let detail = "the memory for buffered bodies is used up (`gateway.limits.gathered`)";
         Self::new(ErrorKind::BodiesFull, detail)
     }
 
     /// Creates the error for a response with an invalid head, or with a body found invalid before any of it
     /// was forwarded.
     pub fn bad_response(error: impl Display) -> Self {
-        Self::new(ErrorKind::BadResponse, format!("the provider's answer cannot be passed on: {error}"))
+        Self::new(ErrorKind::BadResponse, format!("the provider's response cannot be forwarded: {error}"))
     }
 
     /// Returns the whole response in wire format. `with_body` is false for HEAD. The connection is closed

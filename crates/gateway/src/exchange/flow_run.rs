@@ -66,7 +66,7 @@ pub(crate) struct FlowRun {
     pub target: Span,
     /// The request's body, if a flow needs it.
     pub body: Body,
-    /// `true` once the client has been told to send the body, with 100 (Continue).
+    /// `true` once the client has been sent 100 (Continue).
     pub told_to_continue: bool,
     /// The response's body, if a remedy needs it before it is forwarded.
     pub response_body: Body,
@@ -466,7 +466,7 @@ impl Exchange<'_> {
         let Some(named) = plan.provider_by_name(provider.as_bytes()) else { return Ok(forward) };
         let (path, _) = split_target(target);
         let belongs = plan.owners_beside(named).of_named(named, path).map_err(|why| {
-            Failure::new(ErrorKind::RemedyFailed, format!("a flow has changed the path, but {why}"))
+            Failure::new(ErrorKind::RemedyFailed, format!("a flow changed the path to an invalid one: {why}"))
         })?;
         let upstream = &self.view.upstreams[belongs.provider];
         if belongs.provider == named {
@@ -613,10 +613,9 @@ impl Exchange<'_> {
         response.reset();
         match response.parse(output.filled(), &HeadLimits::default(), self.state.request.method) {
             Ok(Progress::Complete) => Ok(()),
-            _ => Err(Failure::new(
-                ErrorKind::RemedyFailed,
-                "a flow answers with a head that is larger than any may be",
-            )),
+            _ => {
+                Err(Failure::new(ErrorKind::RemedyFailed, "the flow's response head exceeds the size limit"))
+            }
         }
     }
 

@@ -61,7 +61,7 @@ pub(crate) fn survey(
             KnownField::Other => field.hop_by_hop |= routing.note(field, bytes),
             KnownField::Via if via.is_in(field.value.of(bytes)) => {
                 let detail =
-                    "the request has come through this gateway before: what it is forwarded to sends it back";
+                    "the request has passed through this gateway before: its destination sends it back";
                 return Err(Failure::new(ErrorKind::LoopDetected, detail));
             }
             KnownField::MaxForwards if counts_forwards(request.method) => {
@@ -81,12 +81,9 @@ fn counts_forwards(method: Method) -> bool {
 /// Returns `Max-Forwards` minus one. Fails if this intermediary must respond itself.
 fn forwards_left(value: &[u8]) -> Result<u32, Failure> {
     let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u32>().ok());
-    number.and_then(|number| number.checked_sub(1)).ok_or_else(|| {
-        Failure::new(
-            ErrorKind::NoForwardsLeft,
-            "Max-Forwards is used up, or no number: the request ends here",
-        )
-    })
+    number
+        .and_then(|number| number.checked_sub(1))
+        .ok_or_else(|| Failure::new(ErrorKind::NoForwardsLeft, "Max-Forwards is 0 or not a number"))
 }
 
 /// The changes to a request by remedies and by the credential of an account.

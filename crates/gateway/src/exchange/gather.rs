@@ -233,7 +233,7 @@ impl Exchange<'_> {
         let is_late = self.deadlines.phase <= now
             || !self.deadlines.rate.keeps_up(now, gathered, self.view.plan.limits.body_rate.bytes());
         if is_late {
-            let detail = "the request body, which a flow wants to see, does not arrive in time (`limits.body_rate`, `timeouts.idle`)";
+            let detail = "the request body, which a flow buffers, did not arrive in time (`limits.body_rate`, `timeouts.idle`)";
             return Poll::Ready(Err(Stop::Failure(Failure::new(ErrorKind::RequestTimeout, detail))));
         }
         self.deadlines.rearm(self.client, cx, now);
@@ -329,7 +329,7 @@ impl Exchange<'_> {
                     return Poll::Ready(Ok(Gathered::All));
                 }
                 Ok(_) | Err(_) => {
-                    let detail = "the provider closed the connection amid its response, which a flow wants to see whole";
+                    let detail = "the provider closed the connection during a response that a flow buffers";
                     return Poll::Ready(Err(Failure::new(ErrorKind::ProviderClosed, detail)));
                 }
             }

@@ -84,7 +84,7 @@ impl Exchange<'_> {
                 Poll::Ready(())
             }
             Poll::Ready(Err(failure)) => {
-                debug!(error = failure.kind.slug(), "the second call has failed");
+                debug!(error = failure.kind.slug(), "the second call failed");
                 self.end_hedge();
                 Poll::Pending
             }
@@ -186,7 +186,7 @@ fn poll_head(
                 (Progress::Complete, 102..=199 | 100) => output.remove(0, response.len),
                 (Progress::Complete, 200..=599) => return Poll::Ready(Ok(())),
                 (Progress::Complete, _) => {
-                    let detail = "the provider's status is not one that a second call can have";
+                    let detail = "the provider responded to the second call with an invalid status code";
                     return Poll::Ready(Err(Failure::new(ErrorKind::BadResponse, detail)));
                 }
             }

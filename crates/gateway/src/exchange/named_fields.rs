@@ -47,14 +47,17 @@ impl NamedFields {
         let mut lengths = 0;
         let mut names = |key: &str, names: &[String]| -> Box<[Box<[u8]>]> {
             if names.len() > NAMES_MAX {
-                problems.push(Problem::new(format!("gateway.{key}"), format!("at most {NAMES_MAX}")));
+                problems.push(Problem::new(
+                    format!("gateway.{key}"),
+                    format!("at most {NAMES_MAX} names are allowed"),
+                ));
             }
             let names = names.iter().map(|name| name.to_ascii_lowercase()).enumerate();
             let names = names.map(|(index, name)| {
                 if !is_token(name.as_bytes()) || name.len() > 63 || FIXED.contains(&name.as_str()) {
                     let message = format!(
-                        "`{name}` is no name of a field that clients could send for the gateway: up to 63 letters, digits and \
-                         dashes, and none that frames or routes a message"
+                        "`{name}` is not a valid name for a field meant for the gateway: use up to 63 letters, digits and \
+                         dashes; fields that frame or route a message are not allowed"
                     );
                     problems.push(Problem::new(format!("gateway.{key}[{index}]"), message));
                 }

@@ -150,7 +150,7 @@ pub(crate) fn hidden_bytes(client: &Client) -> u64 {
 /// Aborts the connection of a client that reads too slowly. An orderly close would let it go on for as long
 /// as before, because the kernel still holds data for it.
 pub(crate) fn give_up(client: &Client) {
-    debug!("a client takes a response too slowly (`limits.body_rate`)");
+    debug!("a client reads its response too slowly (`limits.body_rate`)");
     client.abort();
 }
 

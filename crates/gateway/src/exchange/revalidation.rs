@@ -80,7 +80,7 @@ impl Exchange<'_> {
         worker.revalidations.set(worker.revalidations.get() + 1);
         spawn(async move {
             let (state, has_run) = revalidation.run(&worker).await;
-            debug!(has_run, "an answer was asked for in the background");
+            debug!(has_run, "a background revalidation has ended");
             worker.revalidations.set(worker.revalidations.get() - 1);
             worker.return_state(state);
         });

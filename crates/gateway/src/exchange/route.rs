@@ -228,7 +228,7 @@ impl Question<'_> {
     pub fn route(&self) -> Result<Route, Failure> {
         let Some(listener) = self.view.plan.listener(self.client.listener) else {
             // The listener may have served one provider only. Its connections must not reach others now.
-            let detail = "the listener of this connection has been removed by a reload: connect to another";
+            let detail = "the listener of this connection was removed by a reload: connect to another one";
             return Err(Failure::new(ErrorKind::UnknownProvider, detail));
         };
         let absolute = match (self.request.target_form, self.request.authority) {
@@ -256,7 +256,7 @@ impl Question<'_> {
 
     fn reverse(&self, listener: &ListenerPlan, provider: usize) -> Result<Route, Failure> {
         if self.request.method == Method::Connect {
-            let detail = "this listener serves one provider and opens no tunnels";
+            let detail = "this listener serves one provider and does not open tunnels";
             return Err(Failure::new(ErrorKind::ConnectNotAllowed, detail));
         }
         let path = match self.request.authority {
@@ -361,15 +361,13 @@ impl Question<'_> {
         let names: Vec<&str> =
             self.view.plan.providers.iter().take(10).map(|provider| provider.stats.name()).collect();
         let known = if names.is_empty() {
-            "none is configured".to_owned()
+            "no provider is configured".to_owned()
         } else {
-            format!("there is {}", names.join(", "))
+            format!("known providers: {}", names.join(", "))
         };
         Failure::new(
             ErrorKind::UnknownProvider,
-            format!(
-                "this is the gateway itself: the first path segment has to be a provider's name ({known})"
-            ),
+            format!("this is the gateway itself: the first path segment must be a provider's name ({known})"),
         )
     }
 
@@ -470,7 +468,7 @@ fn parse_scheme(scheme: &[u8]) -> Result<bool, Failure> {
 }
 
 fn bad_authority(error: AuthorityError) -> Failure {
-    Failure::new(ErrorKind::BadRequest, format!("the host cannot be called: {error}"))
+    Failure::new(ErrorKind::BadRequest, format!("invalid host: {error}"))
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ impl Exchange<'_> {
         // The exchange has not waited since, so the remedies' time counts towards the gateway's footprint.
         self.clock.first_byte = now::turned();
         if served.body().is_broken() {
-            let detail = "the answer that this request waited for with others has broken off";
+            let detail = "the shared response that this request waited for was cut short";
             return Box::pin(self.answer(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
         }
         let worker = Rc::clone(&self.client.worker);

@@ -21,8 +21,7 @@ impl Protocols {
             let is_one =
                 name.split('/').count() <= 2 && name.split('/').all(|part| is_token(part.as_bytes()));
             if !is_one {
-                let message =
-                    "a protocol is a name, or a name, a slash and a version: `websocket`, `TLS/1.0`";
+                let message = "expected a protocol name, optionally with a version: `websocket`, `TLS/1.0`";
                 problems.push(Problem::new(format!("{path}[{number}]"), message));
             }
         }

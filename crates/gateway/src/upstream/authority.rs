@@ -130,8 +130,8 @@ impl fmt::Display for AuthorityError {
         f.write_str(match self {
             Self::Empty => "the host is empty",
             Self::Userinfo => "credentials are not allowed in an authority",
-            Self::Byte => "the host has a byte that no host name has",
-            Self::Length => "the host name or a label of it is too long or empty",
+            Self::Byte => "the host contains a byte that is not allowed in a host name",
+            Self::Length => "the host name or one of its labels is empty or too long",
             Self::Ipv4 => "the host looks like an IPv4 address but is not four decimal numbers",
             Self::Ipv6 => "the host is not an IPv6 address in brackets",
             Self::Port => "the port is not a number from 1 to 65535",

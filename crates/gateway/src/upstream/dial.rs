@@ -83,7 +83,7 @@ impl fmt::Display for DialError {
             Self::Denied(reason) => reason.fmt(f),
             Self::Refused => f.write_str("the connection was refused"),
             Self::Unreachable => f.write_str("the host or network is unreachable"),
-            Self::Timeout => f.write_str("the connection was not made in time"),
+            Self::Timeout => f.write_str("the connection attempt timed out"),
             Self::Io(kind) => write!(f, "the connection failed: {kind}"),
         }
     }

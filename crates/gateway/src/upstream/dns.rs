@@ -59,7 +59,7 @@ impl fmt::Display for DnsError {
         f.write_str(match self {
             Self::NotFound => "the host name does not exist or has no addresses",
             Self::Failed => "the name servers failed or could not be reached",
-            Self::Timeout => "the name servers did not answer in time",
+            Self::Timeout => "the name servers did not respond in time",
             Self::Busy => "too many host names are being looked up already",
             Self::Stopped => "the resolver has stopped",
         })

@@ -6,8 +6,8 @@
 //! sent, because only then it is known that an address belongs to this machine.
 //!
 //! Rules in `deny` take precedence. A rule in `allow` then lifts a built-in denial, but only if it names it
-//! explicitly. A host or a port alone does not lift the denial of metadata services, because whoever controls
-//! the host's DNS chooses the address.
+//! explicitly. A host or a port alone does not lift the denial of metadata services, because the owner of the
+//! host's DNS chooses the address.
 
 mod net;
 
@@ -90,16 +90,16 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Rule => "a rule of `gateway.egress.deny` names this target",
-            Self::NotAllowed => "`gateway.egress.default` is `deny` and no rule of `allow` names this target",
+            Self::Rule => "a rule in `gateway.egress.deny` names this target",
+            Self::NotAllowed => "`gateway.egress.default` is `deny` and no rule in `allow` names this target",
             Self::ClosedProxy => {
                 "this gateway is not an open proxy: configure a provider, name the host in `gateway.egress.allow`, or set `gateway.open_proxy`"
             }
-            Self::Metadata => "this is a cloud metadata service; a rule of `gateway.egress.allow` with this very address in `net` opens it",
-            Self::LinkLocal => "this is a link-local address; a rule of `gateway.egress.allow` with a link-local `net` opens it",
-            Self::OwnPort => "this is a port of the gateway itself; a rule of `gateway.egress.allow` with `net` and `ports` opens it",
+            Self::Metadata => "this is a cloud metadata service; to allow it, add a rule to `gateway.egress.allow` with exactly this address in `net`",
+            Self::LinkLocal => "this is a link-local address; to allow it, add a rule to `gateway.egress.allow` with a link-local `net`",
+            Self::OwnPort => "this is a port of the gateway itself; to allow it, add a rule to `gateway.egress.allow` with `net` and `ports`",
             Self::Private => {
-                "this address is not public and a listener is not on loopback; a rule of `gateway.egress.allow` with a `host` or `net` opens it"
+                "this address is not public and a listener is not on loopback; to allow it, add a rule to `gateway.egress.allow` with `host` or `net`"
             }
         })
     }
@@ -334,7 +334,7 @@ fn compile_rule(rule: &EgressRule, path: &str) -> Result<Rule, Problem> {
         ));
     }
     if let Some(index) = rule.ports.iter().position(|port| *port == 0) {
-        return Err(Problem::new(format!("{path}.ports[{index}]"), "0 is no port: write 1 to 65535"));
+        return Err(Problem::new(format!("{path}.ports[{index}]"), "0 is not a port: write 1 to 65535"));
     }
     let host = rule.host.as_deref().map(|host| compile_host(host, path)).transpose()?;
     let net = rule.net.as_deref().map(|net| compile_net(net, path)).transpose()?;
@@ -342,7 +342,7 @@ fn compile_rule(rule: &EgressRule, path: &str) -> Result<Rule, Problem> {
         (Some(HostPattern::Ip(_)), Some(_)) => {
             return Err(Problem::new(
                 format!("{path}.net"),
-                "an address is in `host` already: give one of the two",
+                "`host` is already an address: remove `host` or `net`",
             ));
         }
         (Some(HostPattern::Ip(ip)), None) => (None, Some(Net::single(ip))),
@@ -369,7 +369,9 @@ fn compile_host(text: &str, path: &str) -> Result<HostPattern, Problem> {
     if let Some(parent) = text.strip_prefix("*.") {
         return match Host::parse(parent.as_bytes()).map_err(problem)? {
             Host::Name(name) => Ok(HostPattern::Name(NamePattern::Below(format!(".{name}").into()))),
-            Host::Ip(_) => Err(Problem::new(path, "no names are below an address: write a range in `net`")),
+            Host::Ip(_) => {
+                Err(Problem::new(path, "an address has no names below it: write a range in `net`"))
+            }
         };
     }
     // In a config, unlike in a URI, an IPv6 address needs no brackets.

@@ -56,7 +56,7 @@ impl ClientTls {
         let server_name = config.server_name.as_deref().and_then(|name| {
             let parsed = Host::parse(name.as_bytes()).map_err(|error| error.to_string());
             let problem = |error: String| {
-                Problem::new(format!("{path}.server_name"), format!("`{name}` is no server name: {error}"))
+                Problem::new(format!("{path}.server_name"), format!("`{name}` is not a server name: {error}"))
             };
             parsed.and_then(|host| server_name(&host)).map_err(|error| problems.push(problem(error))).ok()
         });
@@ -155,10 +155,10 @@ fn system_roots() -> Arc<RootCertStore> {
         // The system may hold certificates too old to parse. The others are still used.
         let (_, ignored) = roots.add_parsable_certificates(found.certs);
         if ignored > 0 || !found.errors.is_empty() {
-            tracing::debug!(message = "Some of the system's certificates cannot be used.", ignored, errors = ?found.errors);
+            tracing::debug!(message = "some of the system's certificates cannot be used", ignored, errors = ?found.errors);
         }
         if roots.is_empty() {
-            tracing::info!(message = "The system has no certificate authorities; Mozilla's are used.");
+            tracing::info!(message = "the system has no certificate authorities: using Mozilla's");
             roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
         }
         Arc::new(roots)
@@ -172,7 +172,7 @@ fn trust(config: &ProviderTlsConfig, path: &str, problems: &mut Vec<Problem>) ->
     if config.ca.is_some() && config.verify == TlsVerify::DangerouslyOff {
         problems.push(Problem::new(
             path.as_str(),
-            "`verify: dangerously-off` trusts everybody: leave out one of the two",
+            "`verify: dangerously-off` accepts every certificate: remove `verify` or `ca`",
         ));
         return Trust::load(None, &path, problems);
     }
@@ -186,11 +186,11 @@ fn identity(config: &ProviderTlsConfig, path: &str, problems: &mut Vec<Problem>)
         (None, None) => return None,
         (Some(file), Some(key)) => (file, key),
         (Some(_), None) => {
-            problems.push(Problem::new(path, "`certificate` needs `key` beside it"));
+            problems.push(Problem::new(path, "`certificate` requires `key`"));
             return None;
         }
         (None, Some(_)) => {
-            problems.push(Problem::new(path, "`key` needs `certificate` beside it"));
+            problems.push(Problem::new(path, "`key` requires `certificate`"));
             return None;
         }
     };
@@ -202,7 +202,7 @@ fn private_key(key: &Secret, path: &str, problems: &mut Vec<Problem>) -> Option<
     // The parser's error may quote the key, so it is not included.
     let parsed = PrivateKeyDer::from_pem_slice(key.expose().as_bytes()).ok();
     if parsed.is_none() {
-        problems.push(Problem::new(format!("{path}.key"), format!("{key} holds no private key in PEM")));
+        problems.push(Problem::new(format!("{path}.key"), format!("{key} contains no private key in PEM")));
     }
     parsed
 }
@@ -216,7 +216,7 @@ fn certificates(file: &Path, path: &str, problems: &mut Vec<Problem>) -> Vec<Cer
     });
     let message = match found {
         Ok(found) if !found.is_empty() => return found,
-        Ok(_) => format!("{} holds no certificate in PEM", file.display()),
+        Ok(_) => format!("{} contains no certificate in PEM", file.display()),
         Err(error) => format!("cannot read certificates from {}: {error}", file.display()),
     };
     problems.push(Problem::new(path, message));

@@ -65,7 +65,7 @@ pub(crate) async fn accept(
             accepted = listener.accept() => match accepted {
                 Ok(socket) => hand_over(&worker, socket, address, &turned_away),
                 Err(error) if is_exhausted(&error) => {
-                    warn!(%error, "no client can be accepted for the moment");
+                    warn!(%error, "cannot accept clients at the moment");
                     sleep(EXHAUSTED_PAUSE).await;
                 }
                 // The client has disconnected already.

@@ -168,7 +168,7 @@ impl Subject {
         let Call { host, port, path, query, .. } = call;
         let mark = if query.is_empty() { "" } else { "?" };
         let request = format!("GET http://{host}:{port}{path}{mark}{query} HTTP/1.1\r\nHost: h\r\n\r\n");
-        self.identify(FORWARD, &request).expect("a plain call is not refused")
+        self.identify(FORWARD, &request).expect("a plain call is accepted")
     }
 
     /// Names and spells `call` in an equivalent way, by `choices`. Checks that the request is rejected or is

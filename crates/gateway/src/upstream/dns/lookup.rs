@@ -174,7 +174,7 @@ impl Dns {
         names
     }
 
-    /// Returns the addresses from the hosts file. A name found there is looked up nowhere else, as in the C
+    /// Returns the addresses from the hosts file. A name found there is not looked up elsewhere, as in the C
     /// library.
     fn in_hosts(&self, name: &Name) -> Option<Answer> {
         let addresses: Vec<IpAddr> = [RecordType::AAAA, RecordType::A]

@@ -51,7 +51,7 @@ impl Lookup for Fake {
             fake.under_way_max.set(fake.under_way_max.get().max(fake.under_way.get()));
             sleep(fake.delay).await;
             fake.under_way.set(fake.under_way.get() - 1);
-            assert_ne!(&*host, "panic.example", "as the test asks");
+            assert_ne!(&*host, "panic.example", "the test expects a panic");
             fake.answer.borrow().clone()
         }
     }
@@ -66,7 +66,7 @@ fn with(fake: &Fake, config: &DnsConfig) -> Resolver {
     resolver
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "stands beside outcomes that are errors")]
+#[expect(clippy::unnecessary_wraps, reason = "used beside results that are errors")]
 fn found() -> Outcome {
     Ok([ADDRESS].into())
 }
@@ -276,7 +276,7 @@ async fn name_servers_are_asked_for_both_families_once() {
     assert_eq!(resolver.resolve("both.example").await, Ok(both.clone()));
     assert_eq!(queries.available_permits(), 2);
     assert_eq!(resolver.resolve("both.example").await, Ok(both));
-    assert_eq!(queries.available_permits(), 2, "the second time the cache answers");
+    assert_eq!(queries.available_permits(), 2, "the second time the result comes from the cache");
 
     assert_eq!(resolver.resolve("missing.example").await, Err(DnsError::NotFound));
     assert_eq!(resolver.resolve("broken.example").await, Err(DnsError::Failed));

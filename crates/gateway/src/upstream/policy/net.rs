@@ -149,7 +149,7 @@ const PRIVATE: [Net; 26] = [
     Net::v4([224, 0, 0, 0], 4),                     // multicast
     Net::v4([240, 0, 0, 0], 4),                     // reserved, and broadcast
     Net::v6([0, 0, 0, 0, 0, 0, 0, 0], 127),         // unspecified and loopback
-    Net::v6([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48), // local-use NAT64
+    Net::v6([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48),  // local-use NAT64
     Net::v6([0x100, 0, 0, 0, 0, 0, 0, 0], 64),      // discard
     Net::v6([0x2001, 2, 0, 0, 0, 0, 0, 0], 48),     // benchmarks
     Net::v6([0x2001, 0x10, 0, 0, 0, 0, 0, 0], 28),  // ORCHID

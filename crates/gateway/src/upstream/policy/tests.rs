@@ -120,7 +120,7 @@ fn metadata_and_link_local_are_denied_everywhere_and_in_every_disguise() {
             assert_eq!(host(&policy, &literal), Deny(reason), "{ip} as the host");
         }
         for name in ["metadata.google.internal", "METADATA.google.internal.", "metadata.goog"] {
-            assert_eq!(host(&policy, name), Deny(Metadata), "{name} before DNS is asked");
+            assert_eq!(host(&policy, name), Deny(Metadata), "{name} before the DNS look-up");
         }
     }
 }
@@ -175,8 +175,12 @@ fn the_gateways_own_ports_are_denied_under_any_address() {
         assert_eq!(provider(&home, "localhost:8001", ip), Deny(OwnPort), "{ip}");
     }
     assert_eq!(at(&home, "localhost:8002", "127.0.0.1"), Allow);
-    assert_eq!(at(&home, "localhost:8000", "127.0.0.2"), Allow, "nobody of ours listens there");
-    assert_eq!(at(&home, "example.com:8000", "8.8.8.8"), Allow, "the port alone is nobody's own");
+    assert_eq!(at(&home, "localhost:8000", "127.0.0.2"), Allow, "the gateway does not listen there");
+    assert_eq!(
+        at(&home, "example.com:8000", "8.8.8.8"),
+        Allow,
+        "the port alone does not identify the gateway"
+    );
 
     let exposed = exposed(&EgressConfig::default());
     assert_eq!(
@@ -190,7 +194,7 @@ fn the_gateways_own_ports_are_denied_under_any_address() {
         Deny(OwnPort),
         "the unspecified address is this machine"
     );
-    assert_eq!(provider(&exposed, "localhost:8000", "::1"), Allow, "0.0.0.0 takes no IPv6");
+    assert_eq!(provider(&exposed, "localhost:8000", "::1"), Allow, "0.0.0.0 accepts no IPv6");
     assert_eq!(at(&exposed, "example.com:8000", "8.8.8.8"), Allow);
     assert_eq!(provider(&closed(&EgressConfig::default()), "localhost:8000", "::1"), Deny(OwnPort));
     assert_eq!(
@@ -312,7 +316,7 @@ fn a_gateway_that_is_not_an_open_proxy_serves_what_is_configured_or_named() {
     assert_eq!(
         host(&closed(&EgressConfig::default()), "other.example.com"),
         Deny(ClosedProxy),
-        "before DNS is asked"
+        "before the DNS look-up"
     );
 }
 
@@ -320,7 +324,7 @@ fn a_gateway_that_is_not_an_open_proxy_serves_what_is_configured_or_named() {
 fn default_deny_leaves_what_is_allowed_or_configured() {
     let rules = [rule("api.example.com", "", &[]), rule("", "", &[8443])];
     let policy = at_home(&EgressConfig { default: EgressDefault::Deny, ..allow(&rules) });
-    assert_eq!(host(&policy, "other.example.com"), Deny(NotAllowed), "before DNS is asked");
+    assert_eq!(host(&policy, "other.example.com"), Deny(NotAllowed), "before the DNS look-up");
     assert_eq!(host(&policy, "8.8.8.8"), Deny(NotAllowed));
     assert_eq!(at(&policy, "api.example.com", "8.8.8.8"), Allow);
     assert_eq!(at(&policy, "other.example.com:8443", "8.8.8.8"), Allow);
@@ -336,7 +340,11 @@ fn default_deny_leaves_what_is_allowed_or_configured() {
         true,
         vec![],
     );
-    assert_eq!(host(&lenient.unwrap(), "other.example.com"), Deny(NotAllowed), "an open proxy obeys it too");
+    assert_eq!(
+        host(&lenient.unwrap(), "other.example.com"),
+        Deny(NotAllowed),
+        "it applies to an open proxy too"
+    );
 }
 
 #[test]
@@ -345,7 +353,7 @@ fn deny_comes_before_allow_and_before_what_is_configured() {
         allow: vec![rule("*.example.com", "", &[])],
         ..deny(&[rule("bad.example.com", "", &[]), rule("", "10.0.0.0/8", &[]), rule("", "", &[25])])
     });
-    assert_eq!(host(&policy, "bad.example.com"), Deny(Reason::Rule), "before DNS is asked");
+    assert_eq!(host(&policy, "bad.example.com"), Deny(Reason::Rule), "before the DNS look-up");
     assert_eq!(host(&policy, "BAD.example.com."), Deny(Reason::Rule));
     assert_eq!(host(&policy, "good.example.com:25"), Deny(Reason::Rule));
     assert_eq!(host(&policy, "good.example.com"), Allow);
@@ -361,7 +369,7 @@ fn deny_comes_before_allow_and_before_what_is_configured() {
     assert_eq!(at(&pair, "other.example.com", "8.8.8.8"), Allow);
     let address = at_home(&deny(&[rule("8.8.8.8", "", &[])]));
     assert_eq!(host(&address, "8.8.8.8"), Deny(Reason::Rule));
-    assert_eq!(at(&address, "dns.example", "8.8.8.8"), Deny(Reason::Rule), "by whatever name");
+    assert_eq!(at(&address, "dns.example", "8.8.8.8"), Deny(Reason::Rule), "by any name");
 }
 
 #[test]
@@ -383,11 +391,11 @@ fn a_bad_rule_is_refused_with_its_path() {
         (rule("api.*.com", "", &[]), ".host", "not a host name"),
         (rule("*.10.0.0.1", "", &[]), ".host", "range in `net`"),
         (rule("https://x.example", "", &[]), ".host", "not a host name"),
-        (rule("10.0.0.1", "10.0.0.0/8", &[]), ".net", "one of the two"),
+        (rule("10.0.0.1", "10.0.0.0/8", &[]), ".net", "remove `host` or `net`"),
         (rule("", "10.0.0.0/40", &[]), ".net", "not an address or range"),
         (rule("", "example.com", &[]), ".net", "not an address or range"),
         (rule("", "10.1.2.3/8", &[]), ".net", "beyond its prefix"),
-        (rule("x.example", "", &[443, 0]), ".ports[1]", "0 is no port"),
+        (rule("x.example", "", &[443, 0]), ".ports[1]", "0 is not a port"),
     ] {
         let config = EgressConfig {
             allow: vec![rule("x", "", &[]), bad.clone()],

@@ -67,17 +67,17 @@ impl fmt::Display for CertificateProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::UnknownIssuer => {
-                "it is not signed by a trusted authority; `tls.ca` of the provider adds one"
+                "it is not signed by a trusted authority; add one with the provider's `tls.ca`"
             }
             Self::Expired => "it has expired",
-            Self::NotYetValid => "it is not valid yet; is the clock right?",
+            Self::NotYetValid => "it is not valid yet; check the clock of this machine",
             Self::WrongName => {
-                "it is made out to another name; `tls.server_name` of the provider says which to expect"
+                "it was issued for another name; set the expected one with the provider's `tls.server_name`"
             }
             Self::Revoked => "it has been revoked",
             Self::Purpose => "it is not meant for a server",
-            Self::Signature => "its signature is false",
-            Self::Other => "it cannot be read or used",
+            Self::Signature => "its signature is invalid",
+            Self::Other => "it cannot be parsed or used",
         })
     }
 }
@@ -85,7 +85,7 @@ impl fmt::Display for CertificateProblem {
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Certificate(problem) => write!(f, "the provider's certificate is not accepted: {problem}"),
+            Self::Certificate(problem) => write!(f, "the provider's certificate was rejected: {problem}"),
             Self::Alert(number) => match alert_hint(AlertDescription::from(*number)) {
                 Some(hint) => write!(f, "the provider refused TLS (alert {number}): {hint}"),
                 None => write!(f, "the provider refused TLS (alert {number})"),
@@ -94,11 +94,11 @@ impl fmt::Display for TlsError {
                 f.write_str("the provider does not speak TLS on this port; is its URL `http://`?")
             }
             Self::Incompatible => f.write_str(
-                "the provider speaks no TLS version or cipher suite that is safe; TLS 1.2 is the least",
+                "the provider offers no secure TLS version or cipher suite; at least TLS 1.2 is required",
             ),
-            Self::Protocol => f.write_str("the provider broke the rules of TLS"),
+            Self::Protocol => f.write_str("the provider violated the TLS protocol"),
             Self::Name => {
-                f.write_str("the host is no name that a certificate can carry; set `tls.server_name`")
+                f.write_str("the host is not a name that a certificate can carry; set `tls.server_name`")
             }
             Self::Closed => f.write_str("the provider closed the connection during the TLS handshake"),
             Self::Io(kind) => write!(f, "the connection failed during TLS: {kind}"),
@@ -110,9 +110,9 @@ impl std::error::Error for TlsError {}
 
 fn alert_hint(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
-        AlertDescription::HandshakeFailure => "it accepts no cipher suite, or wants a client certificate",
+        AlertDescription::HandshakeFailure => "it accepts no cipher suite, or requires a client certificate",
         AlertDescription::CertificateRequired => {
-            "it wants a client certificate; set `tls.certificate` and `tls.key`"
+            "it requires a client certificate; set `tls.certificate` and `tls.key`"
         }
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
@@ -121,9 +121,9 @@ fn alert_hint(alert: AlertDescription) -> Option<&'static str> {
         | AlertDescription::CertificateUnknown
         | AlertDescription::UnknownCA
         | AlertDescription::AccessDenied => "it does not accept the client certificate",
-        AlertDescription::ProtocolVersion => "it speaks no version of TLS that is safe",
-        AlertDescription::UnrecognisedName => "it does not know the server name that was asked for",
-        AlertDescription::NoApplicationProtocol => "it does not speak HTTP/1.1",
+        AlertDescription::ProtocolVersion => "it supports no secure version of TLS",
+        AlertDescription::UnrecognisedName => "it does not know the requested server name",
+        AlertDescription::NoApplicationProtocol => "it does not support HTTP/1.1",
         _ => return None,
     })
 }

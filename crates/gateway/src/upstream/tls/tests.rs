@@ -302,7 +302,7 @@ fn a_file_without_an_authority_or_a_servers_own_certificate_is_refused() {
         let problems = trusting_file(&certificate.pem()).unwrap_err();
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert_eq!(problems[0].path, "providers.x.tls.ca");
-        assert!(problems[0].message.contains("holds no authority"), "{problems:?}");
+        assert!(problems[0].message.contains("neither an authority"), "{problems:?}");
     }
     // Beside its authority it does no harm.
     assert!(trusting_file(&(leaf.certificate.pem() + &authority.pem())).is_ok());
@@ -505,7 +505,7 @@ fn a_provider_that_does_not_read_stops_the_writer() {
             Poll::Ready(())
         })
         .await;
-        assert!(taken < 1 << 30, "the socket's buffers end somewhere");
+        assert!(taken < 1 << 30, "the socket's buffers are finite");
         drop(go_on);
     });
 }
@@ -530,12 +530,12 @@ fn a_body_is_not_through_while_tls_still_holds_its_end() {
         pipe.reset(ResponseFraming::UntilClose, false);
         let mut sent = 0;
         while !sink.is_holding() {
-            assert!(!pipe.is_blocked_on_sink(), "all of it is with the socket");
+            assert!(!pipe.is_blocked_on_sink(), "everything was passed to the socket");
             let shared = (&buffers, &names);
             sent += poll_fn(|cx| Poll::Ready(pipe.send(cx, None, &piece, &mut sink, shared))).await.unwrap();
             turn().await;
         }
-        assert!(pipe.is_blocked_on_sink(), "TLS took it, the socket did not");
+        assert!(pipe.is_blocked_on_sink(), "TLS accepted it, the socket did not");
         read_on.send(sent).unwrap();
         poll_fn(|cx| pipe.poll_backlog(cx, &mut sink)).await.unwrap();
         assert!(!pipe.is_blocked_on_sink() && !sink.is_holding());
@@ -573,7 +573,7 @@ fn an_idle_connection_is_good_until_something_unasked_for_comes() {
             });
             let mut stream = open(address, &tls, "localhost").await.unwrap();
             poll_fn(|cx| stream.socket().poll_readable(cx)).await;
-            assert!(stream.check_idle(), "tickets are no harm");
+            assert!(stream.check_idle(), "session tickets do no harm");
             assert!(stream.check_idle());
             go_on.send(()).unwrap();
             while stream.check_idle() {
@@ -635,8 +635,8 @@ fn what_is_wrong_with_the_config_is_told_at_once_and_shows_no_secret() {
     assert!(!format!("{found:?}").contains("hunter2"), "{found:?}");
 
     for (config, path, words) in [
-        (ProviderTlsConfig { certificate: Some(certificate.0.clone()), ..default() }, "", "needs `key`"),
-        (ProviderTlsConfig { key: secret(&other_key), ..default() }, "", "needs `certificate`"),
+        (ProviderTlsConfig { certificate: Some(certificate.0.clone()), ..default() }, "", "requires `key`"),
+        (ProviderTlsConfig { key: secret(&other_key), ..default() }, "", "requires `certificate`"),
         (
             ProviderTlsConfig {
                 certificate: Some(certificate.0.clone()),
@@ -653,7 +653,7 @@ fn what_is_wrong_with_the_config_is_told_at_once_and_shows_no_secret() {
                 ..default()
             },
             ".ca",
-            "leave out one",
+            "accepts every certificate",
         ),
     ] {
         let found = problems(config);

@@ -22,7 +22,7 @@ pub(super) struct Trust {
     pins: Vec<Pin>,
 }
 
-/// A certificate that is accepted if a provider shows exactly this one, whoever signed it.
+/// A certificate that is accepted if a provider shows exactly this one, regardless of its issuer.
 #[derive(Debug)]
 struct Pin {
     certificate: CertificateDer<'static>,
@@ -59,8 +59,8 @@ impl Trust {
         }
         if !is_useful {
             let message = format!(
-                "{} holds no authority, and no self-signed certificate of a server: put the certificate of the authority into it \
-                 that has signed the provider's",
+                "{} contains neither an authority nor a self-signed server certificate: add the certificate of the authority \
+                 that signed the provider's",
                 file.display()
             );
             problems.push(Problem::new(path, message));
