@@ -1,6 +1,8 @@
-//! Accounts: named credentials for providers. A remedy chooses one by its number; its secret is added to a request by the gateway at the
-//! last moment, and only if what is called is one of the account's own providers. So no remedy, expression, key or record sees a secret,
-//! and none follows a call elsewhere.
+//! Accounts: named credentials for providers.
+//!
+//! A remedy selects an account by its number. The gateway adds the secret to the request at the last moment,
+//! and only if the request is sent to one of the account's own providers. So no remedy, expression, key or
+//! record sees a secret, and a call to another provider never carries it.
 
 mod config;
 mod credential;
@@ -34,95 +36,98 @@ use crate::exchange::Exchange;
 use crate::message::{Changes, Fields};
 use crate::remedy::{Fault, Reaction};
 
-/// Accounts of one config; more are refused.
+/// Maximum number of accounts in one config.
 const ACCOUNTS_MAX: usize = 10_000;
-/// The longest name of an account.
+/// Maximum length of an account's name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 /// All accounts of a config, by number, in the order of their names.
 #[derive(Debug, Default)]
 pub struct Accounts(Vec<Account>);
 
-/// A named credential for one provider or several.
+/// A named credential for one or more providers.
 #[derive(Debug)]
 pub struct Account {
     name: Arc<str>,
     providers: Box<[String]>,
-    /// The same by their numbers in the config.
+    /// The numbers of `providers` in the config.
     numbers: Box<[usize]>,
     credential: Credential,
-    /// What it was made from, to tell whether the next config has another.
+    /// The config of this account. The next config is compared with it.
     config: AccountConfig,
     standing: Arc<AccountState>,
-    /// A digest of its credential, which is the same for the same secret whenever it is made.
+    /// A digest of the credential. The same secret always gives the same digest.
     digest: [u8; 32],
-    /// How often its credential has changed: what was held against one that is gone does not count any more.
+    /// Number of times the credential has changed. Refusals of an earlier credential are not held against the
+    /// current one.
     version: u32,
-    /// What the client sends in the place of the secret, and that.
+    /// The placeholder that the client sends, and the secret that replaces it.
     placeholder: Option<(Placeholder, Secret)>,
-    /// Its secrets as they are looked for in responses, once somebody has asked for that.
+    /// The secrets as they are searched for in responses, compiled on first use.
     echoes: OnceLock<Result<Arc<Echoes>, String>>,
 }
 
-/// How an account stands, for people.
+/// State of an account, for display.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccountSnapshot {
-    /// Its name.
+    /// The account's name.
     pub name: String,
-    /// What kind of credential it is, as the config has it.
+    /// The kind of credential, by its config key.
     pub kind: &'static str,
-    /// The names of the providers that it is for.
+    /// The names of the account's providers.
     pub providers: Vec<String>,
-    /// Why it is not used now, if that is so.
+    /// The current cool-down, if any.
     pub cooling: Option<CoolingSnapshot>,
-    /// Exchanges that use it now.
+    /// Number of exchanges that use the account now.
     pub in_flight: u32,
-    /// Calls by how they ended, in the order of [`Ending::ALL`].
+    /// Number of calls by how they ended, in the order of [`Ending::ALL`].
     pub endings: [u64; Ending::ALL.len()],
-    /// Calls that the provider has said are left, if that still holds.
+    /// Number of calls left according to the provider, if its report still holds.
     pub remaining: Option<u64>,
-    /// When it has said that they come back.
+    /// Time at which the provider restores the allowance, according to its report.
     pub reset: Option<Timestamp>,
-    /// The token that is fetched for it, if that is its credential.
+    /// The state of the fetched token, for an account of that kind.
     pub token: Option<TokenSnapshot>,
 }
 
-/// A request as it is about to be sent, before its credential is added.
+/// A request that is about to be sent, before its credential is added.
 #[derive(Debug, Clone, Copy)]
 pub struct Outgoing<'a> {
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
-    /// Whether it goes over TLS.
+    /// `true` if the request is sent over TLS.
     pub tls: bool,
     /// The method.
     pub method: &'a [u8],
     /// The value of `Host`.
     pub host: &'a [u8],
-    /// The path of the provider's URL, which comes first: empty, or with a slash at its beginning and none at its end.
+    /// The path of the provider's URL, which precedes `path`: empty, or with a slash at its beginning and
+    /// none at its end.
     pub base: &'a [u8],
     /// The path, relative to the provider's URL.
     pub path: &'a [u8],
     /// The query.
     pub query: Option<&'a [u8]>,
-    /// As remedies have left them; those of one connection alone are among them.
+    /// The header fields after all remedies, including hop-by-hop fields.
     pub fields: Fields<'a>,
-    /// The whole body without framing; none where not all of it is here.
+    /// The whole body without framing; `None` if it is not completely buffered.
     pub body: Option<&'a [u8]>,
 }
 
-/// What an account's credential makes of a request: changes that come after all others.
+/// The changes that a credential makes to a request, applied after all other changes.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// Changes to its fields.
+    /// Changes to the header fields.
     pub fields: Changes,
-    /// Path and query, relative to the provider's URL, where they change.
+    /// The new path and query, relative to the provider's URL, if they change.
     pub target: Option<Vec<u8>>,
-    /// The body, where it changes.
+    /// The new body, if it changes.
     pub body: Option<Vec<u8>>,
 }
 
 impl Accounts {
-    /// Compiles `configs`; what is wrong is noted in `problems`, and left out. How accounts stood `before` is kept, and so are their tokens.
+    /// Compiles `configs`. Reports each mistake in `problems` and leaves that account out. Keeps the state
+    /// and the tokens of the accounts in `before`.
     pub fn compile(
         configs: &AccountConfigs,
         providers: &[KnownProvider<'_>],
@@ -165,65 +170,65 @@ impl Accounts {
         Self(compiled.collect())
     }
 
-    /// The account with that number.
+    /// Returns the account with that number.
     pub fn get(&self, number: usize) -> Option<&Account> {
         self.0.get(number)
     }
 
-    /// The number of the account of that name.
+    /// Returns the number of the account with that name.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.0.binary_search_by(|account| (*account.name).cmp(name)).ok()
     }
 
-    /// All of them, in the order of their numbers.
+    /// Iterates over all accounts, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &Account> {
         self.0.iter()
     }
 }
 
 impl Account {
-    /// Its name.
+    /// The account's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What kind of credential it is, as the config has it.
+    /// The kind of credential, by its config key.
     pub fn kind(&self) -> &'static str {
         self.credential.kind()
     }
 
-    /// The names of the providers that it is for.
+    /// The names of the account's providers.
     pub fn providers(&self) -> &[String] {
         &self.providers
     }
 
-    /// Whether it is for the provider of that name.
+    /// Returns `true` if the account is for the provider of that name.
     pub fn is_for(&self, provider: &str) -> bool {
         self.providers.iter().any(|own| own == provider)
     }
 
-    /// Whether it is for the provider with that number in the config.
+    /// Returns `true` if the account is for the provider with that number in the config.
     pub(crate) fn is_for_numbered(&self, provider: usize) -> bool {
         self.numbers.contains(&provider)
     }
 
-    /// How it stands.
+    /// The state that all users of the account share.
     pub(crate) fn standing(&self) -> &Arc<AccountState> {
         &self.standing
     }
 
-    /// A digest of its credential: another one with another secret, and the same after a restart. Nothing is
-    /// to be kept of it but a keyed hash.
+    /// A digest of the credential. It differs for another secret and is the same after a restart. Store only
+    /// a keyed hash of it.
     pub(crate) fn credential_digest(&self) -> &[u8; 32] {
         &self.digest
     }
 
-    /// How often its credential has changed.
+    /// Number of times the credential has changed.
     pub(crate) fn version(&self) -> u32 {
         self.version
     }
 
-    /// How it stands now, for people.
+    /// Returns the account's state at `now`, for display.
     pub fn snapshot(&self, now: Timestamp) -> AccountSnapshot {
         let standing = self.standing.snapshot(now, self.version);
         let failing = || {
@@ -240,7 +245,7 @@ impl Account {
         }
     }
 
-    /// What of it goes for the account of the same name that is made from `config`.
+    /// Returns the state and the version that an account of the same name made from `config` inherits.
     fn kept(&self, config: &AccountConfig) -> (Arc<AccountState>, u32) {
         if self.config.provider != config.provider || self.config.kinds() != config.kinds() {
             return Default::default();
@@ -248,7 +253,7 @@ impl Account {
         (Arc::clone(&self.standing), self.version + u32::from(self.config != *config))
     }
 
-    /// What is shown in the handshake of TLS, if that is its credential.
+    /// The client certificate for the TLS handshake, for an account of that kind.
     pub fn certificate(&self) -> Option<&CertificateConfig> {
         match &self.credential {
             Credential::Certificate(certificate) => Some(certificate),
@@ -256,7 +261,7 @@ impl Account {
         }
     }
 
-    /// The token that is fetched for it, if that is its credential.
+    /// The fetched token, for an account of that kind.
     pub fn token(&self) -> Option<&Arc<Token>> {
         match &self.credential {
             Credential::OAuth2(token) => Some(token),
@@ -264,13 +269,13 @@ impl Account {
         }
     }
 
-    /// How that token stands.
+    /// Returns the token's state at `now`, for display.
     pub fn token_snapshot(&self, now: Timestamp) -> Option<TokenSnapshot> {
         self.token().map(|token| token.snapshot(now))
     }
 
-    /// Lets an exchange go on once its call can be made with this account: for one with a token when there is a good one, and for all
-    /// others at once. The remedy keeps `waiting` from one call of this to the next.
+    /// Waits until a call can be made with this account. An account with a token is ready once it has a valid
+    /// one; all others are ready at once. The remedy keeps `waiting` between calls of this function.
     pub fn poll_ready(
         &self,
         waiting: &mut TokenWaiter,
@@ -292,9 +297,9 @@ impl Account {
         }
     }
 
-    /// What a response means to a call that was made with this account: where its token was refused (RFC 6750 §3.1), another one is
-    /// fetched, and the call made again with it, once. A provider that answers 401 has not acted (RFC 9110 §15.5.2), so that any method
-    /// may be repeated.
+    /// Decides how to react to the response to a call with this account. If the provider rejected the token
+    /// (RFC 6750 §3.1), another token is fetched and the call is repeated with it, once. A provider that
+    /// responds with 401 has not acted on the request (RFC 9110 §15.5.2), so any method may be repeated.
     pub fn react(&self, waiting: &mut TokenWaiter, exchange: &Exchange<'_>) -> Reaction {
         let is_refused = exchange.answered.is_none()
             && exchange.response().is_some_and(|response| response.status == 401)
@@ -307,7 +312,8 @@ impl Account {
         Reaction::Pass
     }
 
-    /// Says in `applied` what its credential makes of a request to one of its providers. A fault means that the request cannot be sent.
+    /// Writes to `applied` the changes that the credential makes to a request to one of the account's
+    /// providers. With a fault, the request cannot be sent.
     pub fn apply(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Fault> {
         match &self.placeholder {
             Some((placeholder, secret)) => placeholder.swap(secret.expose(), outgoing, applied).map(|_| ()),
@@ -315,14 +321,15 @@ impl Account {
         }
     }
 
-    /// The longest body of a request that it has to see before that is sent, in bytes; 0 where it looks at none.
+    /// Maximum length of a request body that the account must see before the request is sent, in bytes; 0 if
+    /// it does not read the body.
     pub fn request_body_max(&self) -> usize {
         let sought = self.placeholder.as_ref().map(|(placeholder, _)| placeholder.body_bytes_max());
         sought.unwrap_or_else(|| self.credential.body_bytes_max())
     }
 
-    /// What is masked in responses, where they must not show its secrets; nothing where none of its secrets is sent. An error says why
-    /// they cannot be told from other text.
+    /// Returns the secrets to mask in responses; `None` if the account does not send any. The error says why
+    /// its secrets cannot be searched for.
     pub fn echoes(&self) -> Result<Option<Arc<Echoes>>, String> {
         match &self.credential {
             Credential::Field(..) | Credential::Query(..) | Credential::Signature(_) => {}
@@ -340,7 +347,7 @@ impl Account {
     }
 }
 
-/// The placeholder of `config` with what it stands for, if there is one and nothing is wrong with it.
+/// Compiles the placeholder of `config` and returns it with its secret, if there is one and both are valid.
 fn compile_placeholder(
     config: &AccountConfig,
     at: &str,
@@ -365,7 +372,7 @@ fn compile_placeholder(
     Some((compiled?, secret.clone()))
 }
 
-/// A name is a metrics label, so it is kept plain.
+/// Checks an account's name. The name becomes a metrics label, so only plain characters are allowed.
 fn check_name(name: &str, at: &str, problems: &mut Vec<Problem>) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {

@@ -1,4 +1,4 @@
-//! What proves to a provider who calls, compiled, and how it is added to a request that is about to be sent.
+//! Compiled credentials, and how they are added to a request that is about to be sent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use super::{Applied, Outgoing};
 use crate::matching::decode;
 use crate::remedy::Fault;
 
-/// What proves to a provider who calls. Never shown.
+/// A compiled credential. `Debug` never shows the secret.
 pub(super) enum Credential {
-    /// A field of that name, in lower case, with that value.
+    /// A header field: its name in lower case, and its value.
     Field(Box<str>, Zeroizing<Vec<u8>>),
-    /// A parameter of the query: its name, and `name=value` as it is sent.
+    /// A query parameter: its name, and `name=value` as it is sent.
     Query(Box<str>, Zeroizing<Vec<u8>>),
-    /// A token that is fetched.
+    /// A token that Egret fetches.
     OAuth2(Arc<Token>),
     /// A signature over the request.
     Signature(Box<Signer>),
-    /// What the gateway shows in the handshake of TLS.
+    /// A client certificate for the TLS handshake.
     Certificate(CertificateConfig),
 }
 
@@ -36,8 +36,9 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// The one of `config`, for the account `name`, which may have had a token before; none, and a problem noted, where that is wrong. `at`
-    /// is the account's place in the config.
+    /// Compiles the credential of `config` for the account `name`. `before` is the token that the account had
+    /// before a reload. Returns `None` and adds a problem if the config is wrong. `at` is the path of the
+    /// account in the config.
     pub fn compile(
         config: &AccountConfig,
         (name, before): (&Arc<str>, Option<&Arc<Token>>),
@@ -84,7 +85,7 @@ impl Credential {
         }
     }
 
-    /// As the config has it.
+    /// The kind of credential, by its config key.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Field(name, value) if &**name == "authorization" && value.starts_with(b"Basic ") => "basic",
@@ -98,7 +99,7 @@ impl Credential {
         }
     }
 
-    /// The longest body that it has to see, in bytes.
+    /// Maximum length of a body that the credential must see, in bytes.
     pub fn body_bytes_max(&self) -> usize {
         match self {
             Self::Signature(signer) => signer.body_bytes_max(),
@@ -106,7 +107,7 @@ impl Credential {
         }
     }
 
-    /// Adds it to what is about to be sent, in place of what stands there under its name.
+    /// Adds the credential to the request. It replaces any field or parameter of the same name.
     pub fn apply(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Fault> {
         match self {
             Self::Field(name, value) => applied.fields.set(name.as_bytes(), value),
@@ -122,10 +123,10 @@ impl Credential {
     }
 }
 
-/// All of them, for whoever has given none.
+/// All kinds, for the message about an account that has none.
 const KINDS: &str = "`basic`, `api_key`, `bearer`, `oauth2`, `sigv4`, `certificate`";
 
-/// A key of the config, and what is wrong with it.
+/// A config key, and the problem with its value.
 type Wrong = (&'static str, String);
 
 fn basic(config: &BasicConfig) -> Result<Credential, Wrong> {
@@ -168,7 +169,7 @@ fn api_key(config: &ApiKeyConfig) -> Result<Credential, Wrong> {
     }
 }
 
-/// A credential in a field, whose secret part the config has under `key`.
+/// Returns a credential in a header field. `key` is the config key of its secret part.
 fn field(name: &str, prefix: &str, secret: &str, key: &'static str) -> Result<Credential, Wrong> {
     let value = Zeroizing::new([prefix.as_bytes(), secret.as_bytes()].concat());
     if secret.bytes().any(|byte| byte.is_ascii_control()) || !is_field_value(&value) {
@@ -179,7 +180,7 @@ fn field(name: &str, prefix: &str, secret: &str, key: &'static str) -> Result<Cr
     Ok(Credential::Field(name.into(), value))
 }
 
-/// Whether a field says where a message goes, how it is framed, or holds for one connection alone.
+/// Returns `true` for a field that routes or frames a message, or that applies to one connection only.
 fn is_framing(name: &str) -> bool {
     const NAMES: [&str; 11] = [
         "host",
@@ -197,7 +198,7 @@ fn is_framing(name: &str) -> bool {
     NAMES.iter().any(|framing| framing.eq_ignore_ascii_case(name))
 }
 
-/// Path and query with `pair` at the end, and no other parameter `name`.
+/// Returns path and query with `pair` appended, and without any other parameter called `name`.
 fn with_parameter(outgoing: &Outgoing<'_>, name: &str, pair: &[u8]) -> Vec<u8> {
     let mut target = outgoing.path.to_vec();
     let mut separator = b'?';
@@ -216,7 +217,7 @@ fn with_parameter(outgoing: &Outgoing<'_>, name: &str, pair: &[u8]) -> Vec<u8> {
     target
 }
 
-/// Whether an encoded name of a parameter stands for `name`.
+/// Returns `true` if an encoded parameter name decodes to `name`.
 fn is_named(encoded: &[u8], name: &[u8]) -> bool {
     let spaced: Vec<u8> = encoded.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
     let mut decoded = Vec::with_capacity(spaced.len());
@@ -224,7 +225,8 @@ fn is_named(encoded: &[u8], name: &[u8]) -> bool {
     decoded == name
 }
 
-/// Appends `bytes` as they may stand in a query: all but unreserved characters encoded (RFC 3986 §2.3).
+/// Appends `bytes` encoded for a query: every character except the unreserved ones is percent-encoded (RFC
+/// 3986 §2.3).
 pub(super) fn percent_encode(bytes: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {

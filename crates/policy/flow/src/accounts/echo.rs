@@ -1,9 +1,9 @@
-//! Masks secrets that a provider sends back: in what passes, every one is replaced by as many asterisks, so
-//! that nothing else changes.
+//! Masks secrets that a provider sends back. Each character of a secret is replaced by one asterisk, so
+//! lengths do not change.
 //!
-//! What is held back of a text that comes in pieces must tell nothing of the secrets: whoever has the
-//! provider send a guess would see it arrive late if the guess is the beginning of one. So it hangs on
-//! lengths and line ends alone, and never on what the secrets are.
+//! In a text that arrives in pieces, the amount held back must not depend on the secrets. Otherwise an
+//! attacker who makes the provider send a guess would see it arrive late if the guess is the beginning of a
+//! secret. So the amount depends on lengths and line ends only.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use zeroize::Zeroizing;
 
 use super::find::{Coding, Finder, LINE_BYTES_MIN, Words};
 
-/// Shorter secrets are not looked for: they stand in much that is none.
+/// Minimum length of a secret, in bytes. Shorter ones occur by chance in too many texts.
 pub const SECRET_BYTES_MIN: usize = 8;
-/// Nor are longer ones: about eight times as much is held back of a body that is not in lines.
+/// Maximum length of a secret, in bytes. About eight times as much is held back of a body without lines.
 pub const SECRET_BYTES_MAX: usize = 16 << 10;
 
 const MASK: u8 = b'*';
 
-/// Secrets that nobody is to be shown, compiled: as they stand, percent-encoded (with `+` for a space as
-/// well), escaped as in JSON, and in Base64 wherever in it they begin, as in `Authorization: Basic`, or in
+/// Compiled secrets to mask. Each is found verbatim, percent-encoded (also with `+` for a space), escaped as
+/// in JSON, and in Base64. In Base64 it is found at any offset, as in `Authorization: Basic`, and across
 /// lines, as in MIME.
 pub struct Echoes {
     words: Words,
-    /// Whether a line end stands in a secret, so that none tells that a secret has ended.
+    /// `true` if a secret contains a line end; a line end in the text then does not prove that a secret has
+    /// ended.
     has_lines: bool,
 }
 
@@ -36,7 +37,8 @@ impl fmt::Debug for Echoes {
 }
 
 impl Echoes {
-    /// The echoes of `secrets`. Refused, with what is wrong, where one of them is too short or too long to be told from other text.
+    /// Compiles `secrets`. Returns an error if one of them is too short or too long to distinguish from other
+    /// text.
     pub fn new<'s>(secrets: impl IntoIterator<Item = &'s [u8]>) -> Result<Self, String> {
         let mut words = Vec::new();
         let mut has_lines = false;
@@ -57,7 +59,7 @@ impl Echoes {
         Ok(Self { words: if has_lines { words } else { words.wrapped() }, has_lines })
     }
 
-    /// Masks what is here as a whole. Says whether there was anything to mask.
+    /// Masks a complete text. Returns `true` if it contained a secret.
     pub fn mask(self: &Arc<Self>, text: &mut [u8]) -> bool {
         let mut mask = EchoMask::new(Arc::clone(self));
         let mut masked = Vec::with_capacity(text.len());
@@ -70,13 +72,14 @@ impl Echoes {
     }
 }
 
-/// `secret` as a form has it that leaves all characters but spaces as they are.
+/// Returns `secret` with `+` for spaces, as in a form that leaves all other characters unencoded; `None` if
+/// it contains no space.
 fn in_form(secret: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let with_plus = |byte: &u8| if *byte == b' ' { b'+' } else { *byte };
     secret.contains(&b' ').then(|| Zeroizing::new(secret.iter().map(with_plus).collect()))
 }
 
-/// Beginnings of the names of charsets in which letters and digits are not the bytes of ASCII.
+/// Prefixes of the charset names in which letters and digits are not encoded as ASCII bytes.
 const OTHER_CHARSETS: [&[u8]; 13] = [
     b"utf-16",
     b"utf16",
@@ -93,8 +96,8 @@ const OTHER_CHARSETS: [&[u8]; 13] = [
     b"ebcdic",
 ];
 
-/// Whether a secret could not be found in a body of this media type (RFC 9110 §8.3.2), since its charset
-/// writes it in other bytes.
+/// Returns `true` if secrets cannot be found in a body of this media type (RFC 9110 §8.3.2), because its
+/// charset encodes them in other bytes.
 pub fn hides_echoes(media_type: &[u8]) -> bool {
     let is_other = |parameter: &[u8]| {
         let Some(at) = parameter.iter().position(|byte| *byte == b'=') else { return false };
@@ -111,13 +114,13 @@ pub fn hides_echoes(media_type: &[u8]) -> bool {
     media_type.split(|byte| *byte == b';').skip(1).any(is_other)
 }
 
-/// The characters that stand in Base64 for `secret` alone, where `offset` bytes come before it in its group of three: in the common
-/// alphabet and in that for URLs (RFC 4648 §5).
+/// Returns the Base64 characters that encode only bytes of `secret`, if `offset` bytes precede it in its
+/// group of three: in the standard alphabet and in the URL-safe one (RFC 4648 §5).
 fn in_base64(secret: &[u8], offset: usize) -> [Zeroizing<Vec<u8>>; 2] {
     let bytes = Zeroizing::new([&[0; 2][..offset], secret].concat());
     let mut text = Zeroizing::new(Vec::new());
     base64::encode(&bytes, &mut text);
-    // A character of six bits is the secret's alone where all of them are.
+    // A character encodes six bits; it belongs to the secret alone if all six do.
     let (first, end) = ((offset * 8).div_ceil(6), bytes.len() * 8 / 6);
     let common = Zeroizing::new(text[first..end].to_vec());
     let digit = |digit: &u8| match digit {
@@ -129,28 +132,28 @@ fn in_base64(secret: &[u8], offset: usize) -> [Zeroizing<Vec<u8>>; 2] {
     [common, for_urls]
 }
 
-/// Masks one text that comes in pieces.
+/// Masks one text that arrives in pieces.
 ///
-/// Lines that have ended go on at once. Of what follows the last line end as much is held back as the longest
-/// of the words takes, until more comes or the text ends. A line that may be one of several of Base64 counts
-/// as not ended.
+/// Completed lines are released at once. Of the text after the last line end, as many bytes are held back as
+/// the longest word takes, until more arrives or the text ends. A line that may be one of several lines of
+/// Base64 counts as incomplete.
 #[derive(Debug)]
 pub struct EchoMask {
     echoes: Arc<Echoes>,
     finders: [Finder; 3],
-    /// What is held back, masked as far as is known.
+    /// Bytes held back, masked as far as known.
     held: Vec<u8>,
-    /// Bytes of the text so far.
+    /// Number of bytes read so far.
     position: u64,
-    /// No word begins before this place and ends after it.
+    /// A position that no word spans.
     line_start: u64,
-    /// The end of the text so far; nothing where lines tell nothing.
+    /// The end of the text so far; `None` if a secret contains line ends, which then prove nothing.
     line: Option<Line>,
     has_masked: bool,
 }
 
 impl EchoMask {
-    /// For a text with echoes of those secrets.
+    /// Creates a mask for a text that may contain those secrets.
     pub fn new(echoes: Arc<Echoes>) -> Self {
         Self {
             line: (!echoes.has_lines).then(Line::default),
@@ -163,12 +166,12 @@ impl EchoMask {
         }
     }
 
-    /// Takes the next piece, and appends to `out` what of the text can go on.
+    /// Reads the next piece, and appends to `out` the text that can be released.
     pub fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) {
         self.push_all([piece], out);
     }
 
-    /// The same for several pieces that are here at once. What is held back is moved once for all of them.
+    /// Reads several pieces at once. The bytes held back are moved only once for all of them.
     pub fn push_all<'p>(&mut self, pieces: impl IntoIterator<Item = &'p [u8]>, out: &mut Vec<u8>) {
         let (start, origin) = self.release(out);
         for piece in pieces {
@@ -178,13 +181,13 @@ impl EchoMask {
         self.hold(start, out);
     }
 
-    /// Looks for words in the next piece, and has them marked.
+    /// Searches the next piece for words and marks them.
     fn read(&mut self, piece: &[u8], mut marks: Marks<'_>) {
         let words = &self.echoes.words;
         let mut at = 0;
         while at < piece.len() {
             if self.finders.iter().all(Finder::is_idle) {
-                // Nearly everything is nothing that a secret begins with.
+                // Skip bytes that cannot begin a secret: almost all of them.
                 let next = piece[at..].iter().position(|byte| words.may_begin(*byte));
                 at = next.map_or(piece.len(), |next| at + next);
             }
@@ -211,7 +214,7 @@ impl EchoMask {
         self.position += piece.len() as u64;
     }
 
-    /// The text ends: appends to `out` what was held back.
+    /// Ends the text: appends the bytes held back to `out`.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         let (start, origin) = self.release(out);
         let mut marks = Marks { text: &mut out[start..], origin, is_any: false };
@@ -221,15 +224,15 @@ impl EchoMask {
         self.has_masked |= marks.is_any;
     }
 
-    /// Appends what was held back to `out`. Says where it stands there, and where in the text.
+    /// Appends the bytes held back to `out`. Returns their position in `out` and in the text.
     fn release(&mut self, out: &mut Vec<u8>) -> (usize, u64) {
         let (start, origin) = (out.len(), self.position - self.held.len() as u64);
         out.append(&mut self.held);
         (start, origin)
     }
 
-    /// Takes back from the end of `out` what a word could still be a part of, whatever the words are, but
-    /// nothing of what stands there before `start`.
+    /// Moves back from the end of `out` as many bytes as a word could still span, whatever the words are, but
+    /// none before `start`.
     fn hold(&mut self, start: usize, out: &mut Vec<u8>) {
         let len = usize::try_from(self.position - self.line_start).unwrap_or(usize::MAX);
         let len = len.min(self.echoes.words.text_bytes_max()).min(out.len() - start);
@@ -241,31 +244,31 @@ fn is_line_end(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n')
 }
 
-/// The last line of a text that comes in pieces, as far as it matters whether it may be one of several of
+/// The last line of a text that arrives in pieces: enough state to know if it may be one of several lines of
 /// Base64.
 #[derive(Debug, Default)]
 struct Line {
-    /// Bytes at its end that Base64 may be made of, however it is escaped; no more than matter.
+    /// Number of bytes at its end that may be Base64, in any escaping, up to [`LINE_BYTES_MIN`].
     run: usize,
-    /// Whether a CR comes after them.
+    /// `true` if a CR follows them.
     has_cr: bool,
 }
 
 impl Line {
-    /// Whether the CR or LF in `piece` at `at` ends all that may be a word. The text before `piece` is what
-    /// was taken so far.
+    /// Returns `true` if the CR or LF at `at` in `piece` ends every possible word. The state covers the text
+    /// before `piece`.
     fn ends(&self, piece: &[u8], at: usize) -> bool {
         let before = &piece[..at];
         let run = match (piece[at], before) {
             (b'\n', [before @ .., b'\r']) => self.run_of(before),
-            // The CR was in the piece before.
+            // The CR is in the previous piece.
             (b'\n', []) if self.has_cr => self.run,
             _ => self.run_of(before),
         };
         run < LINE_BYTES_MIN
     }
 
-    /// Bytes at the end of `before`, the beginning of a piece, that Base64 may be made of.
+    /// Returns the number of bytes at the end of `before`, the beginning of a piece, that may be Base64.
     fn run_of(&self, before: &[u8]) -> usize {
         let is_one = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/-_%\\".contains(*byte);
         let run = before.iter().rev().take(LINE_BYTES_MIN).take_while(is_one).count();
@@ -280,16 +283,16 @@ impl Line {
     }
 }
 
-/// A part of the text, on which masks are put.
+/// A part of the text in which secrets are masked.
 struct Marks<'a> {
     text: &'a mut [u8],
-    /// Where it begins in the text.
+    /// Position of this part in the text.
     origin: u64,
     is_any: bool,
 }
 
 impl Marks<'_> {
-    /// Masks what stands in the text from `start` to `end`, all of which is still here. Line ends stay.
+    /// Masks the text from `start` to `end`, except its line ends. All of it must still be held.
     fn mark(&mut self, start: u64, end: u64) {
         let within =
             |position: u64| usize::try_from(position.saturating_sub(self.origin)).unwrap_or(usize::MAX);
@@ -315,7 +318,7 @@ mod tests {
         Arc::new(Echoes::new(secrets.iter().map(|secret| secret.as_bytes())).unwrap())
     }
 
-    /// What becomes of a text that comes in those pieces, and the most that was held back.
+    /// Returns the masked text for those pieces, and the maximum number of bytes held back.
     fn masked<Piece: AsRef<[u8]>>(
         echoes: &Arc<Echoes>,
         pieces: impl IntoIterator<Item = Piece>,
@@ -370,7 +373,8 @@ mod tests {
                     let shown = whole(&[SECRET], &text);
                     let kept: usize = shown.bytes().filter(|byte| *byte != MASK).count();
                     assert_eq!(shown.len(), text.len());
-                    // What its first and last bytes share with their neighbours stays, as those do, and padding.
+                    // Characters that the secret's first and last bytes share with their neighbours stay, and
+                    // so do the neighbours and the padding.
                     let around = (before.len() + after.len()) * 8 / 6 + 6;
                     assert!(kept <= around, "{text} -> {shown}");
                 }
@@ -505,7 +509,7 @@ mod tests {
         assert!(!shown.contains("sk_l") && shown.contains("Echoes"), "{shown}");
     }
 
-    /// Every way in which the secrets are looked for.
+    /// Returns every form in which the secrets are searched for.
     fn words(secrets: &[&str]) -> Vec<Vec<u8>> {
         let encoded = |secret: &&str| {
             let encoded =
@@ -533,7 +537,7 @@ mod tests {
 
     const SECRETS: [&str; 3] = ["abab\"/%\\", "ababababab", "b\"/%\\aé!"];
 
-    /// Pieces of secrets, whole ones and encoded ones, and what is none.
+    /// Pieces of secrets, whole secrets, encoded secrets, and other text.
     fn text() -> impl Strategy<Value = Vec<u8>> {
         let base64 = SECRETS.map(|secret| base64_of(format!("u:{secret}").as_bytes()));
         let mut parts: Vec<String> = [
@@ -572,7 +576,7 @@ mod tests {
             prop_assert_eq!(at_once, out);
         }
 
-        /// What tells a secret from others of its length must not show in what is passed on when.
+        /// The timing of released text must not depend on the content of the secret, only on its length.
         #[test]
         fn how_much_passes_hangs_on_no_secret(
             pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..40),
@@ -584,7 +588,7 @@ mod tests {
             for piece in pieces.iter().zip(ends).flat_map(|(piece, end)| [piece, end]) {
                 for (mask, out) in masks.iter_mut().zip(&mut outs) {
                     mask.push(piece.as_bytes(), out);
-                    // Nothing has gone on that a word may still be found in.
+                    // No byte is released that a word may still include.
                     let start = mask.finders.iter().filter_map(Finder::start).min();
                     prop_assert!(start.is_none_or(|start| start >= mask.position - mask.held.len() as u64));
                 }
@@ -609,7 +613,7 @@ mod tests {
             let pieces = cuts.windows(2).map(|ends| &text_in_lines[ends[0]..ends[1]]);
             let (out, _) = masked(&echoes(&[&secret]), pieces);
             let shown = String::from_utf8(out).unwrap();
-            // A line end that is escaped is masked as well.
+            // An escaped line end is masked as well.
             let stars = "*".repeat(end.len());
             let end = if end.trim().is_empty() { end } else { &*stars };
             let mut expected = text.clone().into_bytes();

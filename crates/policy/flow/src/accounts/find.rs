@@ -1,64 +1,64 @@
-//! Finds known words in bytes that come in pieces: as they stand, percent-encoded, or escaped as in JSON, whichever of their characters
-//! are. In time that is linear in the bytes, whatever they are (Aho and Corasick, 1975).
+//! Finds known words in bytes that arrive in pieces: verbatim, percent-encoded, or escaped as in JSON. Any of
+//! their characters may be escaped. Takes time linear in the number of bytes (Aho and Corasick, 1975).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use zeroize::Zeroizing;
 
-/// How a text is read.
+/// The encoding in which a text is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coding {
-    /// As it stands.
+    /// Verbatim.
     Plain,
-    /// `%41` is a letter (RFC 3986 §2.1).
+    /// Percent-encoding: `%41` is a letter (RFC 3986 §2.1).
     Percent,
-    /// `\u0041` is (RFC 8259 §7).
+    /// JSON escapes: `\u0041` is a letter (RFC 8259 §7).
     Json,
 }
 
-/// The longest escape: `\u0041`.
+/// Length of the longest escape: `\u0041`.
 const ESCAPE_BYTES_MAX: usize = 6;
 
-/// What breaks a text into lines of one length, as Base64 often is, makes none shorter: MIME has 76
-/// characters in each (RFC 2045 §6.8), PEM 64 (RFC 7468 §2), others 60.
+/// Minimum length of a line in text that is wrapped at a fixed width, as Base64 often is: MIME has 76
+/// characters (RFC 2045 §6.8), PEM 64 (RFC 7468 §2), others 60.
 pub(super) const LINE_BYTES_MIN: usize = 60;
 
-/// The longest line end: `\u000d\u000a`.
+/// Length of the longest line end: `\u000d\u000a`.
 const LINE_END_BYTES_MAX: usize = 2 * ESCAPE_BYTES_MAX;
 
-/// Stands for a character that is none of a word: no UTF-8 has it.
+/// A byte for a character that cannot belong to a word: UTF-8 never contains it.
 const NO_CHARACTER: u8 = 0xff;
 
-/// Words that are looked for, as a tree of their beginnings; each knows which other beginning is the longest at its end.
+/// A trie of the words to find. Each node links to the longest other prefix that is a suffix of its own.
 pub(super) struct Words {
     nodes: Vec<Node>,
-    /// What the edges from all nodes are labelled with, node after node, and where they lead.
+    /// The labels of the edges of all nodes, node after node, and the nodes they lead to.
     labels: Zeroizing<Vec<u8>>,
     targets: Vec<u32>,
-    /// Where a byte leads from the root, which is where it leads mostly.
+    /// The node after each byte from the root, which is the usual starting point.
     from_root: Box<[u32; 256]>,
-    /// Bytes of the longest of them.
+    /// Length of the longest word, in bytes.
     longest: usize,
-    /// Whether they are found where lines break them.
+    /// `true` if words are found across line ends.
     wrapped: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Node {
-    /// Its edges among all.
+    /// The node's range in the list of all edges.
     edges: (u32, u32),
-    /// The node of the longest beginning of a word at the end of this one.
+    /// The node of the longest proper suffix that is a prefix of a word.
     shorter: u32,
-    /// Bytes from the root.
+    /// Distance from the root, in bytes.
     depth: u32,
-    /// The longest word at the end of what has led here, in bytes; 0 where there is none.
+    /// Length of the longest word that ends at this node, in bytes; 0 if none does.
     word: u32,
 }
 
 const ROOT: u32 = 0;
 
 impl Words {
-    /// Words to look for; none of them is empty.
+    /// Compiles the words. None of them may be empty.
     pub fn new<Word: AsRef<[u8]>>(words: impl IntoIterator<Item = Word>) -> Self {
         let mut nodes = vec![Node::default()];
         let mut children = vec![BTreeMap::<u8, u32>::new()];
@@ -82,13 +82,13 @@ impl Words {
         words
     }
 
-    /// Has them found where line ends break them, at most one in [`LINE_BYTES_MIN`] characters. Only for
-    /// words without line ends.
+    /// Also finds words across line ends, at most one per [`LINE_BYTES_MIN`] characters. Only for words
+    /// without line ends.
     pub fn wrapped(self) -> Self {
         Self { wrapped: true, ..self }
     }
 
-    /// The most bytes of a text that one of them takes, however it is written.
+    /// Maximum number of bytes of text that a word takes, in any encoding.
     pub fn text_bytes_max(&self) -> usize {
         let breaks = if self.wrapped { 1 + self.longest / LINE_BYTES_MIN } else { 0 };
         self.longest * ESCAPE_BYTES_MAX + breaks * LINE_END_BYTES_MAX
@@ -109,7 +109,7 @@ impl Words {
         Self { nodes, labels, targets, from_root, longest: 0, wrapped: false }
     }
 
-    /// Finds for each node the longest beginning at its end, those nearer to the root first.
+    /// Links each node to its longest suffix, in breadth-first order.
     fn link(&mut self, children: &[BTreeMap<u8, u32>]) {
         let mut waiting = VecDeque::from([ROOT]);
         while let Some(at) = waiting.pop_front() {
@@ -125,7 +125,7 @@ impl Words {
         }
     }
 
-    /// Where `byte` leads from `at`.
+    /// Returns the node after `byte` from `at`.
     fn next(&self, mut at: u32, byte: u8) -> u32 {
         while at != ROOT {
             let node = &self.nodes[at as usize];
@@ -138,7 +138,7 @@ impl Words {
         self.from_root[usize::from(byte)]
     }
 
-    /// Whether a word may begin with `byte`, however it is written.
+    /// Returns `true` if a word may begin with `byte`, in any encoding.
     pub fn may_begin(&self, byte: u8) -> bool {
         matches!(byte, b'%' | b'\\') || self.from_root[usize::from(byte)] != ROOT
     }
@@ -148,38 +148,37 @@ fn number(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// Where a reader is in a text.
+/// The state of a search in one text.
 #[derive(Debug)]
 pub(super) struct Finder {
     coding: Coding,
     at: u32,
-    /// Where the characters begin that have led there, counted in bytes from the beginning of the text.
+    /// Positions in the text of the characters on the path to the current node, in bytes.
     starts: VecDeque<u64>,
-    /// What may become an escape, and where it begins.
+    /// A possible escape, and its position.
     escape: [u8; ESCAPE_BYTES_MAX],
     escape_len: usize,
     escape_start: u64,
-    /// Characters since a line end within what may be a word; as many as a line has at least where there was
-    /// none.
+    /// Characters since a line end within a possible word; the minimum line length if there was no line end.
     since_line_end: usize,
-    /// Whether a CR has come that may be half a line end.
+    /// `true` after a CR that may begin a line end.
     has_cr: bool,
 }
 
-/// What becomes of a begun escape with the next byte.
+/// The state of a begun escape after the next byte.
 enum Escape {
-    /// More has to come.
+    /// More bytes are needed.
     Open,
-    /// It is one of a character below 128.
+    /// An escape of a character below 128.
     Byte(u8),
-    /// It is one of another character.
+    /// An escape of another character.
     Character(u32),
-    /// It is none.
+    /// Not an escape.
     None,
 }
 
 impl Finder {
-    /// One that reads a text from its beginning.
+    /// Creates the state for the beginning of a text.
     pub fn new(coding: Coding) -> Self {
         Self {
             coding,
@@ -193,20 +192,20 @@ impl Finder {
         }
     }
 
-    /// Whether nothing of what it has read may belong to a word.
+    /// Returns `true` if no byte read so far may belong to a word.
     pub fn is_idle(&self) -> bool {
         self.at == ROOT && self.escape_len == 0
     }
 
-    /// Where what it has read begins that may belong to a word.
+    /// Position of the first byte that may belong to a word.
     #[cfg(test)]
     pub fn start(&self) -> Option<u64> {
         let escape = (self.escape_len > 0).then_some(self.escape_start);
         self.starts.front().copied().or(escape)
     }
 
-    /// Reads the next byte, which is the one at `position`. Tells `found` where each word begins and ends, the longest of those that end
-    /// in one place.
+    /// Reads the next byte, at `position`. Calls `found` with the start and end of each word. Of words that
+    /// end at the same position, only the longest is reported.
     pub fn read(&mut self, words: &Words, byte: u8, position: u64, found: &mut impl FnMut(u64, u64)) {
         if self.escape_len == 0 {
             return self.read_first(words, byte, position, found);
@@ -237,7 +236,7 @@ impl Finder {
         }
     }
 
-    /// Nothing follows, or nothing that could belong to a word with what was read.
+    /// Ends the text, or the part of it that a word can span.
     pub fn finish(&mut self, words: &Words, found: &mut impl FnMut(u64, u64)) {
         self.take_escape(words, found);
         self.begin_anew();
@@ -250,7 +249,7 @@ impl Finder {
         self.has_cr = false;
     }
 
-    /// Reads a byte that no escape has begun before.
+    /// Reads a byte outside an escape.
     fn read_first(&mut self, words: &Words, byte: u8, position: u64, found: &mut impl FnMut(u64, u64)) {
         let begins = match self.coding {
             Coding::Plain => false,
@@ -295,7 +294,7 @@ impl Finder {
         }
     }
 
-    /// Takes what looked like an escape for what it is: characters that stand for themselves.
+    /// Reads the bytes of a failed escape as plain characters.
     fn take_escape(&mut self, words: &Words, found: &mut impl FnMut(u64, u64)) {
         let (escape, len) = (self.escape, std::mem::take(&mut self.escape_len));
         for (byte, start) in escape[..len].iter().zip(self.escape_start..) {
@@ -303,7 +302,7 @@ impl Finder {
         }
     }
 
-    /// Takes a character that stands from `start` to `end`.
+    /// Reads a character that spans `start` to `end`.
     fn take(&mut self, words: &Words, byte: u8, (start, end): (u64, u64), found: &mut impl FnMut(u64, u64)) {
         if words.wrapped && self.at != ROOT && self.passes_over(byte) {
             return;
@@ -325,7 +324,7 @@ impl Finder {
         }
     }
 
-    /// Whether `byte` belongs to a line end within what may be a word.
+    /// Returns `true` if `byte` belongs to a line end within a possible word.
     fn passes_over(&mut self, byte: u8) -> bool {
         let is_due = self.since_line_end >= LINE_BYTES_MIN;
         match byte {
@@ -345,7 +344,7 @@ impl Finder {
     }
 }
 
-/// Where `words` stand in `text`, read as `coding` has it, in the order of their ends.
+/// Calls `found` with the position of each word in `text`, decoded as `coding`, in the order of their ends.
 pub(super) fn find_all(words: &Words, coding: Coding, text: &[u8], mut found: impl FnMut(u64, u64)) {
     let mut finder = Finder::new(coding);
     for (byte, position) in text.iter().zip(0..) {
@@ -360,7 +359,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The characters of a text, each with where it begins and ends, by looking at it as a whole.
+    /// Decodes a complete text to its characters, each with its start and end.
     pub fn characters(coding: Coding, text: &[u8]) -> Vec<(u8, usize, usize)> {
         let (mut characters, mut at) = (Vec::new(), 0);
         while at < text.len() {
@@ -398,7 +397,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Where each word stands, by looking for it everywhere: of those that end in one place, the longest.
+    /// Returns the position of each word by brute force: of words that end at the same position, the longest.
     pub fn occurrences(words: &[Vec<u8>], coding: Coding, text: &[u8]) -> Vec<(usize, usize)> {
         let characters = characters(coding, text);
         let at = |end: usize| {

@@ -1,5 +1,5 @@
-//! Placeholders: the client sends a word that is worth nothing in the place of a secret, wherever its API wants that, and the gateway puts
-//! the secret there. So a program that nobody trusts with it can be given any client library.
+//! Placeholders: the client sends a worthless word wherever its API expects a secret, and the gateway
+//! replaces the word with the secret. So a program that must not know the secret can use any client library.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -21,49 +21,53 @@ use crate::remedies::transform::remove_digests;
 use crate::remedy::Fault;
 use egret_json::pointer::{Pointers, pointer_problem};
 
-/// Shorter words might stand in a request by chance.
+/// Minimum length of the word. Shorter words might occur in a request by chance.
 const TEXT_BYTES_MIN: usize = 8;
 const TEXT_BYTES_MAX: usize = 256;
 
-/// A request in which it stands more often is none that an API asks for, and might grow beyond all bounds.
+/// Maximum number of replacements in one request. No API needs more, and the limit bounds the growth of the
+/// request.
 const OCCURRENCES_MAX: usize = 64;
 
-/// A word that the client sends in the place of the account's secret. The secret stands where the word does,
-/// and nowhere else: a request without it is sent as it is. Unless places are named, the word has to be all
-/// of a value, so that nobody has the provider hand the secret on, in a URL that it is to call for instance.
+/// A word that the client sends in place of the account's secret. Egret replaces the word with the secret; a
+/// request without the word is sent unchanged. Unless you name places, only a word that is a complete value
+/// is replaced. Otherwise a client could make the provider pass the secret on, for example in a URL that the
+/// provider calls.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlaceholderConfig {
-    /// The word: 8 to 256 visible characters of ASCII, which stand in nothing else.
+    /// The word: 8 to 256 visible ASCII characters. It must not occur anywhere else in requests.
     pub text: String,
-    /// Where it is looked for. In a field of the header it is found within the Base64 of `Authorization: Basic` too; in a body that is
-    /// JSON, a form or text.
+    /// Parts of the request in which the word is replaced. In the header it is also found inside the Base64
+    /// of `Authorization: Basic`. A body is searched only if it is JSON, a form or text.
     #[serde(default = "parts_default", rename = "in")]
     pub parts: BTreeSet<RequestPart>,
-    /// The only header fields that it may stand in, anywhere in their values. If none is named, it may stand
-    /// in most, but only as the whole value, after a scheme (`Bearer WORD`), as user or password of `Basic`,
-    /// as a cookie, or as a parameter of `Authorization`. In `Referer`, `Origin`, `Forwarded`,
-    /// `X-Forwarded-Host` and others that say where a request comes from or goes it is never replaced.
+    /// The only header fields in which the word is replaced, anywhere in their values. If the list is empty,
+    /// it is replaced in most fields, but only as the whole value, after a scheme (`Bearer WORD`), as user or
+    /// password of `Basic`, as a cookie, or as a parameter of `Authorization`. It is never replaced in
+    /// `Referer`, `Origin`, `Forwarded`, `X-Forwarded-Host` and other fields that name the origin or the
+    /// target of a request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<String>,
-    /// The only parameters, of the query and of a form, that it may stand in, anywhere in their values. If
-    /// none is named, it may stand in all, but only as the whole value.
+    /// The only parameters, of the query and of a form, in which the word is replaced, anywhere in their
+    /// values. If the list is empty, it is replaced in all parameters, but only as the whole value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<String>,
-    /// What of a JSON body it may stand in, anywhere, as pointers (RFC 6901): `/auth/key`. If none is given,
-    /// it may stand in all values, but only as a whole string.
+    /// JSON pointers (RFC 6901) to the only places of a JSON body in which the word is replaced: `/auth/key`.
+    /// If the list is empty, it is replaced in all values, but only as a whole string.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pointers: Vec<String>,
-    /// The longest body that it is looked for in, up to `16MiB`. It is held back for that; a longer one is sent as it is.
+    /// Maximum size of a body to search, up to `16MiB`. The body is buffered for the search; a larger one is
+    /// sent unchanged.
     #[serde(default = "body_default")]
     pub body: Size,
 }
 
-/// Parts of a request.
+/// A part of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestPart {
-    /// The values of its fields.
+    /// The values of its header fields.
     Header,
     /// Its query.
     Query,
@@ -79,7 +83,7 @@ fn body_default() -> Size {
     Size::from_kib(1024)
 }
 
-/// Puts a secret where a word stands for it.
+/// A compiled placeholder: replaces a word with a secret.
 pub struct Placeholder {
     word: Words,
     parts: BTreeSet<RequestPart>,
@@ -87,7 +91,8 @@ pub struct Placeholder {
     places: Places,
 }
 
-/// Where the word may stand; where nothing is named, only as all of a value.
+/// The places in which the word may be replaced. An empty list allows all places, but only as a complete
+/// value.
 #[derive(Debug, Default)]
 struct Places {
     headers: Vec<String>,
@@ -105,7 +110,7 @@ impl std::fmt::Debug for Placeholder {
 }
 
 impl Placeholder {
-    /// The one of `config`. Refused with the key of the config that is wrong, and why.
+    /// Compiles `config`. An error holds the wrong key of the config, and the reason.
     pub fn compile(config: &PlaceholderConfig) -> Result<Self, (&'static str, String)> {
         let PlaceholderConfig { text, parts, body, headers, parameters, pointers } = config;
         let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -133,13 +138,13 @@ impl Placeholder {
         })
     }
 
-    /// The longest body that it has to see, in bytes.
+    /// Maximum size of a body to search, in bytes; 0 if bodies are not searched.
     pub fn body_bytes_max(&self) -> usize {
         if self.parts.contains(&RequestPart::Body) { self.body_bytes_max } else { 0 }
     }
 
-    /// Puts `secret` wherever the word stands in a request and may, and says whether it does. A fault where
-    /// the secret may not stand in a request or the word stands there too often.
+    /// Replaces the word with `secret` at every allowed place of a request. Returns `true` if there was one.
+    /// Fails if the secret cannot be sent in a request, or if the word occurs too often.
     pub fn swap(&self, secret: &str, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<bool, Fault> {
         if let Some(problem) = secret_problem(secret) {
             return Err(Fault(problem.into()));
@@ -169,7 +174,7 @@ impl Placeholder {
     }
 }
 
-/// Says which key names a place that the word could not stand in, and why.
+/// Returns an error with the first config key whose places cannot be used, and the reason.
 fn check_places(config: &PlaceholderConfig) -> Result<(), (&'static str, String)> {
     let PlaceholderConfig { parts, headers, parameters, pointers, .. } = config;
     let (header, query, body) = (RequestPart::Header, RequestPart::Query, RequestPart::Body);
@@ -197,7 +202,8 @@ fn check_places(config: &PlaceholderConfig) -> Result<(), (&'static str, String)
     }
 }
 
-/// Why `secret` may not be put into requests, if it may not: in a field it would become one more line.
+/// Returns the reason why `secret` must not be put into requests, if there is one: a line end would add a
+/// line to the header.
 pub fn secret_problem(secret: &str) -> Option<&'static str> {
     let is_control = secret.chars().any(char::is_control);
     is_control.then_some(
@@ -205,7 +211,7 @@ pub fn secret_problem(secret: &str) -> Option<&'static str> {
     )
 }
 
-/// How a body is read in which a word is looked for; nothing where that is not known.
+/// Returns the encoding of the body in which the word is searched for; `None` if it is unknown.
 fn coding_of(fields: Fields<'_>) -> Option<Coding> {
     if fields.is_encoded() {
         return None;
@@ -222,8 +228,8 @@ fn coding_of(fields: Fields<'_>) -> Option<Coding> {
     }
 }
 
-/// Whether a field says where a message comes from, where it goes or how it is framed, or is one that the
-/// gateway writes itself. Providers log such fields, hand them on, and call what they name.
+/// Returns `true` for a field that names the origin or the target of a message, frames it, or is written by
+/// the gateway. Providers log such fields, pass them on, and call the hosts they name.
 fn is_left_alone(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 8] = [
         b"referer",
@@ -252,7 +258,7 @@ fn is_left_alone(name: &[u8]) -> bool {
 }
 
 impl Places {
-    /// Whether the word may stand in the value of a field, with this before and that after it.
+    /// Returns `true` if the word may be replaced in the value of a field, between `before` and `after`.
     fn allows_in_field(&self, name: &[u8], before: &[u8], after: &[u8]) -> bool {
         if !self.headers.is_empty() {
             return self.headers.iter().any(|header| header.as_bytes().eq_ignore_ascii_case(name));
@@ -267,7 +273,7 @@ impl Places {
         }
     }
 
-    /// The same in the user and password of `Basic`, with a colon between them.
+    /// Returns `true` if the word may be replaced in the `user:password` of `Basic`.
     fn allows_in_credentials(&self, before: &[u8], after: &[u8]) -> bool {
         let is_user = before.is_empty() && after.first() == Some(&b':');
         let is_password =
@@ -275,7 +281,8 @@ impl Places {
         !self.headers.is_empty() || is_user || is_password
     }
 
-    /// The same in a query or a form, of which `before` and `after` are all the rest.
+    /// Returns `true` if the word may be replaced in a query or form that consists of `before`, the word and
+    /// `after`.
     fn allows_in_form(&self, before: &[u8], after: &[u8]) -> bool {
         let pair = before.rsplit(|byte| *byte == b'&').next().unwrap_or_default();
         let (name, value) = match memchr::memchr(b'=', pair) {
@@ -289,7 +296,7 @@ impl Places {
         value.is_empty() && matches!(after.first(), None | Some(b'&'))
     }
 
-    /// The same in JSON, with `places` in it to which the pointers lead.
+    /// Returns `true` if the word may be replaced in JSON. `places` are the ranges that the pointers select.
     fn allows_in_json(&self, places: &[Range<usize>], text: &[u8], (start, end): (usize, usize)) -> bool {
         if !self.pointers.is_empty() {
             return places.iter().any(|place| place.start <= start && end <= place.end);
@@ -302,7 +309,7 @@ impl Places {
     }
 }
 
-/// Whether the word stands by itself in a text: within nothing that could be a URL, or belong to one.
+/// Returns `true` if the word is delimited on both sides, so it cannot be part of a URL.
 fn is_alone(before: &[u8], after: &[u8]) -> bool {
     let is_end = |byte: Option<&u8>| {
         byte.is_none_or(|byte| byte.is_ascii_whitespace() || matches!(byte, b'<' | b'>' | b'"' | b'\''))
@@ -310,14 +317,14 @@ fn is_alone(before: &[u8], after: &[u8]) -> bool {
     is_end(before.last()) && is_end(after.first())
 }
 
-/// Whether this is a scheme of authentication before its credentials: `Bearer `.
+/// Returns `true` if `before` is an authentication scheme, as in `Bearer WORD`.
 fn is_scheme(before: &[u8]) -> bool {
     let scheme = before.trim_ascii_end();
     scheme.len() < before.len() && is_token(scheme)
 }
 
-/// Whether the word between these is the value of a parameter, quoted or not, in a list with that
-/// `separator`: `Token key="WORD", n=1`.
+/// Returns `true` if the word is the value of a parameter, quoted or not, in a list with that `separator`:
+/// `Token key="WORD", n=1`.
 fn is_parameter(before: &[u8], after: &[u8], separator: u8) -> bool {
     let before =
         before.rsplit(|byte| *byte == separator || byte.is_ascii_whitespace()).next().unwrap_or_default();
@@ -330,20 +337,21 @@ fn is_parameter(before: &[u8], after: &[u8], separator: u8) -> bool {
     after.is_empty() && before.strip_suffix(b"=").is_some_and(is_token)
 }
 
-/// Puts the secret where the word stands in one request, and may.
+/// The replacement of the word in one request.
 struct Swap<'a> {
     word: &'a Words,
     places: &'a Places,
     secret: &'a str,
-    /// How often it may still stand there.
+    /// Number of replacements that are still allowed.
     left: usize,
 }
 
-/// Where the word stands in a text: from a byte up to another.
+/// Start and end of each occurrence of the word in a text.
 type Found = Vec<(usize, usize)>;
 
 impl Swap<'_> {
-    /// Fields of a name of which one has the word are all written anew, in their order.
+    /// Replaces the word in the header fields. If one field of a name contains the word, all fields of that
+    /// name are rewritten, in their order.
     fn fields(&mut self, fields: Fields<'_>, applied: &mut Applied) -> Result<bool, Fault> {
         let mut names: Vec<&[u8]> = Vec::new();
         let fields = fields.forwarded().filter(|(name, _)| !is_left_alone(name));
@@ -372,7 +380,7 @@ impl Swap<'_> {
         Ok(!names.is_empty())
     }
 
-    /// How the word stands in a field, if it does and may.
+    /// Returns the occurrences of the word in a field at which it may be replaced, if any.
     fn holds(&self, name: &[u8], value: &[u8]) -> Option<Holds> {
         let places = self.places;
         let found = self.find(Coding::Plain, value, |(start, end)| {
@@ -393,7 +401,7 @@ impl Swap<'_> {
         (!found.is_empty()).then(|| Holds::Credentials(Zeroizing::new(credentials), found))
     }
 
-    /// A query or a form with the secret; nothing where the word does not stand in it, or may not.
+    /// Returns a query or form with the secret in place of the word; `None` if there is nothing to replace.
     fn form(&mut self, text: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let places = self.places;
         let found = self
@@ -401,7 +409,8 @@ impl Swap<'_> {
         self.text(Coding::Percent, text, &found)
     }
 
-    /// The same of a body that is read as `coding` has it.
+    /// Returns a body, decoded as `coding`, with the secret in place of the word; `None` if there is nothing
+    /// to replace.
     fn body(&mut self, coding: Coding, text: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let places = self.places;
         let found = match coding {
@@ -422,7 +431,7 @@ impl Swap<'_> {
         if found.is_empty() { Ok(None) } else { self.replace(coding, text, found).map(Some) }
     }
 
-    /// Where the word stands in `text` and `may`; once more than it may at most.
+    /// Returns the occurrences of the word in `text` that `may` accepts: at most one more than the limit.
     fn find(&self, coding: Coding, text: &[u8], may: impl Fn((usize, usize)) -> bool) -> Found {
         let mut all = Found::new();
         let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
@@ -436,7 +445,7 @@ impl Swap<'_> {
         all
     }
 
-    /// `text` with the secret, encoded as the text is, where the word was found.
+    /// Returns `text` with the secret, encoded as the text is, at the occurrences in `found`.
     fn replace(&mut self, coding: Coding, text: &[u8], found: &Found) -> Result<Vec<u8>, Fault> {
         self.left = self.left.checked_sub(found.len()).ok_or_else(|| {
             Fault(format!("the placeholder stands more than {OCCURRENCES_MAX} times in the request").into())
@@ -447,7 +456,7 @@ impl Swap<'_> {
             Coding::Percent => percent_encode(self.secret.as_bytes(), &mut secret),
             Coding::Json => egret_json::write_escaped(self.secret.as_bytes(), &mut secret),
         }
-        // All of it at once, so that no memory with parts of it is left behind.
+        // Allocated at once: a reallocation would leave memory with parts of the secret behind.
         let mut swapped = Vec::with_capacity(text.len() + found.len() * secret.len());
         let mut at = 0;
         for (start, end) in found {
@@ -460,11 +469,11 @@ impl Swap<'_> {
     }
 }
 
-/// How a word stands in a field.
+/// The occurrences of the word in a field.
 enum Holds {
-    /// As it is.
+    /// In the plain value.
     Plainly(Found),
-    /// In the user or the password of `Basic`, which are these together.
+    /// In the decoded user and password of `Basic`, which are the first part.
     Credentials(Zeroizing<Vec<u8>>, Found),
 }
 
@@ -492,7 +501,7 @@ mod tests {
         }
     }
 
-    /// One for all parts of a request that may stand in these places alone.
+    /// Returns a placeholder for all parts of a request, limited to these places.
     fn in_places(headers: &[&str], parameters: &[&str], pointers: &[&str]) -> Placeholder {
         let owned = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
         let (headers, parameters, pointers) = (owned(headers), owned(parameters), owned(pointers));
@@ -504,7 +513,7 @@ mod tests {
         Placeholder::compile(&config(WORD, parts)).unwrap()
     }
 
-    /// A request as it goes on: its target, its lines of fields but for Host, its body.
+    /// A request as it is sent: its target, its header lines except Host, its body.
     #[derive(Debug, Clone, PartialEq, Eq)]
     struct Sent {
         target: String,
@@ -512,7 +521,7 @@ mod tests {
         body: String,
     }
 
-    /// What becomes of a request whose lines of fields are `lines`.
+    /// Sends a request with the header lines `lines` through `placeholder`.
     fn swapped(
         placeholder: &Placeholder,
         target: &str,
@@ -588,7 +597,7 @@ mod tests {
             [format!("Authorization: Basic {}", base64_of(&format!("{SECRET}:x{SECRET}")))]
         );
         assert!(!swapped(&in_places(&["x-key"], &[], &[]), "/", &lines, "").unwrap().0);
-        // Nowhere else: that would be a guess.
+        // No other field is decoded: that would be a guess.
         let lines = format!("X-Other: Basic {}\r\nAuthorization: Basic no-Base64!\r\n", base64_of(WORD));
         assert!(!swapped(&placeholder(&ALL), "/", &lines, "").unwrap().0);
     }
@@ -621,7 +630,7 @@ mod tests {
             let lines = format!("Content-Type: {media_type}\r\nContent-MD5: x\r\n");
             let (is_there, sent) = swapped(&placeholder(&ALL), "/", &lines, body).unwrap();
             assert_eq!((is_there, &*sent.body), (true, expected));
-            // What it was summed up to no longer holds.
+            // The digest of the old body is removed.
             assert_eq!(sent.lines, [format!("Content-Type: {media_type}")]);
             let (is_there, sent) = swapped(&placeholder(&ALL[..2]), "/", &lines, body).unwrap();
             assert_eq!((is_there, &*sent.body), (false, body));
@@ -702,7 +711,7 @@ mod tests {
         assert_eq!(sent.lines[2], format!("x-key: a {SECRET}, b {SECRET}"));
         assert_eq!(sent.lines[0], "Authorization: {{KEY/1}}");
         assert_eq!(sent.body, r#"{"auth":{"a":["x s\"e/c&r\\et=é"]},"b":"{{KEY/1}}"}"#);
-        // A body that readers may understand differently has no such place.
+        // A body that parsers may read differently has no such place.
         let twice = r#"{"auth":"{{KEY/1}}","auth":1}"#;
         assert_eq!(swapped(&named, "/", "Content-Type: application/json\r\n", twice).unwrap().1.body, twice);
         let form = "Content-Type: application/x-www-form-urlencoded\r\n";
@@ -775,7 +784,7 @@ mod tests {
         assert_eq!(secret_problem(SECRET), None);
     }
 
-    /// Pieces of what clients send, some of which make up the word.
+    /// Pieces of real requests, some of which combine to the word.
     fn text(parts: &'static [&'static str]) -> impl Strategy<Value = String> {
         prop::collection::vec(prop::sample::select(parts), 0..20).prop_map(|parts| parts.concat())
     }
@@ -813,7 +822,8 @@ mod tests {
             let body = format!("[\"{json}\"]");
             let named = in_places(&["x-a", "x-b", "x-c"], &["k"], &[""]);
             let (_, sent) = swapped(&named, &target, &lines, &body).unwrap();
-            // Fields of one name stay in order; of several, the order means nothing (RFC 9110 §5.3).
+            // Fields of one name stay in order; between different names, the order has no meaning (RFC 9110
+            // §5.3).
             let mut expected: Vec<_> = names.iter().zip(&trimmed).map(|(name, value)| format!("{name}: {}", value.replace(WORD, SECRET))).collect();
             expected.push("Content-Type: application/json".to_owned());
             let of = |lines: &[String], name: &str| -> Vec<String> {

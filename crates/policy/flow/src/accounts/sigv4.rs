@@ -1,8 +1,8 @@
-//! AWS Signature Version 4: a request is written down in one canonical form, and that is signed with a key that holds for a day, a region
-//! and a service.
+//! AWS Signature Version 4: converts a request to a canonical form, and signs it with a key for one day,
+//! region and service.
 //!
-//! What is signed is what goes out: the fields that AWS asks for, and no others, so that whatever else happens to a field on its way the
-//! signature holds.
+//! Only the header fields that AWS requires are signed, so a change to any other field on the way does not
+//! invalidate the signature.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,39 +23,41 @@ use crate::remedy::Fault;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// Fields that a signature consists of: those of the client go.
+/// Header fields of the signature; those that the client sent are removed.
 const OWN_FIELDS: [&[u8]; 4] = [b"authorization", b"x-amz-date", b"x-amz-security-token", DIGEST_FIELD];
 const DIGEST_FIELD: &[u8] = b"x-amz-content-sha256";
 
-/// Stands for the digest of a body that is not signed; S3 takes it over TLS.
+/// Replaces the digest of a body that is not signed. S3 accepts it over TLS.
 const UNSIGNED: &[u8] = b"UNSIGNED-PAYLOAD";
-/// The same of a body in AWS's own chunks, with checksums at its end.
+/// The same for a body in AWS's own chunks with trailing checksums.
 const UNSIGNED_CHUNKS: &[u8] = b"STREAMING-UNSIGNED-PAYLOAD-TRAILER";
-/// Begins every way of sending a body in AWS's own chunks.
+/// Prefix of the digest field of every body in AWS's own chunks.
 const CHUNKS: &[u8] = b"STREAMING-";
 
 const SECONDS_OF_DAY: u64 = 86_400;
 
-/// A key of AWS, or of what speaks its protocol: requests are signed with it (Signature Version 4).
+/// An access key of AWS, or of a service with the same protocol. Requests are signed with it (Signature
+/// Version 4).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sigv4Config {
-    /// The key's id, which requests show.
+    /// Id of the key. It is visible in requests.
     pub access_key_id: Secret,
-    /// The key.
+    /// The secret key.
     pub secret_access_key: Secret,
-    /// What goes with a key that holds for a while only; requests show it.
+    /// Session token of a temporary key. It is visible in requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_token: Option<Secret>,
-    /// The region that is called: `eu-central-1`.
+    /// The region of the provider: `eu-central-1`.
     pub region: String,
-    /// The service that is called, as AWS names it in signatures: `s3`, `execute-api`, `bedrock`.
+    /// The service to call, by its name in AWS signatures: `s3`, `execute-api`, `bedrock`.
     pub service: String,
-    /// Whether requests tell the digest of their body in a field, `x-amz-content-sha256`. Those to S3 always do.
+    /// Sends the digest of the body in the header field `x-amz-content-sha256`. Requests to S3 always have
+    /// it.
     #[serde(default)]
     pub content_sha256: bool,
-    /// The longest body that is held back to be signed, up to `16MiB`. A longer one goes to S3 unsigned, if over TLS; elsewhere the call
-    /// fails.
+    /// Maximum size of a body that is buffered to be signed, up to `16MiB`. A larger body is sent unsigned to
+    /// S3 over TLS; any other call with one fails.
     #[serde(default = "body_default")]
     pub body: Size,
 }
@@ -64,18 +66,18 @@ fn body_default() -> Size {
     Size::from_kib(1024)
 }
 
-/// Signs requests with one key.
+/// Signs requests with one access key.
 pub struct Signer {
     access_key_id: Secret,
     secret_access_key: Secret,
     session_token: Option<Secret>,
     region: String,
     service: String,
-    /// Whether the service is S3, which reads paths as they stand, and wants to be told the digest of each body.
+    /// `true` for S3, which uses paths without normalization, and requires the digest of each body.
     is_s3: bool,
     tells_digest: bool,
     body_bytes_max: usize,
-    /// The key of the day that was signed last, and which day that is: four digests that need not be made for each request.
+    /// The signing key of the last day used, and that day. Cached, because it takes four HMACs.
     key_of_day: RwLock<Option<(u64, Arc<hmac::Key>)>>,
 }
 
@@ -86,7 +88,7 @@ impl fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// The one of `config`. Refused with the key of the config that is wrong, and why.
+    /// Compiles `config`. An error holds the wrong key of the config, and the reason.
     pub fn compile(config: &Sigv4Config) -> Result<Self, (&'static str, String)> {
         let Sigv4Config { access_key_id, secret_access_key, session_token, region, service, .. } = config;
         let in_scope = |text: &str| !text.is_empty() && text.bytes().all(is_scope_byte);
@@ -127,19 +129,19 @@ impl Signer {
         })
     }
 
-    /// The longest body that it has to see to sign it, in bytes.
+    /// Maximum size of a body to sign, in bytes.
     pub fn body_bytes_max(&self) -> usize {
         self.body_bytes_max
     }
 
-    /// Signs a request. A fault where its body would have to be signed and cannot be.
+    /// Signs a request. Fails if its body must be signed and cannot be.
     pub fn sign(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Fault> {
         let signed = self.signed(outgoing, is_signed)?;
         if self.is_s3
             && let Some(body) = outgoing.body
             && outgoing.fields.get(b"transfer-encoding").is_some()
         {
-            // S3 takes no body whose length it is not told.
+            // S3 requires a body of known length.
             applied.body = Some(body.to_vec());
         }
         for name in OWN_FIELDS {
@@ -156,7 +158,7 @@ impl Signer {
         Ok(())
     }
 
-    /// The signature of a request, with those of its fields that are `covered`.
+    /// Computes the signature of a request, including the header fields for which `covered` returns `true`.
     fn signed(&self, outgoing: &Outgoing<'_>, covered: impl Fn(&[u8]) -> bool) -> Result<Signed, Fault> {
         let time = time_of(outgoing.now.as_secs());
         let digest = self.digest(outgoing)?;
@@ -175,10 +177,11 @@ impl Signer {
         Ok(Signed { time, digest, authorization })
     }
 
-    /// What stands for the body in the signature.
+    /// Returns the digest of the body, or the marker that replaces it.
     fn digest(&self, outgoing: &Outgoing<'_>) -> Result<Vec<u8>, Fault> {
         if let Some(told) = outgoing.fields.get(DIGEST_FIELD).filter(|told| told.starts_with(CHUNKS)) {
-            // What S3 stores depends on it: such a body under another digest would be stored with its chunks.
+            // S3 depends on this value to decode the body: under another digest it would store the chunk
+            // framing too.
             return if self.is_s3 && told == UNSIGNED_CHUNKS {
                 Ok(told.to_vec())
             } else {
@@ -195,7 +198,8 @@ impl Signer {
         }
     }
 
-    /// The fields that are signed, by their names in lower case, in order. Those of one name are joined.
+    /// Returns the signed header fields by their names in lower case, in order. Fields of the same name are
+    /// joined.
     fn covered_fields(
         &self,
         outgoing: &Outgoing<'_>,
@@ -227,7 +231,7 @@ impl Signer {
         fields
     }
 
-    /// The request in its canonical form.
+    /// Returns the request in its canonical form.
     fn canonical(
         &self,
         outgoing: &Outgoing<'_>,
@@ -252,10 +256,10 @@ impl Signer {
         text
     }
 
-    /// S3 reads a path as the name of an object, encoded once. Everybody else is sent one that is encoded, and signs that encoded once
-    /// more, without empty and relative segments.
+    /// Appends the canonical path. S3 takes the path as the name of an object and encodes it once. All other
+    /// services encode the encoded path again, after removing empty and relative segments.
     fn write_path(&self, outgoing: &Outgoing<'_>, out: &mut Vec<u8>) {
-        // A base path that the client has named without a slash at its end is sent so.
+        // A base path that the client calls without a trailing slash is sent without one.
         let is_bare = outgoing.path.is_empty() && !outgoing.base.is_empty();
         let slash: &[u8] = if is_bare || outgoing.path.starts_with(b"/") { b"" } else { b"/" };
         let path = [outgoing.base, slash, outgoing.path].concat();
@@ -268,7 +272,7 @@ impl Signer {
         }
     }
 
-    /// The key of that day, which the first of a day makes for all.
+    /// Returns the signing key of that day. The first request of a day derives it.
     fn key(&self, day: u64, day_text: &str) -> Arc<hmac::Key> {
         let known = self.key_of_day.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, key)) = known.as_ref().filter(|(known, _)| *known == day) {
@@ -286,7 +290,7 @@ impl Signer {
     }
 }
 
-/// A signature, and what it was made with.
+/// A signature, with its date and the digest of the body.
 struct Signed {
     /// `20150830T123600Z`
     time: String,
@@ -297,23 +301,24 @@ struct Signed {
 const CONTROL: &str =
     "a control character stands in it, a line end perhaps: it could not be sent in a header field";
 
-/// Whether the field `name`, in lower case, is signed: what AWS asks for, and its own.
+/// Returns `true` if the field `name`, in lower case, is signed: the fields that AWS requires, and its own.
 fn is_signed(name: &[u8]) -> bool {
     name == b"content-type" || name.starts_with(b"x-amz-")
 }
 
-/// What may stand in the scope of a signature, whose parts slashes and commas divide.
+/// Returns `true` for a character that is allowed in the scope of a signature; slashes and commas separate
+/// its parts.
 fn is_scope_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.:@".contains(&byte)
 }
 
-/// `20150830T123600Z`
+/// Formats a time as `20150830T123600Z`.
 fn time_of(seconds: u64) -> String {
     let moment = i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
     moment.unwrap_or(jiff::Timestamp::MAX).strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
-/// A field's value without the spaces around it, and with one for each run of them within.
+/// Appends a field value without surrounding spaces, and with each inner run of spaces reduced to one.
 fn write_value(value: &[u8], out: &mut Vec<u8>) {
     let words = value.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
     for (number, word) in words.enumerate() {
@@ -324,7 +329,8 @@ fn write_value(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The segments of a path without empty and relative ones; an empty last one where the path ends with a slash.
+/// Returns the segments of a path without empty and relative ones. The last one is empty if the path ends
+/// with a slash.
 fn normalized(path: &[u8]) -> Vec<&[u8]> {
     let mut segments: Vec<&[u8]> = vec![b""];
     for segment in path.split(|byte| *byte == b'/') {
@@ -350,7 +356,7 @@ fn write_segments<'a>(segments: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8
     }
 }
 
-/// The parameters in the order of their encoded names and values. A plus stands for a space, as whoever reads forms has it.
+/// Appends the parameters sorted by their encoded names and values. A plus means a space, as in forms.
 fn write_query(query: &[u8], out: &mut Vec<u8>) {
     let encoded = |part: &[u8]| {
         let spaced: Vec<u8> = part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
@@ -411,7 +417,7 @@ mod tests {
         Signer::compile(&config("service")).unwrap()
     }
 
-    /// A request for the signer: its method and target, its lines of fields, its body.
+    /// A request to sign: its method and target, its header lines, its body.
     struct Asked<'a> {
         line: (&'a str, &'a str),
         lines: &'a str,
@@ -422,7 +428,7 @@ mod tests {
     }
 
     impl<'a> Asked<'a> {
-        /// As the published examples have it: on 30 August 2015, at 12:36.
+        /// Dated as in the published examples: 30 August 2015, 12:36.
         fn new(method: &'a str, target: &'a str) -> Self {
             let now = Timestamp::from_secs(1_440_938_160);
             Self { line: (method, target), lines: "", body: Some(b""), tls: true, now, base: "" }
@@ -449,13 +455,13 @@ mod tests {
             })
         }
 
-        /// What `signer` says of it with all its fields covered: their names, and the signature.
+        /// Signs it with all its fields; returns their names and the signature.
         fn signed_whole(&self, signer: &Signer) -> (String, String) {
             let signed = self.with(|outgoing| signer.signed(outgoing, |_| true)).unwrap();
             parts(&signed.authorization)
         }
 
-        /// What `signer` makes of it.
+        /// Returns the header fields that `signer` sets.
         fn signed(&self, signer: &Signer) -> Result<BTreeMap<String, String>, Fault> {
             let mut applied = Applied::default();
             self.with(|outgoing| signer.sign(outgoing, &mut applied))?;
@@ -470,7 +476,7 @@ mod tests {
         }
     }
 
-    /// The names of the signed fields, and the signature.
+    /// Returns the names of the signed fields, and the signature.
     fn parts(authorization: &str) -> (String, String) {
         let (_, rest) = authorization.split_once("SignedHeaders=").unwrap();
         let (names, signature) = rest.split_once(", Signature=").unwrap();
@@ -582,7 +588,7 @@ mod tests {
         );
     }
 
-    /// The signer of the examples in the documentation of S3.
+    /// Returns the signer of the examples in the S3 documentation.
     fn s3() -> Signer {
         Signer::compile(&Sigv4Config {
             access_key_id: secret("AKIAIOSFODNN7EXAMPLE"),
@@ -592,7 +598,7 @@ mod tests {
         .unwrap()
     }
 
-    /// A request of those examples: on 24 May 2013, at midnight.
+    /// Returns a request of those examples: 24 May 2013, midnight.
     fn to_s3<'a>(method: &'a str, target: &'a str) -> Asked<'a> {
         Asked { now: Timestamp::from_secs(1_369_353_600), base: "/", ..Asked::new(method, target) }
     }
@@ -603,7 +609,7 @@ mod tests {
         let names = "host;range;x-amz-content-sha256;x-amz-date".to_owned();
         let signature = "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41".to_owned();
         assert_eq!(get.signed_whole(&s3()), (names, signature));
-        // A dollar sign is signed encoded, whether it is sent so or not.
+        // A dollar sign is signed encoded, even if it is sent unencoded.
         for target in ["/test$file.text", "/test%24file.text"] {
             let put = Asked {
                 lines: "Date: Fri, 24 May 2013 00:00:00 GMT\r\nx-amz-storage-class: REDUCED_REDUNDANCY\r\n",
@@ -715,7 +721,7 @@ mod tests {
             now: now + std::time::Duration::from_secs(day * SECONDS_OF_DAY),
             ..Asked::new("GET", "/")
         };
-        // Each by a signer that knows no key yet.
+        // Each with a new signer, whose key cache is empty.
         let expected: Vec<String> = (0..DAYS).map(|day| at(day).signature(&signer())).collect();
         assert_eq!(expected[0], VANILLA);
         std::thread::scope(|scope| {

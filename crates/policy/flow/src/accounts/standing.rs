@@ -1,5 +1,6 @@
-//! How an account stands: what it is used for now, how its calls have ended, what the provider has told of its count, and whether it
-//! cools down. All remedies that use the account share this, in all workers, and it outlives a reload.
+//! State of an account: its exchanges in flight, the outcomes of its calls, the provider's report of its
+//! allowance, and its cool-down. All remedies that use the account share this state, in all workers, and it
+//! survives a reload.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -11,32 +12,33 @@ use super::{Account, AccountSnapshot};
 use crate::exchange::{Exchange, Outcome};
 use crate::quota::{LearnConfig, Learned, Reader};
 
-/// The shortest cool-down, whatever the provider says: it has just refused, and mostly rounds down.
+/// Minimum cool-down, even if the provider asks for less: it has just refused a call, and it usually rounds
+/// down.
 const COOL_DOWN_MIN: Duration = Duration::from_secs(1);
-/// What stands for a count that is not known.
+/// Marks a count as unknown.
 const UNKNOWN: u64 = u64::MAX;
 
-/// How a call with an account ends.
+/// The outcome of a call with an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// With a response that is none of those below.
+    /// Any response except those below.
     Answered,
-    /// With 401: the provider does not know the credential.
+    /// Status 401: the provider does not accept the credential.
     Unauthorized,
-    /// With 403: it knows it, and refuses.
+    /// Status 403: the provider knows the credential and refuses the call.
     Forbidden,
-    /// With 429: it has had enough.
+    /// Status 429: the account has sent too many calls.
     Throttled,
-    /// Without a response.
+    /// No response.
     Failed,
 }
 
 impl Ending {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 5] =
         [Self::Answered, Self::Unauthorized, Self::Forbidden, Self::Throttled, Self::Failed];
 
-    /// Its name in metrics and the API.
+    /// The name in metrics and in the API.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -47,12 +49,13 @@ impl Ending {
         }
     }
 
-    /// Whether the provider says by it that it has not acted, since it does not take the call from this account.
+    /// Returns `true` if the provider has refused the call because of the account, and so has not acted on
+    /// it.
     pub const fn is_refusal(self) -> bool {
         matches!(self, Self::Unauthorized | Self::Forbidden | Self::Throttled)
     }
 
-    /// That of a response with `status`.
+    /// Returns the outcome for a response with `status`.
     pub const fn of(status: u16) -> Self {
         match status {
             401 => Self::Unauthorized,
@@ -63,55 +66,56 @@ impl Ending {
     }
 }
 
-/// See the file's first line.
+/// The state of an account that all its users share.
 #[derive(Debug)]
 pub struct AccountState {
     in_flight: AtomicU32,
     endings: [AtomicU64; Ending::ALL.len()],
-    /// Calls that are left, by the provider's last word, or [`UNKNOWN`].
+    /// Number of calls left by the provider's latest report, or [`UNKNOWN`].
     remaining: AtomicU64,
-    /// When they come back, in microseconds since the epoch; 0 where that was not said.
+    /// Time at which the allowance is restored, in microseconds since the epoch; 0 if unknown.
     reset: AtomicU64,
-    /// What `cooling` says of when it ends, for a look without the lock; 0 where it has not cooled down since its last success.
+    /// End of the cool-down in `cooling`, readable without the lock; 0 if there was none since the last
+    /// success.
     until: AtomicU64,
     cooling: Mutex<Cooling>,
 }
 
-/// The last time that the account was told to cool down.
+/// The latest cool-down of the account.
 #[derive(Debug, Default)]
 struct Cooling {
     since: Timestamp,
     until: Timestamp,
-    /// What the provider had answered.
+    /// The status code that caused it.
     status: u16,
-    /// Whose credential it had answered so: [`Account::version`].
+    /// The version of the credential that was refused: [`Account::version`].
     version: u32,
-    /// How often in a row the credential was refused, with no success between.
+    /// Number of refusals of the credential in a row, without a success between them.
     repetitions: u32,
 }
 
-/// A cool-down that is not over, for people.
+/// A cool-down that is not over, for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoolingSnapshot {
-    /// Until when.
+    /// End of the cool-down.
     pub until: Timestamp,
-    /// What the provider had answered; nothing where no token can be had.
+    /// The status code that caused it; `None` if the account cannot get a token.
     pub status: Option<u16>,
 }
 
 impl CoolingSnapshot {
-    /// Why, as the API has it: the status, or `token`.
+    /// The reason as shown in the API: the status code, or `token`.
     pub fn reason(&self) -> String {
         self.status.map_or_else(|| "token".to_owned(), |status| status.to_string())
     }
 }
 
-/// How long accounts cool down.
+/// Durations of cool-downs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CoolDown {
-    /// Where the provider says nothing else.
+    /// The first duration, if the provider does not ask for another.
     pub first: Duration,
-    /// The longest.
+    /// The maximum duration.
     pub max: Duration,
 }
 
@@ -129,7 +133,7 @@ impl Default for AccountState {
 }
 
 impl AccountState {
-    /// Counts how a call has ended, and takes note of what the response says of the provider's own count.
+    /// Counts the outcome of a call, and stores the provider's report of its allowance.
     pub(crate) fn heard(&self, exchange: &Exchange<'_>) {
         let ending = match exchange.outcome {
             Outcome::None => return,
@@ -143,34 +147,35 @@ impl AccountState {
         }
     }
 
-    /// Calls that are left, by the provider's last word, if that still holds.
+    /// Number of calls left by the provider's latest report, if it still holds.
     fn remaining(&self, now: Timestamp) -> Option<u64> {
         let remaining = self.remaining.load(Relaxed);
         let is_over = self.reset(now).is_none() && self.reset.load(Relaxed) > 0;
         (remaining != UNKNOWN && !is_over).then_some(remaining)
     }
 
-    /// When they come back, if that lies ahead.
+    /// Time at which the allowance is restored, if it is in the future.
     fn reset(&self, now: Timestamp) -> Option<Timestamp> {
         Some(Timestamp::from_micros(self.reset.load(Relaxed))).filter(|reset| *reset > now)
     }
 
-    /// Calls that are left besides those under way, by the provider's last word, if that still holds.
+    /// Number of calls left by the provider's latest report, minus the calls in flight, if the report still
+    /// holds.
     pub(crate) fn left(&self, now: Timestamp) -> Option<u64> {
         Some(self.remaining(now)?.saturating_sub(u64::from(self.in_flight())))
     }
 
-    /// Exchanges that use the account now.
+    /// Number of exchanges that use the account now.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight.load(Relaxed)
     }
 
-    /// All calls that have ended.
+    /// Number of calls that have ended.
     pub(crate) fn calls(&self) -> u64 {
         self.endings.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Until when the account cools down with its credential of `version`, if it does.
+    /// End of the current cool-down for the credential of `version`, if there is one.
     pub(crate) fn cools_until(&self, now: Timestamp, version: u32) -> Option<Timestamp> {
         if self.until.load(Relaxed) <= now.as_micros() {
             return None;
@@ -178,9 +183,10 @@ impl AccountState {
         self.cooling(|cooling| cooling.of(now, version).map(|cooling| cooling.until))
     }
 
-    /// Has the account cool down since a call begun at `started` with its credential of `version` was answered with `status`: until the
-    /// time that the provider has `asked` for, or as long as `rule` says. Calls that were under way together say together what one of
-    /// them says. Says until when, if that is news.
+    /// Starts or extends a cool-down after a refusal with `status` of a call that began at `started` with the
+    /// credential of `version`. It lasts until the time that the provider `asked` for, or as long as `rule`
+    /// says. Refusals of calls that were in flight together count once. Returns the end of the cool-down if
+    /// it is a new one.
     pub(crate) fn cool(
         &self,
         (started, now): (Timestamp, Timestamp),
@@ -210,7 +216,7 @@ impl AccountState {
         })
     }
 
-    /// A call begun at `started` has shown that the account can be used.
+    /// Ends the cool-down after a success of a call that began at `started`.
     fn worked(&self, started: Timestamp) {
         if self.until.load(Relaxed) == 0 {
             return;
@@ -227,7 +233,7 @@ impl AccountState {
         act(&mut self.cooling.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How it stands now, without what the account knows of itself.
+    /// Returns the state at `now`, without the parts that the account itself adds.
     pub(super) fn snapshot(&self, now: Timestamp, version: u32) -> AccountSnapshot {
         let cooling = self.cooling(|cooling| {
             let cooling = cooling.of(now, version)?;
@@ -245,15 +251,15 @@ impl AccountState {
     }
 }
 
-/// What a response says of the provider's own count.
+/// Reads the provider's report of its allowance from a response.
 fn learned(exchange: &Exchange<'_>) -> Option<Learned> {
     static READER: LazyLock<Reader> = LazyLock::new(|| Reader::new(&LearnConfig::default()));
     let response = exchange.response()?;
     READER.read(response.status, &response.fields.iter(), exchange.now)
 }
 
-/// The time before which the provider wants no call with an account, by a response that refuses one: what it says outright, or when its
-/// allowance comes back, if it is that.
+/// Returns the time before which the provider wants no further call with an account, from a response that
+/// refuses one: the time that it asks for, or the time at which a spent allowance is restored.
 pub(crate) fn asked(exchange: &Exchange<'_>) -> Option<Timestamp> {
     let when_back = || {
         let Learned { remaining, reset, .. } = learned(exchange)?;
@@ -264,43 +270,44 @@ pub(crate) fn asked(exchange: &Exchange<'_>) -> Option<Timestamp> {
 }
 
 impl Cooling {
-    /// It, if it is not over and holds against the credential of `version`: what a new one makes good is not held against it.
+    /// Returns the cool-down if it is not over and applies to the credential of `version`. A refusal of an
+    /// earlier credential does not apply to a new one.
     fn of(&self, now: Timestamp, version: u32) -> Option<&Self> {
         let is_of_credential = is_of_credential(self.status);
         (self.until > now && (self.version == version || !is_of_credential)).then_some(self)
     }
 
-    /// By how much a cool-down is longer than the first, now that `status` is answered.
+    /// Counts a refusal with `status`, and returns the factor by which the first cool-down is multiplied.
     fn refused(&mut self, status: u16) -> u32 {
         self.repetitions = if is_of_credential(status) { self.repetitions.saturating_add(1) } else { 0 };
         1_u32.checked_shl(self.repetitions.saturating_sub(1)).unwrap_or(u32::MAX)
     }
 }
 
-/// Whether the provider says by `status` that the credential is no good.
+/// Returns `true` if `status` means that the provider rejects the credential.
 fn is_of_credential(status: u16) -> bool {
     matches!(Ending::of(status), Ending::Unauthorized | Ending::Forbidden)
 }
 
-/// An exchange that uses an account, and counts as under way until this is dropped.
+/// An exchange that uses an account. It counts as in flight until this is dropped.
 #[derive(Debug)]
 pub struct Use {
     standing: Arc<AccountState>,
     /// The account's number.
     pub(crate) account: usize,
-    /// Since when.
+    /// Time at which the use began.
     pub(crate) started: Timestamp,
 }
 
 impl Use {
-    /// Of `account`, whose number is `number`, from `now` on.
+    /// Starts a use of `account`, with its `number`, at `now`.
     pub(crate) fn of(account: &Account, number: usize, now: Timestamp) -> Self {
         let standing = Arc::clone(account.standing());
         standing.in_flight.fetch_add(1, Relaxed);
         Self { standing, account: number, started: now }
     }
 
-    /// Ends a cool-down if the provider has done what it was asked for.
+    /// Ends a cool-down if the provider has accepted the request.
     pub(crate) fn answered(&self, exchange: &Exchange<'_>) {
         if exchange.answered.is_none() && exchange.response().is_some_and(|response| response.status < 400) {
             self.standing.worked(self.started);

@@ -1,8 +1,10 @@
-//! A token that is fetched (RFC 6749): one for an account, shared by all workers, and kept from one config to the next.
+//! A token that is fetched from a token endpoint (RFC 6749). Each account has one, shared by all workers, and
+//! kept across reloads.
 //!
-//! Nothing is sent from here. An exchange that finds none, or one that is soon over, may be elected to have it fetched: it is given a
-//! [`Fetch`], which the gateway takes to the token endpoint, and which is given up when dropped, so that another exchange is elected.
-//! There is one at a time. All who need the token wait for it; while the old one is good nobody does.
+//! This module does not send anything. An exchange that finds no token, or one that expires soon, may be
+//! elected to fetch it. It is given a [`Fetch`], which the gateway sends to the token endpoint. A `Fetch`
+//! that is dropped is given up, and another exchange is elected. Only one fetch is in flight at a time. All
+//! exchanges that need the token wait for it, unless the old one is still valid.
 
 mod answer;
 mod config;
@@ -31,14 +33,14 @@ pub use config::{ClientAuth, Endpoint, EndpointError, Grant, OAuth2Config, OAuth
 
 use answer::Granted;
 
-/// A token that is new is used at least for so long, even where its answer was slower than its life.
+/// Minimum time for which a new token is used, even if its response took longer than its lifetime.
 const USED_MIN: Duration = Duration::from_secs(1);
-/// A token that a provider refuses is fetched anew no more often than this: a provider that refuses every token would otherwise have
-/// the endpoint called for each call.
+/// Minimum time between two fetches caused by a rejected token. Without it, a provider that rejects every
+/// token would cause a fetch for each call.
 const REJECTION_INTERVAL: Duration = Duration::from_secs(5);
-/// How much longer the endpoint is left alone after a failure that trying again will hardly mend.
+/// Factor for the wait after a failure that a retry is unlikely to fix.
 const LASTING_FACTOR: u32 = 10;
-/// All exchanges of an account ask for the same.
+/// The coalescing key: all exchanges of an account need the same token.
 const THE_TOKEN: u128 = 0;
 
 /// The token of an account.
@@ -48,9 +50,9 @@ pub struct Token {
     config: OAuth2Config,
     endpoint: Endpoint,
     state: Mutex<State>,
-    /// The fetch that is under way, and who waits for it.
+    /// The fetch in flight, and its waiters.
     coalescer: Arc<Coalescer>,
-    /// What tokens are granted for, if that is a refresh token: the last one that is known.
+    /// The latest refresh token, if the grant uses one.
     grant: Arc<Mutex<Zeroizing<String>>>,
     counts: Arc<Counts>,
 }
@@ -58,67 +60,67 @@ pub struct Token {
 #[derive(Default)]
 struct State {
     current: Option<Current>,
-    /// Failures since the last token.
+    /// Number of failures since the last token.
     failures: u32,
     trouble: Option<Trouble>,
-    /// Until when the endpoint is left alone.
+    /// Time before which the endpoint is not called.
     retry_at: Timestamp,
-    /// When a provider has last refused a token that was thrown away for it.
+    /// Time of the last rejection that discarded a token.
     rejected_at: Option<Timestamp>,
     random: Random,
 }
 
-/// The token that was fetched last.
+/// The latest token.
 struct Current {
-    /// Tells one token from the next.
+    /// Distinguishes one token from the next.
     number: u64,
     /// The value of `Authorization`.
     field: Arc<Zeroizing<Vec<u8>>>,
     renew_at: Timestamp,
     expires_at: Timestamp,
-    /// Whether a provider has refused it.
+    /// `true` once a provider has rejected it.
     is_rejected: bool,
 }
 
-/// What is counted, also across changes of the config.
+/// Counters, kept across changes of the config.
 #[derive(Debug, Default)]
 struct Counts {
     fetched: AtomicU64,
     failed: AtomicU64,
 }
 
-/// How an account's token stands.
+/// State of an account's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenSnapshot {
-    /// What there is.
+    /// The state.
     pub state: TokenState,
-    /// When it expires, if there is one.
+    /// Time at which the token expires, if there is one.
     pub expires_at: Option<Timestamp>,
-    /// Why the last fetch has failed, if it has.
+    /// Reason for the failure of the last fetch, if it failed.
     pub trouble: Option<Trouble>,
-    /// Until when the endpoint is left alone for that.
+    /// Time before which the endpoint is not called again after a failure.
     pub retry_at: Option<Timestamp>,
-    /// How many tokens have been fetched.
+    /// Number of tokens fetched.
     pub fetched: u64,
-    /// How many fetches have failed.
+    /// Number of fetches that failed.
     pub failed: u64,
 }
 
-/// What there is of a token.
+/// The state of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenState {
-    /// None has been fetched.
+    /// No token has been fetched.
     Missing,
-    /// One that is good.
+    /// The token is valid.
     Good,
-    /// One that is over.
+    /// The token has expired.
     Expired,
-    /// One that a provider has refused.
+    /// A provider has rejected the token.
     Rejected,
 }
 
 impl TokenState {
-    /// As the control API has it.
+    /// The name in the control API.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -129,41 +131,42 @@ impl TokenState {
     }
 }
 
-/// What an exchange keeps while it needs a token.
+/// State of an exchange that needs a token.
 #[derive(Debug, Default)]
 pub struct TokenWaiter {
     since: Option<Timestamp>,
     shared_call: Option<cache::Waiter>,
-    /// The number of the token that it was let go on with.
+    /// Number of the token that the exchange uses.
     number: u64,
-    /// Whether a provider has refused one and the call is made again for that.
+    /// `true` if the call is repeated because a provider rejected a token.
     has_repeated: bool,
 }
 
-/// How an exchange goes on that needs a token.
+/// The next step of an exchange that needs a token.
 #[derive(Debug)]
 pub enum Turn {
-    /// It goes on: there is one. If a fetch is given, it has been elected to have the token renewed meanwhile.
+    /// There is a token. With a fetch, this exchange is elected to renew the token meanwhile.
     Ready(Option<Fetch>),
-    /// It waits, until that time at most. If a fetch is given, it has been elected to have one fetched.
+    /// Wait until that time at most. With a fetch, this exchange is elected to fetch the token.
     Wait(Option<Fetch>, Timestamp),
-    /// It is refused.
+    /// The exchange is rejected.
     Refused(Refused),
 }
 
-/// What there is for an exchange.
+/// The state of the token, as one exchange sees it.
 enum TokenStanding {
     Good(u64),
-    /// Good, and to be renewed.
+    /// Valid, and due for renewal.
     Due(u64),
     Missing,
-    /// None is there, and the endpoint is left alone.
+    /// No valid token, and the endpoint must not be called yet.
     Failing(Timestamp, Option<Trouble>),
 }
 
 impl Token {
-    /// The token of `account`. What is known of it under the config before stays if that was the same. A refresh token stays too that
-    /// was answered in place of the configured one, unless another one is configured.
+    /// Compiles the token of `account`. If the config is the same as `before`, its whole state is kept. If
+    /// the endpoint, the client and the configured refresh token are the same, the latest refresh token is
+    /// kept.
     pub(super) fn compile(
         account: &Arc<str>,
         config: &OAuth2Config,
@@ -199,11 +202,12 @@ impl Token {
         }))
     }
 
-    /// How an exchange goes on that needs the token. One that waits is woken when there is one, or none to be had.
+    /// Returns the next step of an exchange that needs the token. A waiting exchange is woken once there is a
+    /// token, or the fetch has failed.
     pub fn poll(self: &Arc<Self>, waiting: &mut TokenWaiter, now: Timestamp, cx: &Context<'_>) -> Turn {
         let mut fetch = None;
         loop {
-            // Looked at again by whoever is elected: only then has nobody else brought one meanwhile.
+            // Checked again after the election: another exchange may have fetched a token meanwhile.
             let standing = self.lock().standing(now);
             match standing {
                 TokenStanding::Good(number) => {
@@ -232,35 +236,36 @@ impl Token {
             if let Some(shared_call) = &mut waiting.shared_call {
                 match shared_call.poll(cx) {
                     Poll::Pending => return Turn::Wait(fetch, until),
-                    // What has come of it is looked at.
+                    // The next round reads the new state.
                     Poll::Ready(_) => waiting.shared_call = None,
                 }
             } else {
                 match self.coalescer.join(THE_TOKEN, now) {
                     cache::Turn::Leader(leader) => fetch = Some(self.fetch(leader, now)),
                     cache::Turn::Wait(shared_call) => waiting.shared_call = Some(shared_call),
-                    // A token is for everybody: that is never noted.
+                    // Not reached: a token is never marked as not shareable.
                     cache::Turn::Alone => return Turn::Wait(fetch, until),
                 }
             }
         }
     }
 
-    /// The value of `Authorization` that a call is made with: the last token, even where it is over by now. Whoever waits for a good one
-    /// has done so before; a provider that refuses it says so.
+    /// Returns the value of `Authorization` for a call: the latest token, even if it has expired by now. The
+    /// exchange has already waited for a valid one; if the provider rejects it, it responds with 401.
     pub(super) fn field(&self) -> Option<Arc<Zeroizing<Vec<u8>>>> {
         self.lock().current.as_ref().map(|current| Arc::clone(&current.field))
     }
 
-    /// A provider has refused the token that an exchange was let go on with. Says whether the call is worth making again: there is another
-    /// token, or there will be, and the exchange has had no second call for this reason yet.
+    /// Handles the rejection of the token that an exchange used. Returns `true` if the call should be
+    /// repeated: there is another token or one will be fetched, and the exchange has not been repeated for
+    /// this reason yet.
     pub fn reject(&self, waiting: &TokenWaiter, now: Timestamp) -> bool {
         let is_replaced = self.lock().reject(waiting.number, now);
         debug!(account = &*self.account, is_replaced, "a provider has refused a token");
         is_replaced && !waiting.has_repeated
     }
 
-    /// Until when there is none, since the last fetch has failed.
+    /// Time before which no token can be had, after a failed fetch.
     pub(crate) fn failing_until(&self, now: Timestamp) -> Option<Timestamp> {
         match self.lock().standing(now) {
             TokenStanding::Failing(retry_at, _) => Some(retry_at),
@@ -268,7 +273,7 @@ impl Token {
         }
     }
 
-    /// How it stands.
+    /// Returns the token's state at `now`.
     pub fn snapshot(&self, now: Timestamp) -> TokenSnapshot {
         let state = self.lock();
         TokenSnapshot {
@@ -286,7 +291,7 @@ impl Token {
         }
     }
 
-    /// Where it is fetched.
+    /// The token endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -321,7 +326,7 @@ impl Token {
         Refused { retry_at: Some(now + USED_MIN), ..Refused::new(Reason::AccountUnavailable, detail) }
     }
 
-    /// Takes up what a fetch has brought that began at `begun`.
+    /// Stores the result of a fetch that began at `begun`.
     fn settle(
         &self,
         begun: Timestamp,
@@ -351,7 +356,7 @@ impl Token {
     fn take_up(&self, begun: Timestamp, now: Timestamp, granted: Granted) {
         let Granted { access_token, life, refresh_token } = granted;
         let life = life.unwrap_or(self.config.default_life.get());
-        // The life began at the latest when it was answered, and at the earliest when it was asked for.
+        // The lifetime begins between the request and the response; the request is the safe bound.
         let expires_at = (begun + life).max(now + USED_MIN);
         let mut field = Zeroizing::new(Vec::with_capacity(access_token.len() + 7));
         field.extend_from_slice(b"Bearer ");
@@ -397,7 +402,8 @@ impl State {
         }
     }
 
-    /// Throws the token with that number away, if it is still the current one. Says whether there is another one, or will be.
+    /// Discards the token with that number if it is still the current one. Returns `true` if there is another
+    /// token, or one will be fetched.
     fn reject(&mut self, number: u64, now: Timestamp) -> bool {
         let Some(current) = &mut self.current else { return false };
         if current.number != number || current.is_rejected {
@@ -411,7 +417,8 @@ impl State {
         true
     }
 
-    /// Has the endpoint be left alone after a failure; at least until the time that it has `asked` for, within bounds. Says for how long.
+    /// Blocks calls to the endpoint after a failure, at least until the time that it has `asked` for, within
+    /// bounds. Returns the wait.
     fn fail(
         &mut self,
         config: &OAuth2RetryConfig,
@@ -434,65 +441,65 @@ impl State {
 }
 
 impl TokenWaiter {
-    /// Whether the exchange waits now.
+    /// Returns `true` if the exchange is waiting now.
     pub(crate) fn is_under_way(&self) -> bool {
         self.since.is_some()
     }
 
-    /// Goes on with the token with that number.
+    /// Ends the wait, with the token of that number.
     fn let_go(&mut self, number: u64) {
         self.number = number;
         self.since = None;
         self.shared_call = None;
     }
 
-    /// The call is made again for a token that was refused.
+    /// Notes that the call is repeated because its token was rejected.
     pub fn repeat(&mut self) {
         self.has_repeated = true;
     }
 }
 
-/// A token that is to be fetched, by whoever has this. Dropped, it is given up, and another exchange is elected.
+/// A token fetch to perform. If this is dropped, the fetch is given up, and another exchange is elected.
 pub struct Fetch {
     token: Arc<Token>,
     leader: Leader,
     begun: Timestamp,
 }
 
-/// What a token endpoint has answered.
+/// The response of a token endpoint.
 #[derive(Clone, Copy)]
 pub struct Answered<'a> {
-    /// The status.
+    /// The status code.
     pub status: u16,
-    /// The value of `Retry-After`, if it is there.
+    /// The value of `Retry-After`, if present.
     pub retry_after: Option<&'a [u8]>,
     /// The whole body.
     pub body: &'a [u8],
 }
 
 impl Fetch {
-    /// Where it is fetched.
+    /// The token endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         self.token.endpoint()
     }
 
-    /// The name of the account.
+    /// The account's name.
     pub fn account(&self) -> &str {
         &self.token.account
     }
 
-    /// How long that may take in all.
+    /// Maximum duration of the whole fetch.
     pub fn timeout(&self) -> Duration {
         self.token.config.timeout.get()
     }
 
-    /// The whole request, as a message of HTTP/1.1.
+    /// Returns the whole request, as an HTTP/1.1 message.
     pub fn request(&self) -> Zeroizing<Vec<u8>> {
         let Token { config, endpoint, .. } = &*self.token;
         request::request(config, endpoint, &self.token.refresh_token())
     }
 
-    /// Takes up what has been answered, and wakes all who wait for it.
+    /// Stores the result, and wakes all waiters.
     pub fn end(self, now: Timestamp, answered: Result<Answered<'_>, Trouble>) {
         let asked = answered.as_ref().ok().and_then(|answered| answered.retry_after);
         let asked = asked.and_then(|value| retry_after::read(value, now));

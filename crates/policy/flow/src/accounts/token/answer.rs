@@ -1,5 +1,5 @@
-//! What a token endpoint has answered (RFC 6749 §5): a token, or what is wrong. Nothing of an answer is believed that has not been
-//! looked at, and nothing of it is ever shown but the code of an error that RFC 6749 lists.
+//! Parses the response of a token endpoint (RFC 6749 §5): a token or an error. Every value is validated, and
+//! none is ever shown except the error codes that RFC 6749 lists.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-/// The longest answer that is read, in bytes.
+/// Maximum size of a response, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// The longest token. It has to go into a head with everything else.
+/// Maximum length of a token. It must fit into a request head with all other fields.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
-/// The shortest and the longest life that a token is taken to have, whatever it says itself: one that ends at once would be fetched
-/// for every call, and one that never ends is asked for again once in a while.
+/// Bounds of a token's lifetime, whatever the response says. A token that expires at once would be fetched
+/// for every call; a token that never expires is renewed from time to time.
 const LIFE_MIN: Duration = Duration::from_secs(1);
 const LIFE_MAX: Duration = Duration::from_hours(30 * 24);
 
-/// The codes of errors that RFC 6749 §5.2 lists, and RFC 8707 §2.
+/// The error codes of RFC 6749 §5.2 and RFC 8707 §2.
 const CODES: [&str; 7] = [
     "invalid_request",
     "invalid_client",
@@ -29,42 +29,42 @@ const CODES: [&str; 7] = [
     "invalid_target",
 ];
 
-/// A token as it was granted.
+/// A granted token.
 pub(super) struct Granted {
     pub access_token: Zeroizing<String>,
-    /// How long it lives, if that is told.
+    /// The lifetime, if the response contains one.
     pub life: Option<Duration>,
-    /// The refresh token to be used from now on, if it is another one.
+    /// The new refresh token, if the response contains one.
     pub refresh_token: Option<Zeroizing<String>>,
 }
 
-/// Why there is no token.
+/// Reason why there is no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// The endpoint has not been reached, or has not answered in time: the gateway's name for the error.
+    /// The endpoint was not reached, or did not respond in time; with the gateway's name for the error.
     Unreachable(&'static str),
-    /// It fails, or is busy.
+    /// The endpoint fails, or is overloaded.
     Status(u16),
-    /// It sends the client elsewhere, which is not followed.
+    /// The endpoint redirects the client. Redirects are not followed.
     Redirected(u16),
-    /// It refuses to grant a token, for this reason if it is a known one.
+    /// The endpoint refuses to grant a token; with its error code, if it is a known one.
     Refused(u16, Option<&'static str>),
-    /// The answer is longer than is read.
+    /// The response is too long.
     TooLong,
-    /// The answer ends before its end.
+    /// The response is truncated.
     CutShort,
-    /// The answer is no JSON, or not of the shape it has to have.
+    /// The response is not JSON, or not of the required shape.
     Malformed,
-    /// There is no token in it, or one that could not stand in a header field.
+    /// The response has no token, or one that is not valid in a header field.
     NoToken,
-    /// The token is of a type that is not known.
+    /// The type of the token is unknown.
     TokenType,
-    /// Its life is no number.
+    /// The lifetime is not a number.
     ExpiresIn,
 }
 
 impl Trouble {
-    /// Whether trying again will hardly mend it.
+    /// Returns `true` if a retry is unlikely to succeed.
     pub(super) fn is_lasting(self) -> bool {
         !matches!(self, Self::Unreachable(_) | Self::Status(_) | Self::TooLong | Self::CutShort)
     }
@@ -97,7 +97,8 @@ impl fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
-/// An answer's members that count; all others are left alone. A member that stands there twice makes the answer malformed.
+/// The members of a response that are used; all others are ignored. A duplicate member makes the response
+/// malformed.
 #[derive(Deserialize)]
 struct Members {
     #[serde(default)]
@@ -110,14 +111,14 @@ struct Members {
     refresh_token: Option<Text>,
 }
 
-/// The one member that counts of an answer that refuses.
+/// The only member of an error response that is used.
 #[derive(Deserialize)]
 struct Refusal {
     #[serde(default)]
     error: Option<String>,
 }
 
-/// A text that is wiped when it is no longer needed.
+/// A text that is wiped when it is dropped.
 struct Text(Zeroizing<String>);
 
 impl<'de> Deserialize<'de> for Text {
@@ -139,7 +140,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// What an answer with this status and body grants.
+/// Parses a response with this status and body.
 pub(super) fn read(status: u16, body: &[u8]) -> Result<Granted, Trouble> {
     match status {
         200..=299 => granted(body),
@@ -165,7 +166,7 @@ fn granted(body: &[u8]) -> Result<Granted, Trouble> {
         return Err(Trouble::TokenType);
     }
     let life = expires_in.map(|value| life(&value)).transpose()?;
-    // RFC 6749 appendix A.17. One that is none leaves the old one in use.
+    // RFC 6749 appendix A.17. An invalid refresh token is ignored, and the old one stays in use.
     let is_refresh_token = |text: &str| {
         (1..=TOKEN_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| (0x20..=0x7e).contains(&byte))
     };
@@ -173,19 +174,20 @@ fn granted(body: &[u8]) -> Result<Granted, Trouble> {
     Ok(Granted { access_token, life, refresh_token })
 }
 
-/// The members of an object. A list would be taken for them in their order.
+/// Parses a JSON object. Serde alone would also accept a list of the members in their order.
 fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
-    // JSON is UTF-8 (RFC 8259 §8.1); the parser would not look at members that nobody asks for.
+    // JSON is UTF-8 (RFC 8259 §8.1). The parser does not validate members that it skips.
     let text = std::str::from_utf8(body).ok().filter(|text| text.trim_start().starts_with('{'))?;
     serde_json::from_str(text).ok()
 }
 
-/// Whether a token can stand in a field. Providers use more characters than RFC 6750 §2.1 has, so that all visible ones will do.
+/// Returns `true` if a token is valid in a header field. All visible characters are accepted, because
+/// providers use more than RFC 6750 §2.1 allows.
 fn is_sendable(token: &str) -> bool {
     (1..=TOKEN_BYTES_MAX).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// A number of seconds, which some write as a text.
+/// Parses a number of seconds. Some providers send it as a string.
 fn life(value: &Value) -> Result<Duration, Trouble> {
     let seconds = match value {
         Value::Number(number) => number.as_f64(),

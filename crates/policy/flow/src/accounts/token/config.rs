@@ -1,4 +1,4 @@
-//! The config keys of accounts whose token is fetched by OAuth 2.0 (RFC 6749), and where tokens are fetched.
+//! The config keys of accounts that use OAuth 2.0 (RFC 6749), and the URL of the token endpoint.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,88 +8,93 @@ use egret_http1::is_target;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An access token that is fetched, and renewed before it expires (RFC 6749), and sent as RFC 6750 §2.1 has it.
+/// An access token that Egret fetches, renews before it expires (RFC 6749), and sends in `Authorization` (RFC
+/// 6750 §2.1).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OAuth2Config {
-    /// What a token is granted for.
+    /// Grant type of the token request.
     #[serde(default)]
     pub grant: Grant,
-    /// Where tokens are fetched (RFC 6749 §3.2): `https://id.example/oauth/token`. If a provider is configured at that place, the
-    /// way there is that provider's: its certificate authorities, timeouts and pool. Flows are not asked.
+    /// URL of the token endpoint (RFC 6749 §3.2): `https://id.example/oauth/token`. If a provider is
+    /// configured for this address, its certificate authorities, timeouts and connection pool are used. Flows
+    /// do not apply to these requests.
     pub token_url: String,
-    /// The client's identifier.
+    /// Identifier of the client.
     pub client_id: String,
-    /// The client's secret; left out for a client that has none.
+    /// Secret of the client. Omit it for a client without a secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<Secret>,
-    /// The refresh token, for `grant: refresh_token`. If the token endpoint answers with another one, that one is used from then on, and
-    /// kept in memory alone: with an endpoint that wants each used once, a restart needs a new one here.
+    /// Refresh token for `grant: refresh_token`. If the token endpoint returns a new one, Egret uses it from
+    /// then on and keeps it in memory only. If the endpoint accepts each refresh token only once, configure a
+    /// new one before a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_token: Option<Secret>,
-    /// What the token is to allow (RFC 6749 §3.3).
+    /// Scopes to request (RFC 6749 §3.3).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scope: Vec<String>,
-    /// Whom the token is to be for, where the endpoint asks for it by this name.
+    /// Audience of the token, for endpoints that expect the parameter `audience`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
-    /// What the token is to be used at, as absolute URIs (RFC 8707).
+    /// Resources that the token is used for, as absolute URIs (RFC 8707).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resource: Vec<String>,
-    /// Further parameters of the request, by name.
+    /// Additional parameters of the token request, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
-    /// How the client proves who it is (RFC 6749 §2.3.1). Without a secret it only says so, as `post` does.
+    /// Method of client authentication (RFC 6749 §2.3.1). A client without a secret sends only its
+    /// `client_id`, as with `post`.
     #[serde(default)]
     pub client_auth: ClientAuth,
-    /// How long before its end a token is renewed; at most a quarter of its life.
+    /// Time before its expiry at which a token is renewed; at most a quarter of its lifetime.
     #[serde(default = "renew_before_default")]
     pub renew_before: Duration,
-    /// The life of a token whose answer does not tell it.
+    /// Lifetime of a token whose response contains none.
     #[serde(default = "default_life_default")]
     pub default_life: Duration,
-    /// How long a call waits for a token where there is none; it is answered 503 `account-unavailable` then.
+    /// Maximum time that a call waits for a token if there is none. After that it is rejected with 503
+    /// `account-unavailable`.
     #[serde(default = "wait_max_default")]
     pub wait_max: Duration,
-    /// How long the token endpoint may take in all.
+    /// Maximum duration of a whole token request.
     #[serde(default = "timeout_default")]
     pub timeout: Duration,
-    /// How long the endpoint is left alone after a failure. A token that is still good is used meanwhile; where there is none, calls are
-    /// answered 503 `account-unavailable`.
+    /// Time without requests to the endpoint after a failure. A token that is still valid is used meanwhile;
+    /// if there is none, calls are rejected with 503 `account-unavailable`.
     #[serde(default)]
     pub retry: OAuth2RetryConfig,
 }
 
-/// What a token is granted for.
+/// Grant type of a token request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Grant {
-    /// That the client is who it says (RFC 6749 §4.4).
+    /// The credentials of the client (RFC 6749 §4.4).
     #[default]
     ClientCredentials,
     /// A refresh token (RFC 6749 §6).
     RefreshToken,
 }
 
-/// How the client proves who it is.
+/// Method of client authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientAuth {
-    /// By `Authorization: Basic`.
+    /// `Authorization: Basic`.
     #[default]
     Basic,
-    /// By the parameters `client_id` and `client_secret`.
+    /// The parameters `client_id` and `client_secret`.
     Post,
 }
 
-/// How long a token endpoint is left alone after a failure: a random time of about `base`, then of twice that, and so on. After one that
-/// trying again will hardly mend, such as a wrong secret, ten times as long.
+/// Backoff after a failure of the token endpoint: a random time of about `base`, doubled with each further
+/// failure. After a failure that a retry is unlikely to fix, such as a wrong secret, ten times as long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OAuth2RetryConfig {
-    /// After the first failure.
+    /// Wait after the first failure.
     pub base: Duration,
-    /// At most.
+    /// Maximum wait.
     pub max: Duration,
 }
 
@@ -115,19 +120,19 @@ fn timeout_default() -> Duration {
     Duration::from_secs(10)
 }
 
-/// Parameters that have keys of their own.
+/// Parameters with a separate config key.
 const OWN_PARAMETERS: [&str; 7] =
     ["grant_type", "client_id", "client_secret", "refresh_token", "scope", "audience", "resource"];
-/// Further parameters, scopes and resources of one account; more are refused.
+/// Maximum number of additional parameters, scopes and resources of one account.
 const LIST_MAX: usize = 100;
 
 impl OAuth2Config {
-    /// What tokens are fetched with.
+    /// The secrets of the token request.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.client_secret.iter().chain(&self.refresh_token)
     }
 
-    /// Notes what is wrong with it in `problems`; `at` is its place in the config.
+    /// Adds each mistake to `problems`; `at` is the path of this config.
     pub(super) fn check(&self, at: &str, problems: &mut Vec<Problem>) {
         let mut check = |key: &str, is_good: bool, message: &str| {
             if !is_good {
@@ -182,27 +187,27 @@ impl OAuth2Config {
     }
 }
 
-/// Where tokens are fetched. Whether its authority is one is for whoever goes there to say.
+/// The address of a token endpoint. The gateway validates its authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Whether it is called over TLS.
+    /// `true` if it is called over TLS.
     pub tls: bool,
-    /// Host and perhaps port, as the config has them.
+    /// Host and optional port, as in the config.
     pub authority: Box<str>,
     /// Path and query, in origin-form.
     pub target: Box<str>,
 }
 
-/// Why a URL is none that tokens could be fetched at.
+/// Reason why a URL cannot be a token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointError {
-    /// Another scheme, or none.
+    /// A scheme other than `http` and `https`, or none.
     Scheme,
     /// No host.
     Host,
     /// A fragment (RFC 6749 §3.2).
     Fragment,
-    /// What may not stand in a request target.
+    /// A character that is not allowed in a request target.
     Target,
 }
 
@@ -222,7 +227,7 @@ impl fmt::Display for EndpointError {
 impl std::error::Error for EndpointError {}
 
 impl Endpoint {
-    /// Reads a URL.
+    /// Parses a URL.
     pub fn parse(url: &str) -> Result<Self, EndpointError> {
         let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),

@@ -1,14 +1,15 @@
-//! The request by which a token is fetched (RFC 6749 §4.4.2 and §6).
+//! Builds the request for a token (RFC 6749 §4.4.2 and §6).
 
 use egret_har::base64;
 use zeroize::Zeroizing;
 
 use super::config::{ClientAuth, Endpoint, Grant, OAuth2Config};
 
-/// What a request takes at most besides what its config makes it, so that it is put together in one place and leaves no copy behind.
+/// Capacity for the parts of a request that do not depend on the config. Allocated at once, because a
+/// reallocation would leave a copy of the secrets behind.
 const REQUEST_BYTES: usize = 4096;
 
-/// A whole message that asks `endpoint` for a token.
+/// Returns a complete request for a token from `endpoint`.
 pub(super) fn request(config: &OAuth2Config, endpoint: &Endpoint, refresh_token: &str) -> Zeroizing<Vec<u8>> {
     let body = form(config, refresh_token);
     let mut message = Zeroizing::new(Vec::with_capacity(REQUEST_BYTES + body.len()));
@@ -64,13 +65,13 @@ fn form(config: &OAuth2Config, refresh_token: &str) -> Zeroizing<Vec<u8>> {
             put("client_id", &config.client_id);
             put("client_secret", secret.expose());
         }
-        // RFC 6749 §3.2.1: a client without a secret says who it is.
+        // RFC 6749 §3.2.1: a client without a secret sends its id.
         (None, _) => put("client_id", &config.client_id),
     }
     form
 }
 
-/// Appends `text` as a form has it (RFC 6749 appendix B).
+/// Appends `text` in form encoding (RFC 6749 appendix B).
 fn encode(text: &str, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in text.bytes() {
@@ -92,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// The head without what is always there, and the body.
+    /// Returns the head without the constant fields, and the body.
     fn sent(change: impl FnOnce(&mut OAuth2Config)) -> (String, String) {
         let config = json!({ "token_url": "https://id.example:8443/token?tenant=1", "client_id": "me" });
         let mut config: OAuth2Config = serde_json::from_value(config).unwrap();
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_client_with_a_secret_proves_who_it_is() {
-        // From RFC 6749 §2.3.1 follows that both parts are encoded as in a form first.
+        // RFC 6749 §2.3.1 requires form encoding of both parts before Base64.
         let secret = Some(Secret::given("s", "a b:c/\u{e4}".to_owned()));
         let (head, body) = sent(|config| config.client_secret.clone_from(&secret));
         let mut expected = Vec::new();

@@ -10,7 +10,7 @@ use crate::config::KnownProvider;
 
 const START: Timestamp = Timestamp::from_secs(1_000_000);
 
-/// Accounts with one that is called `a`, after a config `before`.
+/// Compiles accounts with one that is called `a`, after the config `before`.
 fn accounts(change: &Value, before: Option<&Accounts>) -> Accounts {
     let mut oauth2 = json!({ "token_url": "https://id.example/token", "client_id": "me" });
     oauth2.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
@@ -36,7 +36,7 @@ fn poll(token: &Arc<Token>, now: Timestamp) -> Turn {
     token.poll(&mut TokenWaiter::default(), now, &Context::from_waker(Waker::noop()))
 }
 
-/// The fetch that an exchange is elected for at this time, which finds no token.
+/// Returns the fetch of an exchange that finds no token at this time.
 fn elected(token: &Arc<Token>, now: Timestamp) -> Fetch {
     match poll(token, now) {
         Turn::Wait(Some(fetch), _) => fetch,
@@ -53,7 +53,7 @@ fn fail(fetch: Fetch, now: Timestamp, status: u16, body: &str, retry_after: Opti
     fetch.end(now, Ok(Answered { status, retry_after, body: body.as_bytes() }));
 }
 
-/// A refusal, and in how many milliseconds it is worth trying again.
+/// Returns the message of a refusal, and the milliseconds until a retry makes sense.
 fn refused(token: &Arc<Token>, now: Timestamp) -> (String, u128) {
     match poll(token, now) {
         Turn::Refused(refused) => {
@@ -141,7 +141,7 @@ fn threads_that_race_for_a_token_have_one_fetched() {
 fn a_token_is_renewed_before_its_end_by_one_while_all_go_on_with_the_old_one() {
     for (change, life_s, renew_at_s) in [
         (json!({}), 3600, 3540),
-        // At most a quarter of its life.
+        // At most a quarter of its lifetime.
         (json!({}), 60, 45),
         (json!({ "renew_before": "10s" }), 60, 50),
     ] {
@@ -167,7 +167,8 @@ fn a_life_counts_from_when_the_token_was_asked_for() {
     assert_eq!(token.snapshot(at_ms(2_000)).expires_at, Some(at_ms(4_000)));
     assert!(is_ready(&token, at_ms(2_999)));
     drop(elected(&token, at_ms(4_000)));
-    // One that is over when it comes is used nevertheless, or one would be fetched after the other.
+    // A token that has expired when it arrives is used all the same, or there would be one fetch after the
+    // other.
     let fetch = elected(&token, at_ms(4_000));
     fetch.end(at_ms(9_000), Ok(Answered { status: 200, retry_after: None, body }));
     assert_eq!(token.snapshot(at_ms(9_000)).expires_at, Some(at_ms(10_000)));
@@ -222,7 +223,7 @@ fn after_a_failure_the_endpoint_is_left_alone_for_longer_and_longer() {
     }
     grant(elected(&token, now), now, 60, "");
     assert_eq!(token.snapshot(now).trouble, None);
-    // From the beginning again.
+    // The backoff begins again.
     now = now + Duration::from_secs(61);
     fail(elected(&token, now), now, 503, "", None);
     assert!(refused(&token, now).1 <= 1_000);
@@ -299,7 +300,7 @@ fn a_token_that_a_provider_refuses_is_fetched_anew_and_not_too_often() {
     grant(fetch, at_ms(30), 70, "");
     assert!(token.reject(&second, at_ms(31)), "there is another one");
     assert!(matches!(token.poll(&mut first, at_ms(40), &cx), Turn::Ready(None)));
-    // The new one is refused too: that one stays, and the exchange has had its second call.
+    // The new token is rejected too: it stays, and the exchange is not repeated a second time.
     assert!(!token.reject(&first, at_ms(50)));
     assert!(is_ready(&token, at_ms(60)));
     let mut third = TokenWaiter::default();
