@@ -1,4 +1,4 @@
-//! Dates as HTTP writes them (RFC 9110 §5.6.7), read as a cache has to: what is none of the three forms is no date.
+//! HTTP dates (RFC 9110 §5.6.7). Only the three defined forms are accepted, as a cache requires.
 
 use std::time::SystemTime;
 
@@ -7,8 +7,9 @@ use crate::timestamp::Timestamp;
 
 const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
-/// The moment that `value` names; one before 1970 is that year's beginning. The day of the week has to be one, and is not looked at
-/// further; case does not matter, and a zone other than GMT makes it no date (RFC 9111 §4.2).
+/// Parses a date; one before 1970 becomes the beginning of 1970. The day of the week must be a valid name,
+/// but is not checked against the date. Case does not matter. A zone other than GMT is rejected (RFC 9111
+/// §4.2).
 pub fn read(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     let text = std::str::from_utf8(value).ok().filter(|text| text.is_ascii())?.trim_matches([' ', '\t']);
     let (days, second) = match text.split_once(", ") {
@@ -32,7 +33,7 @@ pub fn write_system_time(time: SystemTime) -> String {
     ))
 }
 
-/// `at` as `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Formats `at` as `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub fn write(at: Timestamp) -> String {
     let time = CivilTime::from_unix_seconds(at.as_secs());
     let (weekday, month) = (time.weekday, time.month_name());
@@ -43,7 +44,7 @@ pub fn write(at: Timestamp) -> String {
 /// Days since 1970, and seconds of the day.
 type Parts = (i64, i64);
 
-/// `06 Nov 1994 08:49:37 GMT`
+/// Parses `06 Nov 1994 08:49:37 GMT`.
 fn imf(text: &str) -> Option<Parts> {
     let mut words = text.split(' ');
     let mut next = || words.next();
@@ -53,7 +54,7 @@ fn imf(text: &str) -> Option<Parts> {
     Some((date(digits(year, 4)?, month, digits(day, 2)?)?, time(clock)?))
 }
 
-/// `06-Nov-94 08:49:37 GMT`: a year that would be more than 50 years ahead is one of the last century.
+/// Parses `06-Nov-94 08:49:37 GMT`. A year more than 50 years in the future belongs to the previous century.
 fn rfc850(text: &str, now: Timestamp) -> Option<Parts> {
     let mut words = text.split(' ');
     let mut next = || words.next();
@@ -68,7 +69,7 @@ fn rfc850(text: &str, now: Timestamp) -> Option<Parts> {
     Some((date(year, month, digits(day, 2)?)?, time(clock)?))
 }
 
-/// `Sun Nov  6 08:49:37 1994`
+/// Parses `Sun Nov 6 08:49:37 1994`.
 fn asctime(text: &str) -> Option<Parts> {
     let bytes = text.as_bytes();
     let is_spaced = bytes.len() == 24 && [3, 7, 10, 19].iter().all(|at| bytes[*at] == b' ');
@@ -100,7 +101,7 @@ pub(crate) fn date(year: i64, month: &str, day: i64) -> Option<i64> {
     days_until(year, month, day)
 }
 
-/// `08:49:37` as seconds of the day; a leap second is taken as the one before it.
+/// Parses `08:49:37`. A leap second is read as the second before it.
 fn time(text: &str) -> Option<i64> {
     let mut parts = text.split(':').map(|part| digits(part, 2));
     let mut next = || parts.next().flatten();

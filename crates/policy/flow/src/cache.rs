@@ -1,11 +1,13 @@
-//! The cache's judgement (RFC 9111): what of a provider's answers is stored, for whom and for how long, and what a request gets of it.
+//! Decisions of the cache (RFC 9111): which responses are stored, for which clients and for how long, and
+//! which requests they satisfy.
 //!
-//! Nothing here waits, stores or knows a socket. [`Policy::ask`] makes a request a [`Question`] with a key. Whoever has the stored answers
-//! shows those under that key to [`Policy::decide`], and does what it says. When the provider has answered,
-//! [`Policy::receive`] says what becomes of the answer and of what is stored, and [`Policy::invalidated`] what a change makes void.
+//! This module performs no I/O, does not wait, and holds no stored responses. [`Policy::ask`] turns a request
+//! into a [`Question`] with a key. The caller passes the responses stored under that key to
+//! [`Policy::decide`], and follows the decision. After the provider's response, [`Policy::receive`] decides
+//! about it and about the stored responses, and [`Policy::invalidated`] lists what a change invalidates.
 //!
-//! What is decided here is never decided by the order in which things happen to be stored: the same request, candidates and time make
-//! the same decision.
+//! Decisions never depend on the order in which responses were stored: the same request, candidates and time
+//! give the same decision.
 
 mod coalescer;
 mod conditional;
@@ -61,7 +63,7 @@ pub use stored::{Lines, Stored, Times};
 pub use storing::NotStored;
 pub use vary::Vary;
 
-/// One cache remedy's rules.
+/// The rules of one cache remedy.
 #[derive(Debug)]
 pub struct Policy {
     secret: Arc<KeySecret>,
@@ -71,113 +73,115 @@ pub struct Policy {
     targets: Box<[Box<str>]>,
 }
 
-/// A request as a cache sees it.
+/// A request, reduced to what the cache needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
-    /// Under which key its answer is stored.
+    /// The key for its response.
     pub key: Key,
-    /// Whose answers it may get.
+    /// The cache partition that may serve it.
     pub partition: Partition,
-    /// What the client wants.
+    /// The cache directives of the client.
     pub wants: RequestDirectives,
-    /// Its method.
+    /// The method.
     pub method: Method,
     has_authorization: bool,
 }
 
-/// What becomes of a request before anything stored is looked at.
+/// The first decision about a request, before any stored response is considered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// What is stored under its key is to be looked at.
+    /// Look up the responses stored under its key.
     Look(Question),
-    /// It goes to the provider, and its answer is not stored.
+    /// Forward it to the provider, and do not store the response.
     Forward(Forward),
-    /// It wants nothing but a stored answer, and can have none: 504.
+    /// Respond with 504: the client accepts only a stored response, and there cannot be one.
     OnlyIfCached,
 }
 
-/// A stored answer with the length of its body, where all of that is there.
+/// A stored response, with the length of its body if the body is complete.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
-    /// The answer.
+    /// The stored response.
     pub stored: &'a Stored,
-    /// Bytes of its body.
+    /// Length of the body, in bytes.
     pub len: Option<u64>,
 }
 
-/// What a request gets.
+/// The decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// This.
+    /// Serve this response.
     Serve(Reply),
-    /// This, which is stale; and the provider is asked, for those who come later.
+    /// Serve this stale response, and revalidate in the background for later requests.
     ServeStale(Reply, Option<Validation>),
-    /// What the provider says, which is asked whether what is stored still holds.
+    /// Ask the provider if the stored response is still valid.
     Validate(Validation),
-    /// What the provider says.
+    /// Forward the request to the provider.
     Forward(Forward),
-    /// 504: it wants nothing but a stored answer, and there is none.
+    /// Respond with 504: the client accepts only a stored response, and there is none.
     OnlyIfCached,
 }
 
-/// How a stored answer is validated.
+/// The validation of a stored response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Validation {
-    /// Which of the candidates.
+    /// Index of the response among the candidates.
     pub candidate: usize,
-    /// What is sent in place of the client's conditions.
+    /// The validators to send in place of the client's conditions.
     pub validators: Validators,
-    /// Why the provider is asked.
+    /// The reason for the request to the provider.
     pub forward: Forward,
 }
 
-/// What becomes of a provider's answer, and of what is stored.
+/// The decision about a provider's response, and about the stored responses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// What becomes of the answer.
+    /// The action for the response.
     pub action: Action,
-    /// Candidates that no longer hold.
+    /// Indexes of the candidates to remove.
     pub gone: Vec<usize>,
 }
 
 impl Verdict {
-    /// Whether the answer takes the place of what may be stored and could not be looked at.
+    /// Returns `true` if the response also replaces stored responses that could not be read.
     pub fn is_newer(&self, status: u16) -> bool {
         matches!(self.action, Action::Store(..)) || says_what_is_there(status)
     }
 }
 
-/// Whether an answer of that status says what is there now, be it nothing.
+/// Returns `true` if a response with that status describes the current state of the resource, including its
+/// absence.
 const fn says_what_is_there(status: u16) -> bool {
     matches!(status, 200..=205 | 207..=399 | 404 | 410)
 }
 
-/// What becomes of a provider's answer.
+/// The action for a provider's response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// It goes on, and is stored like this with its body, once all of that has come. For how many seconds it is fresh.
+    /// Forward it, and store this once the whole body has arrived. The number is its remaining freshness, in
+    /// seconds.
     Store(Box<Stored>, i64),
-    /// It goes on.
+    /// Forward it without storing it.
     Pass(NotStored),
-    /// It goes on; a candidate is like this now.
+    /// Forward it, and update the candidate with that index.
     PassAndUpdate(usize, Box<Stored>),
-    /// It does not go on: a candidate still holds, is like this now, and is served so.
+    /// Update the candidate, and serve it instead.
     Update(Box<Stored>, Reply),
-    /// It does not go on: this is served, though stale.
+    /// Serve this stale response instead.
     ServeStale(Reply),
-    /// It does not go on: the provider is asked again, without conditions of the cache's.
+    /// Discard it, and repeat the request without the cache's own conditions.
     Again,
 }
 
 impl Decision {
-    /// Whether something stored is served.
+    /// Returns `true` if a stored response is served.
     pub fn is_served(&self) -> bool {
         matches!(self, Self::Serve(_) | Self::ServeStale(..))
     }
 }
 
 impl Policy {
-    /// The rules of `config`, in which nothing is wrong. Keys are those of `space` alone.
+    /// Creates the rules of a valid `config`. Keys are separate for each `space`.
     pub fn new(config: &CacheConfig, space: &str, secret: Arc<KeySecret>) -> Self {
         let targets = config.targets.iter().map(|name| name.to_ascii_lowercase().into()).collect();
         Self {
@@ -194,12 +198,12 @@ impl Policy {
         &self.config
     }
 
-    /// The fields that come before `Cache-Control`, in lower case.
+    /// The header fields that take precedence over `Cache-Control`, in lower case.
     pub fn targets(&self) -> &[Box<str>] {
         &self.targets
     }
 
-    /// What `request` asks of the cache.
+    /// Decides if the cache handles `request`, and computes its key.
     pub fn ask(&self, request: &Request<'_>, place: &KeyContext<'_>) -> Ask {
         let method = Method::of(request.method);
         let is_stored = self.config.methods.contains(method.name())
@@ -220,7 +224,7 @@ impl Policy {
         Ask::Look(Question { key, partition, wants, method, has_authorization })
     }
 
-    /// What a request gets, of what is stored under its key.
+    /// Decides how to respond to a request from the responses stored under its key.
     pub fn decide(
         &self,
         question: &Question,
@@ -262,7 +266,7 @@ impl Policy {
         }
     }
 
-    /// What is served where the provider is in that trouble, if anything is.
+    /// Returns the stored response to serve when the provider fails, if there is one.
     pub fn fail(
         &self,
         question: &Question,
@@ -279,7 +283,8 @@ impl Policy {
         (is_wanted && may).then(|| Reply::new(request, chosen, stored, standing, candidates[chosen].len, now))
     }
 
-    /// What becomes of `response`, for which the provider was asked at `times`, by `validation` if any.
+    /// Decides about `response`, which was requested at `times`, with `validation` if it was a conditional
+    /// request.
     pub fn receive(
         &self,
         question: &Question,
@@ -306,14 +311,14 @@ impl Policy {
                 Verdict { action: Action::Store(Box::new(stored), ttl_s), gone: matching() }
             }
             Err(why) => {
-                // What is not stored takes the place of what was, where it says what is there now.
+                // A response that is not stored still replaces older ones if it describes the current state.
                 let says_more = says_what_is_there(response.status) && !is_conditional(request);
                 Verdict { action: Action::Pass(why), gone: if says_more { matching() } else { Vec::new() } }
             }
         }
     }
 
-    /// The candidates that are for a request with these fields (RFC 9111 §4.1).
+    /// Returns the candidates whose `Vary` matches the request (RFC 9111 §4.1).
     fn matching<'a>(
         &'a self,
         request: &'a Request<'_>,
@@ -324,7 +329,7 @@ impl Policy {
         candidates.iter().enumerate().filter(move |(_, candidate)| is_match(candidate)).map(|(at, _)| at)
     }
 
-    /// The most recent of the candidates that are for a request (RFC 9111 §4).
+    /// Returns the most recent matching candidate (RFC 9111 §4).
     fn choose(&self, request: &Request<'_>, candidates: &[Candidate<'_>]) -> Option<usize> {
         let recency = |at: &usize| {
             let stored = candidates[*at].stored;
@@ -348,8 +353,8 @@ impl Policy {
     }
 }
 
-/// Whether a request is more than its URL and fields say: one with a body that is no part of its key, one that names another method,
-/// or one that asks for another protocol.
+/// Returns `true` if the meaning of a request does not follow from its URL and fields: it has a body that is
+/// not part of the key, it overrides the method, or it upgrades the protocol.
 fn is_special(request: &Request<'_>, method: Method) -> bool {
     let has = |name: &'static [u8]| request.fields.get(name).is_some();
     let has_body = has(b"transfer-encoding")
@@ -359,12 +364,13 @@ fn is_special(request: &Request<'_>, method: Method) -> bool {
 }
 
 impl RequestDirectives {
-    /// Whether the client wants more than `stored` is: newer, longer fresh, or validated. What does not change while it is fresh need not be
-    /// newer (RFC 8246 §2).
+    /// Returns `true` if the client requires more than `stored` offers: a newer response, one that stays
+    /// fresh for longer, or validation. A response that is immutable while fresh need not be newer (RFC 8246
+    /// §2).
     fn demands_more_than(&self, stored: &Stored, standing: Freshness) -> bool {
         use std::time::Duration;
         let is_unchanging = stored.directives.immutable && standing.is_fresh();
-        // Who wants none that is older than now wants it validated.
+        // `max-age=0` asks for validation.
         let is_old = self.max_age.is_some_and(|max| max == 0 || standing.age > Duration::from_secs(max));
         let is_soon_stale = self.min_fresh.is_some_and(|seconds| {
             standing.lifetime.saturating_sub(standing.age) < Duration::from_secs(seconds)

@@ -1,7 +1,9 @@
-//! Requests that ask for the same at once: the first goes to the provider, the others wait for what it brings.
+//! Coalesces concurrent requests for the same response: the first one (the leader) is sent to the provider,
+//! the others wait for its result.
 //!
-//! Nobody waits for two in a row. When what the first brings turns out to be for nobody else, all who wait go on at once, and for a while
-//! nobody waits for such an answer at all. Where the first leaves without an answer, the next one takes its place.
+//! A request never waits for two leaders in a row. If the leader's response turns out not to be shareable,
+//! all waiters proceed at once, and for a while requests for that response do not wait at all. If the leader
+//! is dropped without a response, the next request becomes the leader.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,14 +12,14 @@ use std::time::Duration;
 
 use egret_clock::Timestamp;
 
-/// Parts with a lock each.
+/// Number of shards, each with its own lock.
 const SHARDS: usize = 16;
-/// For how long nobody waits for an answer like one that could not be stored.
+/// Time for which requests do not wait after a response that could not be stored.
 const UNCACHEABLE_FOR: Duration = Duration::from_secs(30);
-/// Keys of such answers that a part remembers.
+/// Maximum number of such keys that a shard remembers.
 const UNCACHEABLE_MAX: usize = 1024;
 
-/// The calls under way that others may wait for.
+/// The calls in flight that other requests may wait for.
 #[derive(Debug)]
 pub struct Coalescer {
     shards: Box<[Mutex<Shard>]>,
@@ -26,49 +28,49 @@ pub struct Coalescer {
 #[derive(Debug, Default)]
 struct Shard {
     under_way: HashMap<u128, Arc<SharedCall>>,
-    /// Keys whose answers could not be stored, and until when nobody waits for one.
+    /// Keys whose responses could not be stored, and the time until which requests for them do not wait.
     uncacheable: HashMap<u128, Timestamp>,
 }
 
-/// A call that others may wait for.
+/// A call in flight with its waiters.
 #[derive(Debug, Default)]
 struct SharedCall(Mutex<Waiters>);
 
 #[derive(Debug, Default)]
 struct Waiters {
     ending: Option<Ending>,
-    /// Those who wait, each in a slot of its own.
+    /// The wakers of the waiters, by slot.
     wakers: Vec<Option<Waker>>,
     free: Vec<usize>,
 }
 
-/// How a call has ended for those who wait.
+/// The end of a call, for its waiters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// There is an answer, stored or not.
+    /// There is a response, stored or not.
     Answered,
-    /// Whoever made it has left.
+    /// The leader was dropped.
     Abandoned,
 }
 
-/// What a request does that asks for something that is not there.
+/// The role of a request that finds nothing stored.
 #[derive(Debug)]
 pub enum Turn {
-    /// It goes on, and others may wait for it.
+    /// It is sent to the provider, and others may wait for it.
     Leader(Leader),
-    /// It waits for another.
+    /// It waits for the leader.
     Wait(Waiter),
-    /// It goes on, and nobody waits for it.
+    /// It is sent to the provider, and no request waits for it.
     Alone,
 }
 
 impl Coalescer {
-    /// None under way.
+    /// Creates a coalescer without any call in flight.
     pub fn new() -> Arc<Self> {
         Arc::new(Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() })
     }
 
-    /// A request for `id` at `now`.
+    /// Assigns a role to a request for `id` at `now`.
     pub fn join(self: &Arc<Self>, id: u128, now: Timestamp) -> Turn {
         let mut shard = self.shard(id);
         if let Some(until) = shard.uncacheable.get(&id) {
@@ -85,7 +87,7 @@ impl Coalescer {
         Turn::Leader(Leader { coalescer: Arc::clone(self), id, call, is_over: false })
     }
 
-    /// The same, where it does not wait for another.
+    /// Returns a leader for `id`, unless the request would have another role.
     pub fn leader(self: &Arc<Self>, id: u128, now: Timestamp) -> Option<Leader> {
         match self.join(id, now) {
             Turn::Leader(leader) => Some(leader),
@@ -93,7 +95,7 @@ impl Coalescer {
         }
     }
 
-    /// Has nobody wait for an answer under `id` for a while.
+    /// Disables waiting for responses under `id` for a while.
     pub fn note_uncacheable(&self, id: u128, now: Timestamp) {
         let mut shard = self.shard(id);
         let known = &mut shard.uncacheable;
@@ -101,13 +103,13 @@ impl Coalescer {
             known.retain(|_, until| *until > now);
         }
         if known.len() >= UNCACHEABLE_MAX {
-            // They are learned anew where they matter.
+            // The keys that matter are noted again.
             known.clear();
         }
         known.insert(id, now + UNCACHEABLE_FOR);
     }
 
-    /// Forgets that answers under `id` could not be stored.
+    /// Enables waiting for responses under `id` again.
     pub fn note_cacheable(&self, id: u128) {
         self.shard(id).uncacheable.remove(&id);
     }
@@ -118,7 +120,8 @@ impl Coalescer {
     }
 }
 
-/// The one that goes to the provider. Dropped, it has left, and another takes its place.
+/// The request that is sent to the provider for all waiters. If this is dropped, another request becomes the
+/// leader.
 #[derive(Debug)]
 pub struct Leader {
     coalescer: Arc<Coalescer>,
@@ -128,7 +131,8 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// There is an answer: who waits looks at what is stored now, and goes on by itself where that is nothing.
+    /// Ends the call with a response. The waiters look for a stored response, and proceed on their own if
+    /// there is none.
     pub fn answered(mut self) {
         self.end(Ending::Answered);
     }
@@ -158,12 +162,12 @@ impl SharedCall {
     }
 }
 
-/// A call that is made in the background, for those who come later.
+/// A call that is made in the background, for later requests.
 #[derive(Debug)]
 pub struct Background {
-    /// Others may wait for its answer.
+    /// The leader, for which other requests may wait.
     pub leader: Leader,
-    /// The number of the remedy that wants it; it passes that one and those further in.
+    /// Index of the remedy that starts the call. The call skips this remedy and the inner ones.
     pub(crate) slot: usize,
 }
 
@@ -173,7 +177,7 @@ impl Background {
     }
 }
 
-/// One that waits.
+/// A request that waits for a leader.
 #[derive(Debug)]
 pub struct Waiter {
     call: Arc<SharedCall>,
@@ -181,7 +185,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Ready when the call is over that it waits for.
+    /// Returns `Ready` once the call has ended.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Ending> {
         let mut waiters = self.call.lock();
         if let Some(ending) = waiters.ending {
@@ -205,7 +209,7 @@ impl Drop for Waiter {
     fn drop(&mut self) {
         let Some(slot) = self.slot else { return };
         let mut waiters = self.call.lock();
-        // Once the call is over there are no slots any more.
+        // After the call has ended there are no slots.
         if let Some(waker) = waiters.wakers.get_mut(slot) {
             *waker = None;
             waiters.free.push(slot);

@@ -1,4 +1,5 @@
-//! Conditional requests: those of clients, answered from what is stored (RFC 9111 §4.3.2), and those by which it is validated (§4.3.1).
+//! Conditional requests: those of clients, evaluated against stored responses (RFC 9111 §4.3.2), and those
+//! that validate stored responses (§4.3.1).
 
 use egret_clock::Timestamp;
 use egret_http1::{is_white_space, trim};
@@ -7,25 +8,25 @@ use super::stored::{Stored, is_etag};
 use crate::message::Request;
 use egret_clock::http_date;
 
-/// More entity tags in one field are not looked at.
+/// Maximum number of entity tags that are read from one field.
 const TAGS_MAX: usize = 64;
 
-/// Whether a request has a condition that only the provider can judge (RFC 9111 §4.3.2).
+/// Returns `true` if a request has a condition that only the provider can evaluate (RFC 9111 §4.3.2).
 pub(super) fn is_for_origin(request: &Request<'_>) -> bool {
     let has = |name: &'static [u8]| request.fields.get(name).is_some();
     has(b"if-match") || has(b"if-unmodified-since")
 }
 
-/// Whether a request has a condition that a cache can judge.
+/// Returns `true` if a request has a condition that a cache can evaluate.
 pub(super) fn is_conditional(request: &Request<'_>) -> bool {
     let has = |name: &'static [u8]| request.fields.get(name).is_some();
     has(b"if-none-match") || has(b"if-modified-since")
 }
 
-/// Whether the client has what is stored already, so that 304 is the answer (RFC 9110 §13.2.2): by `If-None-Match`, and only where
-/// there is none by `If-Modified-Since`.
+/// Returns `true` if the client already has the stored response, so the result is 304 (RFC 9110 §13.2.2).
+/// `If-Modified-Since` counts only without `If-None-Match`.
 pub(super) fn is_unchanged(request: &Request<'_>, stored: &Stored, now: Timestamp) -> bool {
-    // Conditions are for what would be a success without them (RFC 9110 §13.2.1).
+    // Conditions apply only if the response would be a success without them (RFC 9110 §13.2.1).
     if !(200..300).contains(&stored.status) {
         return false;
     }
@@ -39,13 +40,13 @@ pub(super) fn is_unchanged(request: &Request<'_>, stored: &Stored, now: Timestam
     http_date::read(since, now).is_some_and(|since| modified <= since)
 }
 
-/// Whether lists of entity tags name `tag`, compared weakly; `*` names any.
+/// Returns `true` if lists of entity tags contain `tag`, by weak comparison; `*` matches any tag.
 fn names_tag<'a>(mut lines: impl Iterator<Item = &'a [u8]>, tag: Option<&[u8]>) -> bool {
     let is_same = |other: &[u8]| tag.is_some_and(|tag| opaque(tag) == opaque(other));
     lines.any(|line| trim(line) == b"*" || each_tag(line, is_same))
 }
 
-/// Whether any tag of a list `is` so.
+/// Returns `true` if `is` accepts any tag of a list.
 fn each_tag(line: &[u8], is: impl Fn(&[u8]) -> bool) -> bool {
     let mut rest = line;
     for _ in 0..TAGS_MAX {
@@ -67,18 +68,18 @@ fn each_tag(line: &[u8], is: impl Fn(&[u8]) -> bool) -> bool {
     false
 }
 
-/// A tag without what says that it is weak.
+/// Returns a tag without its weakness prefix.
 fn opaque(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
-/// Whether two tags are the same and neither is weak (RFC 9110 §8.8.3.2).
+/// Returns `true` if two tags are equal and not weak (RFC 9110 §8.8.3.2).
 pub(super) fn is_same_strong(one: &[u8], other: &[u8]) -> bool {
     one == other && !one.starts_with(b"W/")
 }
 
-/// Whether a range is of what is stored (RFC 9110 §13.1.5): a strong tag that is the same, or a date that is, of something that was not
-/// modified in the second in which it was sent.
+/// Returns `true` if `If-Range` matches the stored response (RFC 9110 §13.1.5): by the same strong tag, or by
+/// the same modification date, if that is before the second of the response's `Date`.
 pub(super) fn if_range_holds(request: &Request<'_>, stored: &Stored) -> bool {
     let Some(value) = request.fields.get(b"if-range").map(trim) else { return true };
     if is_etag(value) {
@@ -88,20 +89,20 @@ pub(super) fn if_range_holds(request: &Request<'_>, stored: &Stored) -> bool {
     is_strong && stored.last_modified_text().map(trim) == Some(value)
 }
 
-/// The conditional fields with which a stored answer is validated; they take the place of the client's own.
+/// The conditional fields that validate a stored response. They replace the client's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Validators {
-    /// For `If-None-Match`: the stored tags, and those of the client (RFC 9111 §4.3.1).
+    /// Value of `If-None-Match`: the stored tags and those of the client (RFC 9111 §4.3.1).
     pub if_none_match: Option<Vec<u8>>,
-    /// For `If-Modified-Since`.
+    /// Value of `If-Modified-Since`.
     pub if_modified_since: Option<Vec<u8>>,
-    /// Whether the client's own conditions are in it, so that a 304 may be meant for them alone.
+    /// `true` if the client's own tags are included, so a 304 may refer to them alone.
     pub(super) is_joined: bool,
 }
 
 impl Validators {
-    /// For `stored`, and all of `others` that the answer may turn out to be. `None` where there is nothing to ask with, or the client asks
-    /// for something that what is stored does not know.
+    /// Builds the validators for `stored`, and for all of `others` that the provider may select. Returns
+    /// `None` if there is no validator, or if the client's condition cannot be combined with the stored ones.
     pub(super) fn new<'a>(
         request: &Request<'a>,
         stored: &'a Stored,
@@ -111,7 +112,7 @@ impl Validators {
             request.fields.all(b"if-none-match").map(trim).filter(|line| !line.is_empty()).collect();
         let Some(tag) = stored.etag() else {
             let since = stored.last_modified_text()?.to_vec();
-            // Were both sent, the provider would look at the tags alone.
+            // If both were sent, the provider would ignore the date.
             return client.is_empty().then_some(Self {
                 if_none_match: None,
                 if_modified_since: Some(since),

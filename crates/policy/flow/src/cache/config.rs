@@ -14,57 +14,63 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::conditions::Condition;
 use egret_json::pointer::pointer_problem;
 
-/// What is stored of a provider's answers, under which key, and for how long.
+/// Rules for storing responses: under which key, and for how long.
 ///
-/// Without any key it is a shared cache as RFC 9111 has it, in which each credential has a part of its own.
+/// Without any keys, this is a shared cache as defined in RFC 9111 in which each credential has its own
+/// partition.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
-    /// For how long an answer is fresh where it does not say so itself, by its status: `{ 2xx: 60s, 404: 10s }`. Of several that
-    /// cover a status the narrowest holds. Without one, a 5xx is stored only where it says itself for how
-    /// long it is fresh. Statuses 428, 429, 431 and 511 are never stored (RFC 6585), though a range may cover
-    /// them.
+    /// Freshness lifetime by status code, for responses that do not specify one: `{ 2xx: 60s, 404: 10s }`. If
+    /// several ranges cover a status, the narrowest applies. Without an entry, a 5xx response is stored only
+    /// if it specifies its own lifetime. Statuses 428, 429, 431 and 511 are never stored (RFC 6585), even if
+    /// a range covers them.
     pub ttl: BTreeMap<Statuses, Duration>,
-    /// Whether `ttl` holds for the statuses it names whatever the answer says of caching.
+    /// Makes `ttl` override the cache directives of responses with the statuses it covers.
     #[serde(rename = "override")]
     pub overrides: bool,
-    /// What of a request tells its answer from others, besides method and URL.
+    /// Parts of a request that belong to the cache key, besides method and URL.
     pub key: KeyConfig,
-    /// Whether answers are given to whoever asks, whatever credential they were got with. Otherwise each credential has a part of the
-    /// cache for itself.
+    /// Serves stored responses to every client, whatever credential they were requested with. By default each
+    /// credential has its own cache partition.
     pub shared: bool,
-    /// Whether the part that a credential has for itself is taken as that user's private cache: then `private` answers are stored in
-    /// it, and so are those to requests with `Authorization` that nothing else allows to be stored.
+    /// Treats the partition of a credential as that user's private cache. It then also stores `private`
+    /// responses, and responses to requests with `Authorization` that a shared cache must not store.
     pub private: bool,
-    /// Header fields that are credentials, besides those that look like it by their name.
+    /// Additional header fields that contain credentials. Fields with a typical name are recognized without
+    /// being listed.
     pub credentials: Vec<String>,
-    /// Methods whose answers are stored. `POST` means that a `POST` here asks and changes nothing; its body is then part of the key,
-    /// and its answers are stored where `ttl` with `override` says so.
+    /// Methods whose responses are stored. Add `POST` only if a `POST` to this provider is a query and
+    /// changes nothing. Its body is then part of the key, and its responses are stored if `ttl` with
+    /// `override` covers them.
     pub methods: BTreeSet<String>,
-    /// The largest answer that is stored.
+    /// Maximum size of a stored response.
     pub max_entry: Size,
-    /// What all stored answers may take together, with everything around them. What is not used goes first.
+    /// Maximum size of all stored responses together, including overhead. Unused responses are evicted first.
     pub memory: Size,
-    /// Keeps stored answers on a disk as well: there they outlive a restart, and what is no longer in memory. Off by default.
+    /// Also stores responses on disk. There they survive a restart and eviction from memory. Off by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Box<DiskConfig>>,
-    /// How requests that ask for the same at once are made one; `null` for not at all.
+    /// Coalescing of concurrent requests for the same response; `null` to disable it.
     pub collapse: Option<CollapseConfig>,
-    /// The longest time for which an answer that says nothing is taken as fresh by its age (`Last-Modified`); `0s` for never.
+    /// Maximum freshness lifetime that is estimated from `Last-Modified` for a response that does not specify
+    /// one; `0s` to disable the estimate.
     pub heuristic_max: Duration,
-    /// For how long an answer that is no longer fresh may be given while it is asked for anew, where it does not say so itself.
+    /// Time after its expiry for which a stale response is served while it is revalidated in the background,
+    /// if the response does not specify one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_while_revalidate: Option<Duration>,
-    /// The same where the provider cannot be had, or answers with 500, 502, 503 or 504. Where nothing is
-    /// given, here or by the answer: `5m` where the provider closes without a response, cannot be connected
-    /// to or is too late, and not at all otherwise; `0s` for never.
+    /// Time after its expiry for which a stale response is served if the provider cannot be reached, or
+    /// responds with 500, 502, 503 or 504. A time in the response takes precedence. If neither is set, it is
+    /// `5m` when the provider cannot be connected to, times out or closes without a response, and `0s`
+    /// otherwise. `0s` disables it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale_if_error: Option<Duration>,
-    /// What becomes of answers that set cookies.
+    /// Treatment of responses that set cookies.
     pub set_cookie: SetCookie,
-    /// Fields that take the place of `Cache-Control`, the first that there is (RFC 9213).
+    /// Header fields that take precedence over `Cache-Control`; the first one present is used (RFC 9213).
     pub targets: Vec<String>,
-    /// Names by which what is stored can be purged.
+    /// Names by which stored responses can be purged.
     pub tags: Vec<String>,
 }
 
@@ -92,14 +98,15 @@ impl Default for CacheConfig {
     }
 }
 
-/// Where stored answers are kept besides memory.
+/// Storage of responses on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiskConfig {
-    /// What their files may take together; up to a sixteenth of it is taken in memory as well, to know what is there. What is not used
-    /// goes first.
+    /// Maximum size of the files. An index of up to a sixteenth of it is kept in memory. Unused responses are
+    /// evicted first.
     pub size: Size,
-    /// Where each cache has a directory of its own, which only Egret's user may read. `cache` in `data_dir` if none is named.
+    /// Directory in which each cache has its own subdirectory, readable by Egret's user only. Default:
+    /// `cache` in `data_dir`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
 }
@@ -110,37 +117,38 @@ impl Default for DiskConfig {
     }
 }
 
-/// What of a request tells its answer from others.
+/// Parts of a request that belong to the cache key.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeyConfig {
-    /// How the query is taken.
+    /// Treatment of the query.
     pub query: QueryKey,
-    /// Only these parameters of the query; all if none is named. Those that look like a credential always count, unless the cache is
-    /// `shared`.
+    /// The only query parameters that belong to the key. If the list is empty, all do. Parameters that look
+    /// like a credential always belong to it, unless the cache is `shared`.
     pub parameters: Vec<String>,
-    /// Values of these header fields.
+    /// Header fields whose values belong to the key.
     pub headers: Vec<String>,
-    /// Of a JSON body only what these pointers (RFC 6901) name: `/model`, `/messages`. The whole body if none is given.
+    /// The only parts of a JSON body that belong to the key, as JSON pointers (RFC 6901): `/model`,
+    /// `/messages`. If the list is empty, the whole body does.
     pub body: Vec<String>,
-    /// The application that calls (`x-egret-consumer`).
+    /// Makes the calling application (`x-egret-consumer`) part of the key.
     pub consumer: bool,
 }
 
-/// How a query is part of the key.
+/// Treatment of the query in the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum QueryKey {
-    /// As sent.
+    /// Verbatim.
     #[default]
     Exact,
-    /// By its parameters, in whatever order they come.
+    /// With its parameters sorted by name.
     Sorted,
-    /// Not at all.
+    /// Ignored.
     Ignored,
 }
 
-/// What becomes of answers that set cookies.
+/// Treatment of responses that set cookies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SetCookie {
@@ -151,11 +159,11 @@ pub enum SetCookie {
     Strip,
 }
 
-/// How requests that ask for the same at once are made one.
+/// Coalescing of concurrent requests for the same response.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CollapseConfig {
-    /// How long one waits for the answer to another before it goes on by itself.
+    /// Maximum time that a request waits for the response to another one before it is sent on its own.
     pub max_wait: Duration,
 }
 
@@ -165,24 +173,24 @@ impl Default for CollapseConfig {
     }
 }
 
-/// The largest `max_entry`.
+/// Maximum of `max_entry`.
 const ENTRY_BYTES_MAX: u64 = 1 << 30;
-/// The largest `memory`.
+/// Maximum of `memory`.
 const MEMORY_BYTES_MAX: u64 = 1 << 40;
-/// The disk has room for so many of the largest answers at least, so that one of them does not empty it.
+/// Minimum of `disk.size` in units of `max_entry`, so one large response does not evict everything.
 const ENTRIES_ON_DISK: u64 = 8;
-/// The largest `disk.size`.
+/// Maximum of `disk.size`.
 const DISK_BYTES_MAX: u64 = 1 << 40;
-/// More names in one list are refused.
+/// Maximum number of names in one list.
 const NAMES_MAX: usize = 64;
-/// The longest tag.
+/// Maximum length of a tag.
 const TAG_BYTES_MAX: usize = 64;
-/// The longest time that a config may name.
+/// Maximum of the durations.
 const TIME_MAX: Duration = Duration::from_secs(365 * 86_400);
-/// The longest that one waits for another.
+/// Maximum of `collapse.max_wait`.
 const WAIT_MAX: Duration = Duration::from_secs(600);
 
-/// What is wrong with `config`, by key.
+/// Returns the mistakes in `config`, each with its key.
 pub fn problems(config: &CacheConfig) -> Vec<(&'static str, String)> {
     let mut problems = Vec::new();
     let mut note = |key, is_good: bool, message: &str| {
@@ -276,12 +284,13 @@ pub fn problems(config: &CacheConfig) -> Vec<(&'static str, String)> {
     problems
 }
 
-/// Statuses that no cache may store (RFC 6585 §3 to §6): they are about one client, or about its network.
+/// Returns `true` for statuses that no cache may store (RFC 6585 §3 to §6): they describe one client, or its
+/// network.
 pub(super) const fn is_never_stored(status: u16) -> bool {
     matches!(status, 428 | 429 | 431 | 511)
 }
 
-/// A status, a class or a range of them: `200`, `2xx`, `500-504`.
+/// A status code, a class or a range: `200`, `2xx`, `500-504`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Statuses {
     from: u16,
@@ -289,17 +298,17 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// Whether `status` is among them.
+    /// Returns `true` if `status` is in the range.
     pub fn covers(self, status: u16) -> bool {
         (self.from..=self.to).contains(&status)
     }
 
-    /// How many there are.
+    /// Number of status codes in the range.
     pub fn len(self) -> u16 {
         self.to - self.from + 1
     }
 
-    /// None is never written.
+    /// Always `false`: a range has at least one status code.
     pub fn is_empty(self) -> bool {
         false
     }

@@ -1,33 +1,33 @@
-//! What a cache is counted with: by each worker for itself.
+//! Counters of a cache, kept by each worker separately.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use egret_store::entries::{DiskStats, EntryStats};
 
-/// What has become of a request.
+/// An event that a cache counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheEvent {
-    /// It was answered from what is stored.
+    /// A request was served from the cache.
     Hit,
-    /// So, with what is no longer fresh.
+    /// A request was served from the cache with a stale response.
     Stale,
-    /// The provider has said that what is stored still holds.
+    /// The provider confirmed that a stored response is still valid.
     Revalidated,
-    /// The provider was asked, since nothing was stored that would do.
+    /// The provider was called because no stored response was suitable.
     Miss,
-    /// The cache is not for it.
+    /// The cache does not apply to the request.
     Bypass,
-    /// It waited for the answer to another, whatever became of it then.
+    /// The request waited for the response to another one, with any result.
     Collapsed,
-    /// The provider's answer was stored.
+    /// A response was stored.
     Stored,
-    /// What was stored went since something was changed.
+    /// A change removed stored responses.
     Invalidated,
 }
 
 impl CacheEvent {
-    /// All of them.
+    /// All events.
     pub const ALL: [Self; 8] = [
         Self::Hit,
         Self::Stale,
@@ -39,7 +39,7 @@ impl CacheEvent {
         Self::Invalidated,
     ];
 
-    /// Its name in metrics.
+    /// The name in metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -54,13 +54,13 @@ impl CacheEvent {
     }
 }
 
-/// Upper bounds of the classes of ages, in seconds; the last class has none.
+/// Upper bounds of the age buckets, in seconds; the last bucket has none.
 pub const AGE_BOUNDS_S: [u64; 9] = [1, 5, 15, 60, 300, 900, 3_600, 21_600, 86_400];
 
 /// Counters of one cache.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// One for each worker, so that none writes where another does.
+    /// One set per worker, so no two workers write to the same one.
     workers: Box<[Cells]>,
 }
 
@@ -72,40 +72,41 @@ struct Cells {
     ages_s: AtomicU64,
 }
 
-/// What a cache has done so far, and what it holds.
+/// The totals of a cache, and its current size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheSnapshot {
-    /// In the order of [`CacheEvent::ALL`].
+    /// Counts, in the order of [`CacheEvent::ALL`].
     pub counts: [u64; CacheEvent::ALL.len()],
-    /// Ages of what was served from it, by the class of [`AGE_BOUNDS_S`] that they fall into; the last one above all bounds.
+    /// Number of served responses by age, in the buckets of [`AGE_BOUNDS_S`]; the last one is above all
+    /// bounds.
     pub ages: [u64; AGE_BOUNDS_S.len() + 1],
     /// The sum of these ages, in seconds.
     pub ages_s: u64,
-    /// What is stored.
+    /// The responses in memory.
     pub entries: EntryStats,
-    /// What is on its disk, if it has one.
+    /// The responses on disk, if the cache has a disk.
     pub disk: Option<DiskStats>,
 }
 
 impl Counts {
-    /// Nothing counted yet by any of `workers` workers.
+    /// Creates zeroed counters for `workers` workers.
     pub fn new(workers: usize) -> Self {
         Self { workers: (0..workers).map(|_| Cells::default()).collect() }
     }
 
-    /// Counts one.
+    /// Counts one event.
     pub fn count(&self, worker: usize, what: CacheEvent) {
         self.count_many(worker, what, 1);
     }
 
-    /// Counts several.
+    /// Counts several events of one kind.
     pub fn count_many(&self, worker: usize, what: CacheEvent, count: u64) {
         if let Some(cells) = self.workers.get(worker) {
             add(&cells.counts[what as usize], count);
         }
     }
 
-    /// Counts that something of that age was served.
+    /// Counts a served response of that age.
     pub fn served(&self, worker: usize, age: Duration) {
         let Some(cells) = self.workers.get(worker) else { return };
         let age_s = age.as_secs();
@@ -113,7 +114,7 @@ impl Counts {
         add(&cells.ages_s, age_s);
     }
 
-    /// The sums over all workers.
+    /// Returns the sums over all workers.
     pub fn snapshot(&self, entries: EntryStats) -> CacheSnapshot {
         let mut sums = CacheSnapshot { entries, ..CacheSnapshot::default() };
         for cells in &self.workers {
@@ -129,7 +130,7 @@ impl Counts {
     }
 }
 
-/// A plain load and store: each cell has one writer.
+/// Adds without an atomic read-modify-write: each cell has one writer.
 fn add(cell: &AtomicU64, count: u64) {
     cell.store(cell.load(Relaxed).wrapping_add(count), Relaxed);
 }

@@ -1,97 +1,97 @@
-//! The directives of `Cache-Control` in requests (RFC 9111 §5.2.1) and responses (§5.2.2, RFC 5861, RFC 8246), and of the targeted fields
-//! that take its place (RFC 9213).
+//! The directives of `Cache-Control` in requests (RFC 9111 §5.2.1) and responses (§5.2.2, RFC 5861, RFC
+//! 8246), and of the targeted fields that replace it (RFC 9213).
 //!
-//! A message that contradicts itself is read the way in which less is reused (RFC 9111 §4.2.1): of restrictions the narrowest holds, two
-//! lifetimes that differ are none, and a permission that is written wrongly is not there.
+//! Contradictory messages are read conservatively (RFC 9111 §4.2.1): the strictest restriction applies, two
+//! different lifetimes count as 0, and a malformed permission is ignored.
 
 use egret_http1::{is_token, is_white_space, token_len, trim};
 
 use super::structured::{Value, dictionary};
 
-/// A number of seconds. Larger ones than fit are this large (RFC 9111 §1.2.2).
+/// Maximum number of seconds; larger values are reduced to it (RFC 9111 §1.2.2).
 pub const SECONDS_MAX: u64 = 1 << 31;
-/// More directives in one message are taken as malformed.
+/// Maximum number of directives in one message; with more, it is malformed.
 const DIRECTIVES_MAX: usize = 64;
-/// More names in one directive are taken as the directive without names, which goes for all fields.
+/// Maximum number of names in one directive; with more, it applies to all fields.
 const NAMES_MAX: usize = 32;
 
-/// What the client wants of caches.
+/// The cache directives of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a directive that is there or not")]
 pub struct RequestDirectives {
-    /// No response that is older, in seconds.
+    /// Maximum age of the response, in seconds.
     pub max_age: Option<u64>,
-    /// No response that is stale sooner than in so many seconds.
+    /// Minimum remaining freshness of the response, in seconds.
     pub min_fresh: Option<u64>,
-    /// A response that has been stale for at most so many seconds will do.
+    /// Maximum staleness of the response, in seconds.
     pub max_stale: Option<u64>,
-    /// The same where the provider cannot be had (RFC 5861 §4).
+    /// Maximum staleness of the response if the provider fails, in seconds (RFC 5861 §4).
     pub stale_if_error: Option<u64>,
-    /// No response that has not been validated now.
+    /// The response must have been validated for this request.
     pub no_cache: bool,
-    /// Nothing of this is stored.
+    /// Neither the request nor the response may be stored.
     pub no_store: bool,
-    /// Nothing that the provider would have to be asked for.
+    /// Only a stored response is wanted; the provider must not be called.
     pub only_if_cached: bool,
-    /// The body stays as it is.
+    /// The body must not be transformed.
     pub no_transform: bool,
 }
 
-/// What the provider lets caches do.
+/// The cache directives of a response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a directive that is there or not")]
 pub struct ResponseDirectives {
-    /// For how many seconds it is fresh.
+    /// Freshness lifetime, in seconds.
     pub max_age: Option<u64>,
-    /// The same for caches that many share.
+    /// Freshness lifetime in shared caches, in seconds.
     pub s_maxage: Option<u64>,
-    /// For how many seconds more it may be served while it is validated (RFC 5861 §3).
+    /// Time for which it may be served stale during revalidation, in seconds (RFC 5861 §3).
     pub stale_while_revalidate: Option<u64>,
-    /// The same where the provider cannot be had (RFC 5861 §4).
+    /// Time for which it may be served stale if the provider fails, in seconds (RFC 5861 §4).
     pub stale_if_error: Option<u64>,
-    /// What is not reused without validation.
+    /// The parts that must not be reused without validation.
     pub no_cache: Extent,
-    /// What is for one user only.
+    /// The parts that are for a single user.
     pub private: Extent,
-    /// Nothing is stored.
+    /// The response must not be stored.
     pub no_store: bool,
-    /// It may be stored where that would not be clear.
+    /// The response may be stored where a shared cache otherwise must not.
     pub public: bool,
-    /// It is never reused stale.
+    /// The response must not be served stale.
     pub must_revalidate: bool,
-    /// The same for shared caches.
+    /// The response must not be served stale by shared caches.
     pub proxy_revalidate: bool,
-    /// It is stored only by who knows what its status asks of caches.
+    /// The response may be stored only by a cache that implements the caching rules of its status code.
     pub must_understand: bool,
-    /// It does not change while it is fresh (RFC 8246).
+    /// The response does not change while it is fresh (RFC 8246).
     pub immutable: bool,
-    /// The body stays as it is.
+    /// The body must not be transformed.
     pub no_transform: bool,
-    /// It cannot be told what is allowed.
+    /// The directives could not be parsed.
     pub malformed: bool,
-    /// A targeted field has said it: `Expires` says nothing then (RFC 9213 §2.2).
+    /// The directives are from a targeted field, so `Expires` is ignored (RFC 9213 §2.2).
     pub targeted: bool,
 }
 
-/// How much of a response a directive is about.
+/// The extent of a directive.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Extent {
-    /// None.
+    /// No part of the response.
     #[default]
     Nothing,
-    /// The fields of these names, in lower case.
+    /// The header fields of these names, in lower case.
     Fields(Vec<Box<str>>),
-    /// All of it.
+    /// The whole response.
     All,
 }
 
 impl Extent {
-    /// Whether it covers the field `name`.
+    /// Returns `true` if it names the field `name`.
     pub fn names(&self, name: &[u8]) -> bool {
         matches!(self, Self::Fields(names) if names.iter().any(|other| other.as_bytes().eq_ignore_ascii_case(name)))
     }
 
-    /// With what another directive of the same name is about.
+    /// Adds the argument of another directive of the same name.
     fn widen(&mut self, argument: Argument<'_>) {
         let names = match argument {
             Argument::Token(names) | Argument::Quoted(names) => field_names(names),
@@ -108,7 +108,7 @@ impl Extent {
     }
 }
 
-/// The names of a list, where all of it is names.
+/// Parses a list of field names; `None` if any of them is invalid.
 fn field_names(list: &[u8]) -> Option<Vec<Box<str>>> {
     let names = list.split(|byte| *byte == b',').map(trim).filter(|name| !name.is_empty());
     let name = |name: &[u8]| {
@@ -119,19 +119,19 @@ fn field_names(list: &[u8]) -> Option<Vec<Box<str>>> {
     (!names.is_empty() && names.len() <= NAMES_MAX).then_some(names)
 }
 
-/// What follows a directive's name.
+/// The argument of a directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Argument<'a> {
     None,
     Token(&'a [u8]),
-    /// Between quotes, as written.
+    /// A quoted string, still escaped.
     Quoted(&'a [u8]),
-    /// Something that the grammar has not got.
+    /// Not valid by the grammar.
     Wrong,
 }
 
 impl Argument<'_> {
-    /// Whole seconds, in either form (RFC 9111 §5.2).
+    /// Parses whole seconds, in either form (RFC 9111 §5.2).
     fn seconds(self) -> Option<u64> {
         match self {
             Self::Token(digits) | Self::Quoted(digits) => seconds(digits),
@@ -144,13 +144,14 @@ impl Argument<'_> {
     }
 }
 
-/// A number of seconds as a field writes it (RFC 9111 §1.2.2).
+/// Parses a number of seconds (RFC 9111 §1.2.2).
 pub fn seconds(digits: &[u8]) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     is_number.then(|| egret_http1::decimal(digits).unwrap_or(SECONDS_MAX).min(SECONDS_MAX))
 }
 
-/// Shows each directive of the lines of a `Cache-Control` to `each`. Says whether all of them could be told apart.
+/// Calls `each` with every directive of the lines of a `Cache-Control`. Returns `false` if the lines cannot
+/// be parsed.
 fn each_directive<'a>(
     lines: impl Iterator<Item = &'a [u8]>,
     mut each: impl FnMut(&'a [u8], Argument<'a>),
@@ -177,7 +178,8 @@ fn each_directive<'a>(
     true
 }
 
-/// The argument with which `rest` begins, and what follows the directive. `None` where it has no end.
+/// Splits the argument at the beginning of `rest` from the text after the directive. Returns `None` if a
+/// quoted string does not end.
 fn argument(rest: &[u8]) -> Option<(Argument<'_>, &[u8])> {
     let (argument, after) = match rest {
         [b'=', b'"', quoted @ ..] => {
@@ -196,7 +198,7 @@ fn argument(rest: &[u8]) -> Option<(Argument<'_>, &[u8])> {
     Some((if is_whole { argument } else { Argument::Wrong }, &after[end..]))
 }
 
-/// Where a quoted text ends, whose first quote is before it.
+/// Returns the length of a quoted string, after its opening quote.
 fn quoted_len(text: &[u8]) -> Option<usize> {
     let mut is_escaped = false;
     text.iter().position(|byte| {
@@ -206,7 +208,7 @@ fn quoted_len(text: &[u8]) -> Option<usize> {
     })
 }
 
-/// Where the next comma is that stands in no quotes.
+/// Returns the position of the next comma outside quotes, or the end.
 fn directive_end(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -218,19 +220,20 @@ fn directive_end(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// The smaller of both, where one was said before.
+/// Keeps the smaller value.
 fn least(slot: &mut Option<u64>, seconds: u64) {
     *slot = Some(slot.map_or(seconds, |other| other.min(seconds)));
 }
 
-/// A lifetime: two that differ are none, and so is one that is no number.
+/// Sets a lifetime. Two different values, or an invalid one, count as 0.
 fn lifetime(slot: &mut Option<u64>, seconds: Option<u64>) {
     let seconds = seconds.unwrap_or(0);
     *slot = Some(if slot.is_none_or(|other| other == seconds) { seconds } else { 0 });
 }
 
 impl RequestDirectives {
-    /// Of the lines of `Cache-Control`. Where there are none, `Pragma: no-cache` is one (`is_pragma`).
+    /// Parses the lines of `Cache-Control`. Without any line, `Pragma: no-cache` (`is_pragma`) counts as
+    /// `no-cache`.
     pub fn read<'a>(lines: impl Iterator<Item = &'a [u8]>, is_pragma: bool) -> Self {
         let mut directives = Self::default();
         let mut is_any = false;
@@ -267,7 +270,8 @@ impl RequestDirectives {
 }
 
 impl ResponseDirectives {
-    /// Of the first of the fields `targets` that a response has and that is well-formed and not empty, or else of its `Cache-Control`.
+    /// Parses the first field of `targets` that is present, well-formed and not empty; without one,
+    /// `Cache-Control`.
     pub fn read<'a, Lines: Iterator<Item = &'a [u8]>>(
         targets: &'a [Box<str>],
         lines: impl Fn(&'a [u8]) -> Lines,
@@ -330,11 +334,11 @@ impl ResponseDirectives {
     }
 }
 
-/// A number in digits.
+/// Formats a number as digits.
 fn written(number: i64, digits: &mut [u8; 20]) -> &[u8] {
     use std::io::Write as _;
     let mut rest = &mut digits[..];
-    // Twenty digits hold any number of 64 bits.
+    // Twenty characters hold any 64-bit number.
     let _ = write!(rest, "{number}");
     let left = rest.len();
     &digits[..20 - left]

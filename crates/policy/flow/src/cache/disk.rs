@@ -1,4 +1,4 @@
-//! Where a cache's disk is, whose it is, and who gives it a thread.
+//! The disk of a cache: its directory, its format, and its thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,16 +9,17 @@ use egret_store::entries::{Disk, DiskError, DiskEvent, DiskLimits, Entries, Seal
 use super::config::{CacheConfig, DiskConfig};
 use super::stored::Stored;
 
-/// What keys are made with.
+/// Length of the secret for cache keys.
 pub(crate) const SECRET_BYTES: usize = 32;
-/// Changes when keys are made in another way, or what is kept of an answer is written in another.
+/// Format version. Change it when the computation of keys or the format of stored responses changes.
 const FORMAT: &[u8] = b"egret cache 3";
-/// What may wait to be written; more only for one large answer.
+/// Maximum size of pending writes; one large response may exceed it.
 const WAITING_BYTES: u64 = 16 << 20;
-/// Of a flow's name as much as shows in its directory.
+/// Maximum number of characters of a flow's name in the name of a directory.
 const NAME_CHARS_MAX: usize = 40;
 
-/// A cache's disk, for whoever gives it a thread. Until [`serve`](Self::serve) is called nothing of it is touched.
+/// The disk of a cache, for the thread that serves it. Nothing on disk is touched before
+/// [`serve`](Self::serve) is called.
 #[derive(Debug, Clone)]
 pub struct CacheDisk {
     entries: Arc<Entries<Stored>>,
@@ -27,45 +28,47 @@ pub struct CacheDisk {
 }
 
 impl CacheDisk {
-    /// The disk of `entries`, if they have one, as `config` wants it.
+    /// Returns the disk of `entries` with the settings in `config`, if they have one.
     pub(crate) fn of(entries: &Arc<Entries<Stored>>, config: &CacheConfig) -> Option<Self> {
         let (disk, config) = (entries.disk()?, config.disk.as_ref()?);
         Some(Self { entries: Arc::clone(entries), disk: Arc::clone(disk), bytes: config.size.bytes() })
     }
 
-    /// Whether both are the same, not only in the same place.
+    /// Returns `true` if both are the same disk, not only in the same directory.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.disk, &other.disk)
     }
 
-    /// Where it is.
+    /// The directory.
     pub fn directory(&self) -> &Path {
         self.disk.directory()
     }
 
-    /// Has its files take as much as the config says now.
+    /// Applies the configured size.
     pub fn resize(&self) {
         self.disk.set_bytes_max(self.bytes);
     }
 
-    /// Follows what becomes of stored answers until it is told to stop. Blocks, for a thread of its own.
+    /// Writes changes of the stored responses to disk until it is stopped. Blocks, so it needs its own
+    /// thread.
     pub fn serve(&self, tell: &dyn Fn(DiskEvent)) -> Result<(), DiskError> {
         self.disk.serve(&self.entries, tell)
     }
 
-    /// Has [`serve`](Self::serve) end.
+    /// Makes [`serve`](Self::serve) return.
     pub fn stop(&self, stop: Stop) {
         self.disk.stop(stop);
     }
 }
 
-/// Where the disk of a cache is.
+/// The directory of a cache's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DiskPlace(PathBuf);
 
 impl DiskPlace {
-    /// That of the flow's `ordinal`th cache: each has a directory of its own, told apart by a digest of the flow's name, which may have
-    /// characters that no file name has.
+    /// Returns the directory of the flow's cache number `ordinal`. Each cache has its own directory. A digest
+    /// of the flow's name distinguishes them, because the name may contain characters that are not allowed in
+    /// file names.
     pub fn new(config: &DiskConfig, data_dir: &Path, flow: &str, ordinal: usize) -> Self {
         let is_plain = |char: &char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_');
         let name: String = flow.chars().filter(is_plain).take(NAME_CHARS_MAX).collect();
@@ -75,7 +78,8 @@ impl DiskPlace {
         Self(parent.join(format!("{name}-{ordinal}-{mark:08x}")))
     }
 
-    /// The disk there. Another one that this process has there still, or that is none of `config`'s, is emptied once it is served.
+    /// Opens the disk at this place. If another disk of this process is still there, or the files do not
+    /// belong to `config`, it is emptied when it is first served.
     pub fn disk(
         &self,
         config: &CacheConfig,
@@ -90,10 +94,10 @@ impl DiskPlace {
     }
 }
 
-/// A digest of everything under which what a cache of `flow` has stored would not be found again, or be shown to whom it is not for.
-/// `lasting` is what of its config has to stay the same for that.
+/// Returns a digest of everything that determines where a cache of `flow` finds its responses, and which
+/// clients they are for. `lasting` is the part of its config that must stay the same for that.
 pub(crate) fn fingerprint(lasting: &CacheConfig, flow: &str) -> [u8; 32] {
-    // How much is stored makes no difference to what is.
+    // The size limits do not affect the meaning of stored responses.
     let CacheConfig { memory, max_entry, disk, .. } = CacheConfig::default();
     let config = CacheConfig { max_entry, memory, disk, ..lasting.clone() };
     let mut context = digest::Context::new(&digest::SHA256);

@@ -1,4 +1,4 @@
-//! For how long a stored answer is fresh (RFC 9111 §4.2), and whether it may be given when it no longer is (§4.2.4).
+//! Freshness of stored responses (RFC 9111 §4.2), and the rules for serving stale ones (§4.2.4).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,61 +10,61 @@ use super::directives::{Extent, RequestDirectives, ResponseDirectives};
 use super::key::Partition;
 use super::stored::Stored;
 
-/// Which lifetimes a config gives.
+/// The configured lifetimes.
 #[derive(Debug)]
 pub(super) struct Lifetimes {
-    /// The narrowest first.
+    /// Sorted, narrowest range first.
     ttl: Vec<(Statuses, Duration)>,
     pub overrides: bool,
     heuristic_max: Duration,
     stale_while_revalidate: Option<Duration>,
     stale_if_error: Option<Duration>,
-    /// Whether a credential's part of the cache is a private cache.
+    /// `true` if the partition of a credential is a private cache.
     private: bool,
 }
 
-/// For how long a stale answer may be given while the provider cannot be reached, where nobody says (RFC 9111
-/// §4.2.4). Long enough for a restart of the provider, and short enough that nobody takes old prices for new
-/// ones for an hour.
+/// Time for which a stale response is served while the provider cannot be reached, if neither the config nor
+/// the response sets one (RFC 9111 §4.2.4). It is long enough for a restart of the provider, and too short to
+/// show outdated prices for an hour.
 const STALE_IF_SILENT: Duration = Duration::from_mins(5);
 
-/// Why a stale answer is to stand in for the provider's.
+/// The failure that a stale response covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// The provider answers with an error, or the gateway itself refuses the call.
+    /// The provider responds with an error, or the gateway itself rejects the call.
     Error,
-    /// There is no response: the provider cannot be connected to, is too late, or has closed.
+    /// There is no response: the provider cannot be connected to, times out, or closes the connection.
     Silence,
 }
 
-/// How a stored answer stands at one moment.
+/// The age and freshness lifetime of a stored response at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freshness {
-    /// How old it is.
+    /// The age.
     pub age: Duration,
-    /// For how long it is fresh, all in all.
+    /// The freshness lifetime.
     pub lifetime: Duration,
 }
 
 impl Freshness {
-    /// Whether it is fresh.
+    /// Returns `true` if the response is fresh.
     pub fn is_fresh(self) -> bool {
         self.lifetime > self.age
     }
 
-    /// For how long it has not been fresh.
+    /// Time since it became stale; zero while it is fresh.
     pub fn staleness(self) -> Duration {
         self.age.saturating_sub(self.lifetime)
     }
 
-    /// For how long it is fresh from now on, in seconds; below zero for how long it has not been.
+    /// Remaining freshness in seconds; negative once it is stale.
     pub fn ttl_s(self) -> i64 {
         let seconds = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
         seconds(self.lifetime).saturating_sub(seconds(self.age))
     }
 }
 
-/// Statuses that may be stored without being told for how long (RFC 9110 §15.1).
+/// Returns `true` for statuses that may be stored without an explicit lifetime (RFC 9110 §15.1).
 pub(super) fn is_heuristic(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }
@@ -84,27 +84,27 @@ impl Lifetimes {
         }
     }
 
-    /// What the config says of a status.
+    /// Returns the configured `ttl` of a status.
     pub fn told(&self, status: u16) -> Option<Duration> {
         self.ttl.iter().find(|(statuses, _)| statuses.covers(status)).map(|(_, ttl)| *ttl)
     }
 
-    /// Whether the config decides for a status, whatever an answer says.
+    /// Returns `true` if the config overrides the directives of responses with that status.
     pub fn is_forced(&self, status: u16) -> bool {
         self.overrides && self.told(status).is_some()
     }
 
-    /// Whether a part of the cache is a private one.
+    /// Returns `true` if a partition is a private cache.
     pub fn is_private(&self, partition: Partition) -> bool {
         self.private && partition == Partition::Credential
     }
 
-    /// How `stored` stands.
+    /// Returns the freshness of `stored`.
     pub fn standing(&self, stored: &Stored, partition: Partition, now: Timestamp) -> Freshness {
         Freshness { age: stored.age(now), lifetime: self.lifetime(stored, partition) }
     }
 
-    /// RFC 9111 §4.2.1, §4.2.2.
+    /// Computes the freshness lifetime (RFC 9111 §4.2.1, §4.2.2).
     fn lifetime(&self, stored: &Stored, partition: Partition) -> Duration {
         let told = self.told(stored.status);
         if let Some(told) = told.filter(|_| self.overrides) {
@@ -126,12 +126,12 @@ impl Lifetimes {
         told.or_else(guess).unwrap_or_default()
     }
 
-    /// Whether it is to be validated each time, however fresh.
+    /// Returns `true` if the response must be validated for each request, even while it is fresh.
     pub fn needs_validation(&self, stored: &Stored) -> bool {
         !self.is_forced(stored.status) && stored.directives.no_cache == Extent::All
     }
 
-    /// Whether it must not be given stale (RFC 9111 §4.2.4).
+    /// Returns `true` if the response must not be served stale (RFC 9111 §4.2.4).
     fn forbids_stale(&self, stored: &Stored, partition: Partition) -> bool {
         if self.is_forced(stored.status) {
             return false;
@@ -142,7 +142,7 @@ impl Lifetimes {
         *must_revalidate || *no_cache == Extent::All || is_shared && (*proxy_revalidate || s_maxage.is_some())
     }
 
-    /// Whether a stale answer will do for what the client wants.
+    /// Returns `true` if the client accepts the stale response.
     pub fn client_takes_stale(
         &self,
         stored: &Stored,
@@ -154,17 +154,17 @@ impl Lifetimes {
             && !self.forbids_stale(stored, partition)
     }
 
-    /// Whether a stale answer may be given while it is asked for anew.
+    /// Returns `true` if the stale response may be served while it is revalidated in the background.
     pub fn may_revalidate_later(&self, stored: &Stored, partition: Partition, standing: Freshness) -> bool {
         let told = stored.directives.stale_while_revalidate.filter(|_| !self.is_forced(stored.status));
-        // What the config says is for what is worth having.
+        // The configured time does not apply to errors.
         let configured = self.stale_while_revalidate.filter(|_| stored.status < 500);
         let window = told.map(Duration::from_secs).or(configured);
         window.is_some_and(|window| standing.staleness() <= window) && !self.forbids_stale(stored, partition)
     }
 
-    /// Whether it may be given where the provider cannot be had, or answers with an error (RFC 5861 §4, RFC
-    /// 9111 §4.2.4). An error that is stored stands in for nothing once it is stale.
+    /// Returns `true` if the response may be served when the provider cannot be reached or responds with an
+    /// error (RFC 5861 §4, RFC 9111 §4.2.4). A stored error is never served stale.
     pub fn may_serve_on_error(
         &self,
         stored: &Stored,
@@ -173,7 +173,7 @@ impl Lifetimes {
         (wants, trouble): (&RequestDirectives, Trouble),
     ) -> bool {
         let told = stored.directives.stale_if_error.filter(|_| !self.is_forced(stored.status));
-        // Who says how old it may be does not want it stale (RFC 9111 §5.2.1.1).
+        // A client that limits the age does not want a stale response (RFC 9111 §5.2.1.1).
         let is_fine = trouble == Trouble::Silence && wants.max_age.is_none() && wants.min_fresh.is_none();
         let window = told
             .map(Duration::from_secs)

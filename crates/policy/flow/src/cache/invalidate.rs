@@ -1,4 +1,4 @@
-//! What a change makes void (RFC 9111 §4.4).
+//! Invalidation of stored responses by changes (RFC 9111 §4.4).
 
 use std::borrow::Cow;
 
@@ -9,12 +9,13 @@ use super::key::{KeyContext, Url};
 use crate::message::{Request, Response};
 use crate::target::{normal_path, resolve};
 
-/// Longer references are not followed.
+/// Maximum length of a reference that is followed.
 const REFERENCE_BYTES_MAX: usize = 8 << 10;
 
 impl Policy {
-    /// The groups of stored answers that `response` makes void: those of its URL, and those on the same origin that it names, where
-    /// its method may have changed something and it does not say that it failed. What is stored for other queries goes too.
+    /// Returns the groups of stored responses that a successful response to an unsafe method invalidates:
+    /// those of its URL, and of the URLs on the same origin that it names. A group includes the responses for
+    /// all queries.
     pub fn invalidated(
         &self,
         request: &Request<'_>,
@@ -41,7 +42,7 @@ impl Policy {
     }
 }
 
-/// The path that a reference names, where it is on the same origin as `base` (RFC 3986 §5.2).
+/// Returns the path that a reference names, if it is on the same origin as `base` (RFC 3986 §5.2).
 fn path_of(reference: &[u8], base: &Url<'_>) -> Option<Vec<u8>> {
     let end = reference.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(reference.len());
     let reference = &reference.get(..end).filter(|reference| reference.len() <= REFERENCE_BYTES_MAX)?;

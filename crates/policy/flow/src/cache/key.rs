@@ -1,10 +1,11 @@
-//! Keys of stored answers: what a request is for, and for whom.
+//! Cache keys: what a request asks for, and on whose behalf.
 //!
-//! A key is a keyed hash (SHA-256 over a secret and what is told apart, 128 bits of it) over parts with their lengths, so that no two
-//! requests share one by accident or by somebody's design, and nothing of a credential can be told from it.
-//! Only what goes on to the provider counts. A field whose name looks like a credential or an identity goes
-//! in, and where there is one, so does every other field but those that are known to say nothing of who asks:
-//! taking too much costs misses, taking too little would show one customer's response to another.
+//! A key is a keyed hash: the first 128 bits of SHA-256 over a secret and the parts of the request with their
+//! lengths. Two requests cannot share a key by accident or by design, and a key reveals nothing about a
+//! credential. Only fields that are forwarded to the provider count. A field whose name looks like a
+//! credential or an identity is part of the key. With such a field, all others are too, except those known
+//! not to identify the caller. Including too much costs misses; including too little would show one
+//! customer's response to another.
 
 use std::borrow::Cow;
 
@@ -16,7 +17,7 @@ use crate::message::{Fields, Request};
 use crate::target::{normal_path, normal_query};
 use egret_json::pointer::Pointers;
 
-/// What keys are made with. Without it nothing can be told of them.
+/// The secret of the cache keys. Without it, keys reveal nothing.
 pub struct KeySecret([u8; 32]);
 
 impl std::fmt::Debug for KeySecret {
@@ -26,7 +27,7 @@ impl std::fmt::Debug for KeySecret {
 }
 
 impl KeySecret {
-    /// One that was made before, so that keys stay the same.
+    /// Restores a stored secret, so keys stay the same.
     pub fn new(secret: &[u8; 32]) -> Self {
         Self(*secret)
     }
@@ -40,26 +41,27 @@ impl KeySecret {
     }
 }
 
-/// A hash that is being made, of a secret and of parts.
+/// A keyed hash under construction, over a secret and parts.
 ///
-/// That half of SHA-256's result is thrown away keeps anybody from going on with a hash that was seen, which HMAC takes
-/// another hash for; and what is gathered first is hashed by one call.
+/// Only half of the SHA-256 result is used, which prevents length extension; HMAC needs another hash for
+/// that. Parts are buffered first, so one call hashes all of them.
 pub(super) struct Digest {
     bytes: [u8; Self::BYTES],
     len: usize,
 }
 
 impl Digest {
-    /// What is gathered. Where that is not enough, its hash takes its place; a secret, or a part, is a fraction of it.
+    /// Size of the buffer. When it is full, its hash replaces its content. A secret or a part takes only a
+    /// fraction of it.
     const BYTES: usize = 256;
-    /// In the place of a part's length: its hash follows, since it is longer than [`PART_MAX`](Self::PART_MAX).
+    /// Replaces the length of a part longer than [`PART_MAX`](Self::PART_MAX); its hash follows.
     const LONG: u8 = 254;
-    /// In the place of a part's length: there is none.
+    /// Replaces the length of a missing part.
     const MISSING: u8 = 255;
-    /// Bytes of a part that are taken as they are.
+    /// Maximum length of a part that is buffered verbatim.
     const PART_MAX: usize = 64;
 
-    /// Adds a part, told apart from those around it by its length.
+    /// Adds a part, delimited by its length.
     pub fn part(&mut self, part: &[u8]) {
         match u8::try_from(part.len()) {
             Ok(len) if part.len() <= Self::PART_MAX => {
@@ -73,7 +75,7 @@ impl Digest {
         }
     }
 
-    /// Adds a name, the case of which makes no difference.
+    /// Adds a case-insensitive name.
     fn name(&mut self, name: &[u8]) {
         let mut lower = [0; Self::PART_MAX];
         match lower.get_mut(..name.len()) {
@@ -86,7 +88,7 @@ impl Digest {
         }
     }
 
-    /// Adds that a part is not there, which is something else than an empty one.
+    /// Adds a missing part, which differs from an empty one.
     pub fn missing(&mut self) {
         self.mark(Self::MISSING);
     }
@@ -98,7 +100,7 @@ impl Digest {
         }
     }
 
-    /// Adds a length, or what stands in its place.
+    /// Adds a length, or one of its replacements.
     #[inline]
     fn mark(&mut self, mark: u8) {
         if self.len == Self::BYTES {
@@ -116,7 +118,7 @@ impl Digest {
         self.len += bytes.len();
     }
 
-    /// Puts the hash of what has been gathered in its place.
+    /// Replaces the content of the buffer with its hash.
     #[cold]
     fn fold(&mut self) {
         let hash = digest(&SHA256, &self.bytes[..self.len]);
@@ -131,12 +133,13 @@ impl Digest {
     }
 }
 
-/// Where an answer is stored.
+/// The key of a stored response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// What the request asks for, and for whom.
+    /// Identifies the request and the partition.
     pub id: u128,
-    /// Its URL without the query: what goes when that is changed, whoever's it is.
+    /// Identifies the URL without the query, in all partitions. A change of that URL invalidates the whole
+    /// group.
     pub group: u128,
 }
 
@@ -146,43 +149,44 @@ impl From<Key> for egret_store::entries::EntryKey {
     }
 }
 
-/// Whose answers share a part of the cache.
+/// The cache partition of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Partition {
-    /// Everybody's.
+    /// Shared by all clients.
     Shared,
-    /// Those of requests that show no credential.
+    /// Shared by all requests without a credential.
     Anonymous,
-    /// Those of one credential.
+    /// The partition of one credential.
     Credential,
 }
 
-/// Where a request goes, and what the gateway adds to it.
+/// The target of a request, and what the gateway adds to it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KeyContext<'a> {
-    /// The path of the provider's URL, before the request's own: empty, or with a slash at its beginning and none at its end.
+    /// The path of the provider's URL, which precedes the request's own: empty, or with a slash at its
+    /// beginning and none at its end.
     pub base: &'a [u8],
-    /// Whether an empty path of the request is sent as `base` alone, without a slash at its end.
+    /// `true` if an empty path of the request is sent as `base` alone, without a trailing slash.
     pub has_bare_base: bool,
-    /// The host, in lower case, and the port that the provider is told, where they are not its own.
+    /// Host (in lower case) and port that are sent to the provider, if they differ from its own.
     pub kept_host: Option<(&'a str, u16)>,
     /// The account whose credential the gateway adds.
     pub account: Option<&'a str>,
-    /// A digest of that credential: with a new secret an account may be another customer's.
+    /// A digest of that credential. With a new secret, an account may belong to another customer.
     pub credential: Option<&'a [u8; 32]>,
 }
 
-/// A URL as far as a cache tells URLs apart.
+/// A URL, reduced to what the cache distinguishes.
 #[derive(Debug, Clone)]
 pub(super) struct Url<'a> {
     pub tls: bool,
     pub host: &'a str,
     pub port: u16,
-    /// What the provider is told instead of `host` and `port`.
+    /// Host and port that are sent to the provider instead of `host` and `port`.
     pub kept_host: Option<(&'a str, u16)>,
-    /// In pieces, in their normal form.
+    /// Normalized, in two pieces.
     pub path: [Cow<'a, [u8]>; 2],
-    /// In its normal form.
+    /// Normalized.
     pub query: Option<Cow<'a, [u8]>>,
 }
 
@@ -195,7 +199,7 @@ impl<'a> Url<'a> {
         Self { tls, host, port, kept_host: place.kept_host, path, query: query.map(normal_query) }
     }
 
-    /// What is stored for it goes together with what is stored for other queries.
+    /// Returns the group of the URL, which covers all queries.
     pub fn group(&self, secret: &KeySecret) -> u128 {
         let mut digest = secret.digest(b"group");
         digest.part(&[u8::from(self.tls)]);
@@ -214,7 +218,7 @@ impl<'a> Url<'a> {
         digest.finish()
     }
 
-    /// As text: `https://host:443/path?query`, by the host that the provider is told.
+    /// Returns the URL as text, with the host sent to the provider: `https://host:443/path?query`.
     pub fn text(&self) -> Vec<u8> {
         let scheme = if self.tls { "https" } else { "http" };
         let (host, port) = self.kept_host.unwrap_or((self.host, self.port));
@@ -228,8 +232,8 @@ impl<'a> Url<'a> {
     }
 }
 
-/// How stored answers for `url`, or for URLs that begin so, are labelled: `https://host/path` names the port that it means. None where
-/// that is no URL.
+/// Returns the label of the stored responses for `url`, or for URLs that begin with it. The port is added if
+/// it is missing: `https://host/path`. Returns `None` if `url` is not a valid URL.
 pub fn label_of(url: &str) -> Option<Vec<u8>> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = scheme.to_ascii_lowercase();
@@ -255,10 +259,10 @@ pub fn label_of(url: &str) -> Option<Vec<u8>> {
     Some(label)
 }
 
-/// Makes keys as a config wants them.
+/// Computes keys as configured.
 #[derive(Debug)]
 pub(super) struct Keyer {
-    /// The flow's name: flows share nothing.
+    /// The flow's name: flows do not share responses.
     space: Box<str>,
     shared: bool,
     config: KeyConfig,
@@ -277,7 +281,8 @@ impl Keyer {
         }
     }
 
-    /// The key of a request and whose it is; `None` where its body is to be part of it and is not here, or cannot be read.
+    /// Returns the key and partition of a request; `None` if its body is part of the key and is not buffered,
+    /// or cannot be parsed.
     pub fn key(
         &self,
         secret: &KeySecret,
@@ -291,7 +296,7 @@ impl Keyer {
         let mut digest = secret.digest(b"key");
         digest.part(self.space.as_bytes());
         digest.part(&group.to_le_bytes());
-        // A stored GET answers a HEAD too.
+        // A stored response to GET also serves HEAD.
         let is_query = request.method != b"HEAD";
         digest.part(if is_query { request.method } else { b"GET" });
         self.query(request, &mut digest);
@@ -320,7 +325,7 @@ impl Keyer {
         };
         let mut kept: Vec<_> = request.parameters().filter(|(name, _)| is_named(name)).collect();
         if *query == QueryKey::Sorted {
-            // Those of one name keep their order, which may matter.
+            // Parameters of the same name keep their order, which may matter.
             kept.sort_by_key(|(name, _)| *name);
         }
         for (name, value) in kept {
@@ -341,7 +346,7 @@ impl Keyer {
         Some(())
     }
 
-    /// Whose part of the cache it is.
+    /// Adds the partition to the key, and returns its kind.
     fn partition(&self, request: &Request<'_>, place: &KeyContext<'_>, digest: &mut Digest) -> Partition {
         let mut shows_credential = place.account.is_some();
         if self.shared {
@@ -389,7 +394,7 @@ impl Keyer {
     }
 }
 
-/// All values of a field that the config names, in order. Says whether there is one.
+/// Adds all values of a configured field, in order. Returns `true` if there is one.
 fn fields_of(fields: Fields<'_>, name: &str, digest: &mut Digest) -> bool {
     let mut is_there = false;
     for value in fields.all_meant(name.as_bytes()) {
@@ -400,16 +405,16 @@ fn fields_of(fields: Fields<'_>, name: &str, digest: &mut Digest) -> bool {
     is_there
 }
 
-/// What a field of a request means to the key.
+/// The role of a request field in the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Nature {
-    /// It says nothing of who asks, nor of what for: it is never part of the key.
+    /// Does not identify the caller or the target: never part of the key.
     Harmless,
-    /// It changes what is asked for: it is always part of the key.
+    /// Changes the target: always part of the key.
     Target,
-    /// It says who asks: it is part of the key, unless the cache is `shared`.
+    /// Identifies the caller: part of the key, unless the cache is `shared`.
     Credential,
-    /// Nobody knows: it is part of the key where something else says who asks.
+    /// Unknown: part of the key if the request also has a credential.
     Other,
 }
 
@@ -428,9 +433,10 @@ impl Nature {
     }
 }
 
-/// Fields by the length of their names, which tells most apart: where the request goes is in the key already,
-/// `Vary` has what content is negotiated by, the cache itself judges conditions, ranges and directives, and
-/// ids of requests and of spans are for those who look for them later.
+/// Returns `true` for a field that never belongs to the key. The match on the length of the name excludes
+/// most fields quickly. The target of the request is in the key already, `Vary` covers content negotiation,
+/// the cache itself evaluates conditions, ranges and directives, and ids of requests and spans are only for
+/// tracing.
 #[inline]
 fn is_harmless(name: &[u8]) -> bool {
     let names: &[&[u8]] = match name.len() {
@@ -470,11 +476,10 @@ fn is_harmless(name: &[u8]) -> bool {
         || is_of(b"x-b3-")
 }
 
-/// Beginnings of the names of fields by which frameworks and proxies take another URL than that of the
-/// request line.
+/// Prefixes of the fields with which frameworks and proxies override the URL of the request line.
 const TARGET_PREFIXES: [&[u8]; 5] =
     [b"x-original-", b"x-rewrite-", b"x-override-", b"x-envoy-original-", b"x-forwarded-"];
-/// The same whole.
+/// Complete names of such fields.
 const TARGETS: [&[u8]; 7] = [
     b"forwarded",
     b"x-host",
@@ -486,14 +491,14 @@ const TARGETS: [&[u8]; 7] = [
 ];
 
 fn is_target(name: &[u8]) -> bool {
-    // Whom a proxy has got the request from is no part of its URL.
+    // The address of the client is not part of the URL.
     TARGETS.iter().any(|target| name.eq_ignore_ascii_case(target))
         || (TARGET_PREFIXES.iter().any(|prefix| starts_with(name, prefix))
             && !name.eq_ignore_ascii_case(b"x-forwarded-for"))
 }
 
-/// What stands in the names of fields, and of parameters, that say who asks: credentials, and whose data a
-/// credential is used for.
+/// Parts of the names of fields and parameters that identify the caller: credentials, and the party on whose
+/// behalf a credential is used.
 const WORDS: [&[u8]; 18] = [
     b"auth",
     b"token",
@@ -514,7 +519,7 @@ const WORDS: [&[u8]; 18] = [
     b"on-behalf",
     b"client",
 ];
-/// The same, in the names of fields alone: a parameter of the query is part of the key anyhow.
+/// The same, for field names only: query parameters are part of the key anyway.
 const FIELD_WORDS: [&[u8]; 16] = [
     b"org",
     b"scope",
@@ -533,19 +538,19 @@ const FIELD_WORDS: [&[u8]; 16] = [
     b"identity",
     b"sudo",
 ];
-/// Names that hold one of them and say something else.
+/// Names that contain one of these words and do not identify the caller.
 const OTHERS: [&[u8]; 2] = [b"cache-key", b"sec-websocket-key"];
 
-/// Whether a field says who asks, by its name.
+/// Returns `true` if a field identifies the caller, judged by its name.
 pub(crate) fn is_credential_field(name: &[u8]) -> bool {
     let is_other = || OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) || is_harmless(name);
     WORDS.iter().chain(&FIELD_WORDS).any(|word| contains(name, word)) && !is_other()
 }
 
-/// Names of query parameters that are credentials without one of the words in them.
+/// Names of query parameters that are credentials without containing one of the words.
 const PARAMETERS: [&[u8]; 5] = [b"appid", b"app_id", b"sig", b"sid", b"apikey"];
 
-/// Whether a parameter of the query says who asks, by its name.
+/// Returns `true` if a query parameter identifies the caller, judged by its name.
 pub(crate) fn is_credential_parameter(name: &[u8]) -> bool {
     WORDS.iter().any(|word| contains(name, word))
         || PARAMETERS.iter().any(|other| name.eq_ignore_ascii_case(other))
@@ -602,7 +607,7 @@ mod tests {
         };
         let long = [b'a'; Digest::PART_MAX + 1];
         let hash_of_long = digest(&SHA256, &long);
-        // More of them than are gathered at once.
+        // More parts than the buffer holds.
         let many = [Some(&long[..60]); 9];
         let lists: [&[Option<&[u8]>]; 12] = [
             &[],
@@ -704,7 +709,7 @@ mod tests {
             let lower = name.to_ascii_lowercase();
             let known = egret_http1::KnownField::of(lower.as_bytes());
             prop_assume!(!is_harmless(lower.as_bytes()) && !known.is_hop_by_hop() && one != other);
-            // What frames a message is not free.
+            // Fields that frame a message cannot be arbitrary.
             prop_assume!(!matches!(&*lower, "transfer-encoding" | "content-length" | "upgrade" | "connection"));
             let of = |value: &str| key(json!({}), &format!("GET https://a.example/x\n{credential}\n{name}: {value}")).id;
             prop_assert_ne!(of(&one), of(&other));

@@ -2,42 +2,42 @@
 
 use egret_http1::{decimal, list};
 
-/// More ranges in one request are not honoured: all of the body is sent (RFC 9110 §14.2).
+/// Maximum number of ranges in one request; with more, the whole body is sent (RFC 9110 §14.2).
 const RANGES_MAX: usize = 16;
 
-/// Bytes of a body.
+/// A range of bytes of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteRange {
-    /// The first.
+    /// The first byte.
     pub start: u64,
-    /// The one after the last.
+    /// The byte after the last one.
     pub end: u64,
 }
 
 impl ByteRange {
-    /// How many there are.
+    /// Length of the range, in bytes.
     pub fn len(self) -> u64 {
         self.end - self.start
     }
 
-    /// None is ever made.
+    /// Returns `true` if the range is empty. No such range is ever created.
     pub fn is_empty(self) -> bool {
         self.start == self.end
     }
 }
 
-/// What of a body is sent.
+/// The part of a body that is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Selected {
-    /// All of it: what is asked for is no range of bytes, or too much.
+    /// The whole body: `Range` does not ask for bytes, or asks for too many ranges.
     Whole,
-    /// These, in the order in which they were asked for.
+    /// These ranges, in the order of the request.
     Ranges(Vec<ByteRange>),
-    /// Nothing that is asked for is there.
+    /// Nothing: none of the ranges lies within the body.
     Unsatisfiable,
 }
 
-/// What `value` of a `Range` asks for of a body of `len` bytes.
+/// Evaluates the `Range` field `value` for a body of `len` bytes.
 pub(super) fn select(value: &[u8], len: u64) -> Selected {
     let Some(ranges) =
         value.get(..6).filter(|unit| unit.eq_ignore_ascii_case(b"bytes=")).map(|_| &value[6..])
@@ -54,7 +54,7 @@ pub(super) fn select(value: &[u8], len: u64) -> Selected {
         }
         selected.extend(range.filter(|range| range.start < range.end));
     }
-    // Who asks for the same bytes twice has us send more than there is.
+    // Overlapping ranges would make the response longer than the body.
     let overlap = |at: usize| {
         selected[..at].iter().any(|other| other.start < selected[at].end && selected[at].start < other.end)
     };
@@ -67,7 +67,8 @@ pub(super) fn select(value: &[u8], len: u64) -> Selected {
     }
 }
 
-/// `0-499`, `500-`, `-500`; `None` where it is none of them, and no range where it has nothing of the body.
+/// Parses `0-499`, `500-` or `-500`. Returns `None` for other syntax, and `Some(None)` for a range outside
+/// the body.
 #[expect(clippy::option_option, reason = "no range of that syntax, and a range of nothing, are two things")]
 fn read(range: &[u8], len: u64) -> Option<Option<ByteRange>> {
     let dash = memchr::memchr(b'-', range)?;

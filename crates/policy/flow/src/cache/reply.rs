@@ -1,4 +1,4 @@
-//! An answer that is made from what is stored: all of it, 304, or ranges of its body.
+//! Responses from the cache: a whole stored response, a 304, or ranges of its body.
 
 use std::io::Write as _;
 
@@ -12,31 +12,31 @@ use super::range::{ByteRange, Selected, select};
 use super::stored::Stored;
 use crate::message::Request;
 
-/// What of a stored answer is sent.
+/// A response made from a stored one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// Which of the candidates it is.
+    /// Index of the stored response among the candidates.
     pub candidate: usize,
-    /// How that stands.
+    /// Its freshness.
     pub standing: Freshness,
-    /// What is sent of it.
+    /// The form in which it is sent.
     pub form: Form,
-    /// Whether the body of that form is sent: not to a HEAD.
+    /// `false` for a response to HEAD, which has no body.
     pub has_body: bool,
 }
 
-/// What is sent.
+/// The form in which a stored response is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
-    /// All of it, as it is stored.
+    /// Complete, as stored.
     Whole,
-    /// 304: the client has it.
+    /// Status 304: the client already has it.
     NotModified,
-    /// 206 with one range.
+    /// Status 206 with one range.
     Range(ByteRange),
-    /// 206 with several, as `multipart/byteranges`.
+    /// Status 206 with several ranges, as `multipart/byteranges`.
     Ranges(Vec<ByteRange>),
-    /// 416: none of the ranges is there.
+    /// Status 416: no range lies within the body.
     Unsatisfiable,
 }
 
@@ -45,11 +45,11 @@ pub enum Form {
 pub enum Piece {
     /// These bytes.
     Text(Vec<u8>),
-    /// These of the stored body.
+    /// This range of the stored body.
     Stored(ByteRange),
 }
 
-/// Fields of a 304 (RFC 9110 §15.4.5); the others describe what the client has.
+/// Header fields of a 304 (RFC 9110 §15.4.5); the client already has the others.
 const NOT_MODIFIED: [&[u8]; 8] = [
     b"cache-control",
     b"content-location",
@@ -62,7 +62,8 @@ const NOT_MODIFIED: [&[u8]; 8] = [
 ];
 
 impl Reply {
-    /// From `stored`, whose body has `len` bytes; `None` while it is still coming, and then ranges are not served.
+    /// Creates the response from `stored`, whose body has `len` bytes. `len` is `None` while the body is
+    /// still arriving; ranges are not served then.
     pub(super) fn new(
         request: &Request<'_>,
         candidate: usize,
@@ -76,7 +77,7 @@ impl Reply {
         Self { candidate, standing, form, has_body: request.method != b"HEAD" }
     }
 
-    /// The status.
+    /// The status code.
     pub fn status(&self, stored: &Stored) -> u16 {
         match self.form {
             Form::Whole => stored.status,
@@ -86,7 +87,8 @@ impl Reply {
         }
     }
 
-    /// Appends the fields as they are sent, but for those that frame the message and `Cache-Status`. `len` is that of the stored body.
+    /// Appends the header fields, except `Cache-Status` and those that frame the message. `len` is the length
+    /// of the stored body.
     pub fn write_fields(&self, stored: &Stored, len: u64, out: &mut Vec<u8>) {
         let mut write = |is_sent: &dyn Fn(&[u8]) -> bool| {
             for (name, value) in stored.lines().iter().filter(|(name, _)| is_sent(name)) {
@@ -122,7 +124,7 @@ impl Reply {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// The body that is sent, in order; nothing where it is the stored one as it is.
+    /// Returns the pieces of the body, in order; `None` if the stored body is sent unchanged.
     pub fn pieces(&self, stored: &Stored, len: u64) -> Option<Vec<Piece>> {
         let ranges = match &self.form {
             Form::Whole => return None,
@@ -152,7 +154,8 @@ impl Reply {
         Some(pieces)
     }
 
-    /// The length of the body that is sent, whether or not it is (RFC 9110 §8.6); none for a 304.
+    /// Returns the value of `Content-Length`, also for a response without the body (RFC 9110 §8.6); `None`
+    /// for a 304.
     pub fn content_length(&self, stored: &Stored, len: u64) -> Option<u64> {
         if self.form == Form::NotModified || stored.status == 204 {
             return None;
@@ -170,7 +173,8 @@ impl Reply {
     }
 }
 
-/// Ranges are looked at after conditions, for GET, and only of a success whose body is all there (RFC 9110 §13.2.2, §14.2).
+/// Evaluates `Range`. It applies after the conditions, only to GET, and only to a status 200 with a complete
+/// body (RFC 9110 §13.2.2, §14.2).
 fn ranged(request: &Request<'_>, stored: &Stored, len: Option<u64>) -> Form {
     let mut values = request.fields.all(b"range");
     let (Some(value), None) = (values.next(), values.next()) else { return Form::Whole };
@@ -190,7 +194,8 @@ fn ranged(request: &Request<'_>, stored: &Stored, len: Option<u64>) -> Form {
     }
 }
 
-/// What stands between parts: nobody knows it before the answer is stored, so that no body can hold it.
+/// Returns the boundary between parts. It is unpredictable before the response is stored, so no body can
+/// contain it.
 fn boundary(stored: &Stored) -> String {
     format!("egret-{:032x}", stored.boundary)
 }

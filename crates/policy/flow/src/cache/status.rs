@@ -1,45 +1,45 @@
-//! `Cache-Status` (RFC 9211): what the cache has done, for every answer. The key is never in it.
+//! The `Cache-Status` field (RFC 9211), which every response carries. It never contains the key.
 
 use egret_http1::push_decimal;
 
 use super::{Action, Reply, Verdict};
 
-/// What the cache has done for an answer.
+/// The handling of a response by the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStatus {
-    /// Why the provider was asked; none where it was not.
+    /// The reason for asking the provider; `None` for a hit.
     pub forward: Option<Forward>,
-    /// The status that it gave, where the client gets another.
+    /// The provider's status code, if the client receives another one.
     pub forward_status: Option<u16>,
-    /// For how many seconds the answer is still fresh; below zero for how long it has not been.
+    /// Remaining freshness in seconds; negative once the response is stale.
     pub ttl_s: Option<i64>,
-    /// Whether the answer has been stored.
+    /// `true` if the response was stored.
     pub stored: bool,
-    /// Whether another request was waited for.
+    /// `true` if the request waited for another one.
     pub collapsed: bool,
-    /// What else there is to say: a word from a list of ours.
+    /// Additional detail: a word from a fixed list.
     pub detail: Option<&'static str>,
 }
 
-/// Why a request goes to the provider (RFC 9211 §2.2).
+/// The reason for forwarding a request to the provider (RFC 9211 §2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forward {
-    /// The cache is not for it.
+    /// The cache does not apply to the request.
     Bypass,
-    /// Its method is none whose answers are stored.
+    /// Responses to the method are not stored.
     Method,
-    /// Nothing is stored under its key.
+    /// No response is stored under the key.
     UriMiss,
-    /// What is stored is for requests with other fields.
+    /// The stored responses are for requests with other header fields.
     VaryMiss,
-    /// What is stored is fresh, and the client wants it fresher.
+    /// The stored response is fresh, but the client requires a fresher one.
     Request,
-    /// What is stored is no longer fresh.
+    /// The stored response is stale.
     Stale,
 }
 
 impl Forward {
-    /// As the field has it.
+    /// The word in the field.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Bypass => "bypass",
@@ -53,17 +53,17 @@ impl Forward {
 }
 
 impl CacheStatus {
-    /// Of an answer that is served without the provider.
+    /// Returns the status of a response that is served without the provider.
     pub fn hit(reply: &Reply) -> Self {
         Self { ttl_s: Some(reply.standing.ttl_s()), ..Self::default() }
     }
 
-    /// Of an answer for which the provider is asked.
+    /// Returns the status of a response that is requested from the provider.
     pub fn forwarded(forward: Forward) -> Self {
         Self { forward: Some(forward), ..Self::default() }
     }
 
-    /// The same when the provider has answered with `status`.
+    /// Adds the provider's response, with `status`.
     #[must_use]
     pub fn answered(self, status: u16, verdict: &Verdict) -> Self {
         match &verdict.action {
@@ -83,7 +83,7 @@ impl CacheStatus {
         }
     }
 
-    /// The same where the provider could not be had.
+    /// Adds the failure of the provider.
     #[must_use]
     pub fn failed(self, reply: &Reply) -> Self {
         Self { ttl_s: Some(reply.standing.ttl_s()), detail: Some("stale-if-error"), ..self }
@@ -91,7 +91,7 @@ impl CacheStatus {
 }
 
 impl CacheStatus {
-    /// Appends it as one member of the list that the field is.
+    /// Appends the status as one member of the field's list.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"egret");
         match self.forward {
@@ -121,7 +121,7 @@ impl CacheStatus {
         }
     }
 
-    /// The value of the field.
+    /// Returns the value of the field.
     pub fn value(&self) -> Vec<u8> {
         let mut value = Vec::new();
         self.write(&mut value);

@@ -1,4 +1,5 @@
-//! A stored answer, without its body: what is sent of it again, and what tells how long it may be.
+//! A stored response without its body: the header fields to send again, and the data that determine its
+//! freshness.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use super::vary::Vary;
 use crate::message::Fields;
 use egret_clock::http_date;
 
-/// An answer as it is stored.
+/// A stored response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// The status.
+    /// The status code.
     pub status: u16,
-    /// What becomes of the body's length is the framing's affair; this is what the answer said.
+    /// The length that the response declared. The actual length is the concern of the framing.
     pub declared_len: Option<u64>,
-    /// The URL as text, to purge by its beginning. Without the query where that may hold a credential.
+    /// The URL as text, for purging by prefix. The query is omitted if it may contain a credential.
     pub url: Box<[u8]>,
     pub(super) lines: Lines,
     pub(super) times: Times,
@@ -29,32 +30,32 @@ pub struct Stored {
     pub(super) last_modified: Option<Timestamp>,
     pub(super) initial_age: Duration,
     pub(super) vary: Vary,
-    /// What stands between parts of its body, where several are sent.
+    /// The boundary between the parts of its body, if several ranges are sent.
     pub(super) boundary: u128,
 }
 
-/// When a call was made, and when the head of its response was here.
+/// The times of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// When the request went out.
+    /// Time at which the request was sent.
     pub sent: Timestamp,
-    /// When the response's head was here.
+    /// Time at which the head of the response was received.
     pub received: Timestamp,
 }
 
-/// Fields as they are sent: a line each, with its end.
+/// Header fields as they are sent: one line each, with its line end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lines(Vec<u8>);
 
 impl Lines {
-    /// Adds a field. Neither part holds the end of a line: they come from a head that was parsed.
+    /// Adds a field. Neither part may contain a line end: both come from a parsed head.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         for part in [name, b": ", value, b"\r\n"] {
             self.0.extend_from_slice(part);
         }
     }
 
-    /// What [`as_bytes`](Self::as_bytes) has given; `None` where it was not that.
+    /// Parses the result of [`as_bytes`](Self::as_bytes); `None` if it is invalid.
     fn load(bytes: &[u8]) -> Option<Self> {
         let mut lines = Self::default();
         let mut rest = bytes;
@@ -70,7 +71,7 @@ impl Lines {
         Some(lines)
     }
 
-    /// The same with this date.
+    /// Returns the fields with `Date` replaced by `at`.
     fn dated(&self, at: Timestamp) -> Self {
         let mut lines = Self::default();
         for (name, value) in self.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(b"date")) {
@@ -80,12 +81,12 @@ impl Lines {
         lines
     }
 
-    /// As they are sent.
+    /// The lines as they are sent.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Each as name and value.
+    /// Iterates over the names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = self.0.as_slice();
         std::iter::from_fn(move || {
@@ -97,25 +98,25 @@ impl Lines {
         })
     }
 
-    /// The values of all fields `name`.
+    /// Iterates over the values of all fields called `name`.
     pub fn all<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         self.iter().filter(move |(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// The value of the first field `name`.
+    /// Returns the value of the first field called `name`.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 }
 
-/// What of the fields of `response` may be stored (RFC 9111 §3.1): none that is for one connection or for a proxy, none that says how the
-/// message was framed or how old it was, none that sets a cookie, and none that `directives` keep from it.
+/// Returns the header fields of `response` that may be stored (RFC 9111 §3.1). This excludes hop-by-hop and
+/// proxy fields, fields about framing or age, cookies, and fields that `directives` exclude.
 pub(super) fn storable_lines(response: Fields<'_>, directives: &ResponseDirectives) -> Lines {
     let nominated: Vec<&[u8]> = response.all(b"connection").flat_map(list).collect();
     let is_kept = |name: &[u8]| {
         let known = KnownField::of(name);
         let is_framing = matches!(known, KnownField::ContentLength | KnownField::Age | KnownField::Trailer);
-        // What a gateway says of itself, nobody else may say.
+        // Only the gateway itself may send its own fields.
         let is_own = known == KnownField::ProxyStatus || is_own(name);
         let is_cookie = known == KnownField::SetCookie || name.eq_ignore_ascii_case(b"set-cookie2");
         let is_nominated =
@@ -136,15 +137,16 @@ fn is_own(name: &[u8]) -> bool {
         .any(|own| name.eq_ignore_ascii_case(own))
 }
 
-/// What `Age` says, in seconds: of several the first, and nothing if that is no number (RFC 9111 §5.1).
+/// Returns the value of `Age` in seconds: the first one if there are several, and 0 if it is not a number
+/// (RFC 9111 §5.1).
 pub(super) fn age_s(response: Fields<'_>) -> u64 {
     let first = response.get(b"age").and_then(|value| list(value).next());
     first.and_then(seconds).unwrap_or(0)
 }
 
 impl Stored {
-    /// Of what is stored of its fields. `Date` is added if there is none that can be read: then it is as old as it is here
-    /// (RFC 9110 §6.6.1).
+    /// Creates a stored response from its storable fields. Without a valid `Date`, one with the time of
+    /// receipt is added (RFC 9110 §6.6.1).
     pub(super) fn new(
         status: u16,
         mut lines: Lines,
@@ -178,39 +180,39 @@ impl Stored {
         }
     }
 
-    /// Has it be of the moment `at`, which the newer answer it was updated from did not say.
+    /// Sets `Date` to `at`, because the newer response that updated it has none.
     pub(super) fn redate(&mut self, at: Timestamp) {
         self.date = Timestamp::from_secs(at.as_secs());
         self.lines = self.lines.dated(self.date);
         self.initial_age = initial_age(self.times, self.date, 0);
     }
 
-    /// The fields that are sent with it, but for its age and its length.
+    /// The header fields to send, without age and length.
     pub fn lines(&self) -> &Lines {
         &self.lines
     }
 
-    /// How old it is (RFC 9111 §4.2.3).
+    /// Age of the response (RFC 9111 §4.2.3).
     pub fn age(&self, now: Timestamp) -> Duration {
         self.initial_age.saturating_add(now.since(self.times.received))
     }
 
-    /// Its entity tag, as written.
+    /// The entity tag, verbatim, if it is valid.
     pub(super) fn etag(&self) -> Option<&[u8]> {
         self.lines.get(b"etag").map(trim).filter(|tag| is_etag(tag))
     }
 
-    /// When it was modified last, as written.
+    /// The value of `Last-Modified`, verbatim, if it is a valid date.
     pub(super) fn last_modified_text(&self) -> Option<&[u8]> {
         self.last_modified.and_then(|_| self.lines.get(b"last-modified"))
     }
 
-    /// Whether the provider can be asked whether it still holds.
+    /// Returns `true` if the response has a validator.
     pub(super) fn has_validator(&self) -> bool {
         self.etag().is_some() || self.last_modified.is_some()
     }
 
-    /// Bytes that it takes, without its body.
+    /// Memory use without the body, in bytes.
     pub fn bytes(&self) -> usize {
         let names = |extent: &Extent| match extent {
             Extent::Fields(names) => names.iter().map(|name| name.len() + size_of::<Box<str>>()).sum(),
@@ -222,7 +224,8 @@ impl Stored {
 }
 
 impl Kept for Stored {
-    /// The fields that come before `Cache-Control`, in lower case: the directives are read from the fields again.
+    /// The header fields that take precedence over `Cache-Control`, in lower case. The directives are parsed
+    /// again on loading.
     type Context = Box<[Box<str>]>;
 
     fn bytes(&self) -> usize {
@@ -273,7 +276,7 @@ impl Kept for Stored {
         let status = Some(u16::from_le_bytes(*status)).filter(|status| (200..=599).contains(status))?;
         let vary = Vary::load(rest)?;
         let times = Times { sent: Timestamp::from_micros(sent), received: Timestamp::from_micros(received) };
-        // Every answer that is stored has one.
+        // Every stored response has a valid `Date`.
         http_date::read(lines.get(b"date")?, times.received)?;
         let directives = ResponseDirectives::read(targets, |name| lines.all(name));
         let mut stored = Self::new(status, lines.clone(), times, 0, directives, vary);
@@ -285,10 +288,11 @@ impl Kept for Stored {
     }
 }
 
-/// Stands for a length that is not declared.
+/// Represents an undeclared length.
 const NO_LEN: u64 = u64::MAX;
 
-/// When it is no longer fresh by `Expires`; long ago where that is no date (RFC 9111 §5.3), or says two things.
+/// Returns the time in `Expires`. An invalid date (RFC 9111 §5.3), or several different ones, count as
+/// already expired.
 fn expires(lines: &Lines, directives: &ResponseDirectives, now: Timestamp) -> Option<Timestamp> {
     if directives.targeted {
         return None;
@@ -299,15 +303,15 @@ fn expires(lines: &Lines, directives: &ResponseDirectives, now: Timestamp) -> Op
     Some(http_date::read(first, now).filter(|_| is_one).unwrap_or_default())
 }
 
-/// How old it was when it came: by the clock of the provider, or by what caches on the way say and how long it took, whichever is more
-/// (RFC 9111 §4.2.3).
+/// Computes the age at receipt: the larger of the age by the provider's `Date`, and the `Age` field plus the
+/// duration of the call (RFC 9111 §4.2.3).
 fn initial_age(times: Times, date: Timestamp, age_s: u64) -> Duration {
     let apparent = Timestamp::from_secs(times.received.as_secs()).since(date);
     let corrected = Duration::from_secs(age_s) + times.received.since(times.sent);
     apparent.max(corrected)
 }
 
-/// Whether `tag` is an entity tag (RFC 9110 §8.8.3).
+/// Returns `true` if `tag` is an entity tag (RFC 9110 §8.8.3).
 pub(super) fn is_etag(tag: &[u8]) -> bool {
     let opaque = tag.strip_prefix(b"W/").unwrap_or(tag);
     matches!(opaque, [b'"', inner @ .., b'"'] if inner.iter().all(|byte| *byte > 0x20 && *byte != b'"' && *byte != 0x7f))

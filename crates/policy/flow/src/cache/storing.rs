@@ -1,4 +1,4 @@
-//! Which answers are stored (RFC 9111 §3).
+//! Rules for storing responses (RFC 9111 §3).
 
 use egret_http1::Method;
 use egret_http1::decimal;
@@ -13,51 +13,52 @@ use super::{Policy, Question};
 use crate::message::{Request, Response};
 use crate::target::is_unusual;
 
-/// Why an answer is not stored.
+/// Reason for not storing a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NotStored {
-    /// Its request was a HEAD.
+    /// The request was a HEAD.
     Head,
-    /// The client does not want it stored.
+    /// The client sent `no-store`.
     RequestNoStore,
-    /// It says `no-store`.
+    /// The response has `no-store`.
     NoStore,
-    /// It is for one user only.
+    /// The response is for a single user.
     Private,
-    /// Its request had a credential, and nothing says that others may have it (RFC 9111 §3.5).
+    /// The request had a credential, and the response does not allow sharing (RFC 9111 §3.5).
     Authorization,
-    /// It is none that stands for what is asked for: part of it, or about conditions of the request.
+    /// The status does not represent the resource itself: partial content, or the outcome of a conditional
+    /// request.
     Status,
-    /// Its status is an error that passes, and nothing says for how long it is fresh; or it is one that no
-    /// cache may store.
+    /// The status is a transient error without an explicit lifetime, or one that no cache may store.
     Error,
-    /// It asks not to be stored by who does not know its status.
+    /// The response has `must-understand`, and the cache does not know the rules of its status.
     NotUnderstood,
-    /// Nothing says that it may be.
+    /// The response has no sign that it may be stored.
     Unmarked,
-    /// It would be of no use: not fresh, and nothing to validate it by.
+    /// Storing it would be useless: it is not fresh, and has no validator.
     Useless,
-    /// It depends on more than can be told.
+    /// The response depends on more of the request than the cache can compare.
     Vary,
-    /// It sets a cookie.
+    /// The response sets a cookie.
     SetCookie,
-    /// What it says of caching cannot be read.
+    /// The cache directives cannot be parsed.
     Malformed,
-    /// A remedy further in has chosen the account it was made with, so that nobody could tell whose it is.
+    /// An inner remedy selected the account, so the response cannot be assigned to a partition.
     Account,
-    /// It is too large.
+    /// The response is too large.
     TooLarge,
-    /// Its path is spelled in a way that the provider may not read as its normal form, which is what it would be stored for.
+    /// The provider may not treat the path as equal to its normal form, under which the response would be
+    /// stored.
     Spelling,
 }
 
 impl NotStored {
-    /// Whether the next answer will probably not be stored either.
+    /// Returns `true` if the next response will probably not be stored either.
     pub const fn is_lasting(self) -> bool {
         !matches!(self, Self::Head | Self::RequestNoStore | Self::Status | Self::Error | Self::Spelling)
     }
 
-    /// One word for `Cache-Status` and metrics.
+    /// The word in `Cache-Status` and metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Head => "head",
@@ -80,13 +81,13 @@ impl NotStored {
     }
 }
 
-/// Statuses of which it is known what they ask of caches (RFC 9110 §15).
+/// Returns `true` for statuses whose caching rules are implemented (RFC 9110 §15).
 fn is_understood(status: u16) -> bool {
     matches!(status, 200..=205 | 300..=303 | 307 | 308 | 400..=410 | 411 | 413..=415 | 417 | 421 | 422 | 426 | 500..=505)
 }
 
 impl Policy {
-    /// What of an answer is stored, if it is.
+    /// Returns the response to store, or the reason for not storing it.
     pub(super) fn storable(
         &self,
         question: &Question,
@@ -113,7 +114,7 @@ impl Policy {
         stored.declared_len = declared_len;
         stored.url = stored_url(request, place);
         let standing = self.lifetimes.standing(&stored, question.partition, times.received);
-        // An error passes: unless somebody says for how long it holds, it is gone.
+        // Errors are transient: they are stored only with an explicit lifetime.
         if status >= 500 && self.lifetimes.told(status).is_none() && !standing.is_fresh() {
             return Err(NotStored::Error);
         }
@@ -125,7 +126,7 @@ impl Policy {
         if is_useful { Ok(stored) } else { Err(NotStored::Useless) }
     }
 
-    /// A stored answer of its parts, for requests like `request`.
+    /// Assembles a stored response for requests like `request`.
     pub(super) fn assemble(
         &self,
         status: u16,
@@ -146,7 +147,7 @@ impl Policy {
         Ok(stored)
     }
 
-    /// What RFC 9111 §3 asks for, and the config.
+    /// Checks the requirements of RFC 9111 §3 and of the config.
     pub(super) fn allows(
         &self,
         question: &Question,
@@ -199,7 +200,7 @@ impl Policy {
     }
 }
 
-/// The URL as it is stored, without what may be a credential.
+/// Returns the URL to store, without parts that may be a credential.
 fn stored_url(request: &Request<'_>, place: &KeyContext<'_>) -> Box<[u8]> {
     let mut url = Url::of(request, place);
     if request.parameters().any(|(name, _)| is_credential_parameter(name)) {

@@ -1,22 +1,22 @@
-//! Dictionaries of structured fields (RFC 9651 §3.2), as far as targeted cache fields need them: the whole syntax is checked, and of the
-//! values those are kept that directives have.
+//! Parser for dictionaries of structured fields (RFC 9651 §3.2), as needed for targeted cache fields. It
+//! validates the whole syntax, and returns only the kinds of values that directives use.
 
-/// Longer dictionaries are taken as malformed.
+/// Maximum number of members; a larger dictionary is malformed.
 const MEMBERS_MAX: usize = 64;
 
-/// A member's value.
+/// The value of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// True, also by being named alone, or false.
+    /// A boolean. A member without a value is true.
     Boolean(bool),
-    /// Anything else.
+    /// Any other value.
     Other,
 }
 
-/// The members of the dictionary that the field's lines make up together, of equal keys the last. `None` where its syntax is wrong
-/// anywhere: then the field is as good as not there.
+/// Parses the dictionary in the lines of a field. Of equal keys the last one counts. Returns `None` on any
+/// syntax error; the field is ignored then.
 pub fn dictionary<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Vec<(&'a [u8], Value)>> {
     let mut members: Vec<(&[u8], Value)> = Vec::new();
     for line in lines {
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
         Some(self.run(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.*".contains(&byte)))
     }
 
-    /// An item, or an inner list with the parameters of its items.
+    /// Parses an item or an inner list.
     fn member(&mut self) -> Option<Value> {
         if !self.take(b'(') {
             return self.item();
@@ -121,7 +121,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// At most 15 digits, or 12 and three after the point.
+    /// Parses a number of at most 15 digits, or 12 digits and 3 decimals.
     fn number(&mut self) -> Option<Value> {
         let sign = if self.take(b'-') { -1 } else { 1 };
         let whole = self.run(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! What no row of the requirements shows.
+//! Tests of properties that no single requirement states.
 
 use egret_http1::{HeadLimits, Progress, ResponseHead};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn with_request<T>(fields: &str, act: impl FnOnce(&Request<'_>) -> T) -> T {
     crate::fixture::with_request("one", &format!("GET https://h/\n{fields}"), act)
 }
 
-/// The verdict on an answer to a GET: `200`, then a field a line.
+/// Returns the verdict on a response to GET with status 200 and these header lines.
 fn receive(policy: &Policy, request_fields: &str, lines: &str, candidates: &[Candidate<'_>]) -> Verdict {
     let (status, fields) = lines.split_once('\n').unwrap_or((lines, ""));
     let fields: String = fields.lines().flat_map(|field| [field, "\r\n"]).collect();
@@ -108,7 +108,7 @@ fn a_request_is_not_looked_for_where_its_body_is_part_of_the_key_and_is_not_here
 }
 
 proptest! {
-    /// Whatever is in a file: it is read as what would be written so, or not at all.
+    /// A file is read as it was written, or rejected.
     #[test]
     fn what_was_not_saved_is_not_loaded(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
@@ -127,7 +127,8 @@ proptest! {
         }
     }
 
-    /// Whatever a provider says: what is served later was allowed, is no older than its age says, and never `no-store`.
+    /// For any response of the provider: everything served later was allowed, reports its age, and never had
+    /// `no-store`.
     #[test]
     fn no_answer_is_served_that_says_it_must_not_be(
         directives in prop::collection::vec(
@@ -144,7 +145,8 @@ proptest! {
         status in prop::sample::select(vec![200_u16, 302, 404, 429, 503]),
     ) {
         let policy = policy(serde_json::json!({}));
-        // A quote that nothing ends may stand last only: further in, the next quote would end it and hide what is between.
+        // An unterminated quote may only be last: before other directives, the next quote would end it and
+        // hide the text between.
         let said = directives.iter().copied().chain(broken.then_some("junk=\"")).collect::<Vec<_>>().join(", ");
         let verdict = receive(&policy, "", &format!("{status}\ncache-control: {said}\nage: {age}\netag: \"1\""), &[]);
         let has = |name: &str| directives.contains(&name);

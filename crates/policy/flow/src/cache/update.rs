@@ -1,4 +1,5 @@
-//! Stored answers that are found to hold still: by a 304 (RFC 9111 §4.3.4), or by the answer to a HEAD (§4.3.5).
+//! Stored responses that are confirmed and updated by a 304 (RFC 9111 §4.3.4), or by the response to a HEAD
+//! (§4.3.5).
 
 use egret_http1::KnownField;
 use egret_http1::{decimal, trim};
@@ -11,7 +12,7 @@ use super::{Action, Candidate, NotStored, Policy, Question, Validation, Verdict}
 use crate::message::{Fields, Request, Response};
 
 impl Policy {
-    /// What becomes of a 304.
+    /// Decides about a 304.
     pub(super) fn not_modified(
         &self,
         question: &Question,
@@ -33,7 +34,7 @@ impl Policy {
         let has_expires = || updated.as_ref().is_ok_and(|updated| updated.lines.get(b"expires").is_some());
         let may_stay = updated.as_ref().is_ok_and(|updated| {
             let mut question = *question;
-            // A HEAD validates what a GET has brought.
+            // A HEAD validates a stored response to GET.
             question.method = if question.method == egret_http1::Method::Head {
                 egret_http1::Method::Get
             } else {
@@ -51,8 +52,9 @@ impl Policy {
         Verdict { action: Action::Update(Box::new(stored), reply), gone }
     }
 
-    /// The candidates that a 304 is about, the most recent first: with a strong tag all that have it; with a weak one, or a date, the most
-    /// recent that has it; with none, the one that was asked about, if nothing else was.
+    /// Returns the candidates that a 304 confirms, the most recent first: all with the same tag if it is
+    /// strong; the most recent match for a weak tag or a date; without either, the validated candidate, if it
+    /// was the only one in the request.
     fn confirmed(
         &self,
         request: &Request<'_>,
@@ -90,7 +92,7 @@ impl Policy {
         matching
     }
 
-    /// `stored` with the fields that a newer answer has (RFC 9111 §3.2).
+    /// Returns `stored` updated with the fields of a newer response (RFC 9111 §3.2).
     fn updated(
         &self,
         stored: &Stored,
@@ -98,7 +100,7 @@ impl Policy {
         newer: Fields<'_>,
         times: Times,
     ) -> Result<Stored, NotStored> {
-        // What a newer answer says of fields goes for those that are there.
+        // Directives of the newer response that name fields also apply to the stored fields.
         let said = ResponseDirectives::read(&self.targets, |name| newer.all(name));
         let newer_lines = storable_lines(newer, &said);
         let is_body = |name: &[u8]| {
@@ -121,7 +123,7 @@ impl Policy {
         let directives = ResponseDirectives::read(&self.targets, |name| lines.all(name));
         let mut updated = self.assemble(stored.status, lines, times, age_s(newer), directives, request)?;
         if newer_lines.get(b"date").is_none() {
-            // It was made anew no earlier than it was asked for.
+            // The provider generated it after the request was sent.
             updated.redate(times.received);
         }
         updated.declared_len = stored.declared_len;
@@ -129,7 +131,7 @@ impl Policy {
         Ok(updated)
     }
 
-    /// What the answer to a HEAD tells of what is stored.
+    /// Decides about the stored responses after the response to a HEAD.
     pub(super) fn heard_of(
         &self,
         request: &Request<'_>,
@@ -159,7 +161,7 @@ impl Policy {
     }
 }
 
-/// Whether what is stored may not stay.
+/// Returns `true` if a stored response with these directives must be removed.
 fn forbids(directives: &ResponseDirectives) -> bool {
     directives.malformed
         || (directives.no_store && !directives.must_understand)

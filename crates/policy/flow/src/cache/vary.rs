@@ -1,22 +1,22 @@
-//! Which requests a stored answer is for, by the fields that its `Vary` names (RFC 9111 §4.1).
+//! Matches stored responses to requests by the fields in `Vary` (RFC 9111 §4.1).
 //!
-//! Of the values only keyed hashes are kept: a credential may be among them.
+//! Only keyed hashes of the values are kept, because a value may be a credential.
 
 use egret_http1::{is_token, is_white_space, trim};
 
 use super::key::KeySecret;
 use crate::message::Fields;
 
-/// An answer that depends on more fields is not stored.
+/// Maximum number of fields; a response that depends on more is not stored.
 const NAMES_MAX: usize = 32;
 
-/// Fields of the request that an answer depends on, with what they were.
+/// Request fields that a response depends on, with hashes of their values.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Vary(Box<[(Box<[u8]>, u128)]>);
 
 impl Vary {
-    /// What an answer with these lines of `Vary` depends on, got with a request of these fields. `None` where it is for that request
-    /// only. What is `encoded` depends on `Accept-Encoding` even if it does not say so.
+    /// Computes it from the lines of `Vary` and the request. Returns `None` if the response suits only that
+    /// request. An encoded response (`is_encoded`) always depends on `Accept-Encoding`.
     pub(super) fn new<'a>(
         secret: &KeySecret,
         lines: impl Iterator<Item = &'a [u8]>,
@@ -39,12 +39,12 @@ impl Vary {
         Some(Self(known.into()))
     }
 
-    /// Whether it is for a request of these fields too.
+    /// Returns `true` if the response also suits a request with these fields.
     pub(super) fn matches(&self, secret: &KeySecret, request: Fields<'_>) -> bool {
         self.0.iter().all(|(name, expected)| value(secret, request, name) == *expected)
     }
 
-    /// Appends it to what is kept outside of the process.
+    /// Appends the serialized form, for the disk.
     pub(super) fn save(&self, out: &mut Vec<u8>) {
         for (name, value) in &self.0 {
             out.extend_from_slice(&value.to_le_bytes());
@@ -53,7 +53,7 @@ impl Vary {
         }
     }
 
-    /// What [`save`](Self::save) has appended, which is all that is left; `None` where it is something else.
+    /// Parses the output of [`save`](Self::save), up to the end; `None` if it is invalid.
     pub(super) fn load(mut saved: &[u8]) -> Option<Self> {
         let mut known = Vec::new();
         while !saved.is_empty() {
@@ -68,15 +68,15 @@ impl Vary {
         Some(Self(known.into()))
     }
 
-    /// Bytes that it takes beyond its own.
+    /// Additional memory use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|(name, _)| name.len() + size_of::<(Box<[u8]>, u128)>()).sum()
     }
 }
 
-/// What the fields `name` of a request are worth to the provider: only those that go on to it. Lines are
-/// joined, and white space around commas goes, since a list means the same without. Codings and languages are
-/// the same in any case.
+/// Hashes the values of the request fields called `name`. Only forwarded fields count. Lines are joined, and
+/// white space around commas is removed, because the list means the same without it. Codings and languages
+/// are case-insensitive.
 fn value(secret: &KeySecret, request: Fields<'_>, name: &[u8]) -> u128 {
     let mut digest = secret.digest(b"vary");
     let mut is_there = false;
@@ -95,7 +95,7 @@ fn value(secret: &KeySecret, request: Fields<'_>, name: &[u8]) -> u128 {
     digest.finish()
 }
 
-/// Appends `value` without the white space that stands beside a comma, outside of quotes.
+/// Appends `value` without white space next to commas outside quotes.
 fn append_normal(value: &[u8], out: &mut Vec<u8>) {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let mut pending = 0;
@@ -145,7 +145,7 @@ mod tests {
             ("x-a: \"1, 2\"", "x-a: \"1,2\"", false),
             ("x-a: 1, 2", "x-a: 2, 1", false),
             ("x-a:", "x-b: 1", false),
-            // What does not go on is not there.
+            // A field that is not forwarded counts as missing.
             ("Connection: x-a\nx-a: 1", "x-b: 1", true),
             ("Connection: x-a\nx-a: 1", "x-a: 1", false),
             ("Accept-Encoding: GZIP", "accept-encoding: gzip", true),
