@@ -1,7 +1,8 @@
 //! A point of the monotonic clock as one number.
 //!
-//! An exchange reads the clock four times and moves a handful of deadlines. The standard library's `Instant` keeps seconds and
-//! nanoseconds apart and checks every sum; one number is added and compared by an instruction each.
+//! An exchange reads the clock four times and moves several deadlines. The standard library's `Instant` keeps
+//! seconds and nanoseconds separately and checks every sum; a single number is added and compared with one
+//! instruction each.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -13,15 +14,15 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Moment(u64);
 
 impl Moment {
-    /// Later than anything that is waited for.
+    /// Later than any deadline.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// That many nanoseconds after the clock's beginning.
+    /// Creates a moment from nanoseconds since the clock's beginning.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds after the clock's beginning.
+    /// Nanoseconds since the clock's beginning.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
@@ -29,22 +30,22 @@ impl Moment {
     /// Reads the clock.
     pub fn now() -> Self {
         let now = clock_gettime(ClockId::Monotonic);
-        // It counts up from 0, for 584 years.
+        // The clock counts from 0, for 584 years.
         Self(now.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec.cast_unsigned()))
     }
 
-    /// That long after this; [`NEVER`](Self::NEVER) for none.
+    /// Returns the moment after `duration`; [`NEVER`](Self::NEVER) for `None`.
     #[must_use]
     pub fn after(self, duration: Option<Duration>) -> Self {
         duration.map_or(Self::NEVER, |duration| self + duration)
     }
 
-    /// Nanoseconds since `earlier`; none if it is later.
+    /// Nanoseconds since `earlier`; 0 if that is later.
     pub const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// How long after `earlier` this is; nothing if it is before.
+    /// Duration since `earlier`; zero if that is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos_since(earlier))
     }
@@ -53,7 +54,7 @@ impl Moment {
 impl Add<Duration> for Moment {
     type Output = Self;
 
-    /// Stops at [`Moment::NEVER`].
+    /// Saturates at [`Moment::NEVER`].
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }
@@ -62,13 +63,13 @@ impl Add<Duration> for Moment {
 impl Sub<Duration> for Moment {
     type Output = Self;
 
-    /// Stops at the clock's beginning.
+    /// Saturates at the clock's beginning.
     fn sub(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(duration)))
     }
 }
 
-/// Whole nanoseconds. `as_nanos` would compute in 128 bits.
+/// Returns whole nanoseconds. `as_nanos` would compute with 128 bits.
 const fn nanos(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
 }

@@ -1,29 +1,30 @@
-//! Random numbers for jitter and sampling: quick, seeded, not for secrets.
+//! Random numbers for jitter and sampling: fast, seeded, not for secrets.
 
 /// A `SplitMix64` generator (Steele, Lea and Flood, 2014).
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence that belongs to `seed`.
+    /// Creates the sequence of `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number, any of 64 bits.
+    /// Returns the next 64-bit number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed(self.0)
     }
 
-    /// The next number from 0 up to and with `most`, all equally likely but for 64 bits' grain.
+    /// Returns the next number from 0 to `most`, inclusive. The distribution is uniform within the resolution
+    /// of 64 bits.
     pub fn up_to(&mut self, most: u64) -> u64 {
         let wide = u128::from(self.draw()) * (u128::from(most) + 1);
         u64::try_from(wide >> 64).unwrap_or(most)
     }
 }
 
-/// Has every bit of `number` depend on all of them.
+/// Mixes the bits: each bit of the result depends on every bit of `number`.
 pub fn mixed(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -31,7 +32,7 @@ pub fn mixed(number: u64) -> u64 {
 }
 
 impl Default for Random {
-    /// Seeded by the standard library's own source of hash seeds.
+    /// Seeds from the standard library's source of hash seeds.
     fn default() -> Self {
         use std::hash::{BuildHasher, Hasher};
         Self::new(std::hash::RandomState::new().build_hasher().finish())

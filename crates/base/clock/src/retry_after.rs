@@ -1,8 +1,8 @@
-//! Points in time as providers write them in `Retry-After`, `RateLimit-Reset` and their relatives: seconds from now, dates, seconds
-//! or milliseconds since 1970, durations like `6m0s`.
+//! Parses points in time as providers write them in `Retry-After`, `RateLimit-Reset` and related fields:
+//! seconds from now, dates, seconds or milliseconds since 1970, durations like `6m0s`.
 //!
-//! They are hints from a stranger: what cannot be read is nothing, what has passed is now, and how far ahead one is believed is for
-//! the caller to bound.
+//! The values are untrusted hints. An unreadable value is ignored, a past time becomes now, and the caller
+//! must limit times far in the future.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,13 +10,13 @@ use crate::http_date::{date, full_year, second_of_day};
 use crate::rfc3339;
 use crate::timestamp::Timestamp;
 
-/// No time is written longer than this.
+/// Maximum length of a value.
 const BYTES_MAX: usize = 64;
-/// From here on a number is seconds since 1970 (this is 2001), not seconds from now (this were 31 years).
+/// A number from here on (2001) is seconds since 1970; as seconds from now it would be 31 years.
 const EPOCH_SECONDS_MIN: u64 = 1_000_000_000;
-/// From here on a number is milliseconds since 1970 (this is 1973), not seconds (this were the year 5138).
+/// A number from here on (1973) is milliseconds since 1970; as seconds it would be the year 5138.
 const EPOCH_MILLIS_MIN: u64 = 100_000_000_000;
-/// Larger numbers tell no time.
+/// Larger numbers are rejected.
 const NUMBER_MAX: u64 = 100_000_000_000_000;
 
 const MICROS: u64 = 1_000_000;
@@ -31,8 +31,8 @@ const UNITS: [(&str, u64); 8] = [
     ("d", 86_400 * MICROS),
 ];
 
-/// The point in time that a field's value tells, not before `now`: the value of `Retry-After` (RFC 9110 §10.2.3), which is seconds
-/// or a date, or any other of the forms above. `None` for what is none of them.
+/// Parses the value of a field to a time not before `now`: that of `Retry-After` (RFC 9110 §10.2.3), which is
+/// seconds or a date, or any other of the forms above. Returns `None` for other text.
 pub fn read(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= BYTES_MAX)?.trim();
     let time = if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
@@ -45,7 +45,7 @@ pub fn read(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     time.map(|time| time.max(now))
 }
 
-/// A number, with a fraction if any: its size tells what it counts.
+/// Parses a number with an optional fraction. Its magnitude determines the unit.
 fn number(text: &str, now: Timestamp) -> Option<Timestamp> {
     let (whole, micros) = decimal(text)?;
     if whole >= EPOCH_MILLIS_MIN {
@@ -56,7 +56,7 @@ fn number(text: &str, now: Timestamp) -> Option<Timestamp> {
     Some(from + seconds)
 }
 
-/// Whole part and millionths of `12` or `12.5`.
+/// Parses `12` or `12.5` to its integer part and millionths.
 fn decimal(text: &str) -> Option<(u64, u64)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -68,7 +68,7 @@ fn decimal(text: &str) -> Option<(u64, u64)> {
     Some((whole.parse().ok().filter(|whole| *whole < NUMBER_MAX)?, millionths))
 }
 
-/// `6m0s`, `1s`, `60ms`, `1h2m3.5s`.
+/// Parses `6m0s`, `1s`, `60ms`, `1h2m3.5s`.
 fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut micros = 0_u64;
@@ -86,14 +86,14 @@ fn duration(text: &str) -> Option<Duration> {
     Some(Duration::from_micros(micros))
 }
 
-/// `2026-11-22T00:31:16Z` (RFC 3339).
+/// Parses `2026-11-22T00:31:16Z` (RFC 3339).
 fn iso_date(text: &str) -> Option<Timestamp> {
     let since = rfc3339::read(text)?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     Some(Timestamp::from_micros(u64::try_from(since.as_micros()).ok()?))
 }
 
-/// The three forms of RFC 9110 §5.6.7: `Sun, 06 Nov 1994 08:49:37 GMT`, `Sunday, 06-Nov-94 08:49:37 GMT` and
-/// `Sun Nov  6 08:49:37 1994`. The day of the week is not looked at.
+/// Parses the three forms of RFC 9110 §5.6.7: `Sun, 06 Nov 1994 08:49:37 GMT`,
+/// `Sunday, 06-Nov-94 08:49:37 GMT` and `Sun Nov 6 08:49:37 1994`. The day of the week is ignored.
 fn http_date(text: &str, now: Timestamp) -> Option<Timestamp> {
     let mut words = text.split([' ', ',', '-', ':']).filter(|word| !word.is_empty()).skip(1);
     let mut next = || words.next();
@@ -150,7 +150,7 @@ mod tests {
             ("Sun Nov 22 00:31:26 2026", 10 * MICROS),
             ("2026-11-22T00:31:26Z", 10 * MICROS),
             ("2026-11-22T01:31:26.5+01:00", 10_500_000),
-            // What has passed is now.
+            // A past time becomes now.
             ("1500000000", 0),
             ("Sun, 06 Nov 1994 08:49:37 GMT", 0),
             ("Sunday, 06-Nov-94 08:49:37 GMT", 0),

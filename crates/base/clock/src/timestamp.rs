@@ -1,4 +1,4 @@
-//! Points in time that can be counted with, stored and simulated.
+//! Points in time that support arithmetic, storage and simulation.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -7,20 +7,21 @@ use std::time::{Duration, SystemTime};
 
 use crate::moment::Moment;
 
-/// A point in time: microseconds since the Unix epoch. Everything that depends on time is told it, so that tests can make it.
+/// A point in time: microseconds since the Unix epoch. Code that depends on time receives it as an argument,
+/// so tests can simulate it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// Farther away than anything that is waited for.
+    /// Later than any deadline.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// That many microseconds after the Unix epoch.
+    /// Creates a timestamp from microseconds since the Unix epoch.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// That many seconds after the Unix epoch.
+    /// Creates a timestamp from seconds since the Unix epoch.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000_000))
     }
@@ -35,7 +36,7 @@ impl Timestamp {
         self.0 / 1_000_000
     }
 
-    /// How long after `earlier` this is; nothing if it is before.
+    /// Duration since `earlier`; zero if that is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
@@ -44,7 +45,7 @@ impl Timestamp {
 impl Add<Duration> for Timestamp {
     type Output = Self;
 
-    /// Stops at [`Timestamp::NEVER`].
+    /// Saturates at [`Timestamp::NEVER`].
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(micros(duration)))
     }
@@ -53,51 +54,52 @@ impl Add<Duration> for Timestamp {
 impl Sub<Duration> for Timestamp {
     type Output = Self;
 
-    /// Stops at the epoch.
+    /// Saturates at the epoch.
     fn sub(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(micros(duration)))
     }
 }
 
 impl fmt::Display for Timestamp {
-    /// Seconds since the epoch with a fraction, as a log would have it.
+    /// Formats seconds since the epoch with a fraction, as in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
     }
 }
 
-/// Whole microseconds. `as_micros` would compute in 128 bits.
+/// Returns whole microseconds. `as_micros` would compute with 128 bits.
 fn micros(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(duration.subsec_micros()))
 }
 
-/// Turns moments of the monotonic clock, which every exchange reads anyway, into timestamps. One for all threads, so that they
-/// agree.
+/// Converts moments of the monotonic clock, which every exchange reads anyway, to timestamps. All threads
+/// share one clock, so they agree.
 ///
-/// It goes by the system's time of when it was made, and looks every ten seconds whether somebody has set the system's clock since.
+/// It is based on the system time at its creation, and checks every ten seconds if the system clock was set
+/// since.
 #[derive(Debug)]
 pub struct Clock {
     moment: Moment,
     timestamp: Timestamp,
-    /// By how many microseconds the system's clock has been set since.
+    /// Microseconds by which the system clock was set since.
     shift: AtomicI64,
-    /// When that was looked at last, in seconds after `moment`.
+    /// Time of the last check, in seconds after `moment`.
     looked_s: AtomicU64,
 }
 
-/// How often the system's clock is looked at.
+/// Interval between checks of the system clock.
 const LOOK_INTERVAL_S: u64 = 10;
-/// A smaller difference is the time between the two readings.
+/// Smaller differences are the delay between the two readings.
 const SHIFT_MIN_MICROS: u64 = 100_000;
 
 impl Clock {
-    /// A clock that agrees with the system's now.
+    /// Creates a clock that agrees with the system clock now.
     pub fn new() -> Self {
         let (moment, timestamp) = read_both();
         Self { moment, timestamp, shift: AtomicI64::new(0), looked_s: AtomicU64::new(0) }
     }
 
-    /// When `moment` is.
+    /// Converts `moment` to a timestamp.
     pub fn timestamp(&self, moment: Moment) -> Timestamp {
         #[cfg(debug_assertions)]
         if let Some(now) = told() {
@@ -114,7 +116,7 @@ impl Clock {
         self.shifted(Timestamp(self.timestamp.0.saturating_add(micros)))
     }
 
-    /// The moment of `timestamp`; one far away if it is beyond what the system's clock can tell.
+    /// Converts `timestamp` to a moment; at most a year ahead.
     pub fn moment(&self, timestamp: Timestamp) -> Moment {
         const FAR: Duration = Duration::from_hours(365 * 24);
         #[cfg(debug_assertions)]
@@ -132,7 +134,7 @@ impl Clock {
         Timestamp(timestamp.0.saturating_add_signed(self.shift.load(Relaxed)))
     }
 
-    /// Looks at the system's clock, unless another thread has just done so.
+    /// Checks the system clock, unless another thread has just done so.
     fn look(&self, second: u64) {
         if self.looked_s.swap(second, Relaxed) == second {
             return;
@@ -152,8 +154,8 @@ impl Default for Clock {
     }
 }
 
-/// The time that a test tells, where `EGRET_TEST_CLOCK` names a file that holds it, in seconds since the epoch: time passes only when
-/// the test has it pass. A release build has none of this.
+/// Returns the simulated time in seconds since the epoch, from the file in `EGRET_TEST_CLOCK`: a test
+/// controls how time passes. Not part of release builds.
 #[cfg(debug_assertions)]
 fn told() -> Option<Timestamp> {
     static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();
@@ -162,8 +164,8 @@ fn told() -> Option<Timestamp> {
     text.trim().parse().ok().map(Timestamp::from_secs)
 }
 
-/// Both clocks at the same time. A thread may be put off its core between two readings: of a few tries the
-/// quickest counts.
+/// Reads both clocks at the same time. A thread may be preempted between two readings, so the quickest of a
+/// few tries counts.
 fn read_both() -> (Moment, Timestamp) {
     const TRIES: usize = 4;
     let read = || {

@@ -1,45 +1,47 @@
-//! JSON that is edited in its text: what pointers (RFC 6901) name is put in, added or taken out, and everything else stays byte for
-//! byte: order, spellings of numbers, white space, escapes.
+//! Edits JSON in its text: sets, adds or removes values at pointers (RFC 6901), and keeps everything else
+//! byte for byte: order, spelling of numbers, white space, escapes.
 //!
-//! The text is read once and strictly (RFC 8259); no number is computed, no value built. Where a name stands several times in an
-//! object, an edit covers all of them, so that no two readers see different things; a name written with escapes is the same name.
+//! The text is parsed once and strictly (RFC 8259), without computing numbers or building values. If a name
+//! occurs several times in an object, an edit covers all of them, so all parsers see the same result. A name
+//! written with escapes is the same name.
 
 use crate::pointer::{index, parts};
 use crate::scanner::{GROWTH_BYTES_MAX, JsonError, Scanner, unescape};
 use crate::write_escaped;
 
-/// What is done at a place. A value is named by its number among those given to [`JsonEdits::apply`].
+/// The edit at a place. A value is given by its index in the list for [`JsonEdits::apply`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The value stands there, in place of what did; objects that are missing on the way are made.
+    /// Replaces the value, or adds it; missing parent objects are created.
     Set(usize),
-    /// A list gets the value as its last element; where nothing is, the value stands; anything else stays.
+    /// Appends the value to a list, or adds it if the place is empty. Any other value stays.
     Add(usize),
-    /// Nothing stands there.
+    /// Removes the value.
     Remove,
 }
 
-/// Edits of JSON texts, at places of which none lies within another.
+/// Edits of JSON texts, at places of which none contains another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JsonEdits {
     root: Node,
 }
 
-/// A place in a text on the way to edits, or the place of one.
+/// A node in the tree of edited places.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Node {
     action: Option<Action>,
-    /// What lies within it, sorted by name.
+    /// The places within it, sorted by name.
     children: Vec<(Box<str>, Self)>,
 }
 
 impl JsonEdits {
-    /// Whether nothing is to be done.
+    /// Returns `true` if there are no edits.
     pub fn is_empty(&self) -> bool {
         self.root == Node::default()
     }
 
-    /// Has `action` be done at `pointer`. Says what is wrong with it, if it is no pointer or lies within another one's place.
+    /// Adds `action` at `pointer`. Returns an error if the pointer is invalid, or if its place contains that
+    /// of another edit or lies within it.
     pub fn insert(&mut self, pointer: &str, action: Action) -> Result<(), String> {
         let mut node = &mut self.root;
         for part in parts(pointer)? {
@@ -63,7 +65,7 @@ impl JsonEdits {
         Ok(())
     }
 
-    /// What `text` becomes, or nothing where it stays as it is. Each of `values` is JSON.
+    /// Applies the edits to `text`, with `values` as JSON. Returns `None` if nothing changes.
     pub fn apply(&self, text: &[u8], values: &[&[u8]]) -> Result<Option<Vec<u8>>, JsonError> {
         if let Err(error) = std::str::from_utf8(text) {
             return Err(JsonError::Malformed(error.valid_up_to()));
@@ -89,12 +91,12 @@ impl Node {
         self.action == Some(Action::Remove)
     }
 
-    /// Whether a value has to come to stand here or within.
+    /// Returns `true` if a value is set here or within.
     fn sets(&self) -> bool {
         matches!(self.action, Some(Action::Set(_))) || self.children.iter().any(|(_, child)| child.sets())
     }
 
-    /// Appends what comes to stand here where nothing is; says whether anything does.
+    /// Appends the value for an empty place; returns `true` if there is one.
     fn write(&self, values: &[&[u8]], out: &mut Vec<u8>) -> bool {
         match self.action {
             Some(Action::Set(value) | Action::Add(value)) => {
@@ -104,7 +106,7 @@ impl Node {
             Some(Action::Remove) => return false,
             None => {}
         }
-        // Nothing but `-` says that it is a list.
+        // Only `-` identifies a list.
         let is_list = matches!(&*self.children, [(name, _)] if &**name == "-");
         let start = out.len();
         for (name, child) in &self.children {
@@ -136,16 +138,16 @@ fn write_name(name: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\":");
 }
 
-/// What becomes of the members of one object, or the elements of one list, with the commas between them.
+/// The removals from one object or list, including the commas.
 struct Members {
-    /// Where the last one that stays ends.
+    /// End of the last member that stays.
     kept_end: Option<usize>,
-    /// Those after it that go.
+    /// The range of removed members after it.
     gone: std::ops::Range<usize>,
 }
 
 impl Members {
-    /// Of a container that has been opened just before `at`.
+    /// Creates the state for a container that is opened just before `at`.
     fn new(at: usize) -> Self {
         Self { kept_end: None, gone: at..at }
     }
@@ -157,10 +159,10 @@ impl Members {
         self.gone.end = end;
     }
 
-    /// What goes before one that stays and begins at `start`.
+    /// Returns the range to remove before a member that stays and begins at `start`.
     fn before(&mut self, start: usize) -> std::ops::Range<usize> {
         let gone = std::mem::replace(&mut self.gone, start..start);
-        // The first one that stays has no comma before it; others keep their own.
+        // The first member that stays has no comma before it; others keep theirs.
         match self.kept_end {
             None if !gone.is_empty() => gone.start..start,
             _ => gone,
@@ -168,19 +170,19 @@ impl Members {
     }
 }
 
-/// Goes through a text along what is to be edited in it.
+/// Walks through a text and applies the edits.
 struct Editor<'a> {
     scanner: Scanner<'a>,
     values: &'a [&'a [u8]],
-    /// The new text, up to what corresponds to `copied` in the old one.
+    /// The new text; it corresponds to the old text up to `copied`.
     edited: Vec<u8>,
     copied: usize,
-    /// Where names are unescaped.
+    /// Buffer for unescaped names.
     name: Vec<u8>,
 }
 
 impl Editor<'_> {
-    /// Puts `new` in the place of a range that lies behind all those before.
+    /// Replaces a range, which must follow all earlier ones, by `new`.
     fn replace(&mut self, old: std::ops::Range<usize>, new: &[u8]) -> Result<(), JsonError> {
         let text = self.scanner.text;
         self.edited.extend_from_slice(&text[self.copied..old.start]);
@@ -189,7 +191,7 @@ impl Editor<'_> {
         if self.edited.len() > text.len() + GROWTH_BYTES_MAX { Err(JsonError::TooLong) } else { Ok(()) }
     }
 
-    /// The value that begins here, with what is to be done within it.
+    /// Edits the value that begins here.
     fn value(&mut self, node: &Node) -> Result<(), JsonError> {
         let values = self.values;
         match (node.action, self.scanner.peek()) {
@@ -206,7 +208,8 @@ impl Editor<'_> {
         }
     }
 
-    /// A value that can hold no other. `null` is as good as nothing; the rest is in the way of what is set.
+    /// Edits a scalar value. `null` counts as empty; any other scalar prevents values from being set within
+    /// it.
     fn scalar(&mut self, node: &Node) -> Result<(), JsonError> {
         let start = self.scanner.at;
         self.scanner.skip()?;
@@ -248,7 +251,7 @@ impl Editor<'_> {
         self.close(&members, new)
     }
 
-    /// A list, of which `children` name elements; `last` becomes one more.
+    /// Edits a list; `children` name its elements, and `last` is appended.
     fn list(&mut self, children: &[(Box<str>, Node)], last: Option<&[u8]>) -> Result<(), JsonError> {
         self.scanner.open()?;
         let mut members = Members::new(self.scanner.at);
@@ -287,7 +290,7 @@ impl Editor<'_> {
         self.close(&members, new)
     }
 
-    /// What `write` appends to `new`, with a comma before it; nothing if it says so.
+    /// Appends a comma and the output of `write` to `new`; nothing if `write` returns `false`.
     fn put(&self, new: &mut Vec<u8>, write: impl FnOnce(&[&[u8]], &mut Vec<u8>) -> bool) {
         let before = new.len();
         if before > 0 {
@@ -298,7 +301,7 @@ impl Editor<'_> {
         }
     }
 
-    /// A member that begins at `start`, whose value is here.
+    /// Edits or removes the member that begins at `start`; the scanner is at its value.
     fn member(
         &mut self,
         child: Option<&Node>,
@@ -324,7 +327,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Ends a container with `new` behind those that stay.
+    /// Ends a container, with `new` after the members that stay.
     fn close(&mut self, members: &Members, mut new: Vec<u8>) -> Result<(), JsonError> {
         if new.is_empty() && members.gone.is_empty() {
             return Ok(());
@@ -335,7 +338,7 @@ impl Editor<'_> {
         self.replace(members.gone.clone(), &new)
     }
 
-    /// The one of `children` that `raw`, a name as it is written, stands for.
+    /// Returns the index of the child whose name equals `raw`, a name in its escaped form.
     fn find(&mut self, children: &[(Box<str>, Node)], raw: &[u8]) -> Option<usize> {
         let mut name = raw;
         if memchr::memchr(b'\\', raw).is_some() {

@@ -1,4 +1,4 @@
-//! Finds what pointers (RFC 6901) name in a JSON text, without reading any value.
+//! Finds values by pointers (RFC 6901) in a JSON text, without parsing them.
 
 use std::ops::Range;
 
@@ -37,33 +37,33 @@ pub(crate) fn index(part: &str) -> Option<usize> {
     part.parse().ok().filter(|_| is_number)
 }
 
-/// Pointers, read once.
+/// Parsed pointers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pointers(Vec<Vec<String>>);
 
-/// What is wrong with `pointer`, if it is none.
+/// Returns the problem with `pointer`, if it is invalid.
 pub fn pointer_problem(pointer: &str) -> Option<String> {
     parts(pointer).err()
 }
 
 impl Pointers {
-    /// Those of `pointers` that are good.
+    /// Parses the valid ones of `pointers`.
     pub fn new<'a>(pointers: impl IntoIterator<Item = &'a str>) -> Self {
         Self(pointers.into_iter().filter_map(|pointer| parts(pointer).ok()).collect())
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there is no pointer.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What each of them names in `text`, as it is written there. `None` where `text` is no JSON, and where a name on the way stands
-    /// several times in one object, since readers differ in which of them they take.
+    /// Returns the text of each pointer's value. Returns `None` if `text` is not JSON, or if an object on the
+    /// path repeats the name, because parsers differ in which one they use.
     pub fn find<'t>(&self, text: &'t [u8]) -> Option<Vec<Option<&'t [u8]>>> {
         Some(self.places(text)?.into_iter().map(|place| text.get(place?)).collect())
     }
 
-    /// Where each of them leads in `text`. `None` as for [`find`](Self::find).
+    /// Returns the range of each pointer's value in `text`; `None` as for [`find`](Self::find).
     pub fn places(&self, text: &[u8]) -> Option<Vec<Option<Range<usize>>>> {
         std::str::from_utf8(text).ok()?;
         self.0.iter().map(|parts| find(text, parts).ok()).collect()
@@ -84,7 +84,7 @@ struct Finder<'t> {
 }
 
 impl Finder<'_> {
-    /// The value that begins here, of which `parts` are wanted. As deep as a pointer is long.
+    /// Searches the value that begins here for `parts`. The recursion is as deep as the pointer is long.
     fn value(&mut self, parts: &[String]) -> Result<(), JsonError> {
         match (parts.split_first(), self.scanner.peek()) {
             (None, _) => {

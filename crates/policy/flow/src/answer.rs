@@ -1,4 +1,4 @@
-//! Answers that a remedy gives in the provider's place.
+//! Responses that a remedy gives in place of the provider (short-circuits).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,80 +8,81 @@ use egret_clock::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An answer in the provider's place.
+/// A response in place of the provider's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The exchange is refused; the gateway tells why in its own form (RFC 9457).
+    /// A rejection; the gateway describes it in its own format (RFC 9457).
     Refused(Refused),
-    /// A response that the config spells out.
+    /// A response that is written in the config.
     Fixed(Arc<Fixed>),
-    /// One that a cache has stored.
+    /// A response from a cache.
     Stored(Served),
 }
 
-/// What kind of answer it was, for remedies further out.
+/// The kind of a local response, for outer remedies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Local {
-    /// A refusal.
+    /// A rejection.
     Refused(Reason),
-    /// A response that the config spells out.
+    /// A response that is written in the config.
     Fixed,
-    /// One that a cache has stored.
+    /// A response from a cache.
     Stored,
 }
 
-/// Why an exchange is refused, and when it is worth trying again.
+/// A rejection, with its reason and the time for a retry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Which error.
+    /// The error.
     pub reason: Reason,
-    /// The status, where the config wants another than the error's own.
+    /// The status code, if the config overrides that of the error.
     pub status: Option<u16>,
-    /// What happened and what to do. Holds nothing that a peer sent.
+    /// The cause, and advice. Contains no data from a peer.
     pub detail: Cow<'static, str>,
-    /// When it is worth trying again: becomes `Retry-After`.
+    /// Earliest time for a retry; sent as `Retry-After`.
     pub retry_at: Option<Timestamp>,
-    /// Further fields as names and values; checked where they come from.
+    /// Additional header fields as names and values; validated by the caller.
     pub fields: Vec<(Cow<'static, str>, Vec<u8>)>,
 }
 
-/// A response that the config spells out.
+/// A response that is written in the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fixed {
-    /// The status, 200 to 599.
+    /// The status code, 200 to 599.
     pub status: u16,
-    /// Fields as names and values; checked where they come from. Those that frame the message are the gateway's affair.
+    /// Header fields as names and values; validated by the caller. The gateway adds those that frame the
+    /// message.
     pub fields: Vec<(Cow<'static, str>, Vec<u8>)>,
     /// The body.
     pub body: Vec<u8>,
 }
 
-/// Why remedies refuse exchanges.
+/// Reason for which a remedy rejects an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// A quota has nothing left.
+    /// A quota is used up.
     QuotaExceeded,
-    /// As many exchanges as allowed are under way.
+    /// The maximum number of exchanges is in flight.
     TooManyInFlight,
-    /// There is no place in the queue.
+    /// The queue is full.
     QueueFull,
-    /// The quota would not allow it before the wait has become too long.
+    /// The quota has no allowance within the maximum wait.
     QueueTimeout,
-    /// The provider has asked not to be called for a while.
+    /// The provider has asked for a pause.
     ProviderThrottled,
-    /// The provider has failed too often of late.
+    /// The provider has failed too often recently.
     CircuitOpen,
-    /// A remedy failed that is to fail closed.
+    /// A remedy that is configured to fail closed has failed.
     RemedyFailed,
-    /// The client wants nothing but a stored answer, and there is none.
+    /// The client accepts only a stored response, and there is none.
     NotCached,
-    /// There is no credential to call with: the token endpoint fails, or every account is cooling down.
+    /// There is no usable credential: the token endpoint fails, or every account is cooling down.
     AccountUnavailable,
 }
 
 impl Answer {
-    /// What kind of answer it is.
+    /// The kind of the response.
     pub fn kind(&self) -> Local {
         match self {
             Self::Refused(refused) => Local::Refused(refused.reason),
@@ -92,7 +93,7 @@ impl Answer {
 }
 
 impl Refused {
-    /// Refused for `reason`, which `detail` explains.
+    /// Creates a rejection for `reason`, described by `detail`.
     pub fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { reason, status: None, detail: detail.into(), retry_at: None, fields: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! Drawing from a quota for an exchange: which groups it belongs to, what it costs, and what its response says of both.
+//! Draws from a quota for an exchange: finds its groups, computes its cost, and evaluates its response.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,16 +21,17 @@ pub(crate) struct Draw {
     quota: Arc<Quota>,
 }
 
-/// Whom a call counts for, and how much.
+/// The charge for one call.
 pub(crate) struct Claim<'a> {
-    /// The call's group in the quota and in each above it.
+    /// The call's group in the quota and in each ancestor.
     names: SmallVec<[Cow<'a, [u8]>; 3]>,
-    /// Units.
+    /// Cost in units.
     pub cost: u64,
 }
 
 impl Draw {
-    /// From the quota `name`, which `key` of the remedy's config holds; a problem where there is none of that name.
+    /// Returns a draw from the quota `name`, which is set in `key` of the remedy's config. Adds a problem if
+    /// there is no such quota.
     pub fn named(name: &str, key: &str, site: &mut Site<'_>) -> Option<Self> {
         if let Some(quota) = site.quotas.get(name) {
             return Some(Self { quota: Arc::clone(quota) });
@@ -41,12 +42,12 @@ impl Draw {
         None
     }
 
-    /// From `quota`.
+    /// Returns a draw from `quota`.
     pub fn of(quota: Arc<Quota>) -> Self {
         Self { quota }
     }
 
-    /// `stripe-live: 100 per 1s`
+    /// Describes the quota: `100 per 1s (quota stripe-live)`.
     pub fn describe(&self) -> String {
         let config = self.quota.config();
         match config.window {
@@ -55,7 +56,7 @@ impl Draw {
         }
     }
 
-    /// What it has to see of messages.
+    /// The parts of messages that the quota's expressions need.
     pub fn needs(&self) -> Needs {
         let expressions = || self.quota.lineage().map(Quota::expressions);
         let request = expressions().any(|all| {
@@ -71,7 +72,7 @@ impl Draw {
         }
     }
 
-    /// Whom `exchange` counts for, and how much.
+    /// Computes the groups and the cost of `exchange`.
     pub fn claim<'a>(
         &self,
         exchange: &'a Exchange<'_>,
@@ -88,31 +89,31 @@ impl Draw {
         Ok(Claim { names, cost })
     }
 
-    /// Takes what is claimed, or nothing.
+    /// Takes the units of `claim`, or none.
     pub fn take(&self, now: Timestamp, claim: &Claim<'_>) -> Result<Grant, Refusal> {
         self.quota.take(now, &claim.names(), claim.cost)
     }
 
-    /// When `cost` units of the groups of `claim` will be had if `ahead` units are taken before them; none
-    /// where that cannot be told.
+    /// Estimates when `cost` units are available in the groups of `claim`, if `ahead` units are taken before
+    /// them; `None` if there is no estimate.
     pub fn when(&self, now: Timestamp, claim: &Claim<'_>, cost: u64, ahead: u64) -> Option<Timestamp> {
         self.quota.when(now, &claim.names(), cost, ahead)
     }
 
-    /// Has `waker` woken when units come free other than by time. Gives a number that changes when they turn
-    /// out to come back later than [`when`](Self::when) has said.
+    /// Wakes `waker` when units become free for a reason other than time. Returns a number that changes when
+    /// they turn out to come back later than [`when`](Self::when) has estimated.
     pub fn watch(&self, now: Timestamp, claim: &Claim<'_>, waker: &Waker) -> u64 {
         self.quota.watch(now, &claim.names(), waker)
     }
 
-    /// The same where only units that are on their way from a store can be waited for.
+    /// Wakes `waker` only when units arrive from a store.
     pub fn watch_if_stored(&self, now: Timestamp, claim: &Claim<'_>, waker: &Waker) {
         if self.quota.lineage().any(|quota| quota.config().store != StoreKind::Memory) {
             self.watch(now, claim, waker);
         }
     }
 
-    /// A response, or a failure, is there for what `grant` was taken for.
+    /// Handles the response or the failure of the call that `grant` was taken for.
     pub fn answered(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
         match &exchange.outcome {
             Outcome::Failure(failure) if !failure.sent => {
@@ -120,7 +121,7 @@ impl Draw {
                     grant.cancel(exchange.now);
                 }
             }
-            // A remedy further in has answered before any call was made.
+            // An inner remedy has responded before any call was made.
             Outcome::Response(_) if exchange.answered.is_some() && exchange.draft.calls == 0 => {
                 if let Some(grant) = grant.take() {
                     grant.cancel(exchange.now);
@@ -139,7 +140,7 @@ impl Draw {
         Ok(())
     }
 
-    /// The response is through.
+    /// Handles the end of the response.
     pub fn end(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
         match grant {
             Some(grant) if self.needs().response_tail > 0 && exchange.response().is_some() => {
@@ -157,15 +158,16 @@ impl Draw {
         Ok(())
     }
 
-    /// The fault, with where it is in the config.
+    /// Adds the location in the config to a fault.
     fn fault_in(&self, key: &str, fault: &Fault) -> Fault {
         Fault(format!("`{key}` of the quota `{}`: {}", self.quota.name(), fault.0).into())
     }
 
-    /// How the quota stands, for whoever is refused or wants to know (`RateLimit` of draft-ietf-httpapi-ratelimit-headers).
+    /// Returns the header fields with the quota's status (`RateLimit` of
+    /// draft-ietf-httpapi-ratelimit-headers).
     pub fn fields(&self, now: Timestamp, claim: &Claim<'_>) -> Vec<(Cow<'static, str>, Vec<u8>)> {
         let Some(standing) = self.quota.standing(now, &claim.names()) else { return Vec::new() };
-        // A part of a second is a second: nobody is to come too early.
+        // Rounded up, so no client comes back too early.
         let reset_s = standing.reset.since(now).as_millis().div_ceil(1_000);
         let name = &standing.quota;
         let window =
@@ -176,7 +178,7 @@ impl Draw {
         ]
     }
 
-    /// The answer to a call that is refused.
+    /// Returns the rejection of a call.
     pub fn refused(&self, reason: Reason, refusal: &Refusal, now: Timestamp, claim: &Claim<'_>) -> Refused {
         let detail = match refusal.why {
             Why::Exhausted | Why::Fetching | Why::StoreDown => {
@@ -197,7 +199,7 @@ impl Claim<'_> {
         self.names.iter().map(AsRef::as_ref).collect()
     }
 
-    /// One name for all groups together.
+    /// Returns one key for all groups together.
     pub fn key(&self) -> Box<[u8]> {
         let mut key = Vec::new();
         for name in &self.names {
@@ -208,7 +210,7 @@ impl Claim<'_> {
     }
 }
 
-/// The group that an exchange belongs to in one quota; empty where it has none.
+/// Returns the group of an exchange in one quota; empty if it has none.
 fn group<'a>(
     quota: &Quota,
     exchange: &'a Exchange<'_>,

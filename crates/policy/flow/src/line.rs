@@ -1,9 +1,9 @@
-//! Lines in which exchanges wait for a quota: by class, oldest first, and nobody for ever.
+//! Queues of exchanges that wait for a quota: ordered by class and age, without starvation.
 //!
-//! Who stands in front asks the quota, is told when it is worth asking again, and lets the next one in front
-//! once it is through. It also sees to it that whoever cannot be served in time any more leaves at once, when
-//! calls take longer than was foreseen. Classes are weighed against time: each is worth a fixed wait, so that
-//! one of a low class that has waited long enough goes before a newcomer of a high one.
+//! The exchange at the front asks the quota, learns when to ask again, and moves the next one to the front
+//! once it has been granted. If calls take longer than estimated, it also rejects at once the waiters that
+//! can no longer be served before their deadline. A class counts as a fixed time: a waiter of a low class
+//! that has waited for long enough precedes a new one of a high class.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,75 +13,74 @@ use std::time::Duration;
 
 use egret_clock::Timestamp;
 
-/// The lines of one remedy: one for each group of its quota.
+/// The queues of one remedy: one for each group of its quota.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     lines: Mutex<Queued>,
-    /// Exchanges waiting in all lines, to be looked at without the lock.
+    /// Number of exchanges in all queues, readable without the lock.
     len: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Queued {
     lines: HashMap<Box<[u8]>, Line>,
-    /// Tells those apart who came at the same time.
+    /// Counter of arrivals, to order those at the same time.
     arrivals: u64,
 }
 
-/// Those who wait for one group.
+/// The queue of one group.
 #[derive(Debug, Default)]
 struct Line {
     /// By rank, the lowest first.
     waiters: BTreeMap<Rank, Waiter>,
-    /// By which number of [`QueuePlace::review`] it is known who is served in time; none if somebody has come
-    /// before others since.
+    /// The `number` of the last [`QueuePlace::review`]; `None` if an exchange has overtaken others since.
     reviewed: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Waiter {
     waker: Waker,
-    /// Units.
+    /// Units that it waits for.
     cost: u64,
-    /// Until when it waits at the longest.
+    /// Deadline of the wait.
     deadline: Timestamp,
-    /// When its turn would come, where that has turned out too late. It is on its way out.
+    /// Estimated time of its grant, if that is too late. The waiter is about to leave.
     late: Option<Timestamp>,
 }
 
-/// Who joins a line.
+/// An exchange that joins a queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
-    /// What its class is worth.
+    /// Time by which its class is set back.
     pub handicap: Duration,
     /// Units that it waits for.
     pub cost: u64,
-    /// Until when it waits at the longest.
+    /// Deadline of the wait.
     pub deadline: Timestamp,
 }
 
-/// How a place in a line stands.
+/// The position of a waiter in its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueuePosition {
-    /// In front.
+    /// At the front.
     First,
-    /// Behind others.
+    /// Behind other waiters.
     Behind,
-    /// Its turn would come at this time, which is too late.
+    /// Its grant is estimated for this time, which is after its deadline.
     Late(Timestamp),
 }
 
-/// A place in the order of a line.
+/// The sort key of a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    /// The time of arrival, later by what the class is worth.
+    /// Time of arrival plus the handicap of the class.
     from: Timestamp,
     arrival: u64,
 }
 
-/// A place in a line. Dropping it leaves the line, and lets the next one in front know.
+/// A place in a queue. Dropping it leaves the queue, and wakes the waiter that moves to the front.
 #[derive(Debug)]
 pub(crate) struct QueuePlace {
     lines: Arc<Lines>,
@@ -90,18 +89,18 @@ pub(crate) struct QueuePlace {
 }
 
 impl Lines {
-    /// Whether nobody waits. A newcomer may try without standing in line then.
+    /// Returns `true` if no exchange waits. A new one may then ask the quota without joining.
     pub fn is_empty(&self) -> bool {
         self.len.load(Relaxed) == 0
     }
 
-    /// How many wait.
+    /// Number of waiting exchanges.
     pub fn len(&self) -> usize {
         self.len.load(Relaxed)
     }
 
-    /// Joins the line of `group`; how many units are waited for before it there. Nothing if `size` wait
-    /// already.
+    /// Joins the queue of `group`. Also returns the units that the waiters before it need. Returns `None` if
+    /// `size` exchanges are waiting already.
     pub fn join(
         self: &Arc<Self>,
         group: Box<[u8]>,
@@ -133,7 +132,7 @@ impl Lines {
 }
 
 impl QueuePlace {
-    /// How it stands. `waker` is woken when that may have changed.
+    /// Returns the current position. `waker` is woken when it may have changed.
     pub fn standing(&self, waker: &Waker) -> QueuePosition {
         let mut waiting = self.lines.lock();
         let Some(line) = waiting.lines.get_mut(&self.group) else { return QueuePosition::First };
@@ -147,9 +146,9 @@ impl QueuePlace {
         if is_first { QueuePosition::First } else { QueuePosition::Behind }
     }
 
-    /// Looks who in the line will not be served in time any more, and has them leave. `when` says when so
-    /// many units are had that are waited for after so many others. Nothing is done if that was looked at
-    /// already for the same `number`.
+    /// Finds the waiters that cannot be served before their deadline, and wakes them to leave. `when`
+    /// estimates the time of a grant from its units and the units before it. Does nothing if the queue was
+    /// reviewed for the same `number` already.
     pub fn review(&self, number: u64, when: impl Fn(u64, u64) -> Option<Timestamp>) {
         let Some(waiting) = self.unreviewed(number) else { return };
         let units =
@@ -173,7 +172,7 @@ impl QueuePlace {
         }
     }
 
-    /// Those who wait in its line, if it has not been looked at yet for this number.
+    /// Returns the waiters of its queue, if it was not reviewed for this number yet.
     fn unreviewed(&self, number: u64) -> Option<Vec<Waits>> {
         let mut waiting = self.lines.lock();
         let line = waiting.lines.get_mut(&self.group)?;
@@ -188,7 +187,7 @@ impl QueuePlace {
         Some(line.waiters.iter().filter(|(_, waiter)| waiter.late.is_none()).map(waits).collect())
     }
 
-    /// Notes that they are late, and whom to wake.
+    /// Marks these waiters as late, and returns their wakers.
     fn send_away(&self, late: &[(Rank, Timestamp)]) -> Vec<Waker> {
         let mut waiting = self.lines.lock();
         let Some(line) = waiting.lines.get_mut(&self.group) else { return Vec::new() };
@@ -203,7 +202,7 @@ impl QueuePlace {
     }
 }
 
-/// What is known of one who waits.
+/// A snapshot of one waiter.
 struct Waits {
     rank: Rank,
     cost: u64,
@@ -251,7 +250,7 @@ mod tests {
         Timestamp::from_secs(1_000 + second)
     }
 
-    /// One unit, to be had within a minute.
+    /// One unit, with a deadline after one minute.
     fn arrival(second: u64) -> Arrival {
         let now = at(second);
         Arrival { now, handicap: Duration::ZERO, cost: 1, deadline: now + Duration::from_mins(1) }
@@ -273,13 +272,13 @@ mod tests {
         let places = [join(0, 1, 1), join(1, 5, 5), join(2, 1, 2), join(3, 1, 9)];
         assert_eq!(places.each_ref().map(|(_, ahead)| *ahead), [0, 1, 6, 7]);
         let [first, second, third, fourth] = places.map(|(place, _)| place);
-        // A unit a second: the second is late, and without it the third is not.
+        // One unit per second: the second waiter is late, and without it the third is not.
         let when = |cost: u64, ahead: u64| Some(at(cost + ahead));
         first.review(1, when);
         assert_eq!(second.standing(Waker::noop()), QueuePosition::Late(at(6)));
         assert_eq!(third.standing(Waker::noop()), QueuePosition::Behind);
         assert_eq!(*counts.iter().map(|count| count.0.load(Relaxed)).collect::<Vec<_>>(), [0, 1, 0, 0]);
-        // For the same number it has been looked at.
+        // For the same number the review is skipped.
         first.review(1, |_, _| Some(at(1_000)));
         assert_eq!(fourth.standing(Waker::noop()), QueuePosition::Behind);
         first.review(2, |_, _| None);
@@ -329,7 +328,8 @@ mod tests {
     }
 
     proptest! {
-        /// A low class goes after every higher one that came less than its worth later, and before all others.
+        /// A waiter of a low class is served after those of higher classes that arrived later by less than
+        /// its handicap, and before all others.
         #[test]
         fn classes_are_weighed_against_time(arrivals in prop::collection::vec((0_u64..1_000, 0_u32..4), 1..50)) {
             let lines = Arc::new(Lines::default());

@@ -1,11 +1,11 @@
 //! Quotas: named allowances that remedies draw from.
 //!
-//! A quota counts by group. What one group has used stands behind a lock of its own that is held for one decision. A call that
-//! draws from a quota with ancestors locks the group it is in, then those above it, child before parent, always in this order;
-//! it charges all of them or none while it holds them all, so that no other call ever sees half of it.
+//! A quota counts per group. Each group's usage has its own lock, held for one decision. A call that draws
+//! from a quota with ancestors locks its group in each of them, always child before parent. It charges all of
+//! them or none while it holds all locks, so no other call ever sees a partial charge.
 //!
-//! Nothing here reads a clock. Whoever calls tells the time, all of them by one clock; see [`Quota::take`] for what happens when it
-//! is set.
+//! This module does not read a clock. Callers pass the time, all from the same clock. See [`Quota::take`] for
+//! the effect of setting that clock.
 
 mod calendar;
 mod config;
@@ -43,24 +43,27 @@ pub use config::{
 pub use expressions::QuotaExpressions;
 pub use learn::Learned;
 
-/// Groups that one call draws from without an allocation: a quota, a parent, and the rest of one with shares.
+/// The groups that one call draws from, inline for the common case: a quota, its parent, and the rest of one
+/// with shares.
 type Few<T> = SmallVec<[T; 3]>;
 
-/// The quotas of a config, compiled.
+/// The compiled quotas of a config.
 #[derive(Debug, Default)]
 pub struct Quotas {
     by_name: BTreeMap<String, Arc<Quota>>,
 }
 
 impl Quotas {
-    /// Compiles the quotas that have nothing wrong with them; what is wrong with the others goes to `problems`.
+    /// Compiles the valid quotas, and reports the mistakes of the others in `problems`.
     ///
-    /// A quota of `previous` that has the same name and counts in the same way keeps its counts: only `limit`, `burst`, `shares`,
-    /// `parent`, `spillover`, `cost`, `groups_max`, and what a failing store does, can change without it beginning anew.
+    /// A quota of `previous` with the same name and the same way of counting keeps its counts. So `limit`,
+    /// `burst`, `shares`, `parent`, `spillover`, `cost`, `groups_max` and `on_store_error` can change without
+    /// a reset.
     ///
-    /// `parameters` are those that the paths of flows capture: what is grouped by another one is a problem.
+    /// `parameters` are the path parameters of the flows; grouping by any other one is a mistake.
     ///
-    /// Quotas that are kept in a file ask `ledger` for units; without one they go on as when the store fails.
+    /// Quotas that are stored in a file borrow units from `ledger`. Without a ledger they behave as if the
+    /// store fails.
     pub fn compile(
         configs: &QuotaConfigs,
         previous: Option<&Self>,
@@ -83,7 +86,7 @@ impl Quotas {
         quotas
     }
 
-    /// Compiles a quota, those above it first. Their line is not longer than allowed and no circle, or it is not good.
+    /// Compiles a quota after its ancestors. Validation has excluded too many ancestors and cycles.
     fn compile_one(&mut self, name: &str, config: &QuotaConfig, sources: &Sources<'_>) -> Option<Arc<Quota>> {
         if let Some(quota) = self.by_name.get(name) {
             return Some(quota.clone());
@@ -101,17 +104,17 @@ impl Quotas {
         Some(quota)
     }
 
-    /// The quota of that name.
+    /// Returns the quota with that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Quota>> {
         self.by_name.get(name)
     }
 
-    /// All quotas, by name.
+    /// Iterates over all quotas, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Quota>> {
         self.by_name.values()
     }
 
-    /// Gives back to the store what it lent and was not used. Before the ledger is closed, when no more calls are made.
+    /// Returns unused borrowed units to the store. Call it after the last call, before the ledger is closed.
     pub fn give_back(&self) {
         for quota in self.iter() {
             quota.counts.each(|_, group| group.lock().give_back_lease());
@@ -119,7 +122,7 @@ impl Quotas {
     }
 }
 
-/// What quotas are compiled from.
+/// The inputs for compiling quotas.
 struct Sources<'a> {
     configs: &'a QuotaConfigs,
     previous: Option<&'a Quotas>,
@@ -140,20 +143,20 @@ pub struct Quota {
     counts: Counts,
 }
 
-/// What a quota has counted: kept when its config changes and still counts in the same way.
+/// The counts of a quota. They survive a change of its config that keeps the way of counting.
 #[derive(Debug)]
 struct Counts {
     /// All calls of a quota without groups.
     whole: Arc<Group>,
-    /// Groups with a share of their own.
+    /// The groups with their own share.
     listed: HashMap<Box<[u8]>, Arc<Group>>,
-    /// What all groups without a share of their own use together.
+    /// The usage of all groups without their own share together.
     rest: Arc<Group>,
     others: Arc<Groups>,
 }
 
 impl Quota {
-    /// `None` for a config that [`validate`] finds wrong.
+    /// Compiles a quota. Returns `None` for a config that [`validate`] rejects.
     fn new(
         name: &str,
         config: &QuotaConfig,
@@ -169,7 +172,7 @@ impl Quota {
         };
         let counts = Counts::new(config, &rule, backing.as_ref(), before);
         let reader = config.learn.as_ref().map(Reader::new);
-        // What is wrong with them was told when the config was checked.
+        // The mistakes in them were reported when the config was validated.
         let expressions = QuotaExpressions::compile(config, sources.parameters, "", &mut Vec::new());
         let quota =
             Self { name: name.into(), config: config.clone(), parent, rule, reader, expressions, counts };
@@ -177,7 +180,7 @@ impl Quota {
         Some(quota)
     }
 
-    /// Whether what this quota has counted means the same under another config.
+    /// Returns `true` if the counts keep their meaning under another config.
     fn counts_like(&self, config: &QuotaConfig) -> bool {
         let now = &self.config;
         let grouped_alike =
@@ -188,7 +191,7 @@ impl Quota {
             && (now.period, &now.renews, now.store) == (config.period, &config.renews, config.store)
     }
 
-    /// Has every group go on by this quota's limits.
+    /// Applies this quota's limits to every group.
     fn set_rules(&self) {
         let is_open = self.config.on_store_error == OnStoreError::Open;
         self.counts.each(|place, group| {
@@ -211,7 +214,7 @@ impl Quota {
         }
     }
 
-    /// The rule of a group that has no share of its own.
+    /// Returns the rule of a group without its own share.
     fn rule_of_other(&self) -> Rule {
         match self.config.shares.as_ref().map(|shares| shares.default) {
             Some(ShareDefault::Share(share)) => part(&self.rule, share.of(self.rule.limit)),
@@ -229,7 +232,7 @@ impl Quota {
         &self.config
     }
 
-    /// What of it is told by expressions.
+    /// The quota's expressions.
     pub fn expressions(&self) -> &QuotaExpressions {
         &self.expressions
     }
@@ -239,18 +242,19 @@ impl Quota {
         self.parent.as_ref()
     }
 
-    /// This quota, its parent, and so on: the order in which a call names its groups.
+    /// Iterates over this quota, its parent, and so on, in the order in which a call names its groups.
     pub fn lineage(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |quota| quota.parent.as_deref())
     }
 
-    /// Takes `cost` units from this quota and all above it, or from none of them.
+    /// Takes `cost` units from this quota and all its ancestors, or from none of them.
     ///
-    /// `names` has the group that the call belongs to for each quota of [`lineage`](Self::lineage); a missing or an empty name is
-    /// the group of the calls that have none, and what stands for a quota without `group_by` is not looked at.
+    /// `names` holds the call's group for each quota of [`lineage`](Self::lineage). A missing or empty name
+    /// is the group of the calls without one; the name for a quota without `group_by` is ignored.
     ///
-    /// Times need not come in order. One that is more than a second behind the latest seen means that the clock was set back:
-    /// what is counted then moves with it. A clock that was set forward cannot be told from time that passed.
+    /// Times need not be in order. A time more than a second before the latest one means that the clock was
+    /// set back, and the counts are moved back with it. A clock that was set forward cannot be distinguished
+    /// from time that passed.
     pub fn take(&self, now: Timestamp, names: &[&[u8]], cost: u64) -> Result<Grant, Refusal> {
         if self.parent.is_none() && self.config.group_by.is_none() {
             return self.take_alone(now, cost);
@@ -293,7 +297,7 @@ impl Quota {
         Ok(Grant { made: now, holds: charges.into_iter().map(hold).collect() })
     }
 
-    /// The same for a quota without groups and parents: one lock, and nothing to put together.
+    /// The fast path of `take` for a quota without groups and parents: one lock, no allocation.
     fn take_alone(&self, now: Timestamp, cost: u64) -> Result<Grant, Refusal> {
         let group = &self.counts.whole;
         let mut state = group.lock();
@@ -312,9 +316,9 @@ impl Quota {
         Ok(Grant { made: now, holds })
     }
 
-    /// The time at which a call of `cost` units will be granted if `ahead` units are taken before it and
-    /// calls take as long as those of late. It may turn out later. `None` where no time can be told: slots
-    /// come free when a call ends.
+    /// Estimates when a call of `cost` units will be granted if `ahead` units are taken before it, and calls
+    /// take as long as recently. It may be later in fact. Returns `None` if there is no estimate: slots
+    /// become free when a call ends.
     pub fn when(&self, now: Timestamp, names: &[&[u8]], cost: u64, ahead: u64) -> Option<Timestamp> {
         let mut when = now;
         for charge in self.charges(now, names).ok()? {
@@ -328,12 +332,11 @@ impl Quota {
         Some(when)
     }
 
-    /// Has `waker` woken once when units come free other than by time: a call ends that held a slot, or is
-    /// not made after all, or turns out cheaper, or the quota is changed; or when it turns out that they come
-    /// back later than [`when`](Self::when) has said. Watch first, then try to take, so that nothing is
-    /// missed in between.
+    /// Wakes `waker` once when units become free for a reason other than time, or later than
+    /// [`when`](Self::when) has estimated. Such a reason is a call that ends and held a slot, is not made, or
+    /// turns out cheaper, or a change of the quota. Watch first, then try to take, so no event is missed.
     ///
-    /// Gives a number that changes when units turn out to come back later than was said.
+    /// Returns a number that changes when units turn out to come back later than estimated.
     pub fn watch(&self, now: Timestamp, names: &[&[u8]], waker: &Waker) -> u64 {
         let mut delays = 0_u64;
         for charge in self.charges(now, names).unwrap_or_default() {
@@ -344,7 +347,7 @@ impl Quota {
         delays
     }
 
-    /// How the quota stands for a call: that one of its lineage of which the least is left.
+    /// Returns the status that a call sees: that of the quota in the lineage with the least remaining units.
     pub fn standing(&self, now: Timestamp, names: &[&[u8]]) -> Option<QuotaStatus> {
         let standing = |charge: Charge<'_>| {
             let mut state = charge.group.lock();
@@ -360,7 +363,8 @@ impl Quota {
         self.charges(now, names).ok()?.into_iter().map(standing).min_by_key(|standing| standing.remaining)
     }
 
-    /// How the quota and its groups stand: at most `groups_max` of them, the most recently used first.
+    /// Returns the status of the quota and of at most `groups_max` of its groups, the most recently used
+    /// first.
     pub fn snapshot(&self, now: Timestamp, groups_max: usize) -> QuotaSnapshot {
         let counts = &self.counts;
         let mut groups = Vec::new();
@@ -399,17 +403,17 @@ impl Quota {
         }
     }
 
-    /// A group's name as it may be shown.
+    /// Returns a group's name for display.
     fn shown(&self, name: &[u8]) -> String {
         if !name.is_empty() && self.config.group_by.as_ref().is_some_and(GroupBy::is_secret) {
             return self.counts.others.disguise(name);
         }
-        // Escaping yields no such start, so that nobody's name is taken for `(more)` or `(rest)`.
+        // Escaped names never start like this, so no group can be mistaken for `(more)` or `(rest)`.
         let stroke = if name.starts_with(b"(") { "\\" } else { "" };
         format!("{stroke}{}", name.escape_ascii())
     }
 
-    /// Where a call sits in this quota and those above.
+    /// Returns the groups to charge for a call, in this quota and its ancestors.
     fn charges(&self, now: Timestamp, names: &[&[u8]]) -> Result<Few<Charge<'_>>, Refusal> {
         let mut charges = SmallVec::new();
         for (level, quota) in self.lineage().enumerate() {
@@ -483,7 +487,7 @@ impl Counts {
         }
     }
 
-    /// Does something to every group.
+    /// Calls `work` for every group.
     fn each(&self, mut work: impl FnMut(GroupKind, &Group)) {
         work(GroupKind::Whole, &self.whole);
         work(GroupKind::Rest, &self.rest);
@@ -494,7 +498,7 @@ impl Counts {
     }
 }
 
-/// The rule of a whole quota; `None` where its config lacks something.
+/// Returns the rule of a whole quota; `None` if its config is incomplete.
 fn rule(config: &QuotaConfig) -> Option<Rule> {
     let micros = |window: egret_config::Duration| u64::try_from(window.get().as_micros()).ok();
     let window = config.window.and_then(micros).filter(|window| *window > 0);
@@ -520,7 +524,7 @@ fn rule(config: &QuotaConfig) -> Option<Rule> {
     Some(Rule { limit: config.limit, refill })
 }
 
-/// The part of a rule that has `limit` of its units: all else in proportion, rounded down.
+/// Returns a rule scaled to `limit`; its other numbers shrink in proportion, rounded down.
 fn part(whole: &Rule, limit: u64) -> Rule {
     let in_proportion = |units: u64| {
         let units = u128::from(units) * u128::from(limit) / u128::from(whole.limit.max(1));
@@ -536,31 +540,33 @@ fn part(whole: &Rule, limit: u64) -> Rule {
     Rule { limit, refill }
 }
 
-/// Units that a call was granted.
+/// Units that were granted to a call.
 ///
-/// Tell it what becomes of the call: [`answered`](Self::answered) when the head of the response is there,
-/// [`settle`](Self::settle) when it is known what the call cost, [`cancel`](Self::cancel) if it was not made. Dropped, it gives back the slots it held; units of
-/// a window stay used, those of a call without an answer from the moment at which it was given up.
+/// Report the progress of the call: [`answered`](Self::answered) when the head of the response has arrived,
+/// [`settle`](Self::settle) when its cost is known, [`cancel`](Self::cancel) if it was not made. A grant that
+/// is dropped releases the slots it holds. Units of a window stay used; for a call without a response they
+/// count from the moment it was given up.
 #[derive(Debug)]
 #[must_use = "a grant that is dropped at once has its units used and its slots free"]
 pub struct Grant {
-    /// When they were taken.
+    /// Time at which the units were taken.
     made: Timestamp,
     holds: Few<Hold>,
 }
 
-/// What a call holds of one group.
+/// The charge of a call to one group.
 #[derive(Debug)]
 struct Hold {
     group: Arc<Group>,
-    /// Which quota of the lineage it is.
+    /// Index of the quota in the lineage.
     level: u8,
     units: u64,
     stage: Stage,
 }
 
 impl Grant {
-    /// The head of the response is there: the provider has counted the call. From now on its units are on their way back.
+    /// The head of the response has arrived, so the provider has counted the call. From now on its units are
+    /// coming back.
     pub fn answered(&mut self, now: Timestamp) {
         for hold in &mut self.holds {
             if hold.stage == Stage::Transit {
@@ -569,9 +575,9 @@ impl Grant {
         }
     }
 
-    /// The call cost `actual` units, where something else was charged before. A difference is given back, or charged even if
-    /// there is less left: later calls pay. Slots are not touched. What a provider claims beyond the whole limit is taken for
-    /// the whole limit.
+    /// Replaces the units charged by the actual cost. The difference is given back, or charged even if less
+    /// is left, at the expense of later calls. Slots do not change. A cost above the whole limit is reduced
+    /// to the limit.
     pub fn settle(&mut self, now: Timestamp, actual: u64) {
         self.answered(now);
         for hold in &mut self.holds {
@@ -587,7 +593,7 @@ impl Grant {
         }
     }
 
-    /// The call was not made: its units are there again.
+    /// Returns all units: the call was not made.
     pub fn cancel(mut self, now: Timestamp) {
         for hold in self.holds.drain(..) {
             hold.group.free(|state| {
@@ -597,8 +603,9 @@ impl Grant {
         }
     }
 
-    /// Corrects the counts of `quota`, from which this grant was taken, and of those above it by what the response's status and
-    /// fields say, where they are told to learn. After [`answered`](Self::answered), so that the call itself is counted.
+    /// Corrects the counts of `quota`, from which this grant was taken, and of its ancestors, by the
+    /// provider's report in status and fields, for quotas with `learn`. Call it after
+    /// [`answered`](Self::answered), so that the call itself is counted.
     pub fn learn<'a>(
         &mut self,
         now: Timestamp,
@@ -634,35 +641,36 @@ impl Drop for Grant {
     }
 }
 
-/// Why a call was not granted its units.
+/// A rejected charge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The quota that has none for it: the one asked, or one above it.
+    /// The quota that rejects the call: the one asked, or an ancestor.
     pub quota: Arc<str>,
-    /// Why.
+    /// The reason.
     pub why: Why,
-    /// When to try again; `None` where no time can be told.
+    /// Time for the next attempt; `None` if unknown.
     pub retry_at: Option<Timestamp>,
 }
 
-/// Why a quota refuses. What stands later says more: of several quotas that refuse, the last of these is told.
+/// The reason for which a quota rejects a call, in ascending order of importance: if several quotas reject
+/// it, the greatest reason is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// Its store is being asked for units: a matter of milliseconds. [`Quota::watch`] tells when they are there; when the time to
-    /// try again has come without them, the store has failed.
+    /// The store is being asked for units, which takes milliseconds. [`Quota::watch`] reports when they
+    /// arrive; if they have not by the time to retry, the store has failed.
     Fetching,
-    /// Its units are used.
+    /// The units are used up.
     Exhausted,
-    /// Its store does not answer, and it is to be closed then.
+    /// The store does not respond, and the quota is configured to reject calls then.
     StoreDown,
-    /// Its shares leave nothing for the call's group.
+    /// The shares leave nothing for the call's group.
     ShareBlocked,
-    /// The call costs more than there ever is at once.
+    /// The call costs more than is ever available at once.
     CostAboveLimit,
 }
 
 impl Why {
-    /// A word for metrics and logs.
+    /// The name in metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Fetching => "fetching",
@@ -689,22 +697,22 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// How a quota stands for a call.
+/// The status of a quota, as one call sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaStatus {
     /// The quota's name.
     pub quota: Arc<str>,
-    /// Units there are in all.
+    /// Number of units in total.
     pub limit: u64,
-    /// Units that are left.
+    /// Number of units left.
     pub remaining: u64,
-    /// When all that is used now will have come back.
+    /// Time at which all units used now will have come back.
     pub reset: Timestamp,
-    /// The length of a window, where it has one.
+    /// Length of a window, if the quota has windows.
     pub window: Option<Duration>,
 }
 
-/// How a quota and its groups stand.
+/// The status of a quota and its groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaSnapshot {
     /// The quota's name.
@@ -713,25 +721,25 @@ pub struct QuotaSnapshot {
     pub kind: QuotaKind,
     /// Some or all of its groups.
     pub groups: Vec<GroupSnapshot>,
-    /// How many groups there are in all.
+    /// Total number of groups.
     pub groups_count: usize,
 }
 
-/// How one group stands.
+/// The status of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupSnapshot {
-    /// What its calls have in common: empty for those that have nothing, a digest where it may be a secret, `(more)` for the
-    /// groups that found no room, `(rest)` for those without a share of their own, together.
+    /// The group's name: empty for the calls without one, a digest if it may be a secret, `(more)` for the
+    /// overflow group, `(rest)` for all groups without their own share together.
     pub name: String,
-    /// Units used.
+    /// Number of units used.
     pub used: u64,
-    /// Units there are in all.
+    /// Number of units in total.
     pub limit: u64,
-    /// Units that are left.
+    /// Number of units left.
     pub remaining: u64,
-    /// When all that is used now will have come back.
+    /// Time at which all units used now will have come back.
     pub reset: Timestamp,
-    /// Whether its store does not answer.
+    /// `true` if the store does not respond.
     pub has_store_failed: bool,
 }
 

@@ -1,28 +1,28 @@
-//! What a remedy has decided how often, counted by each worker for itself.
+//! Counts the decisions of a remedy, separately for each worker.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What a remedy has done with an exchange.
+/// The decision of a remedy about an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Let the request pass.
+    /// The request continues.
     Next,
-    /// Let it wait.
+    /// The request waits.
     Wait,
-    /// Answered in the provider's place.
+    /// The remedy responds in place of the provider.
     Answer,
-    /// Had the call made again.
+    /// The call is repeated.
     Repeat,
-    /// Could not decide.
+    /// The remedy could not decide.
     Fail,
 }
 
 impl Decision {
-    /// All of them.
+    /// All decisions.
     pub const ALL: [Self; 5] = [Self::Next, Self::Wait, Self::Answer, Self::Repeat, Self::Fail];
 
-    /// Its name in metrics and traces.
+    /// The name in metrics and traces.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Next => "next",
@@ -34,14 +34,14 @@ impl Decision {
     }
 }
 
-/// Upper bounds of the classes of waiting times, in microseconds; the last class has none.
+/// Upper bounds of the buckets of wait times, in microseconds; the last bucket has none.
 pub const WAIT_BOUNDS_US: [u64; 9] =
     [1_000, 5_000, 20_000, 100_000, 500_000, 1_000_000, 5_000_000, 20_000_000, 60_000_000];
 
-/// What a remedy has decided how often, and how long it let wait.
+/// Number of decisions of a remedy, and durations of its waits.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// One for each worker, so that none writes where another does.
+    /// One set per worker, so no two workers write to the same one.
     workers: Box<[Cells]>,
 }
 
@@ -53,19 +53,19 @@ struct Cells {
     waited_us: AtomicU64,
 }
 
-/// What a remedy has decided how often, summed over all workers.
+/// The counts of a remedy, summed over all workers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TallySnapshot {
-    /// In the order of [`Decision::ALL`].
+    /// Counts, in the order of [`Decision::ALL`].
     pub decisions: [u64; Decision::ALL.len()],
-    /// Waits by the class of [`WAIT_BOUNDS_US`] that they fall into; the last one above all bounds.
+    /// Number of waits by duration, in the buckets of [`WAIT_BOUNDS_US`]; the last one is above all bounds.
     pub waits: [u64; WAIT_BOUNDS_US.len() + 1],
     /// The sum of all waits, in microseconds.
     pub waited_us: u64,
 }
 
 impl Tally {
-    /// Nothing decided yet by any of `workers` workers.
+    /// Creates zeroed counters for `workers` workers.
     pub fn new(workers: usize) -> Self {
         Self { workers: (0..workers).map(|_| Cells::default()).collect() }
     }
@@ -85,7 +85,7 @@ impl Tally {
         add(&cells.waited_us, wait_us);
     }
 
-    /// The sums over all workers.
+    /// Returns the sums over all workers.
     pub fn snapshot(&self) -> TallySnapshot {
         let mut sums = TallySnapshot::default();
         for cells in &self.workers {
@@ -101,7 +101,7 @@ impl Tally {
     }
 }
 
-/// Only its own worker writes a cell, so that adding needs no locked operation.
+/// Adds without an atomic read-modify-write: each cell has one writer.
 fn add(cell: &AtomicU64, count: u64) {
     cell.store(cell.load(Relaxed).wrapping_add(count), Relaxed);
 }

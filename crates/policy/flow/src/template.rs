@@ -1,14 +1,15 @@
-//! Templates: texts with `${...}` in them, as fixed responses and transformations have them.
+//! Templates: texts with `${...}` placeholders, for fixed responses and transformations.
 //!
-//! | between the braces | what stands there instead |
+//! | in the braces | value |
 //! | --- | --- |
 //! | `request.method`, `.path`, `.host`, `.provider`, `.scheme`, `.consumer` | text; the consumer is empty if none is named |
-//! | `request.headers.x-id`, `query.page`, `params.id` | the first value of that name, empty if there is none |
-//! | `response.status`, `response.headers.x-id` | where there is a response |
-//! | `attempt`, `now` | which try of the call this is, from 1; seconds since the Unix epoch |
+//! | `request.headers.x-id`, `query.page`, `params.id` | the first value of that name; empty if there is none |
+//! | `response.status`, `response.headers.x-id` | only if there is a response |
+//! | `attempt`, `now` | number of the attempt, from 1; seconds since the Unix epoch |
 //!
-//! `$${` is `${` itself. A value is escaped for the [`Escape`] it goes to, so that nothing that a client or a provider sends can
-//! become more than a value. Secrets (`${env:NAME}`) have no place in templates, whose results are sent to whoever asks.
+//! `$${` is a literal `${`. Each value is escaped for its [`Escape`] context, so data from a client or a
+//! provider cannot become more than a value. Secrets (`${env:NAME}`) are not allowed in templates, because
+//! their results are sent to any caller.
 
 pub(crate) mod parts;
 
@@ -21,25 +22,25 @@ use egret_config::{Problem, suggest};
 use crate::expression::{Inputs, Scope, Table, Variable};
 use egret_json::write_escaped;
 
-/// Longer templates are refused.
+/// Maximum length of a template.
 const TEMPLATE_BYTES_MAX: usize = 64 << 10;
 
-/// Templates with more values are refused.
+/// Maximum number of values in a template.
 const VALUES_MAX: usize = 256;
 
-/// What a template may come to; more is an error.
+/// Maximum length of a result.
 const RESULT_BYTES_MAX: usize = 1 << 20;
 
-/// Where the result of a template goes, which says how values are escaped.
+/// The context of a template, which determines how values are escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Escape {
-    /// Text that nothing reads anything into.
+    /// Plain text, without escaping.
     Text,
-    /// JSON. Texts have to stand between quotes; numbers may stand alone.
+    /// JSON. Text values must be between quotes; numbers may be unquoted.
     Json,
-    /// The value of a header field. A value with control characters is refused.
+    /// The value of a header field. A value with control characters is rejected.
     Field,
-    /// A part of a path, or a name or value of a query: percent-encoded, slashes too.
+    /// A part of a path, or a name or value in a query: percent-encoded, including slashes.
     Url,
 }
 
@@ -53,16 +54,16 @@ pub struct Template {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
     Literal(Box<str>),
-    /// A variable and, if it is a table, the name that is looked up in it.
+    /// A variable and, if it is a table, the name to look up.
     Value(Variable, Box<str>),
 }
 
-/// Why a template came to nothing. Says nothing of the values, so that it can be logged.
+/// Reason why a template cannot be rendered. Contains no values, so it can be logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TemplateError {
-    /// A value has control characters, which a header field cannot have.
+    /// A value has control characters, which are not allowed in a header field.
     Control,
-    /// The result is longer than allowed.
+    /// The result is too long.
     TooLong,
 }
 
@@ -78,7 +79,7 @@ impl fmt::Display for TemplateError {
 impl std::error::Error for TemplateError {}
 
 impl Template {
-    /// Compiles `text`, which stands at `at` in the config and may name what `scope` says.
+    /// Compiles `text`, which is at the path `at` in the config and may use the variables of `scope`.
     pub fn compile(text: &str, place: Escape, scope: Scope<'_>, at: &str) -> Result<Self, Problem> {
         if text.len() > TEMPLATE_BYTES_MAX {
             return Err(Problem::new(at, format!("a template has at most {TEMPLATE_BYTES_MAX} bytes")));
@@ -95,7 +96,7 @@ impl Template {
         Ok(Self { pieces: compiler.pieces.into(), place })
     }
 
-    /// The text, where the template has no values.
+    /// Returns the text of a template without values.
     pub fn as_literal(&self) -> Option<&str> {
         match &*self.pieces {
             [] => Some(""),
@@ -104,7 +105,7 @@ impl Template {
         }
     }
 
-    /// The texts between the values, in order.
+    /// Iterates over the texts between the values, in order.
     pub(crate) fn literals(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Literal(text) => Some(&**text),
@@ -112,12 +113,12 @@ impl Template {
         })
     }
 
-    /// Whether it begins with a text.
+    /// Returns `true` if the template begins with `text`.
     pub(crate) fn begins_with(&self, text: &str) -> bool {
         matches!(self.pieces.first(), Some(Piece::Literal(literal)) if literal.starts_with(text))
     }
 
-    /// Appends what the template comes to. After an error, what has been appended means nothing.
+    /// Appends the rendered template. After an error, the appended bytes are meaningless.
     pub fn render(&self, inputs: &Inputs<'_>, out: &mut Vec<u8>) -> Result<(), TemplateError> {
         let start = out.len();
         for piece in &self.pieces {
@@ -202,7 +203,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// The variable of that name, and what is looked up in it.
+    /// Returns the variable of that name, and the name to look up in it.
     fn named<'n>(&self, name: &'n str) -> Result<(Variable, &'n str), Problem> {
         if name.starts_with("env:") || name.starts_with("file:") {
             return Err(self.problem(format!("`${{{name}}}` is a secret, which has no place in a template")));
@@ -223,7 +224,7 @@ impl Compiler<'_> {
         if known.starts_with("response.") && !self.scope.has_response {
             return Err(self.problem(format!("`{known}` is not there yet: this is made before the call")));
         }
-        // The name that is looked up ends the short form as it ends the full one.
+        // The short form and the full form end with the same name.
         let key = &name[name.len() - (full.len() - known.len()).saturating_sub(1)..];
         if *variable == Variable::Parameters
             && let Some(missing) = self.scope.missing_parameter(key)
@@ -256,7 +257,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether JSON read so far stands within a text.
+/// Tracks whether the JSON read so far ends inside a string.
 #[derive(Debug, Default)]
 struct Quotes {
     is_open: bool,
@@ -316,7 +317,7 @@ impl Escape {
     }
 }
 
-/// All but what RFC 3986 §2.3 calls unreserved is encoded.
+/// Appends `value` percent-encoded, except for the unreserved characters of RFC 3986 §2.3.
 pub(crate) fn write_url(value: &[u8], out: &mut Vec<u8>) {
     for byte in value {
         match byte {

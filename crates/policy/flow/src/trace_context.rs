@@ -1,37 +1,37 @@
-//! Trace Context (W3C Recommendation, level 1): `traceparent`, and the ids that Egret gives to spans.
+//! Trace Context (W3C Recommendation, level 1): `traceparent`, and the span ids that Egret creates.
 //!
-//! All ids of an exchange follow from one number that is drawn for it, so that what edits the request and what tells of the exchange
-//! afterwards need nothing else in common.
+//! All ids of an exchange derive from one random number. So the remedy that edits the request and the
+//! diagnosis that records the exchange need to share only that number.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
 
 use egret_clock::mixed;
 
-/// Length of a `traceparent` of version 00; those of later versions may be longer.
+/// Length of a `traceparent` of version 00; later versions may be longer.
 const LEN: usize = 55;
-/// The flag of those that are to be recorded.
+/// Flag of a trace that is recorded.
 const SAMPLED: u8 = 1;
 
-/// What a `traceparent` says.
+/// A parsed `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
-    /// The trace; not all zeros.
+    /// The trace id; not all zeros.
     pub trace_id: [u8; 16],
-    /// The span that has made the request; not all zeros.
+    /// The id of the span that made the request; not all zeros.
     pub parent_id: [u8; 8],
-    /// Whether the caller may have recorded it.
+    /// `true` if the caller may have recorded the trace.
     pub is_sampled: bool,
 }
 
 impl TraceParent {
-    /// Reads the value of a field; none where a recipient has to start a trace of its own (§3.2.2.5, §4.3).
+    /// Parses the value of a field; `None` if the recipient must start a new trace (§3.2.2.5, §4.3).
     pub fn read(value: &[u8]) -> Option<Self> {
         let (known, rest) = value.split_at_checked(LEN)?;
         let [v, w, b'-', ..] = known else { return None };
         let version = [*v, *w];
         let is_version = version.iter().all(u8::is_ascii_hexdigit) && &version != b"ff";
-        // A later version may have more, behind a dash.
+        // Later versions may have more parts after a dash.
         let ends_well = rest.is_empty() || (&version != b"00" && rest.starts_with(b"-"));
         if !is_version || !ends_well || known[35] != b'-' || known[52] != b'-' {
             return None;
@@ -44,13 +44,13 @@ impl TraceParent {
         is_right.then_some(Self { trace_id, parent_id, is_sampled: flags[0] & SAMPLED != 0 })
     }
 
-    /// Of all fields of that name: several say nothing (§3.2).
+    /// Parses all fields of that name; repeated fields are invalid (§3.2).
     pub fn of<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let first = values.next()?;
         if values.next().is_some() { None } else { Self::read(first) }
     }
 
-    /// As the value of a field, in version 00. Flags that nobody knows are not passed on (§3.2.2.5.1).
+    /// Formats the value of a field, in version 00. Unknown flags are not forwarded (§3.2.2.5.1).
     pub fn write(&self) -> [u8; LEN] {
         let mut value = *b"00-00000000000000000000000000000000-0000000000000000-00";
         hex(&self.trace_id, &mut value[3..35]);
@@ -60,7 +60,7 @@ impl TraceParent {
     }
 }
 
-/// In lower case alone (§3.2.2).
+/// Parses hexadecimal digits, in lower case only (§3.2.2).
 fn unhex(text: &[u8], out: &mut [u8]) -> Option<()> {
     for (pair, byte) in text.chunks_exact(2).zip(out) {
         let digit = |digit: u8| match digit {
@@ -81,27 +81,27 @@ pub(crate) fn hex(bytes: &[u8], out: &mut [u8]) {
     }
 }
 
-/// What the ids of an exchange follow from. Never zero.
+/// The random number from which the ids of an exchange derive. Never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seed(u64);
 
 impl Seed {
-    /// From a number drawn for the exchange; a trace that it starts is recorded if `is_sampled`.
+    /// Creates a seed from a random number; a trace that it starts is recorded if `is_sampled`.
     pub fn new(drawn: u64, is_sampled: bool) -> Self {
         Self(drawn & !3 | 2 | u64::from(is_sampled))
     }
 
-    /// What [`get`](Self::get) has told; none for zero.
+    /// Restores a seed from [`get`](Self::get); `None` for zero.
     pub fn from_number(number: u64) -> Option<Self> {
         (number != 0).then_some(Self(number))
     }
 
-    /// As a number.
+    /// The seed as a number.
     pub fn get(self) -> u64 {
         self.0
     }
 
-    /// Whether a trace that it starts is recorded.
+    /// Returns `true` if a trace that it starts is recorded.
     pub fn is_sampled(self) -> bool {
         self.0 & 1 != 0
     }
@@ -114,22 +114,23 @@ impl Seed {
         id
     }
 
-    /// The id of the span of the exchange.
+    /// The span id of the exchange.
     pub fn exchange_id(self) -> [u8; 8] {
         self.id(3)
     }
 
-    /// The id of the span of a call to a provider, by its number from 1.
+    /// The span id of a call to a provider, by its number from 1.
     pub fn call_id(self, number: u32) -> [u8; 8] {
         self.id(3 + u64::from(number.max(1)))
     }
 
-    /// Processes draw alike at worst; what each adds makes their ids differ.
+    /// Derives an id. Two processes might draw the same seed; a random number per process makes their ids
+    /// differ.
     fn id(self, which: u64) -> [u8; 8] {
         static PROCESS: OnceLock<u64> = OnceLock::new();
         let process = *PROCESS.get_or_init(|| std::hash::RandomState::new().build_hasher().finish());
         let id = mixed(mixed(self.0 ^ process).wrapping_add(which.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-        // Zero is no id.
+        // Zero is not a valid id.
         (id | u64::from(id == 0)).to_be_bytes()
     }
 }

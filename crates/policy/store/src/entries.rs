@@ -1,9 +1,10 @@
-//! Stored entries in memory: within a number of bytes that counts everything they take, evicted by use, and never one for another's key.
-//! Behind the memory there may be a [`Disk`].
+//! A store for entries in memory. It is limited in bytes, including all overhead, evicts by use, and never
+//! returns an entry of another key. Optionally it is backed by a [`Disk`].
 //!
-//! An entry is what somebody keeps (`K`) and a [`Body`], both shared: who has found one goes on reading it whatever becomes of it, and no
-//! lock is held meanwhile. A body is put in as it comes, by a [`Filling`], and can be read at once. The store is in parts with a lock
-//! each, held for one look or one change. All of a group are in one part, so that they can be taken out together.
+//! An entry is a value (`K`) with a [`Body`], both shared. A reader keeps its entry, even if the store
+//! removes it, and holds no lock meanwhile. A [`Filling`] appends to the body as data arrives, and the body
+//! can be read at once. The store has several shards, each with a lock that is held for one lookup or one
+//! change. All entries of a group are in the same shard, so they can be removed together.
 
 mod body;
 mod disk;
@@ -20,59 +21,59 @@ use shard::Shard;
 pub use body::{Block, Body, Next};
 pub use disk::{Disk, DiskError, DiskEvent, DiskLimits, DiskStats, EntryFile, Loading, Lookup, Seal, Stop};
 
-/// What is kept with a body.
+/// A value that is stored with a body.
 pub trait Kept: Send + Sync + Sized + 'static {
-    /// What is needed to read it back.
+    /// The data needed for deserialization.
     type Context: Send + Sync + 'static;
 
-    /// Bytes that it takes, its own size among them.
+    /// Memory use in bytes, including the value's own size.
     fn bytes(&self) -> usize;
 
-    /// What entries are purged by the beginning of.
+    /// The label, by whose prefix entries are purged.
     fn label(&self) -> &[u8];
 
-    /// Its parts, to be kept outside of the process.
+    /// Serializes the value.
     fn save(&self) -> Vec<u8>;
 
-    /// What [`save`](Self::save) has made; `None` where it was not that.
+    /// Deserializes the output of [`save`](Self::save); `None` if it is invalid.
     fn load(saved: &[u8], context: &Self::Context) -> Option<Self>;
 }
 
-/// Where an entry is stored. Both are hashes that nobody can choose, keyed with a secret.
+/// The key of an entry. Both parts are hashes keyed with a secret, so they cannot be chosen by an attacker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EntryKey {
-    /// What it is found by. Several may have the same.
+    /// Identity by which entries are found. Several entries may share it.
     pub id: u128,
-    /// What goes together.
+    /// Group of entries that are removed together.
     pub group: u128,
 }
 
-/// An entry.
+/// A stored entry.
 #[derive(Debug)]
 pub struct Entry<K> {
-    /// Where it is stored.
+    /// The key.
     pub place: EntryKey,
-    /// What is kept.
+    /// The value.
     pub kept: K,
-    /// Its body.
+    /// The body.
     pub body: Arc<Body>,
-    /// When it was put in.
+    /// Time at which it was stored.
     pub stored_at: Timestamp,
-    /// Tells it from all others that are or were in the store, also those of former processes.
+    /// Unique number of the entry, also across restarts.
     number: u64,
     tags: Arc<[Box<str>]>,
     used: AtomicBool,
 }
 
 impl<K> Entry<K> {
-    /// The same body with something else kept beside it. It is in no store.
+    /// Returns an entry with the same body and another value. It is not in any store.
     pub fn with(&self, kept: K) -> Arc<Self> {
         let Self { place, body, stored_at, tags, .. } = self;
         let (body, tags, used) = (Arc::clone(body), Arc::clone(tags), AtomicBool::new(false));
         Arc::new(Self { place: *place, kept, body, stored_at: *stored_at, number: 0, tags, used })
     }
 
-    /// Notes that it was of use, so that it stays longer than those that were not. Takes no lock.
+    /// Marks the entry as used, so it is evicted later than unused ones. Takes no lock.
     pub fn touch(&self) {
         if !self.used.load(Relaxed) {
             self.used.store(true, Relaxed);
@@ -80,14 +81,14 @@ impl<K> Entry<K> {
     }
 }
 
-/// Bounds of a store.
+/// Limits of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryLimits {
-    /// Bytes of all entries, with all that they take.
+    /// Maximum size of all entries, including overhead, in bytes.
     pub bytes: u64,
-    /// Bytes of one body.
+    /// Maximum size of one body, in bytes.
     pub body_bytes: u64,
-    /// Entries under one identity: of more, the oldest go.
+    /// Maximum number of entries under one identity; beyond it, the oldest are removed.
     pub variants: usize,
 }
 
@@ -97,74 +98,76 @@ impl Default for EntryLimits {
     }
 }
 
-/// What an entry takes besides what is kept and its body: its slot with room to grow, two places in maps, itself and its body's state.
+/// Memory of an entry besides its value and its body: its slot with room to grow, two places in maps, itself,
+/// and the state of its body.
 const ENTRY_OVERHEAD: usize = 512;
-/// A part has room for so many of the largest bodies at least, so that one of them does not empty it.
+/// Minimum capacity of a shard in bodies of maximum size, so one large body does not evict everything.
 const BODIES_IN_SHARD: u64 = 8;
 const SHARDS_MAX: u64 = 16;
-/// Bodies that had to go, and are still being read, may take as much as the store: beyond, nothing more is
-/// stored or read back, since slow readers of many entries would have it all kept for them.
+/// Limit of all bodies in memory, relative to the size of the store. It includes evicted bodies that are
+/// still being read; otherwise slow readers could keep any number of them in memory. Above it, nothing more
+/// is stored or loaded.
 const ALIVE_PER_BYTE: u64 = 2;
-/// Slots that a purge looks at under one lock.
+/// Number of slots that a purge examines under one lock.
 const PURGE_BATCH: usize = 256;
 
-/// Entries, shared by all who serve from them.
+/// Entries, shared by all readers.
 #[derive(Debug)]
 pub struct Entries<K: Kept> {
     shards: Box<[Mutex<Shard<K>>]>,
     limits: EntryLimits,
     alive: Arc<AtomicU64>,
-    /// Bytes of bodies that are in, and of those that had to go and are still being read or written.
+    /// Limit of the bytes of stored bodies, and of evicted ones that are still being read or written.
     alive_max: u64,
     /// The number of the next entry.
     next: AtomicU64,
-    /// Changed under the lock of a part, as that is, so that both agree on every group.
+    /// The disk. It is changed under the lock of the same shard, so both agree on every group.
     disk: Option<Arc<Disk<K>>>,
 }
 
-/// Figures of a store.
+/// Statistics of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EntryStats {
-    /// Entries that are in.
+    /// Number of entries.
     pub entries: usize,
-    /// Bytes that they are counted with.
+    /// Size of the entries, including overhead, in bytes.
     pub bytes: u64,
-    /// Bytes of bodies that are in, or out and still being read.
+    /// Size of all bodies that are stored, or evicted and still being read, in bytes.
     pub alive_bytes: u64,
-    /// Entries that had to go for others.
+    /// Number of entries evicted for others.
     pub evicted: u64,
 }
 
-/// Which entries are purged.
+/// The entries to purge.
 #[derive(Debug, Clone, Copy)]
 pub enum Purge<'a> {
-    /// All.
+    /// All entries.
     All,
-    /// Those whose label this is.
+    /// Entries with this label.
     Label(&'a [u8]),
-    /// Those whose label begins so.
+    /// Entries whose label begins with this.
     Prefix(&'a [u8]),
-    /// Those with this tag.
+    /// Entries with this tag.
     Tag(&'a str),
 }
 
-/// Why a body cannot be stored.
+/// Reason why a body cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// It is longer than a body may be.
+    /// It exceeds the maximum size.
     TooLarge,
-    /// Nothing can be evicted for it: all that is stored is still coming, or what had to go is still being
+    /// Nothing can be evicted for it: all stored bodies are still arriving, or evicted ones are still being
     /// read.
     NoRoom,
 }
 
 impl<K: Kept> Entries<K> {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(limits: EntryLimits) -> Arc<Self> {
         Self::with_disk(limits, None)
     }
 
-    /// One with that disk, whose [`serve`](Disk::serve) has to be called for it to be of use.
+    /// Creates a store with that disk. The disk has no effect until its [`serve`](Disk::serve) runs.
     pub fn with_disk(limits: EntryLimits, disk: Option<Arc<Disk<K>>>) -> Arc<Self> {
         let most = limits.bytes / (limits.body_bytes.max(1) * BODIES_IN_SHARD);
         let count =
@@ -185,12 +188,13 @@ impl<K: Kept> Entries<K> {
         self.next.fetch_add(1, Relaxed)
     }
 
-    /// What is stored under an identity, newest first.
+    /// Finds the entries under an identity, newest first.
     pub fn find(&self, place: EntryKey, found: &mut impl Extend<Arc<Entry<K>>>) {
         found.extend(self.shard(place.group).find(place.id).filter(|entry| entry.place == place).cloned());
     }
 
-    /// Puts in an entry whose body is going to come; of `expected` bytes, if that is known, for which there is room then.
+    /// Adds an entry whose body is about to arrive. If `expected`, its length in bytes, is known, room for it
+    /// is reserved.
     pub fn begin(
         self: &Arc<Self>,
         place: EntryKey,
@@ -225,12 +229,14 @@ impl<K: Kept> Entries<K> {
         Ok(Filling { entries: Arc::clone(self), entry, charge, is_done: false })
     }
 
-    /// Whether bodies may take so many bytes more, those among them that had to go and are still being read.
+    /// Returns `true` if bodies may take that many more bytes, including evicted ones that are still being
+    /// read.
     fn may_add(&self, bytes: u64) -> bool {
         self.alive.load(Relaxed).saturating_add(bytes) <= self.alive_max
     }
 
-    /// Puts `kept` in the place of what is kept with `entry`, with the same body. Nothing happens where that is no longer in, or not whole.
+    /// Replaces the value of `entry`, with the same body. Does nothing if the entry was removed, or its body
+    /// is incomplete.
     pub fn update(&self, entry: &Arc<Entry<K>>, kept: K, now: Timestamp) -> Option<Arc<Entry<K>>> {
         entry.body.len()?;
         let mut shard = self.shard(entry.place.group);
@@ -248,14 +254,14 @@ impl<K: Kept> Entries<K> {
         is_in.then_some(updated)
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub fn remove(&self, entry: &Arc<Entry<K>>) -> bool {
         let mut shard = self.shard(entry.place.group);
         self.remove_from_disk(&[entry.number]);
         shard.remove(entry)
     }
 
-    /// Takes out all of a group. Says how many there were.
+    /// Removes all entries of a group, and returns their number.
     pub fn remove_group(&self, group: u128) -> usize {
         let mut shard = self.shard(group);
         let removed = shard.remove_group(group);
@@ -268,8 +274,8 @@ impl<K: Kept> Entries<K> {
         }
     }
 
-    /// Has what is on the disk under an identity put into memory, if that is not there yet. After it has been waited for, or could be,
-    /// what is not in memory is of no more use.
+    /// Starts to load the entries under an identity from disk, unless they are in memory already. After the
+    /// load, only entries in memory are usable.
     pub fn look_up(&self, place: EntryKey) -> Lookup {
         let Some(disk) = &self.disk else { return Lookup::Nothing };
         let shard = self.shard(place.group);
@@ -277,7 +283,8 @@ impl<K: Kept> Entries<K> {
         disk.look_up(place, &seen)
     }
 
-    /// Takes out of the disk what is under an identity and not in memory: whoever has something newer could not look at it.
+    /// Removes entries under an identity from the disk that are not in memory, because a newer entry replaces
+    /// them unseen.
     pub fn remove_unseen(&self, place: EntryKey) {
         let Some(disk) = &self.disk else { return };
         let shard = self.shard(place.group);
@@ -285,22 +292,23 @@ impl<K: Kept> Entries<K> {
         disk.remove_others(place.id, &seen);
     }
 
-    /// Whether the entry with that number is in memory.
+    /// Returns `true` if the entry with that number is in memory.
     fn has(&self, place: EntryKey, number: u64) -> bool {
         self.shard(place.group).find(place.id).any(|entry| entry.number == number)
     }
 
-    /// Whether it is, and was of use lately.
+    /// Returns `true` if the entry with that number is in memory and was used recently.
     fn is_used(&self, place: EntryKey, number: u64) -> bool {
         self.shard(place.group).find(place.id).any(|entry| entry.number == number && entry.used.load(Relaxed))
     }
 
-    /// Puts back an entry that has been read from `disk`, unless it has been removed there meanwhile. Says whether it is in.
+    /// Adds an entry that was read from `disk`, unless it was removed there meanwhile. Returns `true` if it
+    /// was added.
     fn restore(&self, disk: &Disk<K>, entry: Arc<Entry<K>>) -> bool {
         let Some(length) = entry.body.len().filter(|length| *length <= self.limits.body_bytes) else {
             return false;
         };
-        // It is among those that are alive.
+        // Its bytes are counted already.
         if !self.may_add(0) {
             return false;
         }
@@ -310,7 +318,7 @@ impl<K: Kept> Entries<K> {
         disk.still_has(entry.number) && shard.insert(entry, charge)
     }
 
-    /// Takes out what is meant. Says how many there were. Others get in between.
+    /// Removes the matching entries, and returns their number. Other threads can access the store in between.
     pub fn purge(&self, purge: Purge<'_>) -> usize {
         let is_meant = |entry: &Entry<K>| match purge {
             Purge::All => true,
@@ -318,7 +326,8 @@ impl<K: Kept> Entries<K> {
             Purge::Prefix(prefix) => entry.kept.label().starts_with(prefix),
             Purge::Tag(tag) => entry.tags.iter().any(|other| &**other == tag),
         };
-        // The disk goes first: what is being read from it is in memory by now, or will not be.
+        // The disk is purged first: entries that are being read from it are in memory by now, or will not be
+        // added.
         let on_disk = self.disk.as_ref().map(|disk| disk.purge(purge, self.next.load(Relaxed)));
         let is_counted = |number: u64| on_disk.as_ref().is_some_and(|on_disk| on_disk.has(number));
         let mut removed = on_disk.as_ref().map_or(0, Purging::len);
@@ -327,7 +336,7 @@ impl<K: Kept> Entries<K> {
             while is_more {
                 let mut shard = lock(shard);
                 let (gone, more) = shard.remove_among(start, PURGE_BATCH, &is_meant);
-                // Others may have come meanwhile.
+                // More may have been added meanwhile.
                 self.remove_from_disk(&gone);
                 drop(shard);
                 removed += gone.iter().filter(|number| !is_counted(**number)).count();
@@ -337,7 +346,7 @@ impl<K: Kept> Entries<K> {
         removed
     }
 
-    /// Figures, of one part after the other.
+    /// Returns statistics, collected shard by shard.
     pub fn stats(&self) -> EntryStats {
         let mut stats = EntryStats { alive_bytes: self.alive.load(Relaxed), ..EntryStats::default() };
         for shard in &self.shards {
@@ -363,24 +372,24 @@ fn bytes_of<K: Kept>(kept: &K) -> u64 {
     (ENTRY_OVERHEAD + kept.bytes()) as u64
 }
 
-/// An entry whose body is coming. Dropped before it is finished, the entry goes, and who reads it learns that it is broken.
+/// An entry whose body is arriving. If this is dropped before it is finished, the entry is removed, and its
+/// readers see a broken body.
 #[derive(Debug)]
 pub struct Filling<K: Kept> {
     entries: Arc<Entries<K>>,
     entry: Arc<Entry<K>>,
-    /// What the entry is charged with.
+    /// Size that the entry is charged with.
     charge: u64,
     is_done: bool,
 }
 
 impl<K: Kept> Filling<K> {
-    /// The entry, which others may have found already.
+    /// The entry, which readers may have found already.
     pub fn entry(&self) -> &Arc<Entry<K>> {
         &self.entry
     }
 
-    /// Adds what has come. Where there is no room for it, the entry is to be [given up](Self::give_up), or
-    /// dropped.
+    /// Appends data to the body. If there is no room, [give up](Self::give_up) or drop the entry.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), Full> {
         if bytes.is_empty() {
             return Ok(());
@@ -398,8 +407,8 @@ impl<K: Kept> Filling<K> {
         Ok(())
     }
 
-    /// There is no room for what has come, which is `rest`: the entry goes, and who reads it learns that it
-    /// will never be whole. Whoever has the body already finds `rest` behind it.
+    /// Removes the entry because there is no room for `rest`. Readers that have the body already can read
+    /// `rest`, and then see that it is broken.
     pub fn give_up(mut self, rest: &[u8]) {
         self.is_done = true;
         self.entries.remove(&self.entry);
@@ -409,12 +418,12 @@ impl<K: Kept> Filling<K> {
         self.entry.body.break_off(true);
     }
 
-    /// All of it has come.
+    /// Marks the body as complete.
     pub fn finish(mut self) -> Arc<Entry<K>> {
         self.is_done = true;
         let (length, _) = self.entry.body.extent();
         let blocks = self.entry.body.finish();
-        // What was kept free for it and is not needed is given back.
+        // Releases reserved room that is not needed.
         let charge = charge_of(&self.entry, length, blocks);
         let mut shard = self.entries.shard(self.entry.place.group);
         shard.charge(&self.entry, charge.min(self.charge));

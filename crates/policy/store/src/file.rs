@@ -1,4 +1,4 @@
-//! A store in a file, for one process. Every commit is on the disk before it is answered.
+//! A store in a file, for one process. Every commit is on disk before its result is delivered.
 
 use std::path::Path;
 
@@ -11,9 +11,9 @@ use egret_clock::Timestamp;
 
 /// Keys and their latest windows: begin, end, used, spilled.
 const WINDOWS: TableDefinition<'_, &[u8], (u64, u64, u64, u64)> = TableDefinition::new("windows");
-/// Memory for pages of the file: a record is some tens of bytes, and those in use are few.
+/// Memory for pages of the file. Records take some tens of bytes, and few are in use.
 const CACHE_BYTES: usize = 4 << 20;
-/// Requests after which windows that are long over are removed.
+/// Number of requests after which expired windows are removed.
 const REQUESTS_BETWEEN_SWEEPS: usize = 100_000;
 
 /// Windows in a file.
@@ -38,8 +38,8 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
 }
 
 impl FileStore {
-    /// Opens the file, or makes it; its directory has to be there. After a crash it is repaired: what was answered is there, and
-    /// what was not may be.
+    /// Opens the file, or creates it; its directory must exist. After a crash the file is repaired:
+    /// everything whose result was delivered is there, other requests may be.
     pub fn open(path: &Path, now: Timestamp) -> Result<Self, StoreError> {
         let file = private_file().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|error| StoreError::Failed(error.to_string()))?;
@@ -56,7 +56,7 @@ impl FileStore {
         Ok(store)
     }
 
-    /// Removes windows on which nothing depends any more, so that the file does not grow with every group there ever was.
+    /// Removes expired windows, so the file does not grow with every group that ever existed.
     fn sweep(&mut self, now: u64) -> Result<(), StoreError> {
         self.requests_since_sweep = 0;
         let transaction = self.database.begin_write().map_err(failed)?;
@@ -172,7 +172,7 @@ mod tests {
         let mut store = FileStore::open(&path, NOW).unwrap();
         for lent in 1..=8 {
             apply(&mut store, request(1, 1, 1));
-            // What a kill -9 leaves behind: the file as it is, never closed.
+            // The state after `kill -9`: the file as it is, never closed.
             let copy = path.with_extension("copy");
             std::fs::copy(&path, &copy).unwrap();
             let mut after = FileStore::open(&copy, NOW).unwrap();

@@ -1,4 +1,4 @@
-//! Where units are asked for, without waiting, and who brings them.
+//! The ledger, which accepts requests for units without waiting, and the clerk, which delivers the results.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -6,29 +6,29 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use crate::store::{Loan, Request, Store, StoreError};
 
-/// Requests that can wait for the clerk. When more are asked at once the store is too slow, and that is treated as its failure.
+/// Maximum number of pending requests. If there are more, the store is too slow, which counts as its failure.
 const WAITING_MAX: usize = 4_096;
-/// Requests that are taken to the store together: one commit for all of them.
+/// Maximum number of requests in one commit.
 const BATCH_MAX: usize = 512;
 
-/// Somebody who asked for units.
+/// A borrower of units.
 pub trait Borrower: Send + Sync {
-    /// The answer. Called on the clerk's thread, so that it should be quick.
+    /// Receives the result. It is called on the clerk's thread, so it must be quick.
     fn lent(&self, answer: Result<Loan, StoreError>);
 }
 
-/// A request, and who is to hear of its answer.
+/// A request with the recipient of its result.
 pub struct Ask {
     /// The request.
     pub request: Request,
-    /// Who asked; `None` where no answer is needed.
+    /// The borrower; `None` if no result is needed.
     pub borrower: Option<Arc<dyn Borrower>>,
 }
 
-/// Takes requests. Cloned freely; asking takes no lock and never waits.
+/// Accepts requests. Cheap to clone; asking takes no lock and never waits.
 #[derive(Clone)]
 pub struct Ledger {
-    /// `None` closes it.
+    /// `None` closes the ledger.
     sender: SyncSender<Option<Ask>>,
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Ledger {
 }
 
 impl Ledger {
-    /// Asks; the request comes back if too many are waiting, or if there is no clerk any more.
+    /// Submits a request. Returns it if too many requests are pending, or if the clerk has stopped.
     pub fn ask(&self, ask: Ask) -> Result<(), Ask> {
         match self.sender.try_send(Some(ask)) {
             Err(TrySendError::Full(Some(ask)) | TrySendError::Disconnected(Some(ask))) => Err(ask),
@@ -47,37 +47,38 @@ impl Ledger {
         }
     }
 
-    /// Has the clerk finish what was asked before, and stop. Waits while the clerk has too much to do.
+    /// Makes the clerk finish all earlier requests, and stop. Waits while too many requests are pending.
     pub fn close(&self) {
         // Without a clerk there is nothing to stop.
         let _ = self.sender.send(None);
     }
 }
 
-/// Takes requests to a store and brings the answers.
+/// Sends requests to a store, and delivers the results.
 pub struct Clerk {
     receiver: Receiver<Option<Ask>>,
 }
 
-/// A ledger and its clerk.
+/// Creates a ledger and its clerk.
 pub fn ledger() -> (Ledger, Clerk) {
     let (sender, receiver) = sync_channel(WAITING_MAX);
     (Ledger { sender }, Clerk { receiver })
 }
 
 impl Clerk {
-    /// Works until the ledger is closed, or all of it is dropped. Blocks, for a thread of its own.
+    /// Handles requests until the ledger is closed, or all its clones are dropped. Blocks, so it needs its
+    /// own thread.
     pub fn run(self, store: &mut dyn Store) {
         while let Ok(Some(ask)) = self.receiver.recv() {
             if self.work_on(ask, store).is_break() {
                 break;
             }
         }
-        // Answers that came after the end have their units given back.
+        // Borrowers return units whose result arrives after the end.
         self.work_off(store);
     }
 
-    /// Does what waits now, without waiting for more.
+    /// Handles the pending requests, without waiting for more.
     pub fn work_off(&self, store: &mut dyn Store) {
         while let Ok(Some(ask)) = self.receiver.try_recv() {
             if self.work_on(ask, store).is_break() {
@@ -86,7 +87,7 @@ impl Clerk {
         }
     }
 
-    /// Does what was asked, together with what else waits; breaks off when the ledger was closed after it.
+    /// Handles a request together with other pending ones. Breaks if the ledger was closed after them.
     fn work_on(&self, first: Ask, store: &mut dyn Store) -> ControlFlow<()> {
         let mut asks = vec![first];
         let mut flow = ControlFlow::Continue(());
@@ -137,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Counts batches; fails every second one.
+    /// Counts batches, and fails every second one.
     #[derive(Default)]
     struct Flaky(Vec<usize>);
 

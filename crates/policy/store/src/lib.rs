@@ -1,10 +1,11 @@
-//! What has to be remembered longer than an exchange: counts of windows that outlive the process, and [`entries`] that are stored in
-//! memory and on a disk. It knows nothing of HTTP.
+//! State that outlives an exchange: counts of quota windows that outlive the process, and [`entries`] stored
+//! in memory and on disk. This crate does not depend on HTTP.
 //!
-//! A count is never read and written for a single call. Units are *lent*: a block of them is durably counted as used before the
-//! first of them is, and those that turn out not to be used are given back. When the process dies in between, the count is too high by
-//! what was lent, and never too low. Whoever needs units asks the [`Ledger`], which blocks nobody; a [`Clerk`] on a thread of its own
-//! takes what was asked to a [`Store`], many at a time, and brings the answers.
+//! A count is never read and written for a single call. Units are *lent*: a block of them is durably counted
+//! as used before the first one is used, and unused units are returned. If the process dies in between, the
+//! count is too high by the units lent, and never too low. A borrower asks the [`Ledger`], which never
+//! blocks. A [`Clerk`] on its own thread sends the requests to a [`Store`] in batches, and delivers the
+//! results.
 
 pub mod entries;
 

@@ -1,17 +1,17 @@
-//! Files that hold what their owner alone may read.
+//! Files that only their owner may read.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use rustix::fs::OFlags;
 
-/// For the owner, to read and to write.
+/// Read and write permission for the owner.
 const MODE: u32 = 0o600;
 
-/// How to open a file that is written: one that is made belongs to its owner alone, whatever the umask says,
-/// and one that is there keeps its permissions. A symbolic link in its place is an error (ELOOP): whoever may
-/// write to the directory could have put it there to have another file written. Links on the way to the
-/// directory are followed.
+/// Returns the options for opening a private file for writing. A new file is accessible to its owner only,
+/// whatever the umask; an existing one keeps its permissions. A symbolic link in its place is an error
+/// (ELOOP): an attacker with access to the directory could redirect the output with it. Links in the path to
+/// the directory are followed.
 pub fn private_file() -> OpenOptions {
     let mut options = File::options();
     // The flag is the same bit in both types.
@@ -19,7 +19,7 @@ pub fn private_file() -> OpenOptions {
     options
 }
 
-/// Whether a file of [`private_file`] was not opened since a symbolic link stands in its place.
+/// Returns `true` if opening a [`private_file`] failed because a symbolic link is in its place.
 pub fn is_symbolic_link(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
 }

@@ -1,67 +1,70 @@
-//! What a store does: it lends units of windows, and what it lends is used, whatever becomes of the borrower.
+//! The interface of a store. It lends units of windows. Lent units count as used, whatever happens to the
+//! borrower.
 
 use std::fmt;
 
-/// Lends units of windows. Several processes may share one, which is why a borrower has to expect to be lent less than it knows to
-/// be left, and why a loan may end before its window does.
+/// Lends units of windows. Several processes may share a store. So a borrower may be lent less than it
+/// believes is left, and a loan may end before its window.
 pub trait Store {
-    /// Does what is asked, in order, all of it or nothing, and makes it durable; `loans` then has one for each.
+    /// Applies all requests in order, or none, and makes the result durable. Then `loans` has one loan for
+    /// each.
     fn apply(&mut self, requests: &[Request], loans: &mut Vec<Loan>) -> Result<(), StoreError>;
 }
 
-/// What is asked of a store.
+/// A request to a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Whose window it is.
+    /// The key of the window's owner.
     pub key: Box<[u8]>,
-    /// Which window.
+    /// The window.
     pub window: Window,
-    /// Units that were used already without a loan. They are counted even above the limit.
+    /// Units that were used without a loan. They are counted even above the limit.
     pub owed: u64,
-    /// Units that are wanted beyond them. Fewer are lent where fewer are left.
+    /// Units requested in addition. If fewer are left, fewer are lent.
     pub wanted: u64,
-    /// Units lent before that will not be used.
+    /// Units lent earlier that will not be used.
     pub returned: u64,
 }
 
-/// A window, and what it allows.
+/// A window and its allowance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// When it begins, in microseconds since the epoch, which also tells windows apart.
+    /// Begin, in microseconds since the epoch; it identifies the window.
     pub begin: u64,
-    /// When it ends.
+    /// End of the window.
     pub end: u64,
-    /// When the window before it began.
+    /// Begin of the previous window.
     pub before: u64,
-    /// Units that it has.
+    /// Number of units.
     pub limit: u64,
-    /// The most units that it takes over from the window before.
+    /// Maximum number of units carried over from the previous window.
     pub spillover: u64,
 }
 
-/// What a store lends.
+/// A loan of units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loan {
-    /// The window that the units are of. A later one than was asked for, where another process has begun it.
+    /// Begin of the window of the units. It is a later window than requested if another process has begun
+    /// one.
     pub begin: u64,
     /// Units lent.
     pub units: u64,
-    /// Units of the window that are used or lent, these included.
+    /// Units of the window that are used or lent, including this loan.
     pub used: u64,
-    /// Units that the window has taken over from the one before.
+    /// Units that the window has carried over from the previous one.
     pub spilled: u64,
-    /// When units that were not used by then can no longer be, in microseconds since the epoch.
+    /// Time after which unused units are void, in microseconds since the epoch.
     pub until: u64,
 }
 
-/// Why a store did not do what was asked. It says what the store said.
+/// Reason why a store has failed, with its own message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
     /// Another process has the file open.
     InUse,
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     Failed(String),
-    /// The file is not one of this store's, or damaged beyond repair.
+    /// The file is not a store, or is damaged beyond repair.
     Damaged(String),
 }
 
@@ -79,7 +82,7 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-/// What is remembered of a key: its latest window.
+/// The stored state of a key: its latest window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Record {
     pub begin: u64,
@@ -89,8 +92,8 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Does what is asked. A window that is over by now does not come back: who asks for it, because its clock is behind, is lent
-    /// units of the latest one.
+    /// Applies a request. An expired window is not reopened: a borrower whose clock is behind is lent units
+    /// of the latest window.
     pub(crate) fn apply(&mut self, request: &Request) -> Loan {
         let window = request.window;
         if window.begin > self.begin || self.end == 0 {
@@ -106,21 +109,22 @@ impl Record {
         Loan { begin: self.begin, units, used: self.used, spilled: self.spilled, until: self.end }
     }
 
-    /// The record of a later window.
+    /// Returns the record of a later window.
     fn next(self, window: Window) -> Self {
-        // Where they do not follow each other, nothing was used of the window in between.
+        // If the windows are not adjacent, the one in between is completely unused.
         let follows = self.begin == window.before;
         let unused = if follows {
             window.limit.saturating_add(self.spilled).saturating_sub(self.used)
         } else {
             window.limit
         };
-        // Before the first window there was none that could have left anything.
+        // Before the first window there was none to carry units over from.
         let spilled = if self.end == 0 { 0 } else { unused.min(window.spillover) };
         Self { begin: window.begin, end: window.end, used: 0, spilled }
     }
 
-    /// Whether nothing depends on it any more: its window is over, and so is the one that could take units over from it.
+    /// Returns `true` if the record is not needed any more: its window is over, and so is the next one, which
+    /// could take units over from it.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         self.end.saturating_add(self.end.saturating_sub(self.begin)) <= now
     }

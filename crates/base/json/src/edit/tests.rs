@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::pointer::PARTS_MAX;
 
-/// What `text` becomes by edits written as `set /a 1`, `add /b 2` and `remove /c`.
+/// Applies edits written as `set /a 1`, `add /b 2` and `remove /c` to `text`.
 fn edited(text: &str, edits: &[&str]) -> Result<String, JsonError> {
     let (mut all, mut values) = (JsonEdits::default(), Vec::new());
     for edit in edits {
@@ -171,7 +171,7 @@ fn pointers_are_checked() {
 
 const NAMES: [&str; 6] = ["\"a\"", "\"b\"", "\"c\\n\"", "\"0\"", "\"-\"", "\"\\u0061\""];
 
-/// A value in any of the ways that JSON allows to write it; `names` are those of an object.
+/// Generates a value in any valid JSON notation; `names` generates the names of an object.
 fn any_text<Names: Strategy<Value = Vec<&'static str>> + Clone + 'static>(
     names: Names,
 ) -> impl Strategy<Value = String> {
@@ -191,12 +191,12 @@ fn any_text<Names: Strategy<Value = Vec<&'static str>> + Clone + 'static>(
     })
 }
 
-/// One in which no name stands twice in an object.
+/// Generates a value without repeated names in an object.
 fn unique_text() -> impl Strategy<Value = String> {
     any_text(prop::sample::subsequence(NAMES[..5].to_vec(), 0..=4))
 }
 
-/// One in which names stand several times.
+/// Generates a value with repeated names.
 fn repeated_text() -> impl Strategy<Value = String> {
     any_text(prop::collection::vec(prop::sample::select(NAMES.to_vec()), 0..=4))
 }
@@ -205,7 +205,7 @@ fn any_pointer(parts: &[&'static str]) -> impl Strategy<Value = String> + use<> 
     prop::collection::vec(prop::sample::select(parts.to_vec()), 1..4).prop_map(|parts| parts.concat())
 }
 
-/// JSON as it was written, names that stand several times included.
+/// JSON as it was written, including repeated names.
 #[derive(Debug, Clone, PartialEq)]
 enum Written {
     Object(Vec<(String, Self)>),
@@ -260,7 +260,7 @@ impl Written {
         serde_json::from_str(text).unwrap()
     }
 
-    /// Whether no name stands twice in any object of it.
+    /// Returns `true` if no object in it repeats a name.
     fn is_unique(&self) -> bool {
         match self {
             Self::Object(members) => {
@@ -272,7 +272,8 @@ impl Written {
         }
     }
 
-    /// What a reader finds at `parts`, names all of them, that takes the first, or the last, of members with one name.
+    /// Returns the value at `parts`, all of them names, as seen by a parser that takes the first, or the
+    /// last, of repeated names.
     fn at(&self, parts: &[String], takes_last: bool) -> Option<&Self> {
         let [part, rest @ ..] = parts else { return Some(self) };
         let Self::Object(members) = self else { return None };
@@ -282,7 +283,7 @@ impl Written {
     }
 }
 
-/// The same edit of a value, in the plainest way.
+/// Applies the same edit to a value in the simplest way.
 fn model(value: &mut Value, parts: &[String], action: &str, new: &Value) -> Result<(), JsonError> {
     let [part, rest @ ..] = parts else {
         match (action, &mut *value) {

@@ -1,4 +1,4 @@
-//! Windows of a day or a month by the calendar of a time zone.
+//! Windows of a day or a month in the calendar of a time zone.
 
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
@@ -6,7 +6,7 @@ use jiff::{Timestamp as Moment, ToSpan};
 
 use super::config::{Period, RenewalConfig};
 
-/// Where calendar windows begin.
+/// The times at which calendar windows begin.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Calendar {
     period: Period,
@@ -16,7 +16,7 @@ pub(super) struct Calendar {
 }
 
 impl Calendar {
-    /// The calendar of a config; else the key below `renews` that is wrong, and how.
+    /// Compiles the calendar of a config. An error holds the wrong key below `renews`, and the reason.
     pub(super) fn new(period: Period, renews: &RenewalConfig) -> Result<Self, (&'static str, String)> {
         let day = i8::try_from(renews.day)
             .ok()
@@ -37,8 +37,8 @@ impl Calendar {
         Ok(Self { period, day, time, zone })
     }
 
-    /// Begin and end of the window at `now`, all in microseconds since the epoch. Beyond what the calendar reaches (the year
-    /// 9999) the window has no end.
+    /// Returns begin and end of the window at `now`, in microseconds since the epoch. After the end of the
+    /// calendar (the year 9999) the window has no end.
     pub(super) fn window(&self, now: u64) -> (u64, u64) {
         self.window_checked(now).unwrap_or((now, u64::MAX))
     }
@@ -46,8 +46,8 @@ impl Calendar {
     fn window_checked(&self, now: u64) -> Option<(u64, u64)> {
         let moment = Moment::from_microsecond(i64::try_from(now).ok()?).ok()?;
         let today = moment.to_zoned(self.zone.clone()).date();
-        // The window may have begun in the period before, and a zone's changes move its ends: the two ends around `now` are
-        // found among all those near.
+        // The window may have begun in the previous period, and changes of the zone move its ends. So all
+        // window ends near `now` are computed, and the two around it are selected.
         let mut begin = 0;
         for offset in -2..=2 {
             let end = self.begin_near(today, offset)?;
@@ -59,7 +59,7 @@ impl Calendar {
         None
     }
 
-    /// The beginning in the period that is `offset` after the one of `date`.
+    /// Returns the beginning in the period that is `offset` periods after that of `date`.
     fn begin_near(&self, date: Date, offset: i32) -> Option<u64> {
         let date = match self.period {
             Period::Day => date.checked_add(offset.days()).ok()?,
@@ -119,7 +119,7 @@ mod tests {
                 "2026-11-21T06:00:00Z",
                 "2026-11-22T06:00:00Z",
             ),
-            // The day on which Berlin leaves summer time has 25 hours, the one on which it enters it 23.
+            // In Berlin, the day on which summer time ends has 25 hours, the day on which it begins 23.
             (
                 Period::Day,
                 1,
@@ -138,7 +138,8 @@ mod tests {
                 "2026-03-28T23:00:00Z",
                 "2026-03-29T22:00:00Z",
             ),
-            // 02:30 is skipped then, and is taken as 03:30 summer time; in autumn it comes twice, and counts the first time.
+            // 02:30 is skipped then, and becomes 03:30 summer time; in autumn it occurs twice, and the first
+            // one counts.
             (
                 Period::Day,
                 1,
@@ -184,7 +185,7 @@ mod tests {
                 "2026-12-01T00:00:00Z",
                 "2027-01-01T00:00:00Z",
             ),
-            // Samoa left out 2011-12-30.
+            // Samoa skipped 2011-12-30.
             (
                 Period::Day,
                 1,

@@ -1,4 +1,4 @@
-//! The config keys of a quota, and what their types cannot say.
+//! The config keys of a quota, and their validation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,75 +12,79 @@ use super::calendar::Calendar;
 use super::expressions::QuotaExpressions;
 use crate::expression::Scope;
 
-/// Quotas by name, as the config gives them.
+/// Quotas by name, as written in the config.
 pub type QuotaConfigs = BTreeMap<String, QuotaConfig>;
 
-/// The most units a quota may have: far above what is sold, and low enough that sums of them never overflow.
+/// Maximum number of units of a quota: far more than providers sell, and low enough that sums never overflow.
 const UNITS_MAX: u64 = 1_000_000_000_000;
-/// A window is long enough to be told apart from the network's jitter.
+/// Minimum length of a window; shorter ones disappear in network jitter.
 const WINDOW_MIN: Duration = Duration::from_millis(1);
-/// Windows longer than a year are a mistake.
+/// Maximum length of a window; more than a year is a mistake.
 const WINDOW_MAX: Duration = Duration::from_secs(366 * 86_400);
-/// Pairs of headers of a provider's own: each response is searched for all of them.
+/// Maximum number of custom header pairs: each response is searched for all of them.
 const LEARN_HEADERS_MAX: usize = 16;
-/// Parents above each other. Each one is a lock that a call holds for a moment.
+/// Maximum number of ancestors. A call briefly holds one lock for each.
 pub(super) const ANCESTORS_MAX: usize = 7;
 
 /// A named allowance that remedies draw from.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaConfig {
-    /// Units in a window; calls at once where `kind` is `concurrency`. A call costs one unit where `cost` says nothing else.
+    /// Number of units in a window; number of concurrent calls if `kind` is `concurrency`. A call costs one
+    /// unit, unless `cost` is set.
     #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
     pub limit: u64,
-    /// How allowance comes back. The default, `sliding`, is exact at the provider however its own windows lie, see there.
+    /// How units come back. The default, `sliding`, never exceeds the provider's limit, wherever its windows
+    /// begin.
     #[serde(default)]
     pub kind: QuotaKind,
-    /// How long a window is; for `token-bucket`, the time in which `limit` units come back. `calendar` has `period` instead.
+    /// Length of a window; for `token-bucket`, the time in which `limit` units come back. `calendar` uses
+    /// `period` instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Duration>,
-    /// Where the windows of a `fixed` quota begin.
+    /// Beginning of the windows of a `fixed` quota.
     #[serde(default)]
     pub starts: WindowStart,
-    /// The most units at once of a `token-bucket`: what it holds when it is full. `limit` where nothing is given.
+    /// Capacity of a `token-bucket`: the maximum number of units at once. Default: `limit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
     pub burst: Option<u64>,
     /// The window of a `calendar` quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<Period>,
-    /// When a `calendar` window begins.
+    /// Beginning of a `calendar` window.
     #[serde(default)]
     pub renews: RenewalConfig,
-    /// Counts by group, each with the whole `limit` (or its share, see `shares`): `header:NAME`, `consumer`, `account`,
-    /// `param:NAME` for a parameter of the path of the flow that draws, `provider`, or `cel:EXPRESSION`. Calls that lack it are one
-    /// group.
+    /// Counts each group separately, with the whole `limit` for each (or its share, see `shares`):
+    /// `header:NAME`, `consumer`, `account`, `param:NAME` for a path parameter of the flow that draws,
+    /// `provider`, or `cel:EXPRESSION`. Calls without a value form one group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_by: Option<GroupBy>,
-    /// Groups counted apart. When there are more, those least recently used that are back at their full allowance are
-    /// forgotten, which changes nothing; while there is none, new groups share the allowance of one.
+    /// Maximum number of groups that are counted separately. With more, the least recently used groups with a
+    /// full allowance are forgotten, which has no effect on calls. If there is no such group, new groups
+    /// share one allowance: the overflow group.
     #[serde(default = "groups_max_default")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub groups_max: u32,
     /// Divides `limit` among groups. Needs `group_by`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares: Option<SharesConfig>,
-    /// A quota that is drawn from together with this one: a call is allowed by both or charged to neither.
+    /// A quota that is charged together with this one: a call is granted by both, or charged to neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// What a call costs, where not one unit.
+    /// Cost of a call. Default: one unit.
     #[serde(default, skip_serializing_if = "CostConfig::is_one")]
     pub cost: CostConfig,
-    /// Carries unused allowance into the next window. For `calendar`, and `fixed` windows that start by the `clock`.
+    /// Carries unused units over to the next window. For `calendar`, and for `fixed` with `starts: clock`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spillover: Option<SpilloverConfig>,
-    /// Corrects the count from what the provider's responses say of it.
+    /// Corrects the count by the rate-limit fields of the provider's responses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learn: Option<LearnConfig>,
-    /// Where the count is kept.
+    /// Storage of the count.
     #[serde(default)]
     pub store: StoreKind,
-    /// What becomes of calls while the store fails.
+    /// Treatment of calls while the store fails.
     #[serde(default)]
     pub on_store_error: OnStoreError,
 }
@@ -90,7 +94,7 @@ fn groups_max_default() -> u32 {
 }
 
 impl Default for QuotaConfig {
-    /// A sliding second with one unit, to be filled in.
+    /// One unit in a sliding second, to be overridden.
     fn default() -> Self {
         Self {
             limit: 1,
@@ -113,26 +117,28 @@ impl Default for QuotaConfig {
     }
 }
 
-/// How a quota's allowance comes back.
+/// How units come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuotaKind {
-    /// A call's units come back a window after its answer arrived. Whatever the network does, the provider then never counts
-    /// more than `limit` in any window of that length, wherever its windows begin, nor does a token bucket of that size run
-    /// empty there. With windows of length W and responses after R, W / (W + R) of it can be used.
+    /// A call's units come back one window after its response arrived. Whatever the network does, the
+    /// provider never counts more than `limit` in any window of that length, wherever its windows begin, and
+    /// a token bucket of that size never runs empty there. With windows of length W and responses after R, W
+    /// / (W + R) of the allowance can be used.
     #[default]
     Sliding,
-    /// All units come back at once when the next window begins. Exact at a provider whose windows begin at
-    /// the same moments; at any other twice the `limit` can fall into one of its windows. All of it can be
-    /// used where responses come within a window: a call that is under way when a window ends counts in both.
+    /// All units come back at once when the next window begins. Exact for a provider whose windows begin at
+    /// the same moments; with any other, up to twice the `limit` can fall into one of its windows. The whole
+    /// allowance can be used if responses arrive within a window: a call in flight when a window ends counts
+    /// in both.
     Fixed,
-    /// Units come back one by one, evenly, and up to `burst` are saved up. For providers that say so; exact
-    /// there. Units of calls under way do not come back: with responses after R, `burst` / (rate × R + 1) of
-    /// it can be used, or all where that is more than 1.
+    /// Units come back one by one, evenly, and up to `burst` accumulate. Exact for providers with a token
+    /// bucket. Units of calls in flight do not come back: with responses after R, `burst` / (rate × R + 1) of
+    /// the allowance can be used, or all of it if that is more than 1.
     TokenBucket,
-    /// A call's units come back when its response is through: that many calls at once.
+    /// A call's units come back when its response is complete. This limits the number of concurrent calls.
     Concurrency,
-    /// Like `fixed`, with windows of a day or a month by the calendar of a time zone.
+    /// Like `fixed`, with windows of a day or a month in the calendar of a time zone.
     Calendar,
 }
 
@@ -148,15 +154,15 @@ impl fmt::Display for QuotaKind {
     }
 }
 
-/// Where fixed windows begin.
+/// Beginning of fixed windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WindowStart {
     /// At multiples of the window since 1970-01-01 00:00 UTC: on the full second, minute, hour.
     #[default]
     Clock,
-    /// With the first call after the last window ended. Exact at a provider that does the same, if calls
-    /// always take the same time to reach it; where that varies, `sliding` is.
+    /// At the first call after the end of the last window. Exact for a provider that does the same, if all
+    /// calls take the same time to reach it; if that time varies, use `sliding`.
     First,
 }
 
@@ -164,23 +170,23 @@ pub enum WindowStart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Period {
-    /// From a time of day to the same on the next day.
+    /// From a time of day to the same time on the next day.
     Day,
-    /// From a day of the month to the same in the next month.
+    /// From a day of the month to the same day of the next month.
     Month,
 }
 
-/// When a calendar window begins.
+/// Beginning of a calendar window.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RenewalConfig {
-    /// The day of the month, for `period: month`; its last day where the month is shorter.
+    /// Day of the month, for `period: month`. A shorter month uses its last day.
     #[schemars(range(min = 1, max = 31))]
     pub day: u8,
-    /// The time of day, `HH:MM`. One that a change of the clocks skips is taken as late as the change made it; one that comes
-    /// twice counts the first time.
+    /// Time of day, `HH:MM`. A time that a clock change skips moves later by the length of the change; of one
+    /// that occurs twice, the first counts.
     pub time: String,
-    /// A time zone of the IANA database, such as `Europe/Berlin`.
+    /// Time zone of the IANA database, such as `Europe/Berlin`.
     pub time_zone: String,
 }
 
@@ -190,22 +196,22 @@ impl Default for RenewalConfig {
     }
 }
 
-/// What tells groups of calls apart.
+/// The property that groups calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub enum GroupBy {
-    /// `header:NAME`: the value of a request header.
+    /// `header:NAME`: the value of a request header field.
     Header(String),
-    /// `consumer`: the application that calls.
+    /// `consumer`: the calling application.
     Consumer,
     /// `account`: the credential that the call uses.
     Account,
-    /// `param:NAME`: a parameter of the flow's path.
+    /// `param:NAME`: a path parameter of the flow.
     Param(String),
     /// `provider`: the provider called.
     Provider,
-    /// `cel:EXPRESSION`: what an expression makes of the request.
+    /// `cel:EXPRESSION`: the result of an expression over the request.
     Cel(String),
 }
 
@@ -262,7 +268,7 @@ impl fmt::Display for GroupBy {
 }
 
 impl GroupBy {
-    /// Whether what tells the groups apart is likely to be a credential, which must not be shown.
+    /// Returns `true` if the group names are probably credentials, which must not be shown.
     pub fn is_secret(&self) -> bool {
         const SECRETS: [&str; 8] =
             ["authorization", "cookie", "key", "token", "secret", "password", "credential", "signature"];
@@ -274,7 +280,7 @@ impl GroupBy {
     }
 }
 
-/// A field name of RFC 9110 §5.1.
+/// Returns `true` for a field name of RFC 9110 §5.1.
 fn is_token(name: &str) -> bool {
     !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
@@ -287,10 +293,10 @@ fn is_token(name: &str) -> bool {
 pub struct Percent(u32);
 
 impl Percent {
-    /// All of it.
+    /// The whole limit.
     pub const WHOLE: Self = Self(10_000);
 
-    /// The part of `limit`, rounded down.
+    /// Returns this part of `limit`, rounded down.
     pub fn of(self, limit: u64) -> u64 {
         let part = u128::from(limit) * u128::from(self.0) / u128::from(Self::WHOLE.0);
         u64::try_from(part).unwrap_or(u64::MAX)
@@ -346,28 +352,28 @@ impl fmt::Display for Percent {
     }
 }
 
-/// How a limit is divided among groups.
+/// The division of a limit among groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SharesConfig {
-    /// Each group's part of the limit, which no other group can use. Together at most `100%`.
+    /// Share of the limit by group; no other group can use it. The sum is at most `100%`.
     pub groups: BTreeMap<String, Percent>,
-    /// What groups that are not listed may use of the rest: `block` is nothing, `allow` lets them share it, and a percentage
-    /// is the most that each of them may have of the limit, all of them together still within the rest.
+    /// Allowance of groups that are not listed: `block` rejects their calls, `allow` lets them share the
+    /// rest, and a percentage of the limit caps each of them, within the rest for all of them together.
     pub default: ShareDefault,
 }
 
-/// What groups without a share of their own may use.
+/// Allowance of groups without their own share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub enum ShareDefault {
-    /// `allow`: together, what the listed groups leave.
+    /// `allow`: they share the units that the listed groups leave.
     #[default]
     Allow,
-    /// `block`: nothing.
+    /// `block`: none.
     Block,
-    /// A percentage of the limit each, and together what the listed groups leave.
+    /// A percentage of the limit for each, within the rest for all of them together.
     Share(Percent),
 }
 
@@ -397,57 +403,58 @@ impl From<ShareDefault> for String {
 }
 
 impl SharesConfig {
-    /// What the listed groups leave, in hundredths of a percent.
+    /// Returns the percentage that the listed groups leave.
     fn rest(&self) -> Option<Percent> {
         let listed = self.groups.values().try_fold(0_u32, |sum, percent| sum.checked_add(percent.0))?;
         Percent::WHOLE.0.checked_sub(listed).map(Percent)
     }
 
-    /// Units of `limit` that no listed group has. Shares are rounded down, so that this is at least the rest in percent.
+    /// Returns the units of `limit` that no listed group has. Shares are rounded down, so this is at least
+    /// the rest in percent.
     pub(super) fn rest_of(&self, limit: u64) -> u64 {
         let listed = self.groups.values().fold(0, |sum: u64, percent| sum.saturating_add(percent.of(limit)));
         limit.saturating_sub(listed)
     }
 }
 
-/// What a call costs, as CEL expressions that give a whole number.
+/// Cost of a call, as CEL expressions with an integer result.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CostConfig {
-    /// Units charged before the call is made, from the request. One where nothing is given.
+    /// Units charged before the call, computed from the request. Default: one unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// Units that the call turned out to cost, from the response. The difference is charged or given back.
+    /// Actual cost of the call, computed from the response. The difference is charged or given back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
 }
 
 impl CostConfig {
-    /// Whether a call costs one unit.
+    /// Returns `true` if a call costs one unit.
     pub fn is_one(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Carries unused allowance into the next window.
+/// Carries unused units over to the next window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SpilloverConfig {
-    /// The most units that a window has beyond `limit`.
+    /// Maximum number of units that a window has beyond `limit`.
     #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
     pub max: u64,
 }
 
-/// What of a provider's responses is believed.
+/// The provider's reports that are used.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnConfig {
-    /// Where allowance is read from: `retry-after`, `ratelimit` (`RateLimit`, and the `RateLimit-Remaining` and `-Reset` of
+    /// Fields to read: `retry-after`, `ratelimit` (`RateLimit`, and the `RateLimit-Remaining` and `-Reset` of
     /// earlier drafts) and `x-ratelimit` (`X-RateLimit-*` and `X-Rate-Limit-*`).
     pub from: Vec<LearnFrom>,
-    /// Header fields of the provider's own that tell the same.
+    /// Custom header fields of the provider with the same information.
     pub headers: Vec<LearnHeaders>,
-    /// The longest that a response may hold calls back. What asks for more is held to this.
+    /// Maximum time for which a response may block calls. A longer time is reduced to this.
     pub wait_max: Duration,
 }
 
@@ -461,13 +468,13 @@ impl Default for LearnConfig {
     }
 }
 
-/// Header fields that tell a provider's count.
+/// Header fields with the provider's count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum LearnFrom {
     /// `Retry-After` of a 429 or 503 (RFC 9110 §10.2.3).
     #[serde(rename = "retry-after")]
     RetryAfter,
-    /// `RateLimit` and its relatives of the IETF.
+    /// `RateLimit` and the related fields of the IETF drafts.
     #[serde(rename = "ratelimit")]
     RateLimit,
     /// `X-RateLimit-*` and `X-Rate-Limit-*`.
@@ -475,43 +482,45 @@ pub enum LearnFrom {
     XRateLimit,
 }
 
-/// Names of header fields that tell a provider's count; at least one of `remaining` and `reset`.
+/// Names of custom header fields with the provider's count. At least one of `remaining` and `reset` is
+/// required.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearnHeaders {
-    /// The field with what is left.
+    /// Field with the number of units left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<String>,
-    /// The field with when it comes back: seconds from now, a date, seconds or milliseconds since 1970, or `6m0s`.
+    /// Field with the time at which they come back: seconds from now, a date, seconds or milliseconds since
+    /// 1970, or `6m0s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset: Option<String>,
 }
 
-/// Where a count is kept.
+/// Storage of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreKind {
-    /// In memory: it begins anew with the process.
+    /// In memory: it restarts from zero with the process.
     #[default]
     Memory,
-    /// In a file in `data_dir`, which survives a restart and a crash. For `calendar`, and `fixed` windows that start by the
-    /// `clock`: those that are long enough to matter.
+    /// In a file in `data_dir`, which survives a restart and a crash. For `calendar`, and for `fixed` with
+    /// `starts: clock`.
     File,
 }
 
-/// What becomes of calls while the store fails.
+/// Treatment of calls while the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnStoreError {
-    /// They are refused: the provider is never asked for more than was bought.
+    /// They are rejected, so the provider never gets more calls than the limit.
     #[default]
     Closed,
-    /// They are counted in memory until the store is back.
+    /// They are counted in memory until the store works again.
     Open,
 }
 
-/// What is wrong with the quotas of a config: contradictions, dangling names, absurd numbers. `parameters` are those that the paths of
-/// flows capture.
+/// Returns the mistakes in the quotas of a config: contradictions, unknown names, numbers out of range.
+/// `parameters` are the path parameters of the flows.
 pub fn validate(quotas: &QuotaConfigs, parameters: &[&str]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (name, quota) in quotas {
@@ -544,7 +553,7 @@ impl Checks<'_> {
         }
     }
 
-    /// A name stands in metrics and in header fields.
+    /// Checks a name, which appears in metrics and header fields.
     fn name(&mut self, name: &str) {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         if !(1..=64).contains(&name.len()) || !name.bytes().all(is_plain) {
@@ -674,7 +683,7 @@ impl Checks<'_> {
         let mut line = vec![name, parent.as_str()];
         while let Some(next) = &ancestor.parent {
             if line.contains(&next.as_str()) {
-                // Each quota on the circle would say so; that through the first by name is enough.
+                // Every quota in the cycle would report it; only the first one by name does.
                 if next == name && line.iter().min() == Some(&name) {
                     self.problem(".parent", format!("goes round in a circle: {} → {name}", line.join(" → ")));
                 }
@@ -727,7 +736,7 @@ impl Checks<'_> {
     }
 }
 
-/// Windows whose beginning does not depend on what was called.
+/// Returns `true` for windows whose beginning does not depend on the calls.
 fn has_steady_windows(quota: &QuotaConfig) -> bool {
     match quota.kind {
         QuotaKind::Calendar => true,

@@ -1,13 +1,14 @@
-//! How far what a provider says of its own count is believed.
+//! Corrections of a count by the provider's own reports.
 
 use egret_clock::Timestamp;
 
 use super::learn::Learned;
 
-/// Two ends of a window that lie nearer together are the same one, told in whole seconds by two responses.
+/// Two window ends that differ by no more than this are the same, rounded to seconds by two responses.
 const SAME_WINDOW_MICROS: u64 = 1_500_000;
 
-/// What is withheld because the provider counted more than was counted here: others use the same allowance, or its limit is lower.
+/// Units withheld because the provider has counted more than the gateway: other clients use the same
+/// allowance, or its limit is lower.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Correction {
     withheld: u64,
@@ -38,16 +39,17 @@ impl Correction {
         (self.blocked_until > 0).then_some(self.blocked_until)
     }
 
-    /// When nothing will be withheld any more.
+    /// Time at which nothing is withheld any more.
     pub(super) fn ends(&self) -> Option<u64> {
         let ends = self.blocked_until.max(if self.withheld > 0 { self.withheld_until } else { 0 });
         (ends > 0).then_some(ends)
     }
 
-    /// Withholds what the provider has counted beyond what was counted here, of which `free` units are left. Calls in transit may
-    /// or may not be in its count; they are taken to be, so that none is counted twice. Of several responses about one window
-    /// the highest count stays, since they may arrive in another order than they were made. Fewer units than here are
-    /// believed, more are not: they may be those of calls still on their way.
+    /// Withholds the units that the provider has counted beyond the gateway's count, of which `free` units
+    /// are left. Calls in transit may or may not be in its count. They are assumed to be, so none is counted
+    /// twice. Of several responses about one window the highest count stays, because they may arrive out of
+    /// order. A report of fewer remaining units is accepted; a report of more is not, because calls may still
+    /// be in transit.
     pub(super) fn learn(&mut self, learned: &Learned, free: u64, now: u64, reset: u64, wait_max_micros: u64) {
         let bounded = |at: u64| at.min(now.saturating_add(wait_max_micros));
         if let Some(retry) = learned.retry {

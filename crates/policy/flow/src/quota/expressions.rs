@@ -1,25 +1,25 @@
-//! What of a quota is told by expressions: the group of a call, and its cost.
+//! The expressions of a quota: the group of a call, and its cost.
 
 use egret_config::Problem;
 
 use super::config::{GroupBy, QuotaConfig};
 use crate::expression::{Expression, ExpressionError, Outcome, Scope};
 
-/// The expressions of a quota. What they see of a path are the parameters of the flow whose remedy draws; those that it has not got are
-/// empty.
+/// The expressions of a quota. They see the path parameters of the flow whose remedy draws; parameters that
+/// it does not have are empty.
 #[derive(Debug, Clone, Default)]
 pub struct QuotaExpressions {
     /// The group of a call, from its request.
     pub group: Option<Expression<String>>,
-    /// The units charged before a call, from its request; one where there is no expression.
+    /// The units charged before a call, from its request; one unit without an expression.
     pub request_cost: Option<Expression<u64>>,
-    /// The units that a call turned out to cost, from its response.
+    /// The actual cost of a call, from its response.
     pub response_cost: Option<Expression<u64>>,
 }
 
 impl QuotaExpressions {
-    /// Compiles the expressions of the quota at `path`, which may name `parameters`. Those that are wrong are left out and told as
-    /// problems.
+    /// Compiles the expressions of the quota at `path`, which may use `parameters`. Wrong ones are left out
+    /// and reported as problems.
     pub(super) fn compile(
         config: &QuotaConfig,
         parameters: &[&str],

@@ -1,4 +1,4 @@
-//! One group of a quota: what it has used, what its provider said, and who waits for it.
+//! One group of a quota: its usage, the provider's reports, and the tasks that wait for units.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -12,19 +12,20 @@ use super::learn::Learned;
 use super::lease::{Count, Lease};
 use super::meter::{Meter, Rule, Stage};
 
-/// Tasks that can wait for one group. A queue needs one; the oldest is woken when there are more, and asks again.
+/// Maximum number of tasks that wait for one group. A queue needs one. With more, the oldest is woken, and
+/// registers again.
 const WATCHERS_MAX: usize = 1024;
 
-/// A group's state behind its lock, which is held for one decision and never while others are waited for.
+/// A group's state behind its lock, which is held for one decision and never while waiting for another.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// The group's name; empty for the calls that have none.
+    /// The group's name; empty for the calls without one.
     pub name: Box<[u8]>,
     state: Mutex<State>,
 }
 
 impl Group {
-    /// A group that has used nothing; with a lease, nothing but what its store knows of.
+    /// Creates a group without usage. With a lease, the store may already have a count for it.
     pub(super) fn new(name: &[u8], rule: Rule, lease: Option<Lease>) -> Self {
         let state = State {
             meter: Meter::new(rule),
@@ -36,12 +37,12 @@ impl Group {
         Self { name: name.into(), state: Mutex::new(state) }
     }
 
-    /// The state. It is whole after every statement, so that a panic elsewhere leaves nothing to be afraid of.
+    /// Locks the state. The state is consistent after every statement, so a poisoned lock is safe to use.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something that may free units, and wakes who waits for them.
+    /// Runs `work`, which may free units, and wakes the waiting tasks.
     pub(super) fn free<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let result = work(&mut state);
@@ -49,8 +50,8 @@ impl Group {
         result
     }
 
-    /// The response to a call arrived, which was made at `made`. Whoever waits is woken where it has turned
-    /// out that this takes longer than was foreseen.
+    /// Counts the response to a call that was made at `made`. Wakes the waiting tasks if calls take longer
+    /// than estimated.
     pub(super) fn answered(&self, now: Timestamp, units: u64, made: Timestamp) -> Stage {
         let mut state = self.lock();
         state.advance(now);
@@ -62,7 +63,7 @@ impl Group {
         stage
     }
 
-    /// Corrects the count by what a provider has said, and wakes who waits if that concerns them.
+    /// Corrects the count by a provider's report, and wakes the waiting tasks if it affects them.
     pub(super) fn correct(&self, now: Timestamp, learned: &Learned, wait_max_micros: u64) {
         let mut state = self.lock();
         state.advance(now);
@@ -72,7 +73,7 @@ impl Group {
     }
 }
 
-/// Wakes all who wait, with the lock given back.
+/// Wakes all waiting tasks after releasing the lock.
 fn wake(mut state: MutexGuard<'_, State>) {
     let watchers = std::mem::take(&mut state.watchers);
     drop(state);
@@ -93,12 +94,12 @@ impl Drop for Group {
     }
 }
 
-/// What a group has used.
+/// The usage of a group.
 #[derive(Debug)]
 pub(super) struct State {
     meter: Meter,
     correction: Correction,
-    /// Units in transit whose calls were given up since the time was last told.
+    /// Units of calls in transit that were given up since the last update of the time.
     strays: u64,
     watchers: Vec<Waker>,
     lease: Option<Lease>,
@@ -109,7 +110,7 @@ impl State {
         &self.meter
     }
 
-    /// Goes on by another rule of the same kind, and grants units while the store fails, or does not.
+    /// Applies another rule of the same kind, and the behavior for a failing store.
     pub(super) fn set_rule(&mut self, rule: Rule, is_open: bool) {
         self.meter.set_rule(rule);
         if let Some(lease) = &mut self.lease {
@@ -117,7 +118,7 @@ impl State {
         }
     }
 
-    /// Takes note of the time.
+    /// Updates the time.
     pub(super) fn advance(&mut self, now: Timestamp) {
         let now = self.meter.advance(now);
         if self.strays > 0 {
@@ -129,7 +130,7 @@ impl State {
         }
     }
 
-    /// Why that many units cannot be had at the time last told, and when they perhaps can.
+    /// Returns the reason why that many units are not available now, and the time at which they may be.
     pub(super) fn refuses(&mut self, units: u64) -> Option<(Why, Option<Timestamp>)> {
         if units > self.meter.rule().most() {
             return Some((Why::CostAboveLimit, None));
@@ -142,7 +143,7 @@ impl State {
         Some((why, Some(Timestamp::from_micros(until))))
     }
 
-    /// Takes units that are not refused.
+    /// Takes units that are available.
     pub(super) fn take(&mut self, units: u64) {
         self.meter.take(units);
         if let Some(lease) = &mut self.lease {
@@ -150,7 +151,7 @@ impl State {
         }
     }
 
-    /// Asks the store for more units, if it is time to; `group` is this one.
+    /// Asks the store for more units if they are needed; `group` is this group.
     pub(super) fn ask_if_due(&mut self, group: &Arc<Group>) {
         let Some(lease) = &mut self.lease else { return };
         let count = count(&self.meter);
@@ -171,35 +172,34 @@ impl State {
         }
     }
 
-    /// Gives back what the store lent.
+    /// Returns the borrowed units to the store.
     pub(super) fn give_back_lease(&mut self) {
         if let (Some(lease), Some(window)) = (&mut self.lease, self.meter.window()) {
             lease.give_back(window);
         }
     }
 
-    /// Whether there is a store and it does not answer.
+    /// Returns `true` if there is a store and it does not respond.
     pub(super) fn has_store_failed(&self) -> bool {
         self.lease.as_ref().is_some_and(Lease::has_failed)
     }
 
-    /// The earliest time at which that many units could be had.
+    /// The earliest time at which that many units could be available.
     pub(super) fn when(&self, units: u64) -> Option<Timestamp> {
         Some(self.when_by(self.meter.when(units)?, units))
     }
 
-    /// The time at which that many units can be had, if calls take as long as of late.
+    /// The time at which that many units are available, if calls take as long as recently.
     pub(super) fn forecast(&self, units: u64) -> Option<Timestamp> {
         Some(self.when_by(self.meter.forecast(units)?, units))
     }
 
-    /// A number that changes when it turns out that units come back later than was foreseen.
+    /// A number that changes when units turn out to come back later than estimated.
     pub(super) fn delays(&self) -> u64 {
         self.meter.delays()
     }
 
-    /// The later of the time at which units come back by what was counted here, and by what the provider has
-    /// said.
+    /// The later of the time by the own count, and the time by the provider's reports.
     fn when_by(&self, by_count: u64, units: u64) -> Timestamp {
         let by_provider = if self.meter.fits(units.saturating_add(self.correction.withheld())) {
             self.correction.blocked_until()
@@ -209,14 +209,14 @@ impl State {
         Timestamp::from_micros(by_provider.map_or(by_count, |until| until.max(by_count)))
     }
 
-    /// A call was given up without an answer. Its units are counted when the time is next told: only then is it known how long
-    /// they were in transit.
+    /// Notes a call that was given up without a response. Its units are counted at the next update of the
+    /// time: only then is it known for how long they were in transit.
     pub(super) fn abandon(&mut self, units: u64) {
         self.strays = self.strays.saturating_add(units);
     }
 
-    /// Believes a provider that has counted more than was counted here. Says whether anybody who waits is to
-    /// know: less is withheld than before, or for less long, or there is nothing until a later time.
+    /// Applies a provider's report. Returns `true` if it affects waiting tasks: less is withheld, or for a
+    /// shorter time, or nothing is available until a later time.
     fn correct(&mut self, learned: &Learned, wait_max_micros: u64) -> bool {
         let free = self.meter.allowance().saturating_sub(self.meter.used());
         let now = self.meter.now();
@@ -230,7 +230,7 @@ impl State {
         is_blocked || after.withheld() < before.withheld() || after.ends() < before.ends()
     }
 
-    /// Units were taken and not used.
+    /// Returns units that were taken and not used.
     pub(super) fn give_back(&mut self, units: u64, stage: Stage) {
         let before = self.meter.used();
         self.meter.give_back(units, stage);
@@ -239,7 +239,7 @@ impl State {
         }
     }
 
-    /// A call that was charged `units` turned out to cost `actual`.
+    /// Replaces a charge of `units` by the actual cost.
     pub(super) fn settle(&mut self, units: u64, actual: u64, stage: Stage) {
         let Some(more) = actual.checked_sub(units) else {
             return self.give_back(units - actual, stage);
@@ -250,7 +250,7 @@ impl State {
         }
     }
 
-    /// Units that can be had.
+    /// Number of units available.
     pub(super) fn remaining(&self) -> u64 {
         if self.correction.blocked_until().is_some() {
             return 0;
@@ -259,21 +259,21 @@ impl State {
         self.meter.allowance().saturating_sub(taken)
     }
 
-    /// When all that is used now will have come back.
+    /// Time at which all units used now will have come back.
     pub(super) fn reset(&self) -> Timestamp {
         let reset = self.meter.reset();
         Timestamp::from_micros(self.correction.ends().map_or(reset, |ends| ends.max(reset)))
     }
 
-    /// Whether a new group would be the same.
+    /// Returns `true` if the state equals that of a new group.
     pub(super) fn is_new(&self) -> bool {
-        // What a store knows of need not be kept here.
+        // State that a store keeps need not be kept here.
         let is_kept = self.lease.as_ref().is_some_and(|lease| lease.is_forgettable() && self.meter.is_idle());
         let is_unused = self.meter.is_full() || is_kept;
         is_unused && self.correction.is_none() && self.strays == 0 && self.watchers.is_empty()
     }
 
-    /// Has `waker` woken when units come free at a time that could not be told before.
+    /// Wakes `waker` when units become free at a time that was not predictable.
     pub(super) fn watch(&mut self, waker: &Waker) {
         if self.watchers.iter().any(|watcher| watcher.will_wake(waker)) {
             return;

@@ -1,4 +1,4 @@
-//! The groups of a quota: as many as are allowed, the least recently used making room for new ones.
+//! The groups of a quota, up to a maximum; the least recently used one is replaced by a new one.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,19 +10,20 @@ use super::group::Group;
 use super::lease::{Backing, GroupKind};
 use super::meter::Rule;
 
-/// Longer names are told apart by a digest, so that groups with long names need no more memory.
+/// Maximum length of a name. Longer ones are replaced by a digest, so groups with long names need no more
+/// memory.
 const NAME_BYTES_MAX: usize = 128;
-/// Groups that are looked at to find one that can make room, beginning with the least recently used. Those after it are used more
-/// recently, and come back to their full allowance no sooner.
+/// Maximum number of groups examined to find one to replace, beginning with the least recently used. Later
+/// ones were used more recently, so their allowance is full no sooner.
 const LOOKS_MAX: usize = 8;
-/// What stands for no neighbour.
+/// Marks the end of the list.
 const NONE: usize = usize::MAX;
 
-/// Groups that come and go, by name.
+/// A bounded set of groups, by name.
 #[derive(Debug)]
 pub(super) struct Groups {
     table: Mutex<Table>,
-    /// Counts the calls of groups that found no room.
+    /// Counts the calls of the groups that did not fit.
     overflow: Arc<Group>,
     hashers: [RandomState; 2],
     backing: Option<Backing>,
@@ -35,7 +36,7 @@ struct Table {
     /// Most and least recently used.
     newest: usize,
     oldest: usize,
-    /// The overflow group may still count units.
+    /// `true` while the overflow group may count units.
     is_overflowing: bool,
 }
 
@@ -69,8 +70,9 @@ impl Groups {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The group of that name, or the overflow group if the table is full. A table takes new groups only while its overflow group counts
-    /// nothing: otherwise a name counted there would start from zero, and a client could pass the limit by inventing names.
+    /// Returns the group with that name, or the overflow group if the table is full. New groups are added
+    /// only while the overflow group counts nothing. Otherwise a name counted there would start from zero,
+    /// and a client could exceed the limit by inventing names.
     pub(super) fn get(&self, name: &[u8], rule: &Rule, groups_max: usize, now: Timestamp) -> Arc<Group> {
         let digest;
         let is_long = name.len() > NAME_BYTES_MAX;
@@ -93,7 +95,7 @@ impl Groups {
             let lease = self.backing.as_ref().map(|backing| backing.lease(GroupKind::Named, name));
             Arc::new(Group::new(name, rule.clone(), lease))
         };
-        // A digest means nothing to the next process, so that a store cannot keep what it counted.
+        // A digest is different in the next process, so a store cannot keep its count.
         let has_room = self.backing.is_none() || !is_long;
         if has_room && let Some(group) = table.add(name, groups_max, now, make) {
             return group;
@@ -102,18 +104,20 @@ impl Groups {
         self.overflow.clone()
     }
 
-    /// A name that stands for a long one. Its hashes are keyed anew in each process, so that nobody can look for two that meet.
+    /// Returns a replacement for a long name. The hash has a new key in each process, so an attacker cannot
+    /// search for collisions.
     fn digest(&self, name: &[u8]) -> Vec<u8> {
         let hashes = self.hashers.each_ref().map(|hasher| hasher.hash_one(name));
         format!("#{:016x}{:016x}", hashes[0], hashes[1]).into_bytes()
     }
 
-    /// A word that tells a name apart without showing it.
+    /// Returns a word that identifies a name without showing it.
     pub(super) fn disguise(&self, name: &[u8]) -> String {
         format!("#{:016x}", self.hashers[0].hash_one(name))
     }
 
-    /// All groups, the most recently used first, the overflow group last.
+    /// Returns up to `most` groups, the most recently used first, and the number of all groups. The overflow
+    /// group is not included.
     pub(super) fn list(&self, most: usize) -> (Vec<Arc<Group>>, usize) {
         let table = self.table();
         let mut groups = Vec::new();
@@ -125,7 +129,7 @@ impl Groups {
         (groups, table.entries.len())
     }
 
-    /// Does something to every group, those without room included.
+    /// Calls `work` for every group, including the overflow group.
     pub(super) fn each(&self, mut work: impl FnMut(GroupKind, &Group)) {
         let table = self.table();
         for entry in &table.entries {
@@ -134,13 +138,13 @@ impl Groups {
         work(GroupKind::Overflow, &self.overflow);
     }
 
-    /// The group of all that found no room, if it has been used.
+    /// Returns the overflow group, if it is in use.
     pub(super) fn overflow(&self) -> Option<&Arc<Group>> {
         self.table().is_overflowing.then_some(&self.overflow)
     }
 }
 
-/// Whether a group is as a new one would be, and nobody holds it who could still change that.
+/// Returns `true` if a group equals a new one, and no call holds it.
 fn is_forgettable(group: &Arc<Group>, now: Timestamp) -> bool {
     if Arc::strong_count(group) > 1 {
         return false;
@@ -151,7 +155,7 @@ fn is_forgettable(group: &Arc<Group>, now: Timestamp) -> bool {
 }
 
 impl Table {
-    /// A new group, in a place of its own or in that of a group that can be forgotten.
+    /// Adds a new group, in a free place or in that of a group that can be forgotten.
     fn add(
         &mut self,
         name: &[u8],

@@ -1,34 +1,35 @@
-//! Reads what a provider's response says of its own count.
+//! Parses the provider's reports of its own count from responses.
 //!
-//! Besides `Retry-After` there are `RateLimit` and `RateLimit-Policy` of the IETF's draft (structured fields, RFC 9651), the forms
-//! of its earlier versions, and the many `X-RateLimit-*`. Where several are there, the one that leaves the least is believed.
+//! Besides `Retry-After` these are `RateLimit` and `RateLimit-Policy` of the IETF draft (structured fields,
+//! RFC 9651), the forms of its earlier versions, and the many variants of `X-RateLimit-*`. If several are
+//! present, the strictest applies.
 
 use egret_clock::Timestamp;
 
 use super::config::{LearnConfig, LearnFrom};
 use egret_clock::retry_after;
 
-/// What a response said of the provider's count.
+/// The provider's report in one response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Learned {
-    /// Units that are left there.
+    /// Number of units left.
     pub remaining: Option<u64>,
-    /// When they come back.
+    /// Time at which units come back.
     pub reset: Option<Timestamp>,
-    /// When to call again, from a response that refused the call.
+    /// Time for the next call, from a response that rejected the call.
     pub retry: Option<Timestamp>,
 }
 
-/// Which fields are read.
+/// The fields to read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reader {
     retry_after: bool,
-    /// Names of the fields with what is left, and of those with when it comes back, in pairs.
+    /// Names of the fields with the remaining units and with the reset time, in pairs.
     pairs: Vec<[Option<String>; 2]>,
     rate_limit: bool,
 }
 
-/// Policies of one field that are looked at.
+/// Maximum number of policies that are read from one field.
 const POLICIES_MAX: usize = 16;
 
 impl Reader {
@@ -56,7 +57,8 @@ impl Reader {
         self.pairs.push([Some(format!("{prefix}-remaining")), Some(format!("{prefix}-reset"))]);
     }
 
-    /// What the fields of a response say; `None` if that is nothing. Of a field that is there several times the first counts.
+    /// Parses the fields of a response; `None` if they contain no report. Of a repeated field the first one
+    /// counts.
     pub(crate) fn read<'a>(
         &self,
         status: u16,
@@ -90,7 +92,7 @@ impl Reader {
 }
 
 impl Learned {
-    /// That of two which leaves less; of two that leave the same, the one that does so for longer.
+    /// Returns the report with fewer remaining units; if they are equal, the one with the later reset.
     fn stricter(self, other: Self) -> Self {
         let strictness =
             |said: &Self| (said.remaining.is_some(), std::cmp::Reverse(said.remaining), said.reset);
@@ -98,7 +100,8 @@ impl Learned {
     }
 }
 
-/// `RateLimit`: `"default";r=50;t=30` for each policy, or, in an earlier draft, `limit=100, remaining=50, reset=5`.
+/// Parses `RateLimit`: `"default";r=50;t=30` for each policy, or, in an earlier draft,
+/// `limit=100, remaining=50, reset=5`.
 fn rate_limit(value: &[u8], now: Timestamp) -> Learned {
     let in_seconds = |value: &[u8]| retry_after::read(value, now);
     let mut strictest = Learned::default();
@@ -123,13 +126,13 @@ fn rate_limit(value: &[u8], now: Timestamp) -> Learned {
     strictest.stricter(dictionary)
 }
 
-/// `key=value`.
+/// Splits `key=value`.
 fn pair(part: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = part.iter().position(|byte| *byte == b'=')?;
     Some((part[..at].trim_ascii(), part[at + 1..].trim_ascii()))
 }
 
-/// The parts between separators that are not within a quoted string.
+/// Splits at separators outside quoted strings.
 fn split(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let (mut quoted, mut escaped) = (false, false);
     value.split(move |byte| {
@@ -142,9 +145,9 @@ fn split(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The first of a list, without parameters: `100, 100;w=60`.
+/// Returns the first item of a list, without parameters: `100, 100;w=60`.
 fn first_item(value: &[u8]) -> &[u8] {
-    // A date has a comma of its own.
+    // A date contains a comma.
     if value.first().is_some_and(u8::is_ascii_alphabetic) {
         return value;
     }
@@ -152,7 +155,7 @@ fn first_item(value: &[u8]) -> &[u8] {
     value[..end].trim_ascii()
 }
 
-/// A number of units. What is owed is nothing left, and a fraction is not there.
+/// Parses a number of units. A negative number counts as 0, and a fraction is dropped.
 fn units(value: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(first_item(value.trim_ascii())).ok()?;
     let (owed, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));

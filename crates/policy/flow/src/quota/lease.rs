@@ -1,7 +1,8 @@
-//! Units that a group has been lent by the store, and when it asks for more.
+//! Units that a group has borrowed from the store, and the requests for more.
 //!
-//! The store is asked for blocks, before the last one is used up where there is time, so that a disk that takes its time to be sure
-//! is felt by few calls. A block is at most a hundredth of the limit: that much is lost for the window when the process dies.
+//! Units are borrowed in blocks, before the last block is used up if there is time, so few calls wait for the
+//! disk. A block is at most a hundredth of the limit: if the process dies, no more than that is lost for the
+//! window.
 
 use std::sync::Arc;
 
@@ -9,41 +10,41 @@ use egret_store::{Ask, Borrower, Ledger, Loan, Request, Window};
 
 use super::Why;
 
-/// A store that has not answered for so long is taken to have failed; calls wait no longer for it.
+/// Time without a response after which the store counts as failed, and calls do not wait for it.
 const ANSWER_MAX_MICROS: u64 = 1_000_000;
-/// How long a store that failed is left alone.
+/// Time for which a failed store is not asked.
 const PAUSE_MICROS: u64 = 1_000_000;
-/// Blocks that are asked for in shorter succession than this are too small.
+/// If blocks are requested more often than this, they are too small.
 const BLOCK_TIME_MIN_MICROS: u64 = 100_000;
-/// Blocks that last for longer than this are too large.
+/// If blocks last longer than this, they are too large.
 const BLOCK_TIME_MAX_MICROS: u64 = 2_000_000;
-/// One of so many parts of a limit is the largest block.
+/// The largest block is the limit divided by this.
 const BLOCKS_MIN: u64 = 100;
 
-/// Where the groups of a quota are kept.
+/// The store of a quota's groups.
 #[derive(Debug, Clone)]
 pub(super) struct Backing {
-    /// Where units are asked for; without one the store has failed from the beginning.
+    /// The ledger that lends units; without one, the store counts as failed from the start.
     pub ledger: Option<Ledger>,
     /// The quota's name.
     pub quota: Box<str>,
 }
 
-/// Which groups there are with the same name.
+/// The kind of a group; groups of different kinds may have the same name.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum GroupKind {
-    /// All calls.
+    /// All calls of the quota.
     Whole,
-    /// One of the groups.
+    /// A group with a name.
     Named,
-    /// Those without a share of their own, together.
+    /// All groups without their own share together.
     Rest,
-    /// Those that found no room, together.
+    /// The overflow group.
     Overflow,
 }
 
 impl Backing {
-    /// The lease of a group, with nothing lent.
+    /// Creates the lease of a group, without borrowed units.
     pub(super) fn lease(&self, place: GroupKind, name: &[u8]) -> Lease {
         let tag = match place {
             GroupKind::Whole => 'w',
@@ -51,7 +52,7 @@ impl Backing {
             GroupKind::Rest => 'r',
             GroupKind::Overflow => 'c',
         };
-        // A quota's name has no zero byte, so that no two keys meet.
+        // A quota's name contains no zero byte, so keys are unique.
         let key = [self.quota.as_bytes(), &[0], tag.to_string().as_bytes(), name].concat().into();
         Lease {
             ledger: self.ledger.clone(),
@@ -71,26 +72,26 @@ impl Backing {
     }
 }
 
-/// What a group has been lent of its present window.
+/// The units that a group has borrowed for its current window.
 #[derive(Debug)]
 pub(super) struct Lease {
     ledger: Option<Ledger>,
     key: Box<[u8]>,
-    /// Which window it is of, as the meter counts them.
+    /// Number of the window, as the meter counts them.
     epoch: u64,
-    /// Units lent and not used.
+    /// Units borrowed and not used.
     left: u64,
-    /// Units used that were not lent: those in transit from the window before, those that calls turned out to cost, and those
-    /// granted while the store failed.
+    /// Units used that were not borrowed: those in transit from the previous window, additional costs of
+    /// calls, and those granted while the store failed.
     owed: u64,
-    /// Units that calls were refused since units were last asked for.
+    /// Units for which calls were rejected since the last request to the store.
     wanted: u64,
     block: u64,
-    /// Whether the store has told the count of this window.
+    /// `true` if the store has reported the count of this window.
     is_known: bool,
-    /// Whether calls are granted while the store fails.
+    /// `true` if calls are granted while the store fails.
     is_open: bool,
-    /// Whether what is still on its way goes back at once.
+    /// `true` if units that still arrive are returned at once.
     is_ending: bool,
     asked: Option<Asked>,
     asked_last: u64,
@@ -104,7 +105,7 @@ struct Asked {
     owed: u64,
 }
 
-/// What the group counted, as a lease needs to know it.
+/// The group's count, as far as a lease needs it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Count {
     pub now: u64,
@@ -118,7 +119,8 @@ impl Lease {
         self.is_open = is_open;
     }
 
-    /// Takes note of the window: what was lent of another one is no use any more, and what is used of a new one is owed.
+    /// Updates the window. Units borrowed for another window are void, and units already used in the new one
+    /// are owed.
     pub(super) fn advance(&mut self, count: Count) {
         if count.epoch != self.epoch {
             self.epoch = count.epoch;
@@ -128,7 +130,8 @@ impl Lease {
         }
     }
 
-    /// Why units that are there, by all that is known, cannot be used yet, and when that may be over.
+    /// Returns the reason why units that seem available cannot be used yet, and the time at which this may
+    /// end.
     pub(super) fn refuses(&mut self, units: u64, now: u64) -> Option<(Why, u64)> {
         if self.left >= units && (self.is_known || self.is_open) {
             return None;
@@ -145,21 +148,22 @@ impl Lease {
         Some((Why::Fetching, silent_until.unwrap_or_else(|| now.saturating_add(ANSWER_MAX_MICROS))))
     }
 
-    /// Units were used: those lent, as far as they go.
+    /// Uses units, first the borrowed ones.
     pub(super) fn spend(&mut self, units: u64) {
         let lent = units.min(self.left);
         self.left -= lent;
         self.owed = self.owed.saturating_add(units - lent);
     }
 
-    /// Units that were used are not.
+    /// Reverts the use of units.
     pub(super) fn unspend(&mut self, units: u64) {
         let owed = units.min(self.owed);
         self.owed -= owed;
         self.left = self.left.saturating_add(units - owed);
     }
 
-    /// Whether it is time to ask for more: there is more to have, and half of the last block is used, or something is owed.
+    /// Returns `true` if more units should be requested: half of the last block is used and more are
+    /// available, or units are owed.
     pub(super) fn is_due(&self, count: Count) -> bool {
         if self.asked.is_some()
             || self.failed_at.is_some_and(|at| count.now < at.saturating_add(PAUSE_MICROS))
@@ -170,7 +174,7 @@ impl Lease {
         self.owed > 0 || !self.is_known || (has_more && (self.wanted > 0 || self.left <= self.block / 2))
     }
 
-    /// Asks for a block of `window`, or, if so many were wanted, for them.
+    /// Asks for a block of `window`, or for the rejected units if they are more.
     pub(super) fn ask(&mut self, borrower: Arc<dyn Borrower>, window: Window, count: Count) {
         let since_last = count.now.saturating_sub(self.asked_last);
         if since_last < BLOCK_TIME_MIN_MICROS {
@@ -192,8 +196,8 @@ impl Lease {
         }
     }
 
-    /// The store's answer, `None` if it failed. Gives the units used of this window, and those it has taken over, where it
-    /// tells them.
+    /// Handles the store's response, `None` if it failed. Returns the units used in this window and those
+    /// carried over to it, if the store has reported them.
     pub(super) fn lent(&mut self, loan: Option<Loan>, now: u64) -> Option<(u64, u64)> {
         let asked = self.asked.take()?;
         let Some(loan) = loan else {
@@ -210,17 +214,18 @@ impl Lease {
         Some((loan.used.saturating_sub(self.left).saturating_add(self.owed), loan.spilled))
     }
 
-    /// Whether units that came after all were given back are to go back too.
+    /// Returns `true` if units that arrived after the lease was returned must be returned too.
     pub(super) fn is_ending(&self) -> bool {
         self.is_ending
     }
 
-    /// Gives back what is left and what is still on its way, and tells what is owed. More has to be asked for after that.
+    /// Returns the unused units, and those that still arrive, and reports the units owed. Afterwards units
+    /// must be requested again.
     pub(super) fn give_back(&mut self, window: Window) {
         self.is_ending = self.asked.is_some();
         let on_its_way = self.asked.as_ref().map_or(0, |asked| asked.owed);
         let returned = std::mem::take(&mut self.left);
-        // The request that is on its way tells of some that is owed.
+        // The pending request already reports some of the units owed.
         let owed = self.owed.saturating_sub(on_its_way);
         self.owed -= owed;
         self.is_known = false;
@@ -229,17 +234,17 @@ impl Lease {
         }
         let request = Request { key: self.key.clone(), window, owed, wanted: 0, returned };
         if let Some(ledger) = &self.ledger {
-            // A store that takes no request keeps what it lent as used, which is never too little.
+            // If the store does not accept the request, the borrowed units stay used, which is safe.
             let _ = ledger.ask(Ask { request, borrower: None });
         }
     }
 
-    /// Whether forgetting it loses nothing but what is given back then.
+    /// Returns `true` if the lease can be dropped without a loss.
     pub(super) fn is_forgettable(&self) -> bool {
         self.owed == 0 && self.asked.is_none()
     }
 
-    /// Whether the store does not answer.
+    /// Returns `true` if the store does not respond.
     pub(super) fn has_failed(&self) -> bool {
         self.failed_at.is_some()
     }

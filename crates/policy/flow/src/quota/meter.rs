@@ -1,8 +1,9 @@
-//! Counts the units of one group as its kind of quota counts them. Told the time, it decides by arithmetic alone.
+//! Counts the units of one group by the rules of its kind of quota. It is given the time, and decides by
+//! arithmetic alone.
 //!
-//! A unit that was taken is *in transit* until the answer arrives: at some moment in between the provider counts it. It is held
-//! for the whole of that time and counted as if the provider had done so at its end, so that no jitter of the network can bring
-//! two calls nearer together at the provider than they are here.
+//! A unit that was taken is *in transit* until the response arrives: at some moment in between, the provider
+//! counts it. It is held for all of that time, and counted as if the provider had counted it at the end. So
+//! network jitter cannot bring two calls closer together at the provider than they are here.
 
 mod bucket;
 mod pace;
@@ -18,37 +19,37 @@ use sliding::Sliding;
 pub(super) use windows::Schedule;
 use windows::Windows;
 
-/// How far behind the latest time seen a caller's clock may be before the system's clock must have been set back: callers read it
-/// some time before they get here.
+/// Maximum time by which a caller's clock may be behind the latest time seen. Callers read the clock a little
+/// earlier; beyond this, the system clock was set back.
 const LAG_MAX_MICROS: u64 = 1_000_000;
 
-/// How long after a call was given up its request may still be on its way to the provider.
+/// Time for which the request of a call that was given up may still be on its way to the provider.
 const STRAY_MICROS: u64 = 1_000_000;
 
-/// What a quota allows one of its groups.
+/// The allowance of one group.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Rule {
     /// Units in a window, or slots.
     pub limit: u64,
-    /// How they come back.
+    /// How units come back.
     pub refill: Refill,
 }
 
-/// How units come back.
+/// How units come back. Times in microseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Refill {
-    /// That many microseconds after their answer.
+    /// One `window` after the response.
     Sliding { window: u64 },
-    /// All at once when the next window begins, with up to `spillover` units of what was left.
+    /// All at once when the next window begins, plus up to `spillover` unused units.
     Windows { schedule: Schedule, spillover: u64 },
-    /// `limit` of them evenly in `window` microseconds, up to `burst`.
+    /// `limit` units evenly per `window`, up to `burst`.
     Bucket { window: u64, burst: u64 },
     /// When the call is over.
     Slots,
 }
 
 impl Rule {
-    /// The most units that can ever be had at once.
+    /// Maximum number of units that are ever available at once.
     pub(super) fn most(&self) -> u64 {
         match &self.refill {
             Refill::Sliding { .. } | Refill::Slots => self.limit,
@@ -58,23 +59,23 @@ impl Rule {
     }
 }
 
-/// Where a unit that was taken stands.
+/// The state of a unit that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The provider may count it at any moment.
     Transit,
-    /// It is counted; the mark says where, for the meter that gave it.
+    /// It is counted; the mark identifies where, for the meter that returned it.
     Counted(u64),
 }
 
-/// What a group has used.
+/// The usage of a group.
 #[derive(Debug)]
 pub(super) struct Meter {
     rule: Rule,
     gauge: Gauge,
     transit: u64,
     pace: Pace,
-    /// How often it has turned out that units come back later than was foreseen.
+    /// Number of times that units turned out to come back later than estimated.
     delays: u64,
     /// The latest time seen.
     latest: u64,
@@ -103,14 +104,15 @@ impl Meter {
         &self.rule
     }
 
-    /// Goes on by another rule of the same kind of refill; what was counted stays.
+    /// Applies another rule of the same kind of refill; the counts stay.
     pub(super) fn set_rule(&mut self, rule: Rule) {
         self.rule = rule;
         self.note_delay();
     }
 
-    /// Takes note of the time: what has come back until then is free. Gives the time that counts here, which never goes back: a
-    /// little behind the latest is taken as the latest, and when the system's clock was set back, what is counted moves with it.
+    /// Updates the time, and frees the units that have come back until then. Returns the effective time,
+    /// which does not go back for small differences. If the system clock was set back, the counts move with
+    /// it.
     pub(super) fn advance(&mut self, now: Timestamp) -> u64 {
         let micros = now.as_micros();
         let behind = self.latest.saturating_sub(micros);
@@ -141,12 +143,12 @@ impl Meter {
         self.latest
     }
 
-    /// The latest time told.
+    /// The latest time seen.
     pub(super) fn now(&self) -> u64 {
         self.latest
     }
 
-    /// Whether that many units are free.
+    /// Returns `true` if that many units are free.
     pub(super) fn fits(&self, units: u64) -> bool {
         match &self.gauge {
             Gauge::Bucket(bucket) => bucket.fits(self.transit.saturating_add(units), &self.rule),
@@ -164,7 +166,7 @@ impl Meter {
         }
     }
 
-    /// Units there are in all, used or not, at the moment.
+    /// Total units at the moment, used or not.
     pub(super) fn allowance(&self) -> u64 {
         match &self.gauge {
             Gauge::Windows(windows) => self.rule.limit.saturating_add(windows.spilled()),
@@ -172,7 +174,7 @@ impl Meter {
         }
     }
 
-    /// Whether nothing is used, so that a new meter would be the same.
+    /// Returns `true` if nothing is used, so the meter equals a new one.
     pub(super) fn is_full(&self) -> bool {
         match &self.gauge {
             Gauge::Windows(windows) => windows.used() == 0 && windows.spilled() == 0,
@@ -180,12 +182,12 @@ impl Meter {
         }
     }
 
-    /// Which window it is, counted from the first; 0 where there are none.
+    /// Number of the window, counted from the first; 0 without windows.
     pub(super) fn epoch(&self) -> u64 {
         if let Gauge::Windows(windows) = &self.gauge { windows.epoch() } else { 0 }
     }
 
-    /// The window that it is, as a store has to know it; `None` where there are none.
+    /// The current window, for a store; `None` without windows.
     pub(super) fn window(&self) -> Option<Window> {
         let Refill::Windows { schedule, spillover } = &self.rule.refill else { return None };
         let (begin, end) = schedule.window(self.latest);
@@ -193,25 +195,25 @@ impl Meter {
         Some(Window { begin, end, before, limit: self.rule.limit, spillover: *spillover })
     }
 
-    /// Goes by the count of a store.
+    /// Replaces the count by that of a store.
     pub(super) fn set(&mut self, used: u64, spilled: u64) {
         if let Gauge::Windows(windows) = &mut self.gauge {
             windows.set(used, spilled);
         }
     }
 
-    /// A number that changes when it turns out that units come back later than [`forecast`](Self::forecast)
-    /// has said.
+    /// A number that changes when units turn out to come back later than [`forecast`](Self::forecast) has
+    /// said.
     pub(super) fn delays(&self) -> u64 {
         self.delays
     }
 
-    /// Units may come back later than was foreseen.
+    /// Notes that units may come back later than estimated.
     pub(super) fn note_delay(&mut self) {
         self.delays += 1;
     }
 
-    /// Whether nothing is in transit.
+    /// Returns `true` if nothing is in transit.
     pub(super) fn is_idle(&self) -> bool {
         self.transit == 0
     }
@@ -225,7 +227,7 @@ impl Meter {
         }
     }
 
-    /// The response to a call arrived, which was made at `made`: its units were counted by now. Slots stay
+    /// Counts the units of a call that was made at `made`, because its response has arrived. Slots stay
     /// taken.
     pub(super) fn answered(&mut self, units: u64, made: u64) -> Stage {
         let stage = self.count(units, self.latest);
@@ -235,7 +237,7 @@ impl Meter {
         stage
     }
 
-    /// A call was given up: its units may be counted until a little later.
+    /// Counts the units of a call that was given up; the provider may count them until a little later.
     pub(super) fn abandoned(&mut self, units: u64) -> Stage {
         let until = self.latest.saturating_add(STRAY_MICROS);
         if let Gauge::Windows(windows) = &mut self.gauge {
@@ -255,7 +257,7 @@ impl Meter {
         Stage::Counted(mark)
     }
 
-    /// Units more than were taken turned out to be used.
+    /// Adds units that were used beyond those taken.
     pub(super) fn add(&mut self, units: u64) {
         match &mut self.gauge {
             Gauge::Sliding(sliding) => {
@@ -269,7 +271,7 @@ impl Meter {
         }
     }
 
-    /// Units that were taken turned out not to be used; those that had come back by themselves do not so twice.
+    /// Returns units that were taken and not used, except those that have already come back by themselves.
     pub(super) fn give_back(&mut self, units: u64, stage: Stage) {
         match stage {
             Stage::Transit => {
@@ -287,14 +289,14 @@ impl Meter {
         }
     }
 
-    /// The earliest time at which that many units could be free, if nobody else took any and all calls were
-    /// answered now; they may be more than there are in one window. `None` where no time brings them.
+    /// The earliest time at which that many units could be free, if no others are taken and all calls are
+    /// answered now. They may be more than one window has. `None` if time alone never frees them.
     pub(super) fn when(&self, units: u64) -> Option<u64> {
         self.reckon(units, &Pace::default())
     }
 
-    /// The time at which that many units will be free, if nobody else takes any and calls take as long as of
-    /// late.
+    /// The time at which that many units will be free, if no others are taken and calls take as long as
+    /// recently.
     pub(super) fn forecast(&self, units: u64) -> Option<u64> {
         self.reckon(units, &self.pace)
     }
@@ -312,7 +314,7 @@ impl Meter {
         }
     }
 
-    /// When all that is used now will have come back.
+    /// Time at which all units used now will have come back.
     pub(super) fn reset(&self) -> u64 {
         match &self.gauge {
             Gauge::Sliding(sliding) => sliding.reset(self.transit > 0, self.latest),

@@ -1,4 +1,4 @@
-//! What quotas promise whose windows outlive the process, with the process dying at any moment.
+//! Tests of the guarantees of quotas in a file, with the process dying at any moment.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
@@ -16,7 +16,7 @@ fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(497_222 * HOUR + micros)
 }
 
-/// An hour by the clock, in a file.
+/// Returns an hour by the clock, in a file.
 fn hourly(limit: u64) -> QuotaConfig {
     QuotaConfig {
         limit,
@@ -53,7 +53,7 @@ impl Process {
         self.clerk.work_off(&mut self.store);
     }
 
-    /// Takes, waiting for the store where need be.
+    /// Takes units, and waits for the store if necessary.
     fn take(&mut self, now: Timestamp, cost: u64) -> Result<Grant, Refusal> {
         for _ in 0..5 {
             match self.quota().clone().take(now, &[], cost) {
@@ -64,7 +64,7 @@ impl Process {
         panic!("the store has answered five times and there is still nothing to tell");
     }
 
-    /// Takes and has it answered, one unit at a time, until there is none.
+    /// Takes units one at a time, each with a response, until none is left.
     fn drain(&mut self, now: Timestamp, most: u64) -> u64 {
         (0..most).map_while(|_| self.take(now, 1).map(|mut grant| grant.answered(now)).ok()).count() as u64
     }
@@ -268,7 +268,7 @@ proptest! {
                     *used += cost;
                     prop_assert!(*used <= limit + max, "{} used of {}", *used, limit);
                     grant.answered(at(now));
-                    // What a call costs beyond its charge may be above the limit; calls after it are not granted then.
+                    // The actual cost of a call may exceed the limit; later calls are not granted then.
                     if let Some(actual) = actual.filter(|actual| *actual < cost) {
                         grant.settle(at(now), actual);
                         *used -= cost - actual;

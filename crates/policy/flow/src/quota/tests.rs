@@ -1,4 +1,4 @@
-//! What quotas promise, in simulated time against simulated providers, and from many threads.
+//! Tests of the guarantees of quotas, in simulated time against simulated providers, and from many threads.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -59,14 +59,14 @@ fn used(quota: &Quota, now: Timestamp) -> u64 {
     quota.snapshot(now, 10).groups[0].used
 }
 
-/// Takes one unit at a time, each answered at once, until there is none.
+/// Takes one unit at a time, each answered at once, until none is left.
 fn drain(quota: &Quota, now: Timestamp, name: &[u8]) -> u64 {
     let take = || quota.take(now, &[name], 1).map(|mut grant| grant.answered(now));
     (0..100_000).take_while(|_| take().is_ok()).count().try_into().unwrap()
 }
 
-/// One call as it is made to happen: when it is tried after the one before, when the provider counts it after that, and when it
-/// ends after that.
+/// One simulated call: the time since the previous attempt, the delay until the provider counts it, and the
+/// delay until it ends.
 #[derive(Debug, Clone, Copy)]
 struct Call {
     after: u64,
@@ -83,7 +83,7 @@ enum End {
     NotMade,
 }
 
-/// Calls that come faster than is allowed, over a network that is slow now and then.
+/// Calls that arrive faster than allowed, over a network that is sometimes slow.
 fn calls() -> impl Strategy<Value = Vec<Call>> {
     let mostly = |low: u64, high: u64| prop_oneof![8 => 0..low, 1 => 0..high];
     let end = prop_oneof![8 => Just(End::Answered), 1 => Just(End::Dropped), 1 => Just(End::NotMade)];
@@ -94,7 +94,8 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 1..300)
 }
 
-/// What the provider counted: when, how much, and when it had answered. In order of time.
+/// Returns the calls as the provider counted them: when, how much, and when it had answered. In order of
+/// time.
 fn counted(quota: &Quota, calls: &[Call]) -> Vec<(u64, u64, u64)> {
     let mut now = 0;
     let mut under_way: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
@@ -257,7 +258,7 @@ proptest! {
                     granted += 1;
                     under_way.push_back((now + response, grant));
                 }
-                // Nothing but the time that was told is waited for; what is answered until then is known.
+                // It waits only for the reported time; calls answered until then are known.
                 Err(refusal) => now = micros(refusal.retry_at.unwrap()).max(now + 1),
             }
         }
@@ -305,7 +306,7 @@ proptest! {
                 }
             }
         }
-        // A refill is what a wrong guess may cost, and what is rounded of a sliding window.
+        // The tolerance is one refill, the cost of a wrong estimate, plus the rounding of a sliding window.
         let off = foreseen.unwrap().abs_diff(now);
         let most = match kind {
             0 => SECOND / 100 + ahead * 2_000,
@@ -499,7 +500,7 @@ fn a_call_under_way_when_a_window_ends_counts_in_both_and_whoever_waits_is_woken
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert_ne!(quota.watch(at(1_200_000), &[], Waker::noop()), delays);
     assert_eq!(quota.take(at(1_200_000), &[], 1).unwrap_err().retry_at, Some(at(2 * SECOND)));
-    // From now on it is foreseen.
+    // From now on it is estimated.
     let _second = quota.take(at(2_800_000), &[], 1).unwrap();
     assert_eq!(
         quota.take(at(2_800_000), &[], 1).unwrap_err().retry_at,
@@ -535,7 +536,7 @@ fn a_provider_that_takes_back_what_it_said_wakes_who_waits() {
     quota.watch(at(0), &[], &Waker::from(woken.clone()));
     learn(at(0), b"5");
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-    // So does one that lets nothing through any more: whoever cannot be served in time is to know.
+    // The same for a provider that blocks all calls: calls that cannot be served in time must learn it.
     let delays = quota.watch(at(0), &[], &Waker::from(woken.clone()));
     let mut grant = quota.take(at(0), &[], 1).unwrap();
     grant.answered(at(0));
@@ -604,7 +605,8 @@ fn groups_are_bounded_and_inventing_names_gives_nothing() {
     assert_eq!(invented, 5, "all that found no room share the allowance of one");
     let snapshot = quota.snapshot(at(1_000), 10);
     assert_eq!((snapshot.groups_count, snapshot.groups.len()), (3, 4));
-    // `a` is in use again when the others are back at their full allowance: they make room for new ones, not `a`.
+    // `a` is in use again when the others are back at their full allowance: they are replaced by new groups,
+    // not `a`.
     assert_eq!(drain(&quota, at(3 * SECOND), b"a"), 5);
     assert_eq!(drain(&quota, at(3 * SECOND), b"d"), 5);
     assert_eq!(drain(&quota, at(3 * SECOND), b"e"), 5);

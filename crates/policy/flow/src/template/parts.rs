@@ -1,5 +1,5 @@
-//! Templates of the parts of a message that a config may write: fields, bodies, paths. What may stand in them is checked here, for all
-//! remedies alike.
+//! Templates for the parts of a message that a config may set: header fields, bodies, paths. The content is
+//! validated here for all remedies.
 
 use std::borrow::Cow;
 
@@ -10,18 +10,19 @@ use crate::exchange::Exchange;
 use crate::matching::decode;
 use crate::remedy::{Fault, Site};
 
-/// The path that is called, beginning with `/` and without a query. A value in it is a segment or a part of one, whatever it holds.
+/// A path to call. It begins with `/` and has no query. A value in it is a segment or a part of one, whatever
+/// it contains.
 #[derive(Debug)]
 pub(crate) struct PathTemplate(Template);
 
 impl PathTemplate {
-    /// The path, where it has no values.
+    /// Returns the path, if it has no values.
     pub fn as_literal(&self) -> Option<&str> {
         self.0.as_literal()
     }
 
-    /// What it comes to for `exchange`. Fails where values would make a segment `.` or `..`: providers take those, encoded or not,
-    /// for a step up.
+    /// Renders the path for `exchange`. Fails if values would create a segment `.` or `..`: providers may
+    /// treat those as relative, encoded or not.
     pub fn render(&self, exchange: &Exchange<'_>) -> Result<Cow<'_, [u8]>, Fault> {
         let path = exchange.render(&self.0)?;
         if self.as_literal().is_none() && has_dot_segments(&path) {
@@ -32,7 +33,8 @@ impl PathTemplate {
 }
 
 impl Site<'_> {
-    /// The value of the field `name`, which stands under `name` in `key` of this remedy; problems where either is wrong.
+    /// Compiles the value of the field `name`, which is set under `name` in `key` of this remedy. Adds a
+    /// problem if either is invalid.
     pub(crate) fn field_template(
         &mut self,
         key: &str,
@@ -49,8 +51,9 @@ impl Site<'_> {
         self.template(&key, value, Escape::Field, has_response).filter(|_| is_named_well)
     }
 
-    /// The body that `key` of this remedy holds, whose values are escaped for its `content_type`: as parts of JSON texts or of forms,
-    /// and not at all in plain text. Values in anything else that is read as more than text are a problem.
+    /// Compiles the body in `key` of this remedy. Values are escaped for its `content_type`: as JSON strings
+    /// or form values, and not at all in plain text. Values in any other structured content type are a
+    /// problem.
     pub(crate) fn body_template(
         &mut self,
         key: &str,
@@ -75,7 +78,7 @@ impl Site<'_> {
         }
     }
 
-    /// The path that `key` of this remedy holds.
+    /// Compiles the path in `key` of this remedy.
     pub(crate) fn path_template(
         &mut self,
         key: &str,
@@ -96,7 +99,7 @@ impl Site<'_> {
     }
 }
 
-/// Why a config cannot put a field of that name into a message, if it cannot.
+/// Returns the reason why a config must not set a field of that name, if there is one.
 pub(crate) fn field_name_problem(name: &str) -> Option<String> {
     if !is_token(name.as_bytes()) {
         return Some(format!("`{name}` is not a field name: letters, digits and some signs, no spaces"));
@@ -114,14 +117,14 @@ pub(crate) fn field_name_problem(name: &str) -> Option<String> {
         .then(|| format!("`{name}` is said to the gateway, or by it, and nobody else may say it"))
 }
 
-/// Whether a field names where a request goes, or tells what the gateway itself has to say.
+/// Returns `true` for a field that routes a request, or that the gateway itself sends.
 fn is_of_gateway(known: KnownField, name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let routes = ["x-lunar-host", "x-lunar-scheme", "mashape-host-override", "mashape-upstream-protocol"];
     known == KnownField::ProxyStatus || name.starts_with("x-egret-") || routes.contains(&name.as_str())
 }
 
-/// How values are escaped in a body of that media type, or why they cannot be.
+/// Returns the escaping for a body of that media type, or the reason why there is none.
 fn place_of_body(media_type: &str) -> Result<Escape, &'static str> {
     let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is = |word: &str| essence.contains(word);
@@ -138,8 +141,8 @@ fn place_of_body(media_type: &str) -> Result<Escape, &'static str> {
     }
 }
 
-/// Whether all of a text may stand in a path (RFC 3986 §3.3, and what providers take besides). What is percent-encoded has to be so
-/// within the text, lest a value becomes a part of it.
+/// Returns `true` if the whole text is valid in a path (RFC 3986 §3.3, plus characters that providers
+/// accept). Percent-encoded bytes must be complete, so a value cannot become part of one.
 fn is_path_text(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'"' | b'<' | b'>');
@@ -148,8 +151,8 @@ fn is_path_text(text: &str) -> bool {
     bytes.iter().all(is_plain) && memchr::memchr_iter(b'%', bytes).all(is_whole)
 }
 
-/// Whether any provider may read a segment of a path as `.` or `..`: encoded ones, those between encoded slashes, those with
-/// parameters.
+/// Returns `true` if any provider may treat a segment of the path as `.` or `..`: also encoded, between
+/// encoded slashes, or with parameters.
 fn has_dot_segments(path: &[u8]) -> bool {
     let mut decoded = Vec::with_capacity(path.len());
     decode(path, |part| decoded.extend_from_slice(part));

@@ -1,35 +1,35 @@
-//! A stored body: blocks that are shared, not copied, and that can be read while more of them come.
+//! A stored body: shared blocks that can be read while more of them arrive.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Bytes of a body that belong together.
+/// A piece of a body.
 pub type Block = Arc<[u8]>;
 
-/// What a block takes besides its bytes: two counts, a fat pointer, and the allocator's share.
+/// Memory of a block besides its bytes: two counts, a fat pointer, and the allocator's overhead.
 pub(super) const BLOCK_OVERHEAD: usize = 64;
-/// Smaller blocks are put together when the body is whole.
+/// Smaller blocks are joined when the body is complete.
 const BLOCK_BYTES: usize = 16 << 10;
 
 /// A body.
 #[derive(Debug)]
 pub struct Body {
     coming: Mutex<Coming>,
-    /// All of it, once it is here: read without a lock.
+    /// The complete body, readable without a lock.
     whole: OnceLock<Whole>,
-    /// Bytes of all bodies that are anywhere, this one's among them.
+    /// Number of bytes in all bodies, including this one.
     alive: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
 struct Coming {
     blocks: Vec<Block>,
-    /// Where each of them ends.
+    /// End of each block.
     ends: Vec<u64>,
     bytes: u64,
     is_broken: bool,
-    /// Whether that is because there was no room for more of it.
+    /// `true` if it is broken because there was no room.
     lacks_room: bool,
     waiting: Vec<Waker>,
 }
@@ -37,19 +37,19 @@ struct Coming {
 #[derive(Debug)]
 struct Whole {
     blocks: Box<[Block]>,
-    /// Where each of them ends.
+    /// End of each block.
     ends: Box<[u64]>,
     bytes: u64,
 }
 
-/// What comes next of a body.
+/// The next part of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// This.
+    /// A block.
     Block(Block),
-    /// Nothing: it is whole.
+    /// The end of a complete body.
     End,
-    /// Nothing: it will never be whole.
+    /// The end of an incomplete body: the rest will never arrive.
     Broken,
 }
 
@@ -58,46 +58,46 @@ impl Body {
         Self { coming: Mutex::default(), whole: OnceLock::new(), alive }
     }
 
-    /// How many bytes it has, once all of them are here.
+    /// Length of a complete body, in bytes.
     pub fn len(&self) -> Option<u64> {
         self.whole.get().map(|whole| whole.bytes)
     }
 
-    /// Whether it is whole and has nothing in it.
+    /// Returns `true` if the body is complete and empty.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
 
-    /// Whether it will never be whole.
+    /// Returns `true` if the body will never be complete.
     pub fn is_broken(&self) -> bool {
         self.whole.get().is_none() && self.lock().is_broken
     }
 
-    /// Whether it will never be whole because there was no room for all of it: that of the next request would
-    /// not find any either.
+    /// Returns `true` if the body will never be complete because there was no room. The body of the next
+    /// request would have no room either.
     pub fn lacks_room(&self) -> bool {
         self.whole.get().is_none() && self.lock().lacks_room
     }
 
-    /// How many bytes of it are here.
+    /// Number of bytes received.
     pub fn received(&self) -> u64 {
         self.len().unwrap_or_else(|| self.lock().bytes)
     }
 
-    /// The block after the first `read` bytes, if it is here.
+    /// Returns the block after the first `read` bytes, if it has arrived.
     pub fn block_after(&self, read: u64) -> Option<Block> {
         if let Some(whole) = self.whole.get() {
             return after(&whole.blocks, &whole.ends, read);
         }
         let coming = self.lock();
-        // It becomes whole under the lock, and may have since.
+        // The body is completed under the lock, which may have happened since.
         match self.whole.get() {
             Some(whole) => after(&whole.blocks, &whole.ends, read),
             None => after(&coming.blocks, &coming.ends, read),
         }
     }
 
-    /// Ready when it is whole, or will never be; whoever polls is woken then.
+    /// Returns `Ready` once the body is complete or broken; wakes the task then.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         if self.whole.get().is_some() {
             return Poll::Ready(());
@@ -110,12 +110,12 @@ impl Body {
         Poll::Pending
     }
 
-    /// All of it, once it is here.
+    /// Returns all blocks of a complete body.
     pub fn blocks(&self) -> Option<&[Block]> {
         self.whole.get().map(|whole| &*whole.blocks)
     }
 
-    /// The bytes from `start` up to `end`, in pieces; none before it is whole.
+    /// Returns the bytes from `start` to `end`, in pieces; none before the body is complete.
     pub fn slices(&self, start: u64, end: u64) -> impl Iterator<Item = &[u8]> {
         let (blocks, ends) =
             self.whole.get().map_or((&[][..], &[][..]), |whole| (&*whole.blocks, &*whole.ends));
@@ -128,7 +128,8 @@ impl Body {
         ranged.take_while(|slice| !slice.is_empty())
     }
 
-    /// The block after the first `read` bytes, which have been taken from it before; whoever polls is woken when it is there.
+    /// Returns the block after the first `read` bytes, which the caller has read; wakes the task when it
+    /// arrives.
     pub fn poll_next(&self, read: u64, cx: &mut Context<'_>) -> Poll<Next> {
         let of = |whole: &Whole| {
             Poll::Ready(after(&whole.blocks, &whole.ends, read).map_or(Next::End, Next::Block))
@@ -137,7 +138,7 @@ impl Body {
             return of(whole);
         }
         let mut coming = self.lock();
-        // It becomes whole under the lock, and may have since.
+        // The body is completed under the lock, which may have happened since.
         if let Some(whole) = self.whole.get() {
             return of(whole);
         }
@@ -151,7 +152,7 @@ impl Body {
         }
     }
 
-    /// Adds a block, which is not empty.
+    /// Appends a non-empty block.
     pub(super) fn push(&self, block: Block) {
         self.alive.fetch_add(block.len() as u64, Relaxed);
         let mut coming = self.lock();
@@ -162,13 +163,13 @@ impl Body {
         wake(coming);
     }
 
-    /// How many bytes are here, and in how many blocks.
+    /// Number of bytes received, and number of blocks.
     pub(super) fn extent(&self) -> (u64, usize) {
         let coming = self.lock();
         (coming.bytes, coming.blocks.len())
     }
 
-    /// Nothing more comes. Says in how many blocks it is.
+    /// Marks the body as complete. Returns the number of blocks.
     pub(super) fn finish(&self) -> usize {
         let mut coming = self.lock();
         let blocks = std::mem::take(&mut coming.blocks);
@@ -185,8 +186,7 @@ impl Body {
         count
     }
 
-    /// It will never be whole; for want of room, if `lacks_room`. What is there of it stays for those who
-    /// read it.
+    /// Marks the body as broken; `lacks_room` says why. Readers can still read the received part.
     pub(super) fn break_off(&self, lacks_room: bool) {
         let mut coming = self.lock();
         coming.is_broken = true;
@@ -200,7 +200,7 @@ impl Body {
 }
 
 impl Coming {
-    /// Has whoever polls be woken by what comes next.
+    /// Wakes the task at the next change.
     fn wait(&mut self, cx: &Context<'_>) {
         if !self.waiting.iter().any(|other| other.will_wake(cx.waker())) {
             self.waiting.push(cx.waker().clone());
@@ -215,15 +215,15 @@ impl Drop for Body {
     }
 }
 
-/// Wakes who waits, without the lock.
+/// Wakes the waiting tasks after releasing the lock.
 fn wake(mut coming: MutexGuard<'_, Coming>) {
     let waiting = std::mem::take(&mut coming.waiting);
     drop(coming);
     waiting.into_iter().for_each(Waker::wake);
 }
 
-/// What follows the first `read` bytes: the rest of the block in which they end. `ends` is where each block
-/// ends.
+/// Returns the data after the first `read` bytes: the rest of the block in which they end. `ends` holds the
+/// end of each block.
 fn after(blocks: &[Block], ends: &[u64], read: u64) -> Option<Block> {
     let at = ends.partition_point(|end| *end <= read);
     let (block, end) = (blocks.get(at)?, ends.get(at)?);
@@ -231,7 +231,7 @@ fn after(blocks: &[Block], ends: &[u64], read: u64) -> Option<Block> {
     Some(if skipped == 0 { Arc::clone(block) } else { block[skipped..].into() })
 }
 
-/// The same bytes, with small neighbours put together.
+/// Joins small adjacent blocks.
 fn joined(blocks: Vec<Block>) -> Vec<Block> {
     let mut out: Vec<Block> = Vec::new();
     let mut small: Vec<u8> = Vec::new();

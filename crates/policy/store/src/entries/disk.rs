@@ -1,10 +1,13 @@
-//! A disk behind the memory: what is whole is written there too, and read back when it is no longer in memory, or after a restart.
+//! A disk behind the memory: complete entries are written to it too, and read back when they have left
+//! memory, or after a restart.
 //!
-//! Whoever has a request under way never waits for a file. An index in memory says what is there ([`index`]); changes of it hold at once.
-//! One thread, in [`Disk::serve`], follows with the files ([`files`]): it deletes, reads, writes, in this order and by turns. What it reads
-//! is put into memory only if the index still has it then, so that nothing removed comes back.
+//! Threads that serve requests perform no file I/O. An index in memory holds the state ([`index`]); changes
+//! of it are effective at once. One thread, in [`Disk::serve`], updates the files ([`files`]): it deletes,
+//! reads and writes, in this order and in turns. It adds an entry to memory only if the index still has it
+//! after reading, so removed entries do not come back.
 //!
-//! An entry whose load was not waited for may be older than what has come since; [`Entries::remove_unseen`] takes it out then.
+//! If a request does not wait for a load, the loaded entry may be older than one that has arrived since;
+//! [`Entries::remove_unseen`] removes it then.
 
 mod files;
 mod index;
@@ -27,61 +30,62 @@ use load::Load;
 pub use files::{EntryFile, Seal};
 pub use load::Loading;
 
-/// Within this time it is on the disk that an entry is gone.
+/// Maximum time until removals are durable on disk.
 const SYNC_INTERVAL: Duration = Duration::from_millis(100);
-/// Files that are deleted before the next load has its turn.
+/// Number of files to delete before the next load gets its turn.
 const DELETES_IN_TURN: usize = 64;
-/// Entries that a purge looks at under one lock.
+/// Number of entries that a purge examines under one lock.
 const PURGE_BATCH: usize = 4096;
-/// The index takes at most this part of the disk's size in memory.
+/// Maximum memory of the index, as a fraction of the disk's size.
 const INDEX_PART: u64 = 16;
-/// Numbers of entries have the number of the run above so many bits.
+/// The number of an entry contains the number of the run, shifted by this many bits.
 const RUN_SHIFT: u32 = 40;
-/// More runs than there will be.
+/// Maximum number of runs; never reached in practice.
 const RUNS_MAX: u32 = 1 << 23;
 
-/// Bounds of a disk.
+/// Limits of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskLimits {
-    /// Bytes of all files.
+    /// Maximum size of all files, in bytes.
     pub bytes: u64,
-    /// Bytes of entries that wait in memory to be written. Those that come when there are more are not written.
+    /// Maximum size of entries waiting in memory to be written, in bytes. Above it, new entries are not
+    /// written.
     pub waiting_bytes: u64,
-    /// Entries under one identity: of more, the oldest go.
+    /// Maximum number of entries under one identity; beyond it, the oldest are removed.
     pub variants: usize,
 }
 
-/// How a disk is told to stop.
+/// A request to stop a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// What waits is written before this moment; all stays.
+    /// Write pending entries until this moment; keep all files.
     Keep(Moment),
-    /// All is deleted.
+    /// Delete all files.
     Delete,
 }
 
-/// What a disk has to say while it works.
+/// An event during the work of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskEvent {
-    /// What was there was of no use any more, and is deleted: it was stored under another config.
+    /// The existing entries were stored under another config and are deleted.
     Outdated,
-    /// The same, since it could not be told what it was.
+    /// The existing entries could not be identified and are deleted.
     Damaged,
-    /// It is known what is there: so many entries, and files that were none and are deleted.
+    /// The disk is ready, with the number of entries, and of invalid files that were deleted.
     Open {
-        /// Entries.
+        /// Number of entries.
         entries: usize,
-        /// Files that were cut short or changed.
+        /// Number of files that were truncated or modified.
         dropped: u64,
     },
 }
 
-/// Why a disk no longer works. What was there is deleted, as far as that can be done.
+/// Reason why a disk has stopped working. Its files are deleted as far as possible.
 #[derive(Debug)]
 pub enum DiskError {
-    /// Another process has it.
+    /// Another process uses the directory.
     InUse,
-    /// It cannot be read or written.
+    /// The directory cannot be read or written.
     Io(io::Error),
 }
 
@@ -113,24 +117,24 @@ impl fmt::Display for DiskError {
 
 impl std::error::Error for DiskError {}
 
-/// Figures of a disk.
+/// Statistics of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskStats {
-    /// Whether it is known what is there, and it works.
+    /// `true` once the disk has been scanned, while it works.
     pub is_open: bool,
-    /// Entries that are there, or on their way there.
+    /// Number of entries on disk, or waiting to be written.
     pub entries: usize,
-    /// Bytes that their files take.
+    /// Size of their files, in bytes.
     pub bytes: u64,
-    /// How often something was read back into memory.
+    /// Number of loads into memory.
     pub loads: u64,
-    /// Entries that were written.
+    /// Number of entries written.
     pub writes: u64,
-    /// Entries that had to go for others.
+    /// Number of entries evicted for others.
     pub evicted: u64,
-    /// Entries that were not written, since too many waited for it or they are too large.
+    /// Number of entries not written, because too many were waiting or they are too large.
     pub skipped: u64,
-    /// Files that could not be read back, and are deleted.
+    /// Number of files that could not be read and were deleted.
     pub dropped: u64,
 }
 
@@ -143,14 +147,14 @@ struct Counts {
     dropped: AtomicU64,
 }
 
-/// What a disk has of an identity that is not in memory.
+/// The result of a lookup on disk, for entries that are not in memory.
 #[derive(Debug)]
 pub enum Lookup {
-    /// Nothing.
+    /// There is none.
     Nothing,
-    /// Something, which is on its way.
+    /// There is one, which is being loaded.
     Loading(Loading),
-    /// That is not known yet.
+    /// Unknown: the disk is still being scanned.
     Unknown,
 }
 
@@ -158,11 +162,11 @@ pub enum Lookup {
 pub struct Disk<K: Kept> {
     directory: PathBuf,
     seal: Seal,
-    /// The how manieth time it is that the directory is opened.
+    /// Generation number: how often the directory has been opened.
     run: u32,
     context: K::Context,
     limits: DiskLimits,
-    /// What its files may take now.
+    /// The current limit of its files, in bytes.
     bytes_max: AtomicU64,
     index: Mutex<Index<K>>,
     work: Condvar,
@@ -176,8 +180,9 @@ impl<K: Kept> fmt::Debug for Disk<K> {
 }
 
 impl<K: Kept> Disk<K> {
-    /// A disk in `directory`, which is not touched before [`serve`](Self::serve). What is there is of use if its fingerprint is
-    /// that of `seal`, and then its secret is taken; unless somebody else in this process `has` the directory still.
+    /// Creates a disk in `directory`, which is not touched before [`serve`](Self::serve). Existing files are
+    /// used if their fingerprint equals that of `seal`; their secret is used then. They are not used if
+    /// another disk of this process still `has` the directory.
     pub fn new(
         directory: &Path,
         seal: Seal,
@@ -204,35 +209,35 @@ impl<K: Kept> Disk<K> {
         })
     }
 
-    /// Where it is.
+    /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The secret that keys are to be made with, so that what is there is found.
+    /// The secret for keys, with which existing entries can be found.
     pub fn secret(&self) -> &[u8; 32] {
         &self.seal.secret
     }
 
-    /// What may wait in memory to be written.
+    /// Maximum size of entries waiting in memory to be written.
     pub(super) fn waiting_bytes(&self) -> u64 {
         self.limits.waiting_bytes
     }
 
-    /// Has its files take at most so many bytes from now on.
+    /// Changes the limit of the files.
     pub fn set_bytes_max(&self, bytes: u64) {
         self.bytes_max.store(bytes, Relaxed);
         let _index = self.lock();
         self.work.notify_one();
     }
 
-    /// Has [`serve`](Self::serve) end.
+    /// Makes [`serve`](Self::serve) return.
     pub fn stop(&self, stop: Stop) {
         self.lock().stop = Some(stop);
         self.work.notify_one();
     }
 
-    /// Figures.
+    /// Returns statistics.
     pub fn stats(&self) -> DiskStats {
         let Counts { loads, writes, evicted, skipped, dropped } = &self.counts;
         let index = self.lock();
@@ -257,7 +262,7 @@ impl<K: Kept> Disk<K> {
         u64::from(self.run) << RUN_SHIFT
     }
 
-    /// Has a whole entry written, in the place of the one with the number `old` if that is given.
+    /// Queues a complete entry to be written, in place of the entry with the number `old` if that is given.
     pub(super) fn put(&self, entry: &Arc<Entry<K>>, old: Option<u64>) {
         let mut index = self.lock();
         if let Some(old) = old {
@@ -281,7 +286,7 @@ impl<K: Kept> Disk<K> {
         self.work.notify_one();
     }
 
-    /// Takes entries out.
+    /// Removes entries.
     pub(super) fn remove(&self, numbers: &[u64]) {
         if numbers.is_empty() {
             return;
@@ -293,21 +298,22 @@ impl<K: Kept> Disk<K> {
         }
     }
 
-    /// Takes out all of a group, and says how many there were, those with `others` as numbers among them.
+    /// Removes all entries of a group. Returns their number, including those with the numbers in `others`.
     pub(super) fn remove_group(&self, group: u128, others: &[u64]) -> usize {
         let removed = self.lock().remove_group(group);
         self.work.notify_one();
         others.iter().filter(|number| removed.binary_search(number).is_err()).count() + removed.len()
     }
 
-    /// Takes out what is under an identity and is not among `seen`.
+    /// Removes the entries under an identity whose numbers are not in `seen`.
     pub(super) fn remove_others(&self, id: u128, seen: &[u64]) {
         self.lock().remove_others(id, seen);
         self.work.notify_one();
     }
 
-    /// Takes out what is meant. Says which, in order. Others get in between, but none of the numbers below `end`, until the purge has ended:
-    /// they may have become whole, and be evicted from memory before they could be taken out there.
+    /// Removes the matching entries, and returns their numbers, in order. Other threads can add entries in
+    /// between, except with numbers below `end` until the purge has ended: such an entry may become complete,
+    /// and be evicted from memory before the purge reaches it there.
     pub(super) fn purge(&self, purge: Purge<'_>, end: u64) -> Purging<'_, K> {
         let purge = OwnPurge::from(purge);
         self.lock().begin_purge(&purge, end);
@@ -321,7 +327,7 @@ impl<K: Kept> Disk<K> {
         Purging { disk: self, purge, end, removed }
     }
 
-    /// Has what is under an identity put into memory, where all that is there yet is `seen`.
+    /// Starts to load the entries under an identity, unless `seen` already has all of them.
     pub(super) fn look_up(&self, place: EntryKey, seen: &[u64]) -> Lookup {
         let mut index = self.lock();
         match index.phase {
@@ -343,15 +349,15 @@ impl<K: Kept> Disk<K> {
         Lookup::Loading(loading)
     }
 
-    /// Whether an entry is still there; then it counts as used.
+    /// Returns `true` if the entry is still there, and marks it as used.
     pub(super) fn still_has(&self, number: u64) -> bool {
         let mut index = self.lock();
         index.touch(number);
         index.has(number)
     }
 
-    /// Follows with the files what becomes of `entries`, until it is told to stop. Blocks, for a thread of its own. Where it ends otherwise
-    /// there is nothing on the disk any more, until it is called again.
+    /// Applies changes of `entries` to the files until it is stopped. Blocks, so it needs its own thread. If
+    /// it returns an error, no entries remain on the disk until it is called again.
     pub fn serve(&self, entries: &Entries<K>, tell: &dyn Fn(DiskEvent)) -> Result<(), DiskError> {
         let closing = Closing(self);
         {
@@ -372,7 +378,8 @@ impl<K: Kept> Disk<K> {
             }
             Err(error) => {
                 drop(closing);
-                // What is removed from now on is not noted, so that nothing may stay. The first error is the one to tell.
+                // Later removals are not recorded, so no file may remain. The first error is the one to
+                // report.
                 let _ = directory.clear();
                 Err(error.into())
             }
@@ -395,8 +402,9 @@ impl<K: Kept> Disk<K> {
         }
     }
 
-    /// Does some of what is to be done, in turns, so that nothing waits for all of something else; waits until there is something.
-    /// `removed_at` is since when it is not on the disk that something is gone. Says how it was told to stop when it has.
+    /// Does a part of each kind of pending work, so no kind blocks another; waits until there is work.
+    /// `removed_at` is the time of the first removal that is not durable yet. Returns the request to stop
+    /// once it was handled.
     fn turn(
         &self,
         entries: &Entries<K>,
@@ -427,7 +435,7 @@ impl<K: Kept> Disk<K> {
         Ok(None)
     }
 
-    /// Has the directory be this disk's: as it was left, or empty.
+    /// Prepares the directory for this disk: unchanged from the last run, or empty.
     fn take(&self, directory: &Directory, tell: &dyn Fn(DiskEvent)) -> io::Result<()> {
         let found = Sealed::read(&self.directory);
         if !matches!(found, Sealed::By(seal, run) if seal == self.seal && run + 1 == self.run) {
@@ -441,7 +449,7 @@ impl<K: Kept> Disk<K> {
         directory.seal(&self.seal, self.run)
     }
 
-    /// Finds out what is there.
+    /// Scans the existing files.
     fn look_through(&self, directory: &Directory, tell: &dyn Fn(DiskEvent)) -> io::Result<()> {
         let mut tags: Arc<[Box<str>]> = Arc::default();
         for number in directory.numbers()? {
@@ -458,7 +466,7 @@ impl<K: Kept> Disk<K> {
             let known = Known::new(record.place, kept.label(), &tags, record.bytes());
             let mut index = self.lock();
             index.insert_found(number, known, self.limits.variants);
-            // Where nothing has happened yet, all can be left as it is.
+            // Without any changes yet, all files can stay as they are.
             let is_idle = index.writes.is_empty() && !index.has_gone();
             if index.stop.is_some_and(|stop| is_idle || stop.is_due()) {
                 return Ok(());
@@ -472,20 +480,20 @@ impl<K: Kept> Disk<K> {
         Ok(())
     }
 
-    /// How it is to stop, if it is to stop now.
+    /// Returns the request to stop, if it must be handled now.
     fn stopped(&self) -> Option<Stop> {
         let index = self.lock();
         let is_done = index.writes.is_empty() && index.gone.is_empty();
         index.stop.filter(|stop| is_done || stop.is_due())
     }
 
-    /// Has nothing come back that is gone.
+    /// Ensures that removed entries do not come back.
     fn finish(&self, directory: &Directory) -> io::Result<()> {
-        // Too many to delete them all in time.
+        // There may be too many files to delete in time.
         if self.lock().has_gone() { directory.unseal() } else { directory.sync() }
     }
 
-    /// Waits until there is something to be done.
+    /// Waits until there is work.
     fn wait(&self, removed_at: Option<Moment>) {
         let mut index = self.lock();
         loop {
@@ -506,7 +514,7 @@ impl<K: Kept> Disk<K> {
         self.lock().loads.drain(..).collect()
     }
 
-    /// What is to be written next. What is to go goes first, so that there is room.
+    /// Returns the next entry to write. Pending deletions have precedence, to make room.
     fn next_write(&self) -> Option<Arc<Entry<K>>> {
         let mut index = self.lock();
         let (entry, bytes) = if index.gone.is_empty() { index.writes.pop_front() } else { None }?;
@@ -514,7 +522,7 @@ impl<K: Kept> Disk<K> {
         Some(entry)
     }
 
-    /// Deletes files of what is gone, at most so many. Says whether there were any.
+    /// Deletes files of removed entries, up to `most`. Returns `true` if there were any.
     fn delete_gone(&self, directory: &Directory, most: usize) -> io::Result<bool> {
         let gone: Vec<_> = {
             let mut index = self.lock();
@@ -529,7 +537,7 @@ impl<K: Kept> Disk<K> {
         Ok(!gone.is_empty())
     }
 
-    /// Puts into memory what is under an identity.
+    /// Loads the entries under an identity into memory.
     fn load(&self, entries: &Entries<K>, directory: &Directory, place: EntryKey) -> io::Result<()> {
         let wanted: Vec<_> = {
             let index = self.lock();
@@ -549,7 +557,7 @@ impl<K: Kept> Disk<K> {
             let is_in = entry.is_some_and(|entry| entries.restore(self, entry));
             has_loaded |= is_in;
             if !is_in {
-                // It cannot be read, or there is no room for it in memory: nobody should wait for it again.
+                // It cannot be read, or memory has no room for it: no request should wait for it again.
                 self.remove(&[number]);
             }
         }
@@ -576,7 +584,7 @@ impl<K: Kept> Disk<K> {
             let used = AtomicBool::new(true);
             Some(Arc::new(Entry { place, kept, body, stored_at, number, tags, used }))
         });
-        // Those that were removed meanwhile are not damaged.
+        // Entries that were removed meanwhile do not count as damaged.
         if entry.is_none() && self.lock().has(number) {
             self.counts.dropped.fetch_add(1, Relaxed);
         }
@@ -605,7 +613,8 @@ impl<K: Kept> Disk<K> {
         Ok(())
     }
 
-    /// Evicts until files and index are within their bounds with `bytes` more. Says no where they cannot be.
+    /// Evicts until files and index are within their limits with `bytes` more. Returns `false` if that is
+    /// impossible.
     fn make_room(&self, entries: &Entries<K>, directory: &Directory, bytes: u64) -> io::Result<bool> {
         let bytes_max = self.bytes_max.load(Relaxed);
         if bytes > bytes_max {
@@ -634,7 +643,7 @@ impl<K: Kept> Disk<K> {
     }
 }
 
-/// A purge that has taken out what is on the disk, and goes on in memory. Dropped, it has ended.
+/// A purge that has finished on disk and continues in memory. It ends when this is dropped.
 pub(super) struct Purging<'a, K: Kept> {
     disk: &'a Disk<K>,
     purge: OwnPurge,
@@ -643,12 +652,12 @@ pub(super) struct Purging<'a, K: Kept> {
 }
 
 impl<K: Kept> Purging<'_, K> {
-    /// How many there were on the disk.
+    /// Number of entries that were on disk.
     pub fn len(&self) -> usize {
         self.removed.len()
     }
 
-    /// Whether that one was on the disk.
+    /// Returns `true` if the entry with that number was on disk.
     pub fn has(&self, number: u64) -> bool {
         self.removed.binary_search(&number).is_ok()
     }
@@ -661,7 +670,7 @@ impl<K: Kept> Drop for Purging<'_, K> {
 }
 
 impl Stop {
-    /// Whether nothing more is waited for.
+    /// Returns `true` if the disk must stop without waiting any longer.
     fn is_due(self) -> bool {
         match self {
             Self::Keep(until) => Moment::now() >= until,
@@ -670,7 +679,7 @@ impl Stop {
     }
 }
 
-/// Closes a disk when its thread ends, however it does.
+/// Closes a disk when its thread ends, for any reason.
 struct Closing<'a, K: Kept>(&'a Disk<K>);
 
 impl<K: Kept> Drop for Closing<'_, K> {

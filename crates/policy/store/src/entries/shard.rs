@@ -1,7 +1,7 @@
-//! A part of the store behind one lock: slots, threaded by what they are found by, and by when they came.
+//! A shard of the store behind one lock: slots in linked lists by identity, group and age.
 //!
-//! Eviction is SIEVE: entries stay in the order in which they came, a hand goes from the oldest on, spares once whatever was used since it
-//! was there last, and takes the first that was not.
+//! Eviction is SIEVE: entries stay in order of arrival. A hand moves from the oldest to the newest entry,
+//! spares each entry that was used since its last visit, and evicts the first one that was not.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,24 +10,25 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Entry, EntryKey, Kept};
 
-/// No slot.
+/// Marks the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// What slots are threaded by.
+/// The linked lists of slots.
 #[derive(Debug, Clone, Copy)]
 enum Thread {
-    /// The same identity.
+    /// Slots with the same identity.
     Id,
-    /// The same group.
+    /// Slots of the same group.
     Group,
-    /// When they came.
+    /// All slots in order of arrival.
     Age,
 }
 
-/// The newest slot of each identity, or group.
+/// The newest slot of each identity or group.
 type Index = HashMap<u128, u32, BuildHasherDefault<Folded>>;
 
-/// Identities and groups are keyed hashes, as [`EntryKey`] asks: nobody can choose them, so that their halves, folded, do for a table.
+/// A hasher that folds the two halves of a key. That is enough because identities and groups are keyed
+/// hashes, as [`EntryKey`] requires, and cannot be chosen by an attacker.
 #[derive(Debug, Default)]
 struct Folded(u64);
 
@@ -57,7 +58,7 @@ struct Link {
 #[derive(Debug)]
 struct Slot<K> {
     entry: Arc<Entry<K>>,
-    /// What it is charged for.
+    /// Size that the slot is charged with.
     bytes: u64,
     links: [Link; 3],
 }
@@ -98,7 +99,7 @@ impl<K: Kept> Shard<K> {
         self.slots.get(at as usize)?.as_ref()
     }
 
-    /// The slots of a thread from `at` on, newest first.
+    /// Iterates over a list from `at` on, newest first.
     fn along(&self, thread: Thread, mut at: u32) -> impl Iterator<Item = (u32, &Slot<K>)> {
         std::iter::from_fn(move || {
             let (here, slot) = (at, self.slot(at)?);
@@ -107,19 +108,19 @@ impl<K: Kept> Shard<K> {
         })
     }
 
-    /// What is stored under `id`, newest first.
+    /// Finds the entries under `id`, newest first.
     pub fn find(&self, id: u128) -> impl Iterator<Item = &Arc<Entry<K>>> {
         let first = self.ids.get(&id).copied().unwrap_or(NONE);
         self.along(Thread::Id, first).map(|(_, slot)| &slot.entry)
     }
 
-    /// Where an entry is.
+    /// Returns the slot of an entry.
     fn place_of(&self, entry: &Arc<Entry<K>>) -> Option<u32> {
         let first = self.ids.get(&entry.place.id).copied()?;
         self.along(Thread::Id, first).find(|(_, slot)| Arc::ptr_eq(&slot.entry, entry)).map(|(at, _)| at)
     }
 
-    /// Puts an entry in, charged with `bytes`, if there can be room for it.
+    /// Adds an entry with a charge of `bytes`. Returns `false` if there is no room.
     pub fn insert(&mut self, entry: Arc<Entry<K>>, bytes: u64) -> bool {
         if !self.make_room(bytes, NONE) {
             return false;
@@ -147,7 +148,8 @@ impl<K: Kept> Shard<K> {
         true
     }
 
-    /// Charges an entry with `bytes`, more or less than before. Says no where there is no room; an entry that is gone needs none.
+    /// Changes the charge of an entry to `bytes`. Returns `false` if there is no room; a removed entry needs
+    /// none.
     pub fn charge(&mut self, entry: &Arc<Entry<K>>, bytes: u64) -> bool {
         let Some(at) = self.place_of(entry) else { return true };
         let before = self.slot(at).map_or(0, |slot| slot.bytes);
@@ -161,18 +163,18 @@ impl<K: Kept> Shard<K> {
         true
     }
 
-    /// What an entry is charged with.
+    /// Returns the charge of an entry.
     pub fn charged(&self, entry: &Arc<Entry<K>>) -> Option<u64> {
         self.place_of(entry).and_then(|at| self.slot(at)).map(|slot| slot.bytes)
     }
 
-    /// Takes an entry out, if it is in.
+    /// Removes an entry, if it is in the shard.
     pub fn remove(&mut self, entry: &Arc<Entry<K>>) -> bool {
         let place = self.place_of(entry);
         place.is_some_and(|at| self.take(at))
     }
 
-    /// Takes out all of a group. Says which.
+    /// Removes all entries of a group, and returns their numbers.
     pub fn remove_group(&mut self, group: u128) -> Vec<u64> {
         let mut removed = Vec::new();
         while let Some(at) = self.groups.get(&group).copied() {
@@ -182,7 +184,8 @@ impl<K: Kept> Shard<K> {
         removed
     }
 
-    /// Takes out those that `is_meant` among `count` slots from `start` on. Says which, and whether there are slots after them.
+    /// Removes the matching entries among `count` slots from `start` on. Returns their numbers, and `true` if
+    /// more slots follow.
     pub fn remove_among(
         &mut self,
         start: usize,
@@ -201,12 +204,13 @@ impl<K: Kept> Shard<K> {
         (removed, end < self.slots.len())
     }
 
-    /// Evicts until `bytes` fit; never the one at `keep`, and none whose body is still coming, since others may be reading it.
+    /// Evicts until `bytes` fit. Never evicts the slot `keep`, nor an entry whose body is still arriving,
+    /// because other requests may be reading it.
     fn make_room(&mut self, bytes: u64, keep: u32) -> bool {
         if bytes > self.bytes_max {
             return false;
         }
-        // Each is spared once at most.
+        // Each entry is spared at most once.
         let mut looks = self.len * 2;
         while self.bytes + bytes > self.bytes_max {
             if looks == 0 || self.oldest == NONE {
@@ -240,7 +244,7 @@ impl<K: Kept> Shard<K> {
                 other.links[thread as usize].older = older;
                 continue;
             }
-            // It was the newest of its thread.
+            // It is the newest of its list.
             let map = match thread {
                 Thread::Id => &mut self.ids,
                 Thread::Group => &mut self.groups,

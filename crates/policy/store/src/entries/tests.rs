@@ -1,4 +1,4 @@
-//! Bodies, bounds, eviction and purges; and a model that has more, never less.
+//! Tests of bodies, limits, eviction and purges, and of a model that forgets nothing.
 
 use std::collections::HashMap;
 use std::task::{Context, Poll, Waker};
@@ -88,7 +88,7 @@ fn a_body_is_read_while_it_comes_and_its_readers_are_woken() {
     filling.push(b"de").unwrap();
     filling.finish();
     assert_eq!(count.0.load(Relaxed), 2);
-    // It is in other blocks now; who has read some of it goes on behind that.
+    // It consists of other blocks now; a reader continues after the part that it has read.
     assert_eq!(next(&entry, 3), Poll::Ready(Next::Block((*b"de").into())));
     assert_eq!(next(&entry, 5), Poll::Ready(Next::End));
     assert_eq!(entry.body.slices(1, 4).collect::<Vec<_>>().concat(), b"bcd");
@@ -199,7 +199,7 @@ fn what_is_too_large_is_refused_before_or_as_it_comes() {
     assert_eq!(filling.push(&[0; 101]), Err(Full::TooLarge));
     drop(filling);
     assert_eq!(entries.stats().bytes, 0);
-    // What is still coming is not evicted, so there may be no room.
+    // Bodies that are still arriving are not evicted, so there may be no room.
     let coming: Vec<_> = (0..).map_while(|id| begin(&entries, id, Some(1_000)).ok()).collect();
     assert!(coming.len() > 3 && coming.len() < 10);
     assert_eq!(begin(&entries, 100, Some(1_000)).unwrap_err(), Full::NoRoom);
@@ -256,7 +256,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Against a map that forgets nothing by itself: the store may have less, never anything else, and never more than its bytes.
+    /// Compared with a map that forgets nothing: the store may have less, never anything else, and never more
+    /// than its limit.
     #[test]
     fn bounds_hold_and_no_key_finds_anothers_entry(acts in prop::collection::vec(act(), 1..120)) {
         let entries = store(12_000, 1_000);

@@ -1,17 +1,17 @@
-//! A token bucket, kept as the debt that drains from it: units that have not come back yet.
+//! A token bucket, stored as a debt that drains: the units that have not come back yet.
 
 use super::pace::Pace;
 use super::{Refill, Rule};
 
-/// What is missing from a full bucket. Debt is in units times the window's microseconds, of which `limit` drain each
-/// microsecond: whole numbers, so that nothing is lost to rounding however often it is looked at.
+/// The units missing from a full bucket. The debt is in units times the window's microseconds, and `limit` of
+/// it drains per microsecond. These are integers, so frequent updates lose nothing to rounding.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
     debt: u128,
     drained_at: u64,
 }
 
-/// Window and burst of a bucket's rule.
+/// Returns window and burst of a bucket's rule.
 fn shape(rule: &Rule) -> (u128, u128) {
     match rule.refill {
         Refill::Bucket { window, burst } => (u128::from(window), u128::from(burst)),
@@ -26,7 +26,7 @@ impl Bucket {
         self.drained_at = now;
     }
 
-    /// Whether that many units fit beside the debt.
+    /// Returns `true` if that many units fit in addition to the debt.
     pub(super) fn fits(&self, units: u64, rule: &Rule) -> bool {
         let (window, burst) = shape(rule);
         self.debt.saturating_add(u128::from(units) * window) <= burst * window
@@ -37,15 +37,15 @@ impl Bucket {
         u64::try_from(self.debt.div_ceil(shape(rule).0)).unwrap_or(u64::MAX)
     }
 
-    /// Counts units at `now`; gives `now`.
+    /// Counts units at `now`, and returns `now`.
     pub(super) fn count(&mut self, units: u64, now: u64, rule: &Rule) -> u64 {
         self.debt = self.debt.saturating_add(u128::from(units) * shape(rule).0);
         now
     }
 
-    /// Gives units back that were counted at `at`, less what may have drained of them since.
+    /// Returns units that were counted at `at`, except those that may have drained since.
     pub(super) fn give_back(&mut self, units: u64, at: u64, now: u64, rule: &Rule) {
-        // A mark from before the clock was set back tells nothing.
+        // A mark from before the clock was set back is meaningless.
         let Some(elapsed) = now.checked_sub(at) else { return };
         let drained = u128::from(elapsed) * u128::from(rule.limit);
         let left = (u128::from(units) * shape(rule).0).saturating_sub(drained);
@@ -56,14 +56,14 @@ impl Bucket {
         self.drained_at = self.drained_at.saturating_sub(micros);
     }
 
-    /// When `units` fit beside the debt, if calls take as long as `pace` foresees.
+    /// Time at which `units` fit in addition to the debt, if calls take as long as `pace` estimates.
     pub(super) fn when(&self, units: u64, now: u64, rule: &Rule, pace: &Pace) -> Option<u64> {
         let (window, burst) = shape(rule);
         let above = self.debt.saturating_add(u128::from(units) * window).saturating_sub(burst * window);
         let wait =
             above.checked_div(u128::from(rule.limit))? + u128::from(above % u128::from(rule.limit) != 0);
-        // Units in transit do not come back. A bucket that holds fewer than come back in that time stands
-        // still meanwhile.
+        // Units in transit do not come back. A bucket that holds fewer than come back in that time pauses
+        // meanwhile.
         let (needed, held) = (u128::from(rule.limit) * u128::from(pace.response()) + window, burst * window);
         let wait = if needed > held { wait.saturating_mul(needed).checked_div(held)? } else { wait };
         Some(now.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX)))

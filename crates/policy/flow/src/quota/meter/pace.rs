@@ -1,29 +1,28 @@
-//! How long calls take, so that it can be foretold when units come back that are still in transit.
+//! Estimates the duration of calls, to predict when units in transit come back.
 
-/// A rise by less than this, and by less than a quarter, is not told.
+/// A rise by less than this, and by less than a quarter, is not reported.
 const RISE_MIN_MICROS: u64 = 1_000;
 
-/// How long the calls of one group take. Times in microseconds. Where it is not known, nothing is foreseen:
-/// no call takes any time.
+/// The duration of the calls of one group, in microseconds. While it is unknown, calls are assumed to take no
+/// time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pace {
-    /// How long a call is in transit: near the least that was seen of late, so that nobody is told too late a
-    /// time.
+    /// Estimated time in transit: near the recent minimum, so no predicted time is too late.
     response: u64,
-    /// What `response` was when a rise was told last, or less if it has fallen since.
+    /// Value of `response` at the last reported rise, or less if it has fallen since.
     told: u64,
-    /// When the first of the latest calls was made that were made together, and the units of them all.
+    /// Time of the first call of the latest burst, and the units of the whole burst.
     burst_at: u64,
     burst_units: u64,
 }
 
 impl Pace {
-    /// How long a call is in transit.
+    /// Estimated time in transit.
     pub(super) fn response(&self) -> u64 {
         self.response
     }
 
-    /// A call of so many units is made at `now`.
+    /// Notes a call of that many units at `now`.
     pub(super) fn made(&mut self, units: u64, now: u64) {
         let together = self.response / 4 + RISE_MIN_MICROS;
         if now.saturating_sub(self.burst_at) > together {
@@ -33,7 +32,7 @@ impl Pace {
         self.burst_units = self.burst_units.saturating_add(units);
     }
 
-    /// A call took so long. Says whether calls take markedly longer than was told before.
+    /// Notes the duration of a call. Returns `true` if calls take markedly longer than reported before.
     pub(super) fn took(&mut self, micros: u64) -> bool {
         let is_first = self.response == 0;
         self.response = match micros.checked_sub(self.response) {
@@ -48,17 +47,17 @@ impl Pace {
         is_slower
     }
 
-    /// How many units of those in transit will still be so at `at`, as far as can be foreseen.
+    /// Estimates how many of the units in transit will still be in transit at `at`.
     pub(super) fn in_transit_at(&self, at: u64, transit: u64) -> u64 {
         if self.ends() >= at { self.burst_units.min(transit) } else { 0 }
     }
 
-    /// When the last calls that were made will have been answered.
+    /// Estimated time at which the calls of the latest burst will have been answered.
     pub(super) fn ends(&self) -> u64 {
         if self.response == 0 { 0 } else { self.burst_at.saturating_add(self.response) }
     }
 
-    /// Units of the last calls that were made.
+    /// Units of the latest burst.
     pub(super) fn burst_units(&self) -> u64 {
         self.burst_units
     }

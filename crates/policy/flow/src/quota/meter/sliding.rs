@@ -1,11 +1,11 @@
-//! A sliding window: units counted by when, coarsely enough that memory is bounded.
+//! A sliding window: units by the time they were counted, coarse enough to bound memory.
 
 use std::collections::VecDeque;
 
 use super::pace::Pace;
 
-/// Parts into which a window is divided. What is counted in one of them comes back at the end of the part, a window later: at most
-/// this fraction of the allowance goes unused, and it is never above.
+/// Number of parts of a window. Units counted in a part come back one window after its end. So at most this
+/// fraction of the allowance stays unused, and the allowance is never exceeded.
 const PARTS: u64 = 512;
 
 /// Units counted in the last window.
@@ -15,13 +15,14 @@ pub(super) struct Sliding {
     /// Length of a part, in microseconds.
     part: u64,
     counted: u64,
-    /// Parts with units in them, oldest first: at most two windows of them, since nothing is counted farther ahead than one.
+    /// Parts with units in them, oldest first. They span at most two windows, because nothing is counted more
+    /// than one window ahead.
     parts: VecDeque<Part>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    /// Which part of time it is, counted from the epoch.
+    /// Number of the part, counted from the epoch.
     index: u64,
     units: u64,
 }
@@ -39,7 +40,8 @@ impl Sliding {
         self.counted
     }
 
-    /// When the units of a part are back: a window after the last moment at which one of them can have been counted.
+    /// Time at which the units of a part come back: one window after the last moment at which one of them can
+    /// have been counted.
     fn back_at(&self, index: u64) -> u64 {
         index.saturating_mul(self.part).saturating_add(self.part - 1).saturating_add(self.window)
     }
@@ -53,7 +55,7 @@ impl Sliding {
         }
     }
 
-    /// Counts units at a moment; gives the part they are in.
+    /// Counts units at a time, and returns the number of their part.
     pub(super) fn count(&mut self, units: u64, at: u64) -> u64 {
         let index = at / self.part;
         self.counted = self.counted.saturating_add(units);
@@ -72,7 +74,7 @@ impl Sliding {
         index
     }
 
-    /// Takes units out of the part they were counted in, as far as they are still there.
+    /// Removes units from the part in which they were counted, as far as they are still there.
     pub(super) fn give_back(&mut self, units: u64, index: u64) {
         let Ok(place) = self.parts.binary_search_by_key(&index, |part| part.index) else { return };
         let part = &mut self.parts[place];
@@ -84,7 +86,7 @@ impl Sliding {
         }
     }
 
-    /// The clock was set back: what was counted keeps its age, rounded to younger.
+    /// Handles a clock that was set back: counted units keep their age, rounded down.
     pub(super) fn shift_back(&mut self, micros: u64) {
         let parts = micros / self.part;
         for part in &mut self.parts {
@@ -92,12 +94,12 @@ impl Sliding {
         }
     }
 
-    /// When `units` fit, which they do not now, if what is in transit is answered as `pace` foresees.
+    /// Time at which `units` fit, if they do not now, and calls in transit are answered as `pace` estimates.
     pub(super) fn when(&self, units: u64, transit: u64, limit: u64, now: u64, pace: &Pace) -> Option<u64> {
         if limit == 0 {
             return None;
         }
-        // Beyond one limit each further one takes a window more, and the time of a response.
+        // Units beyond the limit take one more window, and the duration of a call, for each further limit.
         let windows = units.saturating_sub(1) / limit;
         let units = units - windows * limit;
         let mut missing = (self.counted.saturating_add(transit).saturating_add(units)).saturating_sub(limit);
@@ -110,7 +112,7 @@ impl Sliding {
             missing = missing.saturating_sub(part.units);
         }
         if missing > 0 {
-            // Those made last are answered last.
+            // Calls made last are answered last.
             let needs_last = missing > transit.saturating_sub(pace.burst_units());
             let answered = if needs_last { now.max(pace.ends()) } else { now };
             at = at.max(self.back_at(answered / self.part));

@@ -1,4 +1,4 @@
-//! Windows that follow each other: by the clock, from the first call on, or by the calendar.
+//! Consecutive windows: by the clock, from the first call on, or by the calendar.
 
 use std::sync::Arc;
 
@@ -6,22 +6,22 @@ use super::pace::Pace;
 use super::{Refill, Rule};
 use crate::quota::calendar::Calendar;
 
-/// The farthest that a wait is computed, in windows.
+/// Maximum number of windows for which a wait is computed.
 const WINDOWS_AHEAD_MAX: u64 = 1_000;
 
-/// Where windows begin. Times in microseconds.
+/// The beginnings of windows. Times in microseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::quota) enum Schedule {
     /// At multiples of the length.
     Clock(u64),
-    /// With the first call after the last window.
+    /// At the first call after the last window.
     First(u64),
     /// By the calendar.
     Calendar(Arc<Calendar>),
 }
 
 impl Schedule {
-    /// How long its windows are, where all of them are equally long.
+    /// Length of the windows, if all have the same.
     fn length(&self) -> Option<u64> {
         match self {
             Self::Clock(length) | Self::First(length) => Some(*length),
@@ -29,7 +29,7 @@ impl Schedule {
         }
     }
 
-    /// Begin and end of the window at `now`; of one that would begin now, where a call begins it.
+    /// Returns begin and end of the window at `now`. If a call begins the window, it begins at `now`.
     pub(in crate::quota) fn window(&self, now: u64) -> (u64, u64) {
         match self {
             Self::Clock(length) => {
@@ -42,17 +42,18 @@ impl Schedule {
     }
 }
 
-/// Units used in the present window.
+/// Units used in the current window.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
-    /// Where the window ends; `None` while the next one waits for a call to begin it, or before the first.
+    /// End of the window; `None` before the first window, and while the next one waits for a call to begin
+    /// it.
     end: Option<u64>,
-    /// How many windows there were before: units counted in an earlier one do not come back in this one.
+    /// Number of earlier windows. Units counted in one of them do not come back in this one.
     epoch: u64,
-    /// Units counted in this window, those in transit included: nobody knows in which window the provider counts them, so that
-    /// those still in transit when a window ends are counted in the next one too.
+    /// Units counted in this window, including those in transit. The window in which the provider counts
+    /// those is unknown, so units in transit when a window ends also count in the next one.
     used: u64,
-    /// Units that this window has beyond the limit, left over from the last one.
+    /// Units of this window beyond the limit, carried over from the last one.
     spilled: u64,
     /// Units of calls that were given up, which may be counted until `late_until`.
     late: u64,
@@ -76,7 +77,7 @@ impl Windows {
         self.end
     }
 
-    /// Goes by the count of a store that others may use too.
+    /// Replaces the count by that of a store, which others may use too.
     pub(super) fn set(&mut self, used: u64, spilled: u64) {
         self.used = used;
         self.spilled = spilled;
@@ -89,7 +90,7 @@ impl Windows {
         }
         let (begin, end) = schedule.window(now);
         if let Some(ended) = self.end {
-            // A window in which nothing was called leaves all of its limit.
+            // A window without calls leaves its whole limit.
             let unused =
                 if begin == ended { self.allowance(rule).saturating_sub(self.used) } else { rule.limit };
             self.spilled = unused.min(*spillover);
@@ -99,12 +100,12 @@ impl Windows {
         if self.late_at(now) == 0 {
             self.late = 0;
         }
-        // What is in transit begins the next window as a call would: without an end it would never come back.
+        // Units in transit begin the next window as a call would: without an end they would never come back.
         let waits_for_call = matches!(schedule, Schedule::First(_)) && self.used == 0;
         self.end = if waits_for_call { None } else { Some(end) };
     }
 
-    /// A call was given up, and may be counted until `until`.
+    /// Notes the units of a call that was given up, which may be counted until `until`.
     pub(super) fn abandoned(&mut self, units: u64, until: u64) {
         self.late = self.late.saturating_add(units);
         self.late_until = self.late_until.max(until);
@@ -134,7 +135,7 @@ impl Windows {
         self.used = self.used.saturating_sub(units);
     }
 
-    /// The clock was set back. The window stays what it is, and ends when the one at the new time does.
+    /// Handles a clock that was set back. The window continues, and ends with the window at the new time.
     pub(super) fn shift_back(&mut self, micros: u64, now: u64, rule: &Rule) {
         self.late_until = self.late_until.saturating_sub(micros);
         let (Some(end), Refill::Windows { schedule, .. }) = (self.end, &rule.refill) else { return };
@@ -144,13 +145,13 @@ impl Windows {
         });
     }
 
-    /// When `units` fit, which they do not now, if what is in transit is answered as `pace` foresees.
+    /// Time at which `units` fit, if they do not now, and calls in transit are answered as `pace` estimates.
     pub(super) fn when(&self, units: u64, transit: u64, now: u64, rule: &Rule, pace: &Pace) -> Option<u64> {
         let Refill::Windows { schedule, .. } = &rule.refill else { return None };
         if rule.limit == 0 {
             return None;
         }
-        // What this window has left goes to those before.
+        // The rest of this window is used by earlier calls.
         let left = self.allowance(rule).saturating_sub(self.used);
         let missing = units.saturating_sub(left).max(1);
         let end = self.end.unwrap_or_else(|| schedule.window(now).1);
@@ -161,8 +162,7 @@ impl Windows {
             let windows = windows.min(WINDOWS_AHEAD_MAX);
             return Some((0..windows).fold(end, |end, _| schedule.window(end).1));
         };
-        // What is still in transit when a window begins is counted in it: of these windows there is so much
-        // less.
+        // Units still in transit when a window begins count in it, so these windows have that much less.
         let carried = pace.in_transit_at(end, transit).min(rule.limit);
         let (begin, missing) = if carried == 0 {
             (end, missing)
@@ -174,7 +174,7 @@ impl Windows {
             }
             (end.saturating_add(cut.saturating_mul(length)), missing - each * cut)
         };
-        // A whole limit that is called at once is answered so many windows later.
+        // The calls of one whole limit, made together, are answered this many windows later.
         let windows = pace.response().div_ceil(length).max(1);
         let further = (missing - 1) / rule.limit;
         Some(begin.saturating_add(further.saturating_mul(windows).saturating_mul(length)))

@@ -1,7 +1,7 @@
-//! The files of a disk: one for each entry, and one that says whose they are.
+//! The files of a disk: one for each entry, and a seal that identifies their owner.
 //!
-//! An entry's file is written once and never changed. What is cut short, by a crash or a full disk, fails its checksums and is no entry; so
-//! nothing has to reach the disk before it is answered for, but that an entry is gone.
+//! An entry's file is written once and never changed. A file that is truncated by a crash or a full disk
+//! fails its checksums and is ignored. So writes need no sync; only removals must be durable.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,27 +14,29 @@ use super::super::EntryKey;
 use super::super::body::{Block, Body};
 use egret_clock::Timestamp;
 
-/// Says whose the entries are.
+/// Identifies the owner of the entries.
 const SEAL_NAME: &str = "seal";
-/// Held by the process that has the directory.
+/// Locked by the process that uses the directory.
 const LOCK_NAME: &str = "lock";
 const SEAL_MAGIC: &[u8; 8] = b"egretdk1";
 const SEAL_BYTES: usize = 8 + 4 + 32 + 32 + 4;
 const ENTRY_MAGIC: &[u8; 4] = b"ege1";
 const HEAD_BYTES: usize = 4 + 8 + 16 + 16 + 8 + 4 + 4 + 8 + 4 + 4;
-/// More is not kept beside a body, nor read.
+/// Maximum size of the data besides a body.
 const KEPT_BYTES_MAX: usize = 4 << 20;
-/// What a file takes is counted in blocks of so many bytes, as file systems give them.
+/// Block size of file systems; file sizes are rounded up to it.
 const BLOCK_BYTES: u64 = 4 << 10;
-/// Bodies are read in pieces, which go to sockets as they are.
+/// Size of the pieces in which bodies are read, and sent to sockets unchanged.
 const PIECE_BYTES: u64 = 64 << 10;
 
-/// What entries are found with again: the secret of their keys, and a digest of what else their keys and contents depend on.
+/// The data needed to find entries again: the secret of their keys, and a digest of everything else that
+/// their keys and contents depend on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seal {
-    /// Changes with everything under which what is stored would be of no use, or be shown to whom it is not for.
+    /// Digest of everything on which the meaning of the entries depends. With another one they would be
+    /// unusable, or shown to the wrong client.
     pub fingerprint: [u8; 32],
-    /// What keys are made with.
+    /// The secret for keys.
     pub secret: [u8; 32],
 }
 
@@ -44,19 +46,19 @@ impl std::fmt::Debug for Seal {
     }
 }
 
-/// What is known of a directory before it is opened.
+/// The seal of a directory before it is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sealed {
-    /// Nothing is there.
+    /// The directory has no seal.
     Not,
-    /// So, for the how manieth time.
+    /// The seal, with its generation number.
     By(Seal, u32),
-    /// It cannot be read.
+    /// The seal cannot be read.
     Damaged,
 }
 
 impl Sealed {
-    /// Looks into `directory`. Changes nothing.
+    /// Reads the seal in `directory`, without changing anything.
     pub fn read(directory: &Path) -> Self {
         match std::fs::read(directory.join(SEAL_NAME)) {
             Ok(bytes) => Self::parse(&bytes).unwrap_or(Self::Damaged),
@@ -77,7 +79,7 @@ impl Sealed {
     }
 }
 
-/// An entry as it is in its file.
+/// An entry as it is stored in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub number: u64,
@@ -90,7 +92,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// What the file of such an entry takes.
+    /// Size of the entry's file.
     pub fn bytes(&self) -> u64 {
         let tags: usize = self.tags.iter().map(|tag| 2 + tag.len()).sum();
         blocks((HEAD_BYTES + tags + self.kept.len()) as u64 + self.body_len)
@@ -125,7 +127,7 @@ impl Record {
         Some(out)
     }
 
-    /// Reads all but the body. `None` where it is none, or not whole.
+    /// Reads everything except the body. Returns `None` if the file is invalid or truncated.
     pub fn read(file: &mut impl Read) -> io::Result<Option<Self>> {
         let mut head = [0; HEAD_BYTES];
         if !fill(file, &mut head)? {
@@ -150,7 +152,8 @@ impl Record {
         Ok(Some(record))
     }
 
-    /// The part of constant length: the record without what follows, the lengths of that, and its checksum.
+    /// Parses the part of fixed length: the record without its variable parts, their lengths, and the
+    /// checksum.
     fn parse(head: &[u8; HEAD_BYTES]) -> Option<(Self, (usize, usize), u32)> {
         let (magic, rest) = head.split_first_chunk::<4>()?;
         let (number, rest) = rest.split_first_chunk::<8>()?;
@@ -177,7 +180,7 @@ impl Record {
         is_good.then_some((record, lens, checksum))
     }
 
-    /// Reads the body that follows, in pieces. `None` where it is not whole, or not the one that was written.
+    /// Reads the body, in pieces. Returns `None` if it is truncated or modified.
     fn read_body(&self, file: &mut impl Read) -> io::Result<Option<Vec<Block>>> {
         let (mut pieces, mut hasher) = (Vec::new(), Hasher::new());
         let mut left = self.body_len;
@@ -195,26 +198,26 @@ impl Record {
     }
 }
 
-/// What the file of an entry holds. The disk itself never has a body in one piece; this is for those who look
-/// at single files.
+/// The content of an entry's file, for tools that examine single files. The disk itself never holds a body in
+/// one piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryFile {
-    /// Tells it from all others of its directory.
+    /// Number of the entry, unique in its directory.
     pub number: u64,
-    /// Where it is stored.
+    /// The key.
     pub place: EntryKey,
-    /// When it was put in.
+    /// Time at which it was stored.
     pub stored_at: Timestamp,
-    /// What it can be purged by.
+    /// Tags for purges.
     pub tags: Box<[Box<str>]>,
-    /// What [`Kept::save`](super::super::Kept::save) has made.
+    /// The output of [`Kept::save`](super::super::Kept::save).
     pub kept: Vec<u8>,
     /// The body.
     pub body: Vec<u8>,
 }
 
 impl EntryFile {
-    /// Reads all of a file. `None` where it is not whole, or not one that was written.
+    /// Parses a whole file. Returns `None` if it is truncated or invalid.
     pub fn read(mut bytes: &[u8]) -> Option<Self> {
         let len = bytes.len() as u64;
         let record = Record::read(&mut bytes).ok()?.filter(|record| record.body_len <= len)?;
@@ -235,7 +238,7 @@ fn tags(mut bytes: &[u8]) -> Option<Box<[Box<str>]>> {
     Some(tags.into())
 }
 
-/// Fills `bytes`; says no where the file ends before.
+/// Fills `bytes`. Returns `false` if the file ends before.
 fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(bytes) {
         Ok(()) => Ok(true),
@@ -244,22 +247,22 @@ fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-/// What so many bytes take in a file.
+/// Size of a file with that many bytes, on disk.
 fn blocks(bytes: u64) -> u64 {
     bytes.max(1).next_multiple_of(BLOCK_BYTES)
 }
 
-/// A directory of entries, which no other process has.
+/// A directory of entries, locked by this process.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
     /// Unlocked when it is closed.
     _lock: File,
-    /// To have it on the disk that files are gone.
+    /// Handle for syncing the directory, to make removals durable.
     itself: File,
 }
 
-/// Why a directory cannot be opened.
+/// Reason why a directory cannot be opened.
 #[derive(Debug)]
 pub(super) enum OpenError {
     InUse,
@@ -273,7 +276,7 @@ impl From<io::Error> for OpenError {
 }
 
 impl Directory {
-    /// Opens it, or makes it. Nobody else may read what is in it.
+    /// Opens or creates the directory. Only its owner may read it.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
@@ -298,7 +301,7 @@ impl Directory {
         self.path.join(format!("{number:016x}"))
     }
 
-    /// The numbers of all entries, in their order.
+    /// Returns the numbers of all entries, in order.
     pub fn numbers(&self) -> io::Result<Vec<u64>> {
         let mut numbers = Vec::new();
         for file in std::fs::read_dir(&self.path)? {
@@ -308,7 +311,7 @@ impl Directory {
         Ok(numbers)
     }
 
-    /// Has it be for `seal` alone, for the how manieth time.
+    /// Seals the directory with `seal` and the generation number `run`.
     pub fn seal(&self, seal: &Seal, run: u32) -> io::Result<()> {
         let mut bytes = SEAL_MAGIC.to_vec();
         bytes.extend_from_slice(&run.to_le_bytes());
@@ -323,7 +326,8 @@ impl Directory {
         self.sync()
     }
 
-    /// Deletes all entries. The seal goes first, so that what is left of them, if the process dies amid it, is nobody's.
+    /// Deletes all entries. The seal is deleted first: if the process dies meanwhile, the remaining files are
+    /// not used.
     pub fn clear(&self) -> io::Result<()> {
         self.unseal()?;
         for number in self.numbers()? {
@@ -332,17 +336,17 @@ impl Directory {
         Ok(())
     }
 
-    /// Has what is left be nobody's.
+    /// Deletes the seal, so the remaining files are not used.
     pub fn unseal(&self) -> io::Result<()> {
         delete(&self.path.join(SEAL_NAME))?;
         self.sync()
     }
 
-    /// Deletes all that is of the directory. What else somebody has put there stays.
+    /// Deletes the directory with all its entries. Other files in it stay.
     pub fn destroy(self) -> io::Result<()> {
         self.clear()?;
         delete(&self.path.join(LOCK_NAME))?;
-        // It stays where it is not empty.
+        // The directory stays if it is not empty.
         let _ = std::fs::remove_dir(&self.path);
         Ok(())
     }
@@ -356,7 +360,7 @@ impl Directory {
         body.blocks().unwrap_or_default().iter().try_for_each(|block| file.write_all(block))
     }
 
-    /// What is kept of an entry, without its body. `None` where there is none that is whole.
+    /// Reads an entry without its body. Returns `None` if it does not exist or is invalid.
     pub fn read_head(&self, number: u64) -> io::Result<Option<Record>> {
         let Some(mut file) = open(&self.file(number))? else { return Ok(None) };
         let len = file.metadata()?.len();
@@ -364,12 +368,12 @@ impl Directory {
         Ok(record.filter(|record| record.number == number && record.bytes() == blocks(len)))
     }
 
-    /// An entry with its body.
+    /// Reads an entry with its body.
     pub fn read(&self, number: u64) -> io::Result<Option<(Record, Vec<Block>)>> {
         let Some(mut file) = open(&self.file(number))? else { return Ok(None) };
         let len = file.metadata()?.len();
         let record = Record::read(&mut file)?;
-        // A length that is not the file's would have memory taken for what is not there.
+        // A length beyond that of the file would allocate memory for nothing.
         let Some(record) = record.filter(|record| record.number == number && record.body_len <= len) else {
             return Ok(None);
         };
@@ -377,19 +381,19 @@ impl Directory {
         Ok(body.map(|body| (record, body)))
     }
 
-    /// Deletes an entry, if it is there.
+    /// Deletes an entry, if it exists.
     pub fn delete(&self, number: u64) -> io::Result<()> {
         delete(&self.file(number))
     }
 
-    /// Returns when it is on the disk which files are there.
+    /// Makes creations and removals of files durable.
     pub fn sync(&self) -> io::Result<()> {
         self.itself.sync_all()
     }
 }
 
 impl Record {
-    /// Of an entry, whose body is whole.
+    /// Creates the record of an entry with a complete body.
     pub fn new(
         number: u64,
         place: EntryKey,
@@ -408,7 +412,7 @@ impl Record {
     }
 }
 
-/// The number of an entry's file; `None` where it is another file.
+/// Parses the name of an entry's file; `None` for other files.
 fn number(name: &str) -> Option<u64> {
     let is_number =
         name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f'));

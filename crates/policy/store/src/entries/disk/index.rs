@@ -1,7 +1,8 @@
-//! What is on a disk, in memory: what is not in here is not there, whatever files there are.
+//! The index of a disk, in memory. Entries that are not in the index do not exist, whatever files there are.
 //!
-//! Entries have numbers that rise with time, also from one process to the next. Eviction is SIEVE, as in memory: a hand goes from the oldest
-//! on, spares once what was of use since it was there last, and takes the first that was not.
+//! The numbers of entries increase with time, also across processes. Eviction is SIEVE, as in memory: a hand
+//! moves from the oldest to the newest entry, spares each entry that was used since its last visit, and
+//! evicts the first one that was not.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -9,18 +10,18 @@ use std::sync::Arc;
 use super::super::{Entry, EntryKey, Purge};
 use super::{Load, Stop};
 
-/// What a record takes: itself, three places in trees, and the allocator's share.
+/// Memory of a record: itself, three places in trees, and the allocator's overhead.
 const RECORD_OVERHEAD: u64 = 384;
-/// Of more removals before the files have been looked at, nothing is remembered but that there were many: then none of the files holds.
+/// Maximum number of removals recorded during the scan. With more, all existing files are discarded.
 const EARLY_MAX: usize = 10_000;
 
-/// An entry that is on the disk, or on its way there.
+/// An entry that is on disk, or waiting to be written.
 #[derive(Debug)]
 pub(super) struct Known {
     pub place: EntryKey,
     label: Box<[u8]>,
     tags: Arc<[Box<str>]>,
-    /// What its file takes; nothing before it is written.
+    /// Size of its file; 0 before it is written.
     bytes: u64,
     used: bool,
 }
@@ -30,24 +31,24 @@ impl Known {
         Self { place, label: label.into(), tags: Arc::clone(tags), bytes, used: false }
     }
 
-    /// What it takes in memory.
+    /// Memory use, in bytes.
     fn own_bytes(&self) -> u64 {
         RECORD_OVERHEAD + self.label.len() as u64
     }
 }
 
-/// How a disk stands.
+/// The state of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It has not yet been looked what is on it.
+    /// Its files have not been scanned yet.
     Opening,
     /// It works.
     Open,
-    /// It does not.
+    /// It does not work.
     Closed,
 }
 
-/// Removals from before it was known what is there: they hold for all that is found then.
+/// Removals during the scan. They apply to all entries that the scan finds.
 #[derive(Debug, Default)]
 struct Early {
     ids: HashSet<u128>,
@@ -56,7 +57,7 @@ struct Early {
     is_all: bool,
 }
 
-/// A purge, as long as it lasts.
+/// A purge in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OwnPurge {
     All,
@@ -106,25 +107,25 @@ impl Early {
     }
 }
 
-/// What is on a disk.
+/// The contents of a disk.
 #[derive(Debug)]
 pub(super) struct Index<K> {
     pub phase: Phase,
     records: BTreeMap<u64, Known>,
     ids: BTreeSet<(u128, u64)>,
     groups: BTreeSet<(u128, u64)>,
-    /// What files take, those among them that are still to be deleted.
+    /// Size of all files, including those to be deleted.
     pub bytes: u64,
-    /// What records take.
+    /// Memory of the records.
     pub own_bytes: u64,
     hand: u64,
     early: Early,
-    /// Purges under way: what has a smaller number than this is not put on the disk any more.
+    /// Purges in progress: matching entries with a smaller number are not written any more.
     purging: Vec<(OwnPurge, u64)>,
-    /// Those to be written, and the bytes that they hold in memory.
+    /// Entries to write, with their size in memory.
     pub writes: VecDeque<(Arc<Entry<K>>, u64)>,
     pub waiting_bytes: u64,
-    /// Files to be deleted, with what they take.
+    /// Files to delete, with their size.
     pub gone: Vec<(u64, u64)>,
     pub loads: VecDeque<(EntryKey, Arc<Load>)>,
     pub loading: HashMap<u128, Arc<Load>>,
@@ -162,12 +163,12 @@ impl<K> Index<K> {
         self.records.contains_key(&number)
     }
 
-    /// The numbers of what is there under an identity, oldest first.
+    /// Returns the numbers of the entries under an identity, oldest first.
     pub fn numbers(&self, id: u128) -> impl Iterator<Item = u64> + '_ {
         self.ids.range((id, 0)..=(id, u64::MAX)).map(|(_, number)| *number)
     }
 
-    /// Adds an entry; of more than `variants` under its identity, the oldest go.
+    /// Adds an entry; beyond `variants` under its identity, the oldest are removed.
     pub fn insert(&mut self, number: u64, known: Known, variants: usize) {
         let place = known.place;
         self.own_bytes += known.own_bytes();
@@ -182,7 +183,7 @@ impl<K> Index<K> {
         }
     }
 
-    /// Adds what a file was found to hold, unless that has been removed meanwhile. Then the file is to be deleted.
+    /// Adds an entry that the scan has found. If it was removed meanwhile, its file is deleted.
     pub fn insert_found(&mut self, number: u64, known: Known, variants: usize) {
         if self.early.means(&known) {
             self.bytes += known.bytes;
@@ -192,18 +193,18 @@ impl<K> Index<K> {
         }
     }
 
-    /// Whether files may still have what was removed.
+    /// Returns `true` if files may still contain removed entries.
     pub fn has_gone(&self) -> bool {
         !self.gone.is_empty() || !self.early.is_empty()
     }
 
-    /// All files have been looked at.
+    /// Ends the scan.
     pub fn open(&mut self) {
         self.early = Early::default();
         self.phase = Phase::Open;
     }
 
-    /// Notes that an entry takes so much on the disk. Says no where it is no longer wanted.
+    /// Notes the size of a written entry. Returns `false` if the entry was removed.
     pub fn note_written(&mut self, number: u64, bytes: u64) -> bool {
         let Some(known) = self.records.get_mut(&number) else { return false };
         known.bytes = bytes;
@@ -211,14 +212,14 @@ impl<K> Index<K> {
         true
     }
 
-    /// Notes that an entry was of use.
+    /// Marks an entry as used.
     pub fn touch(&mut self, number: u64) {
         if let Some(known) = self.records.get_mut(&number) {
             known.used = true;
         }
     }
 
-    /// Takes an entry out, if it is in; its file is to be deleted.
+    /// Removes an entry, if it exists, and queues its file for deletion.
     pub fn remove(&mut self, number: u64) -> bool {
         let Some(known) = self.records.remove(&number) else { return false };
         let EntryKey { id, group } = known.place;
@@ -229,7 +230,7 @@ impl<K> Index<K> {
         true
     }
 
-    /// Takes out what is under an identity and not among `seen`.
+    /// Removes the entries under an identity whose numbers are not in `seen`.
     pub fn remove_others(&mut self, id: u128, seen: &[u64]) {
         if self.phase == Phase::Opening {
             self.early.ids.insert(id);
@@ -241,7 +242,7 @@ impl<K> Index<K> {
         }
     }
 
-    /// Takes out all of a group. Says which.
+    /// Removes all entries of a group, and returns their numbers.
     pub fn remove_group(&mut self, group: u128) -> Vec<u64> {
         if self.phase == Phase::Opening {
             self.early.groups.insert(group);
@@ -255,7 +256,8 @@ impl<K> Index<K> {
         removed
     }
 
-    /// Has a purge hold for what has not been found yet, and, until it has ended, for what comes of the numbers below `end`.
+    /// Begins a purge. It applies to entries that the scan has not found yet and, until it ends, to new
+    /// entries with numbers below `end`.
     pub fn begin_purge(&mut self, purge: &OwnPurge, end: u64) {
         self.purging.push((purge.clone(), end));
         if self.phase == Phase::Opening && !self.early.purges.contains(purge) {
@@ -264,19 +266,20 @@ impl<K> Index<K> {
         }
     }
 
-    /// It has ended in memory, too.
+    /// Ends a purge, after memory was purged too.
     pub fn end_purge(&mut self, purge: &OwnPurge, end: u64) {
         if let Some(at) = self.purging.iter().position(|(other, below)| other == purge && *below == end) {
             self.purging.swap_remove(at);
         }
     }
 
-    /// Whether an entry is one that a purge under way takes out.
+    /// Returns `true` if a purge in progress covers the entry.
     pub fn is_purged(&self, number: u64, known: &Known) -> bool {
         self.purging.iter().any(|(purge, end)| number < *end && purge.means(known))
     }
 
-    /// Takes out what is meant among `count` entries from the number `start` on. Says which, and where to go on.
+    /// Removes the matching entries among `count` entries from the number `start` on. Returns their numbers,
+    /// and the number to continue from.
     pub fn purge(&mut self, purge: &OwnPurge, start: u64, count: usize) -> (Vec<u64>, Option<u64>) {
         let batch = || self.records.range(start..).take(count);
         let last = batch().last().map(|(number, _)| *number);
@@ -288,7 +291,7 @@ impl<K> Index<K> {
         (meant, last.and_then(|last| last.checked_add(1)))
     }
 
-    /// The entry that the hand is at, and whether it was of use since it was there last. The hand goes on.
+    /// Returns the entry at the hand, with `true` if it was used since the last visit, and moves the hand.
     pub fn next_victim(&mut self) -> Option<(u64, EntryKey, bool)> {
         let (number, known) = match self.records.range_mut(self.hand..).find(|(_, known)| known.bytes > 0) {
             Some(found) => found,
@@ -298,13 +301,13 @@ impl<K> Index<K> {
         Some((*number, known.place, std::mem::take(&mut known.used)))
     }
 
-    /// Begins anew after it was closed. Purges that are under way since hold on.
+    /// Resets the index after it was closed. Purges in progress continue.
     pub fn reopen(&mut self) {
         let purging = std::mem::take(&mut self.purging);
         *self = Self { purging, ..Self::default() };
     }
 
-    /// Forgets everything, and has all who wait go on. Nothing is there any more.
+    /// Clears the index, and returns the loads whose waiters must be woken.
     pub fn close(&mut self) -> Vec<Arc<Load>> {
         let loads = self.loading.drain().map(|(_, load)| load).collect();
         let purging = std::mem::take(&mut self.purging);

@@ -1,16 +1,16 @@
-//! Entries that are on their way from a disk into memory, and who waits for them.
+//! Loads of entries from disk into memory, and their waiters.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// What is being read under one identity, for all who want it.
+/// A load of the entries under one identity, for all requests that want them.
 #[derive(Debug, Default)]
 pub(super) struct Load(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
     is_done: bool,
-    /// Each in a slot of its own; one that has left leaves it empty.
+    /// One slot for each waiter; a waiter that leaves empties its slot.
     wakers: Vec<Option<Waker>>,
 }
 
@@ -19,7 +19,7 @@ impl Load {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What can be had is in memory, or nothing can.
+    /// Ends the load: everything that could be loaded is in memory.
     pub fn finish(&self) {
         let mut waiting = self.lock();
         waiting.is_done = true;
@@ -29,7 +29,7 @@ impl Load {
     }
 }
 
-/// One that waits for a load.
+/// A request that waits for a load.
 #[derive(Debug)]
 pub struct Loading {
     load: Arc<Load>,
@@ -41,7 +41,7 @@ impl Loading {
         Self { load: Arc::clone(load), slot: None }
     }
 
-    /// Ready when it is in memory, if it could be had.
+    /// Returns `Ready` once the load has ended.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         let mut waiting = self.load.lock();
         if waiting.is_done {
@@ -62,7 +62,7 @@ impl Loading {
 impl Drop for Loading {
     fn drop(&mut self) {
         let mut waiting = self.load.lock();
-        // Once it is over there are no slots any more.
+        // After the load has ended there are no slots.
         if let Some(waker) = self.slot.and_then(|slot| waiting.wakers.get_mut(slot)) {
             *waker = None;
         }

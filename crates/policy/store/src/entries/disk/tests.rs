@@ -1,4 +1,4 @@
-//! What comes back and what never does, step by step; and a model that forgets nothing by itself.
+//! Tests of entries that must come back and of entries that must not, and of a model that forgets nothing.
 
 use std::collections::HashMap;
 use std::task::{Context, Poll, Waker};
@@ -36,7 +36,7 @@ const SEAL: Seal = Seal { fingerprint: [1; 32], secret: [2; 32] };
 const BYTES: u64 = 256 << 10;
 const WAITING_BYTES: u64 = 1 << 20;
 
-/// A way of taking something out.
+/// A way of removing an entry.
 type Remove = fn(&Entries<Note>);
 
 fn place(id: u128) -> EntryKey {
@@ -64,7 +64,7 @@ impl Stand {
         stand
     }
 
-    /// Finds out what is there.
+    /// Scans the disk.
     fn start(&mut self, tell: &dyn Fn(DiskEvent)) {
         let directory = Directory::open(self.disk().directory()).unwrap();
         self.disk().take(&directory, tell).unwrap();
@@ -119,7 +119,7 @@ impl Stand {
         found
     }
 
-    /// What is found under `id`, in memory or else on the disk.
+    /// Returns the bodies under `id`, from memory or else from disk.
     fn bodies(&mut self, id: u128) -> Vec<Vec<u8>> {
         if let Lookup::Loading(mut loading) = self.entries.look_up(place(id)) {
             let cx = Context::from_waker(Waker::noop());
@@ -130,7 +130,7 @@ impl Stand {
         self.find(id).iter().map(|entry| entry.body.blocks().unwrap().concat()).collect()
     }
 
-    /// Has everything go from memory that can.
+    /// Evicts everything possible from memory.
     fn forget_memory(&self) {
         for shard in &self.entries.shards {
             let mut shard = super::super::lock(shard);
@@ -152,7 +152,7 @@ fn what_is_written_is_found_after_a_restart_and_after_it_has_left_memory() {
     let first = stand.put(1, b"one");
     stand.put(1, b"another");
     stand.put(5, &[7; 15_000]);
-    // What still waits to be written is found as well.
+    // Entries that are still waiting to be written are found as well.
     stand.forget_memory();
     assert_eq!(stand.bodies(1), [b"another".to_vec(), b"one".to_vec()]);
     stand.work_off();
@@ -348,7 +348,7 @@ fn churn_stays_within_its_bytes_and_what_is_used_stays() {
     }
     let stats = stand.disk().stats();
     assert!(stats.evicted > 900 && stats.bytes > BYTES / 2 && stats.skipped == 0, "{stats:?}");
-    // A lower bound holds at once.
+    // A lower limit takes effect at once.
     stand.disk().set_bytes_max(BYTES / 4);
     stand.turn();
     assert!(stand.disk().stats().bytes <= BYTES / 4);
@@ -454,7 +454,8 @@ fn what_cannot_be_deleted_in_time_is_nobodys() {
     assert!((0..20).all(|id| Stand::open(&path).bodies(id).is_empty()));
 }
 
-/// What is stored of one of several groups says in which round it was: once a round is over, nothing of it may be found.
+/// An entry of one of several groups contains its round. Once a round is over, none of its entries may be
+/// found.
 fn storm(entries: &Arc<Entries<Note>>, rounds: &[Mutex<u64>], over: &[AtomicU64], seed: u64) {
     let mut random = seed;
     let cx = Context::from_waker(Waker::noop());
@@ -512,7 +513,7 @@ fn nothing_removed_comes_back_where_many_store_remove_and_load_at_once() {
     let rounds: [Mutex<u64>; 8] = Default::default();
     let over: [AtomicU64; 8] = Default::default();
     for run in 0..3 {
-        // So little memory that most is on the disk alone.
+        // So little memory that most entries are only on disk.
         let entries = Stand::new(&path, SEAL, 24_000).entries;
         let serving = || entries.disk().unwrap().serve(&entries, &|_| {});
         std::thread::scope(|scope| {
@@ -547,13 +548,13 @@ enum Act {
     Tag(u8),
     Prefix(u128),
     Find(u128),
-    /// Reads what is under an identity, and puts it into memory only some acts later.
+    /// Reads the entries under an identity, and adds them to memory only some acts later.
     Read(u128),
     Restore,
     ForgetMemory,
     Turn,
     Restart,
-    /// A restart amid removals of before it is known what is there.
+    /// A restart with removals before the scan has ended.
     RestartLate(u128),
     Kill,
 }
@@ -581,7 +582,8 @@ fn act() -> impl Strategy<Value = Act> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
-    /// Against a map that forgets nothing by itself: what is found was put there for that identity and has not been removed since.
+    /// Compared with a map that forgets nothing: an entry that is found was stored under that identity, and
+    /// was not removed since.
     #[test]
     fn nothing_removed_comes_back_and_bounds_hold(acts in prop::collection::vec(act(), 1..90)) {
         let (_directory, path) = directory();
@@ -635,7 +637,7 @@ proptest! {
                     let numbers: Vec<_> = stand.disk().lock().numbers(id).collect();
                     let directory = stand.directory.as_ref().unwrap();
                     for number in numbers.into_iter().filter(|number| !stand.entries.has(place(id), *number)) {
-                        // Those that are not written yet are not there.
+                        // Entries that are not written yet have no file.
                         let entry = stand.disk().read(&stand.entries, directory, place(id), number).unwrap();
                         read.extend(entry);
                     }
@@ -667,7 +669,7 @@ proptest! {
                     stand.start(&|_| {});
                 }
                 Act::Kill => {
-                    // Removals are followed within 100 ms; what waits to be written is lost.
+                    // Removals are durable within 100 ms; entries waiting to be written are lost.
                     let directory = stand.directory.as_ref().unwrap();
                     stand.disk().delete_gone(directory, usize::MAX).unwrap();
                     read.clear();
