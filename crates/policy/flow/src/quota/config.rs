@@ -34,8 +34,8 @@ pub struct QuotaConfig {
     /// unit, unless `cost` is set.
     #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
     pub limit: u64,
-    /// How units come back. The default, `sliding`, never exceeds the provider's limit, wherever its windows
-    /// begin.
+    /// The way in which units come back. The default, `sliding`, never exceeds the provider's limit, wherever
+    /// its windows begin.
     #[serde(default)]
     pub kind: QuotaKind,
     /// Length of a window; for `token-bucket`, the time in which `limit` units come back. `calendar` uses
@@ -117,7 +117,7 @@ impl Default for QuotaConfig {
     }
 }
 
-/// How units come back.
+/// The way in which units come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuotaKind {

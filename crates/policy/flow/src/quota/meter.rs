@@ -31,11 +31,11 @@ const STRAY_MICROS: u64 = 1_000_000;
 pub(super) struct Rule {
     /// Units in a window, or slots.
     pub limit: u64,
-    /// How units come back.
+    /// The way in which units come back.
     pub refill: Refill,
 }
 
-/// How units come back. Times in microseconds.
+/// The way in which units come back. Times in microseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Refill {
     /// One `window` after the response.
@@ -289,8 +289,8 @@ impl Meter {
         }
     }
 
-    /// The earliest time at which that many units could be free, if no others are taken and all calls are
-    /// answered now. They may be more than one window has. `None` if time alone never frees them.
+    /// The earliest time at which that many units could be free, if no others are taken and all calls
+    /// complete now. They may be more than one window has. `None` if time alone never frees them.
     pub(super) fn when(&self, units: u64) -> Option<u64> {
         self.reckon(units, &Pace::default())
     }

@@ -59,7 +59,7 @@ fn used(quota: &Quota, now: Timestamp) -> u64 {
     quota.snapshot(now, 10).groups[0].used
 }
 
-/// Takes one unit at a time, each answered at once, until none is left.
+/// Takes one unit at a time, each with an immediate response, until none is left.
 fn drain(quota: &Quota, now: Timestamp, name: &[u8]) -> u64 {
     let take = || quota.take(now, &[name], 1).map(|mut grant| grant.answered(now));
     (0..100_000).take_while(|_| take().is_ok()).count().try_into().unwrap()
@@ -94,7 +94,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 1..300)
 }
 
-/// Returns the calls as the provider counted them: when, how much, and when it had answered. In order of
+/// Returns the calls as the provider counted them: when, how much, and when it had responded. In order of
 /// time.
 fn counted(quota: &Quota, calls: &[Call]) -> Vec<(u64, u64, u64)> {
     let mut now = 0;
@@ -258,7 +258,7 @@ proptest! {
                     granted += 1;
                     under_way.push_back((now + response, grant));
                 }
-                // It waits only for the reported time; calls answered until then are known.
+                // It waits only for the reported time; responses until then are known.
                 Err(refusal) => now = micros(refusal.retry_at.unwrap()).max(now + 1),
             }
         }

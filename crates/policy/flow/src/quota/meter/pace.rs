@@ -52,7 +52,7 @@ impl Pace {
         if self.ends() >= at { self.burst_units.min(transit) } else { 0 }
     }
 
-    /// Estimated time at which the calls of the latest burst will have been answered.
+    /// Estimated time at which the calls of the latest burst will be complete.
     pub(super) fn ends(&self) -> u64 {
         if self.response == 0 { 0 } else { self.burst_at.saturating_add(self.response) }
     }

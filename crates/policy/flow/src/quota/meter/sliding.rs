@@ -94,7 +94,7 @@ impl Sliding {
         }
     }
 
-    /// Time at which `units` fit, if they do not now, and calls in transit are answered as `pace` estimates.
+    /// Time at which `units` fit, if they do not now, and calls in transit complete as `pace` estimates.
     pub(super) fn when(&self, units: u64, transit: u64, limit: u64, now: u64, pace: &Pace) -> Option<u64> {
         if limit == 0 {
             return None;
@@ -112,7 +112,7 @@ impl Sliding {
             missing = missing.saturating_sub(part.units);
         }
         if missing > 0 {
-            // Calls made last are answered last.
+            // Calls made last complete last.
             let needs_last = missing > transit.saturating_sub(pace.burst_units());
             let answered = if needs_last { now.max(pace.ends()) } else { now };
             at = at.max(self.back_at(answered / self.part));

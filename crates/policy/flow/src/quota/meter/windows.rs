@@ -145,7 +145,7 @@ impl Windows {
         });
     }
 
-    /// Time at which `units` fit, if they do not now, and calls in transit are answered as `pace` estimates.
+    /// Time at which `units` fit, if they do not now, and calls in transit complete as `pace` estimates.
     pub(super) fn when(&self, units: u64, transit: u64, now: u64, rule: &Rule, pace: &Pace) -> Option<u64> {
         let Refill::Windows { schedule, .. } = &rule.refill else { return None };
         if rule.limit == 0 {
@@ -174,7 +174,7 @@ impl Windows {
             }
             (end.saturating_add(cut.saturating_mul(length)), missing - each * cut)
         };
-        // The calls of one whole limit, made together, are answered this many windows later.
+        // The calls of one whole limit, made together, complete this many windows later.
         let windows = pace.response().div_ceil(length).max(1);
         let further = (missing - 1) / rule.limit;
         Some(begin.saturating_add(further.saturating_mul(windows).saturating_mul(length)))
