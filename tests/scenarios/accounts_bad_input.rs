@@ -36,12 +36,12 @@ fn every_mistake_has_a_place_and_a_way_out() {
         (
             "main: { provider: stripe }",
             use_main,
-            "accounts.main: a credential is missing: one of `basic`, `api_key`",
+            "accounts.main: the credential is missing: set one of `basic`, `api_key`",
         ),
         (
             "main: { provider: stripe, bearer: { token: '${env:KEY}' }, basic: { user: u } }",
             use_main,
-            "accounts.main: `basic` and `bearer` exclude each other: make two accounts of them",
+            "accounts.main: `basic` and `bearer` exclude each other: use two accounts",
         ),
         (
             "main: { provider: stripe, bearer: { token: '${env:NO_SUCH_KEY}' } }",
@@ -56,27 +56,27 @@ fn every_mistake_has_a_place_and_a_way_out() {
         (
             "main: { provider: stripe, bearer: { token: '${env:TORN}' } }",
             use_main,
-            "accounts.main.bearer.token: a control character stands in it",
+            "accounts.main.bearer.token: contains a control character",
         ),
         (
             "main: { provider: stripe, api_key: { header: Host, value: '${env:KEY}' } }",
             use_main,
-            "accounts.main.api_key.header: `Host` is no header field that a key may stand in",
+            "accounts.main.api_key.header: `Host` is not a header field that may carry a key",
         ),
         (
             "main: { provider: stripe, api_key: { value: '${env:KEY}' } }",
             use_main,
-            "accounts.main.api_key.value: one of `header` and `query` is needed",
+            "accounts.main.api_key.value: set either `header` or `query`",
         ),
         (
             "main: { provider: stripe, basic: { user: 'a:b', password: '${env:KEY}' } }",
             use_main,
-            "accounts.main.basic.user: no colon",
+            "accounts.main.basic.user: a user must not contain a colon",
         ),
         (
             "main: { provider: plain, certificate: { certificate: a.pem, key: '${env:KEY}' } }",
             "{ timeout: { total: 1s } }",
-            "accounts.main.certificate: a certificate is shown over TLS, and the URL of `plain` is not `https`",
+            "accounts.main.certificate: a client certificate requires TLS, but the URL of `plain` is not `https`",
         ),
         (
             "main: { provider: stripe, account: other }",
@@ -101,7 +101,7 @@ fn every_mistake_has_a_place_and_a_way_out() {
         (
             "'a b': { provider: stripe, bearer: { token: '${env:KEY}' } }",
             "{ timeout: { total: 1s } }",
-            "an account's name is 1 to 64 letters",
+            "an account's name must consist of 1 to 64 letters",
         ),
     ] {
         let (code, said) = check(&directory, accounts, remedies);

@@ -191,7 +191,7 @@ fn a_server_that_is_down_harms_nobody_until_the_token_is_over_and_is_asked_again
             "{refusal:?}"
         );
         let detail = refusal.json()["detail"].as_str().unwrap().to_owned();
-        assert!(detail.starts_with("there is no token for the account main: the token endpoint answered 503; it is asked again in"), "{detail}");
+        assert!(detail.starts_with("there is no token for the account main: the token endpoint responded with 503; next attempt in"), "{detail}");
     };
     is_refused();
     let asked = server.told().len();

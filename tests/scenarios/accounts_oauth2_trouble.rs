@@ -56,16 +56,16 @@ fn an_endpoint_that_answers_something_else_is_named_and_left_alone() {
     let long = format!(r#"{{"access_token":"{}"}}"#, "a".repeat(70 << 10));
     let split = r#"{"access_token":"a\r\nX-Smuggled: hunter2","token_type":"bearer"}"#;
     for (answer, says) in [
-        (page, "answered what is no JSON"),
-        (answer("401 Unauthorized", "", refusal), "refused: 401 invalid_client"),
-        (answer("400 Bad", "", "hunter2"), "refused: 400"),
-        (answer("503 Busy", "", "hunter2"), "answered 503"),
-        (answer("200 OK", "", &long), "answered more than 65536 bytes"),
-        (answer("200 OK", "", split), "without a token that could be sent"),
-        (answer("200 OK", "", &GRANTED.replace("bearer", "mac")), "no bearer token"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhunter2".to_vec(), "stopped amid its answer"),
-        (b"hunter2\r\n\r\n".to_vec(), "has not answered (bad-response)"),
-        (Vec::new(), "has not answered (provider-closed)"),
+        (page, "returned something other than JSON"),
+        (answer("401 Unauthorized", "", refusal), "refused the request: 401 invalid_client"),
+        (answer("400 Bad", "", "hunter2"), "refused the request: 400"),
+        (answer("503 Busy", "", "hunter2"), "responded with 503"),
+        (answer("200 OK", "", &long), "response exceeds 65536 bytes"),
+        (answer("200 OK", "", split), "returned no token that is valid"),
+        (answer("200 OK", "", &GRANTED.replace("bearer", "mac")), "not a bearer token"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhunter2".to_vec(), "response was truncated"),
+        (b"hunter2\r\n\r\n".to_vec(), "has not responded (bad-response)"),
+        (Vec::new(), "has not responded (provider-closed)"),
     ] {
         let endpoint = Provider::scripted(move |peer| {
             peer.request();
@@ -96,7 +96,10 @@ fn a_secret_follows_no_redirect() {
         let endpoint = Provider::answering(answer(status, &location, ""));
         let origin = Provider::plain();
         let egret = start(&with_endpoint(Config::with_origin(origin.url()), &endpoint.url(), ""));
-        assert!(why(&egret.get("/a")).contains("a secret follows no redirect: correct `token_url`"));
+        assert!(
+            why(&egret.get("/a"))
+                .contains("redirects are not followed, to protect the secret: correct `token_url`")
+        );
         assert_discreet(&egret);
     }
     assert_eq!(elsewhere.connections(), 0);
@@ -111,11 +114,11 @@ fn an_endpoint_that_hangs_holds_nobody_up_for_longer_than_is_allowed() {
     let origin = Provider::plain();
     let config = || Config::with_origin(origin.url());
     let egret = start(&with_endpoint(config(), &endpoint.url(), ", timeout: 300ms"));
-    assert!(why(&egret.get("/a")).contains("has not answered (total-timeout)"));
+    assert!(why(&egret.get("/a")).contains("has not responded (total-timeout)"));
     let egret = start(&with_endpoint(config(), &endpoint.url(), ", wait_max: 300ms, timeout: 1h"));
     assert!(
         why(&egret.get("/a"))
-            .contains("there is no token for the account main yet, after 300ms (`wait_max`)")
+            .contains("there is still no token for the account main after 300ms (`wait_max`)")
     );
     // It is still being asked, by the first.
     why(&egret.get("/a"));
@@ -130,7 +133,7 @@ fn an_endpoint_that_hangs_holds_nobody_up_for_longer_than_is_allowed() {
         }
     });
     let egret = start(&with_endpoint(config(), &dripping.url(), ", timeout: 300ms"));
-    assert!(why(&egret.get("/a")).contains("stopped amid its answer"));
+    assert!(why(&egret.get("/a")).contains("response was truncated"));
     egret.assert_well();
 }
 
@@ -143,7 +146,7 @@ fn a_wrong_secret_is_told_by_its_name_alone() {
         ", retry: { base: 10s }",
     ));
     for _ in 0..3 {
-        assert!(why(&egret.get("/a")).contains("the token endpoint refused: 401 invalid_client"));
+        assert!(why(&egret.get("/a")).contains("the token endpoint refused the request: 401 invalid_client"));
     }
     assert_eq!((server.told().len(), origin.requests().len()), (1, 0));
     // It is not tried again as soon as after a failure that may pass.
@@ -157,7 +160,7 @@ fn an_endpoint_that_is_changed_is_asked_at_once() {
     // Nobody listens there.
     let before = with_endpoint(Config::with_origin(origin.url()), "http://127.0.0.1:1/token", "");
     let egret = start(&before);
-    assert!(why(&egret.get("/a")).contains("has not answered (connect-failed)"));
+    assert!(why(&egret.get("/a")).contains("has not responded (connect-failed)"));
     egret.rewrite(with_endpoint(Config::with_origin(origin.url()), &endpoint.url(), "").yaml());
     wait::until_true("the config is reloaded", || egret.stat("/reloads") == 1);
     egret.get("/a").assert_forwarded(200);
@@ -175,7 +178,7 @@ fn an_endpoint_is_reached_as_the_provider_at_its_place_is() {
     let origin = Provider::plain();
     let token_url = format!("{}/token", nginx.tls_url());
     let without = start(&with_endpoint(Config::with_origin(origin.url()), &token_url, ""));
-    assert!(why(&without.get("/a")).contains("has not answered (tls-failed)"));
+    assert!(why(&without.get("/a")).contains("has not responded (tls-failed)"));
     let keys = format!("tls: {{ ca: '{}' }}", ca.display());
     let config =
         Config::with_origin(origin.url()).provider_with("id", format!("{}/below", nginx.tls_url()), &keys);
@@ -198,7 +201,7 @@ fn an_endpoint_that_the_config_names_may_be_called_where_other_hosts_may_not() {
     // A rule that denies it holds for it too.
     let port = endpoint.address().port();
     let egret = start(&config(&format!("egress: {{ deny: [{{ net: 127.0.0.1/32, ports: [{port}] }}] }}")));
-    assert!(why(&egret.get("/a")).contains("has not answered (egress-denied)"));
+    assert!(why(&egret.get("/a")).contains("has not responded (egress-denied)"));
     assert_eq!(endpoint.requests().len(), 1);
 }
 

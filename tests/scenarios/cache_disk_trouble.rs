@@ -142,7 +142,7 @@ fn a_disk_that_another_gateway_has_is_left_alone() {
     until_open(&first);
     assert!(!is_hit(&first, "/a"));
     let second = config.start();
-    second.until_logged("another process has it: give each gateway a `data_dir` of its own");
+    second.until_logged("another process has it open: give each gateway its own `data_dir`");
     assert!(!is_hit(&second, "/a") && is_hit(&second, "/a"));
     drop(second);
     until_written(&first, 1);

@@ -32,7 +32,7 @@ fn quotas_that_contradict_themselves_are_refused_where_they_do() {
         ),
         (
             quotas("  a: { limit: 5, window: 1h, store: file }\n"),
-            &["2:37: quotas.a.store: the file keeps windows that begin by the clock"],
+            &["2:37: quotas.a.store: a file requires windows that begin by the clock"],
         ),
         (
             quotas("  a: { limit: 5, kind: calendar, period: month, renews: { time_zone: Europe/Berln } }\n"),
@@ -41,11 +41,11 @@ fn quotas_that_contradict_themselves_are_refused_where_they_do() {
         // Parents in a circle, or missing.
         (
             quotas("  a: { limit: 5, window: 1s, parent: b }\n  b: { limit: 5, window: 1s, parent: a }\n"),
-            &["2:38: quotas.a.parent: goes round in a circle: a → b → a"],
+            &["2:38: quotas.a.parent: forms a cycle: a → b → a"],
         ),
         (
             quotas("  a: { limit: 5, window: 1s, parent: a }\n"),
-            &["2:38: quotas.a.parent: a quota is not its own parent"],
+            &["2:38: quotas.a.parent: a quota cannot be its own parent"],
         ),
         (
             quotas("  abc: { limit: 5, window: 1s, parent: abd }\n  abe: { limit: 5, window: 1s }\n"),
@@ -56,7 +56,7 @@ fn quotas_that_contradict_themselves_are_refused_where_they_do() {
             quotas(
                 "  a:\n    limit: 100\n    window: 1s\n    group_by: consumer\n    shares:\n      groups: { x: 60%, y: 40.01% }\n",
             ),
-            &["7:7: quotas.a.shares.groups: the shares are more than 100% together"],
+            &["7:7: quotas.a.shares.groups: the shares exceed 100% in total"],
         ),
         (
             quotas("  a: { limit: 10, window: 1s, group_by: consumer, shares: { groups: { x: 1% } } }\n"),
@@ -125,7 +125,7 @@ fn remedies_that_contradict_themselves_or_their_flow_are_refused_where_they_do()
             flow("      - fixed-response: { body: '${params.idd}', headers: { x: '${nothing}' } }\n"),
             &[
                 "9:33: flows[0].remedies[0].fixed-response.body: no path",
-                "9:64: flows[0].remedies[0].fixed-response.headers.x: there is no value",
+                "9:64: flows[0].remedies[0].fixed-response.headers.x: unknown value",
             ],
         ),
         (

@@ -92,10 +92,7 @@ fn a_file_that_another_gateway_has_open_is_refused_at_start() {
     let output = run(egret(["run", "--config"]).arg(&file));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("quotas.redb") && said.contains("give each gateway a `data_dir` of its own"),
-        "{said}"
-    );
+    assert!(said.contains("quotas.redb") && said.contains("give each gateway its own `data_dir`"), "{said}");
 }
 
 #[test]

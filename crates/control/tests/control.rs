@@ -321,7 +321,7 @@ fn accounts_say_how_they_stand_and_why_they_are_not_used() {
         "token": {
             "state": "good",
             "expires_us": 90_000_000,
-            "trouble": "the token endpoint answered 500",
+            "trouble": "the token endpoint responded with 500",
             "retry_us": 10_000_000,
             "fetched": 2,
             "failed": 1,

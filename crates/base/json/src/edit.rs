@@ -46,7 +46,7 @@ impl JsonEdits {
         let mut node = &mut self.root;
         for part in parts(pointer)? {
             if node.action.is_some() {
-                return Err(format!("`{pointer}` lies within what another pointer names"));
+                return Err(format!("`{pointer}` lies within the value of another pointer"));
             }
             let place = node.children.binary_search_by(|(name, _)| (**name).cmp(&part));
             let at = place.unwrap_or_else(|at| {
@@ -56,10 +56,10 @@ impl JsonEdits {
             node = &mut node.children[at].1;
         }
         if node.action.is_some() || !node.children.is_empty() {
-            return Err(format!("another pointer names the place `{pointer}`, or one within it"));
+            return Err(format!("another pointer names the same value as `{pointer}`, or one within it"));
         }
         if pointer.is_empty() && action == Action::Remove {
-            return Err("the whole body cannot be taken out".to_owned());
+            return Err("the whole body cannot be removed".to_owned());
         }
         node.action = Some(action);
         Ok(())

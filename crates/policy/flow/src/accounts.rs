@@ -135,7 +135,7 @@ impl Accounts {
         problems: &mut Vec<Problem>,
     ) -> Self {
         if configs.len() > ACCOUNTS_MAX {
-            problems.push(Problem::new("accounts", format!("more than {ACCOUNTS_MAX} accounts")));
+            problems.push(Problem::new("accounts", format!("at most {ACCOUNTS_MAX} accounts are allowed")));
             return Self::default();
         }
         let compiled = configs.iter().filter_map(|(name, config)| {
@@ -334,7 +334,7 @@ impl Account {
         match &self.credential {
             Credential::Field(..) | Credential::Query(..) | Credential::Signature(_) => {}
             Credential::OAuth2(_) => {
-                return Err("its tokens change, and what is masked is what stays".to_owned());
+                return Err("its tokens change, and only a fixed secret can be masked".to_owned());
             }
             Credential::Certificate(_) => return Ok(None),
         }
@@ -362,12 +362,13 @@ fn compile_placeholder(
         }
     };
     let Some(secret) = config.secret() else {
-        let message = "only for `basic` with a password, `api_key` and `bearer`: nothing else stands in a request as it is";
+        let message = "only for `basic` with a password, `api_key` and `bearer`: no other kind \
+                       sends its secret verbatim";
         problems.push(Problem::new(format!("{at}.placeholder"), message));
         return None;
     };
     if let Some(message) = secret_problem(secret.expose()) {
-        problems.push(Problem::new(format!("{at}.placeholder"), format!("of the secret: {message}")));
+        problems.push(Problem::new(format!("{at}.placeholder"), format!("invalid secret: {message}")));
     }
     Some((compiled?, secret.clone()))
 }
@@ -376,7 +377,9 @@ fn compile_placeholder(
 fn check_name(name: &str, at: &str, problems: &mut Vec<Problem>) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
-        let message = format!("an account's name is 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`");
+        let message = format!(
+            "an account's name must consist of 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`"
+        );
         problems.push(Problem::new(at, message));
     }
 }
@@ -388,8 +391,7 @@ fn check_providers(
     problems: &mut Vec<Problem>,
 ) {
     if config.provider.is_empty() {
-        let message =
-            "the key `provider` is missing: a credential is sent to nobody but the providers that it is for";
+        let message = "the key `provider` is missing: it limits where the credential is sent";
         problems.push(Problem::new(at, message));
     }
     for (number, name) in config.provider.iter().enumerate() {
@@ -400,7 +402,8 @@ fn check_providers(
             continue;
         };
         if config.certificate.is_some() && !provider.tls {
-            let message = format!("a certificate is shown over TLS, and the URL of `{name}` is not `https`");
+            let message =
+                format!("a client certificate requires TLS, but the URL of `{name}` is not `https`");
             problems.push(Problem::new(format!("{at}.certificate"), message));
         }
     }

@@ -182,7 +182,7 @@ impl Draw {
     pub fn refused(&self, reason: Reason, refusal: &Refusal, now: Timestamp, claim: &Claim<'_>) -> Refused {
         let detail = match refusal.why {
             Why::Exhausted | Why::Fetching | Why::StoreDown => {
-                format!("{refusal}: try again when `Retry-After` says")
+                format!("{refusal}; retry after the time in `Retry-After`")
             }
             Why::ShareBlocked | Why::CostAboveLimit => refusal.to_string(),
         };

@@ -547,7 +547,7 @@ fn part(whole: &Rule, limit: u64) -> Rule {
 /// is dropped releases the slots it holds. Units of a window stay used; for a call without a response they
 /// count from the moment it was given up.
 #[derive(Debug)]
-#[must_use = "a grant that is dropped at once has its units used and its slots free"]
+#[must_use = "a grant that is dropped at once uses its units and releases its slots"]
 pub struct Grant {
     /// Time at which the units were taken.
     made: Timestamp,
@@ -688,9 +688,9 @@ impl fmt::Display for Refusal {
         match self.why {
             Why::Fetching => write!(f, "quota `{quota}` is being read from its store"),
             Why::Exhausted => write!(f, "quota `{quota}` is used up"),
-            Why::StoreDown => write!(f, "the store of quota `{quota}` does not answer"),
+            Why::StoreDown => write!(f, "the store of quota `{quota}` does not respond"),
             Why::ShareBlocked => write!(f, "quota `{quota}` has no share for this group"),
-            Why::CostAboveLimit => write!(f, "quota `{quota}` never has as much as this call costs"),
+            Why::CostAboveLimit => write!(f, "the cost of this call exceeds the limit of quota `{quota}`"),
         }
     }
 }

@@ -70,8 +70,10 @@ pub enum TemplateError {
 impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Control => f.write_str("a value has control characters, which a header field cannot have"),
-            Self::TooLong => write!(f, "it comes to more than {RESULT_BYTES_MAX} bytes"),
+            Self::Control => {
+                f.write_str("a value contains control characters, which are not allowed in a header field")
+            }
+            Self::TooLong => write!(f, "the result exceeds {RESULT_BYTES_MAX} bytes"),
         }
     }
 }
@@ -82,7 +84,7 @@ impl Template {
     /// Compiles `text`, which is at the path `at` in the config and may use the variables of `scope`.
     pub fn compile(text: &str, place: Escape, scope: Scope<'_>, at: &str) -> Result<Self, Problem> {
         if text.len() > TEMPLATE_BYTES_MAX {
-            return Err(Problem::new(at, format!("a template has at most {TEMPLATE_BYTES_MAX} bytes")));
+            return Err(Problem::new(at, format!("a template must not exceed {TEMPLATE_BYTES_MAX} bytes")));
         }
         let mut compiler = Compiler {
             place,
@@ -156,7 +158,7 @@ impl Compiler<'_> {
             }
             self.add(before)?;
             let Some((name, after)) = from[2..].split_once('}') else {
-                return Err(self.problem("a `${` has no `}`: write `$${` for `${` itself".to_owned()));
+                return Err(self.problem("`${` without `}`: write `$${` for a literal `${`".to_owned()));
             };
             self.value(name.trim())?;
             rest = after;
@@ -164,7 +166,7 @@ impl Compiler<'_> {
         self.add(rest)?;
         self.close();
         if self.pieces.len() > 2 * VALUES_MAX {
-            return Err(self.problem(format!("a template has at most {VALUES_MAX} values")));
+            return Err(self.problem(format!("a template must not exceed {VALUES_MAX} values")));
         }
         Ok(())
     }
@@ -175,9 +177,9 @@ impl Compiler<'_> {
 
     fn add(&mut self, literal: &str) -> Result<(), Problem> {
         if self.place == Escape::Field && literal.bytes().any(is_control) {
-            return Err(
-                self.problem("a header field has no control characters, line ends among them".to_owned())
-            );
+            return Err(self.problem(
+                "control characters, such as line ends, are not allowed in a header field".to_owned(),
+            ));
         }
         self.quotes.read(literal);
         self.literal.push_str(literal);
@@ -194,9 +196,7 @@ impl Compiler<'_> {
         let (variable, key) = self.named(name)?;
         let is_number = matches!(variable, Variable::ResponseStatus | Variable::Attempt | Variable::Now);
         if self.place == Escape::Json && !is_number && !self.quotes.is_open {
-            return Err(
-                self.problem(format!("in JSON a text stands between quotes: write `\"${{{name}}}\"`"))
-            );
+            return Err(self.problem(format!("a text value in JSON must be quoted: write `\"${{{name}}}\"`")));
         }
         self.close();
         self.pieces.push(Piece::Value(variable, key.into()));
@@ -206,7 +206,9 @@ impl Compiler<'_> {
     /// Returns the variable of that name, and the name to look up in it.
     fn named<'n>(&self, name: &'n str) -> Result<(Variable, &'n str), Problem> {
         if name.starts_with("env:") || name.starts_with("file:") {
-            return Err(self.problem(format!("`${{{name}}}` is a secret, which has no place in a template")));
+            return Err(
+                self.problem(format!("`${{{name}}}` is a secret, and secrets are not allowed in templates"))
+            );
         }
         let full = match name.split_once('.') {
             Some(("params" | "query", _)) => Cow::Owned(format!("request.{name}")),
@@ -222,7 +224,9 @@ impl Compiler<'_> {
             return Err(self.unknown(name));
         };
         if known.starts_with("response.") && !self.scope.has_response {
-            return Err(self.problem(format!("`{known}` is not there yet: this is made before the call")));
+            return Err(self.problem(format!(
+                "`{known}` is not available here: this template is rendered before the call"
+            )));
         }
         // The short form and the full form end with the same name.
         let key = &name[name.len() - (full.len() - known.len()).saturating_sub(1)..];
@@ -236,7 +240,7 @@ impl Compiler<'_> {
 
     fn unknown(&self, name: &str) -> Problem {
         if ["request.body", "response.body"].iter().any(|body| name.starts_with(body)) {
-            return self.problem("bodies do not go into templates".to_owned());
+            return self.problem("bodies are not available in templates".to_owned());
         }
         let mut known: Vec<&str> = vec!["params", "query"];
         known.extend(
@@ -248,10 +252,10 @@ impl Compiler<'_> {
         };
         let meant = suggest(shown, known.iter().copied())
             .or_else(|| suggest(shown.split('.').next()?, ["params", "query"]));
-        let mut problem = self.problem(format!("there is no value `{shown}` to be put into a template"));
+        let mut problem = self.problem(format!("unknown value `{shown}` in a template"));
         problem.suggestion = meant.filter(|meant| *meant != shown).map(str::to_owned);
         if problem.suggestion.is_none() && known.contains(&shown) {
-            problem.message.push_str(": name what of it, like `request.headers.accept`");
+            problem.message.push_str(": add the name of an entry, as in `request.headers.accept`");
         }
         problem
     }

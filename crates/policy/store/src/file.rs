@@ -47,7 +47,7 @@ impl FileStore {
             .and_then(|backend| Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend));
         let database = opened.map_err(|error| match error {
             DatabaseError::UpgradeRequired(version) => {
-                StoreError::Damaged(format!("its format, {version}, is not known"))
+                StoreError::Damaged(format!("unknown format {version}"))
             }
             other => failed(other),
         })?;

@@ -108,7 +108,7 @@ impl Clerk {
             let Some(borrower) = borrower else { continue };
             borrower.lent(match (&result, loans.get(at)) {
                 (Ok(()), Some(loan)) => Ok(*loan),
-                (Ok(()), None) => Err(StoreError::Failed("it gave no answer".to_owned())),
+                (Ok(()), None) => Err(StoreError::Failed("the store returned no result".to_owned())),
                 (Err(error), _) => Err(error.clone()),
             });
         }

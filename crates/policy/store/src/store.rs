@@ -71,11 +71,11 @@ pub enum StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InUse => {
-                f.write_str("another process has it open: give each gateway a `data_dir` of its own")
+            Self::InUse => f.write_str("another process has it open: give each gateway its own `data_dir`"),
+            Self::Failed(why) => write!(f, "read or write failed: {why}"),
+            Self::Damaged(why) => {
+                write!(f, "the file is damaged: {why}; move it away to start with an empty one")
             }
-            Self::Failed(why) => write!(f, "it cannot be read or written: {why}"),
-            Self::Damaged(why) => write!(f, "it is damaged: {why}; move it away to begin anew"),
         }
     }
 }

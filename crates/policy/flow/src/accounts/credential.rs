@@ -64,12 +64,11 @@ impl Credential {
                 config.certificate.clone().map(|certificate| Ok(Self::Certificate(certificate)))
             }
             [] => {
-                problems.push(Problem::new(at, format!("a credential is missing: one of {KINDS}")));
+                problems.push(Problem::new(at, format!("the credential is missing: set one of {KINDS}")));
                 None
             }
             [first, second, ..] => {
-                let message =
-                    format!("`{first}` and `{second}` exclude each other: make two accounts of them");
+                let message = format!("`{first}` and `{second}` exclude each other: use two accounts");
                 problems.push(Problem::new(at, message));
                 None
             }
@@ -113,7 +112,7 @@ impl Credential {
             Self::Field(name, value) => applied.fields.set(name.as_bytes(), value),
             Self::Query(name, pair) => applied.target = Some(with_parameter(outgoing, name, pair)),
             Self::OAuth2(token) => {
-                let value = token.field().ok_or(Fault("it has no token yet".into()))?;
+                let value = token.field().ok_or(Fault("there is no token yet".into()))?;
                 applied.fields.set(b"authorization", &value);
             }
             Self::Signature(signer) => signer.sign(outgoing, applied)?,
@@ -131,14 +130,14 @@ type Wrong = (&'static str, String);
 
 fn basic(config: &BasicConfig) -> Result<Credential, Wrong> {
     if config.user.contains(':') || config.user.bytes().any(|byte| byte.is_ascii_control()) {
-        return Err(("user", "no colon and no control character stands in a user (RFC 7617 §2)".to_owned()));
+        return Err((
+            "user",
+            "a user must not contain a colon or a control character (RFC 7617 §2)".to_owned(),
+        ));
     }
     let password = config.password.as_ref().map_or("", |password| password.expose());
     if password.bytes().any(|byte| byte.is_ascii_control()) {
-        return Err((
-            "password",
-            "a control character stands in it, which no password may have (RFC 7617 §2)".to_owned(),
-        ));
+        return Err(("password", "a password must not contain a control character (RFC 7617 §2)".to_owned()));
     }
     let pair = Zeroizing::new(format!("{}:{password}", config.user));
     let mut value = Zeroizing::new(b"Basic ".to_vec());
@@ -150,14 +149,16 @@ fn api_key(config: &ApiKeyConfig) -> Result<Credential, Wrong> {
     match (&config.header, &config.query) {
         (Some(header), None) => {
             if !is_token(header.as_bytes()) || is_framing(header) {
-                return Err(("header", format!("`{header}` is no header field that a key may stand in")));
+                return Err(("header", format!("`{header}` is not a header field that may carry a key")));
             }
             field(&header.to_ascii_lowercase(), &config.prefix, config.value.expose(), "value")
         }
         (None, Some(_)) if !config.prefix.is_empty() => {
             Err(("prefix", "only for a key in a header field".to_owned()))
         }
-        (None, Some(name)) if name.is_empty() => Err(("query", "a parameter has a name".to_owned())),
+        (None, Some(name)) if name.is_empty() => {
+            Err(("query", "the name of the parameter must not be empty".to_owned()))
+        }
         (None, Some(name)) => {
             let mut pair = Zeroizing::new(Vec::new());
             percent_encode(name.as_bytes(), &mut pair);
@@ -165,7 +166,7 @@ fn api_key(config: &ApiKeyConfig) -> Result<Credential, Wrong> {
             percent_encode(config.value.expose().as_bytes(), &mut pair);
             Ok(Credential::Query(name.as_str().into(), pair))
         }
-        _ => Err(("value", "one of `header` and `query` is needed to say where it stands".to_owned())),
+        _ => Err(("value", "set either `header` or `query`: it names the place of the key".to_owned())),
     }
 }
 
@@ -174,7 +175,7 @@ fn field(name: &str, prefix: &str, secret: &str, key: &'static str) -> Result<Cr
     let value = Zeroizing::new([prefix.as_bytes(), secret.as_bytes()].concat());
     if secret.bytes().any(|byte| byte.is_ascii_control()) || !is_field_value(&value) {
         let message =
-            "a control character stands in it, a line end perhaps: it could not be sent in a header field";
+            "contains a control character, perhaps a line end, which is not allowed in a header field";
         return Err((key, message.to_owned()));
     }
     Ok(Credential::Field(name.into(), value))

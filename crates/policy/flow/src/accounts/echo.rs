@@ -45,8 +45,8 @@ impl Echoes {
         for secret in secrets {
             if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&secret.len()) {
                 return Err(format!(
-                    "only a secret of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes can be told from other text: \
-                     this one has {}",
+                    "only a secret of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes can be distinguished from \
+                     other text; this one has {}",
                     secret.len()
                 ));
             }

@@ -115,15 +115,19 @@ impl Placeholder {
         let PlaceholderConfig { text, parts, body, headers, parameters, pointers } = config;
         let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_visible || !(TEXT_BYTES_MIN..=TEXT_BYTES_MAX).contains(&text.len()) {
-            let message =
-                format!("{TEXT_BYTES_MIN} to {TEXT_BYTES_MAX} visible characters of ASCII, without spaces");
+            let message = format!(
+                "must consist of {TEXT_BYTES_MIN} to {TEXT_BYTES_MAX} visible ASCII characters, without spaces"
+            );
             return Err(("text", message));
         }
         if parts.is_empty() {
-            return Err(("in", "nothing is looked at: name `header`, `query` or `body`".to_owned()));
+            return Err(("in", "must not be empty: name `header`, `query` or `body`".to_owned()));
         }
         if body.bytes() > BODY_BYTES_MAX {
-            return Err(("body", "at most `16MiB`: it is kept in memory for each exchange".to_owned()));
+            return Err((
+                "body",
+                "at most `16MiB`: the body is buffered in memory for each exchange".to_owned(),
+            ));
         }
         check_places(config)?;
         Ok(Self {
@@ -179,20 +183,20 @@ fn check_places(config: &PlaceholderConfig) -> Result<(), (&'static str, String)
     let PlaceholderConfig { parts, headers, parameters, pointers, .. } = config;
     let (header, query, body) = (RequestPart::Header, RequestPart::Query, RequestPart::Body);
     if !headers.is_empty() && !parts.contains(&header) {
-        return Err(("headers", "`in` leaves the header out".to_owned()));
+        return Err(("headers", "`in` excludes the header: add `header`".to_owned()));
     }
     if !parameters.is_empty() && !parts.contains(&query) && !parts.contains(&body) {
-        return Err(("parameters", "`in` leaves query and body out".to_owned()));
+        return Err(("parameters", "`in` excludes query and body: add one of them".to_owned()));
     }
     if !pointers.is_empty() && !parts.contains(&body) {
-        return Err(("pointers", "`in` leaves the body out: add `body`".to_owned()));
+        return Err(("pointers", "`in` excludes the body: add `body`".to_owned()));
     }
     for name in headers {
         if !is_token(name.as_bytes()) {
-            return Err(("headers", format!("`{name}` is no name of a header field")));
+            return Err(("headers", format!("`{name}` is not a valid header field name")));
         }
         if is_left_alone(name.as_bytes()) {
-            let message = format!("no secret is put into `{name}`, which others read than the one it is for");
+            let message = format!("a secret is never put into `{name}`, because other parties read it");
             return Err(("headers", message));
         }
     }
@@ -206,9 +210,8 @@ fn check_places(config: &PlaceholderConfig) -> Result<(), (&'static str, String)
 /// line to the header.
 pub fn secret_problem(secret: &str) -> Option<&'static str> {
     let is_control = secret.chars().any(char::is_control);
-    is_control.then_some(
-        "a control character stands in it, a line end perhaps: it could not be sent in a header field",
-    )
+    is_control
+        .then_some("contains a control character, perhaps a line end, which is not allowed in a header field")
 }
 
 /// Returns the encoding of the body in which the word is searched for; `None` if it is unknown.
@@ -448,7 +451,7 @@ impl Swap<'_> {
     /// Returns `text` with the secret, encoded as the text is, at the occurrences in `found`.
     fn replace(&mut self, coding: Coding, text: &[u8], found: &Found) -> Result<Vec<u8>, Fault> {
         self.left = self.left.checked_sub(found.len()).ok_or_else(|| {
-            Fault(format!("the placeholder stands more than {OCCURRENCES_MAX} times in the request").into())
+            Fault(format!("the placeholder occurs more than {OCCURRENCES_MAX} times in the request").into())
         })?;
         let mut secret = Zeroizing::new(Vec::new());
         match coding {

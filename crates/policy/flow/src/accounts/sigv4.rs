@@ -93,15 +93,16 @@ impl Signer {
         let Sigv4Config { access_key_id, secret_access_key, session_token, region, service, .. } = config;
         let in_scope = |text: &str| !text.is_empty() && text.bytes().all(is_scope_byte);
         if !in_scope(access_key_id.expose()) {
-            let message =
-                "a key's id is letters, digits, `-`, `_`, `.`, `:` and `@`: something else stands in it";
+            let message = "must consist of letters, digits, `-`, `_`, `.`, `:` and `@`";
             return Err(("access_key_id", message.to_owned()));
         }
         for (key, text) in [("region", region), ("service", service)] {
             if !in_scope(text) {
                 return Err((
                     key,
-                    format!("`{text}` is no {key}: letters, digits and `-`, as AWS writes it"),
+                    format!(
+                        "`{text}` is not a valid {key}: expected letters, digits and `-`, as AWS writes it"
+                    ),
                 ));
             }
         }
@@ -113,7 +114,10 @@ impl Signer {
             return Err(("session_token", CONTROL.to_owned()));
         }
         if config.body.bytes() > BODY_BYTES_MAX {
-            return Err(("body", "at most `16MiB`: it is kept in memory for each exchange".to_owned()));
+            return Err((
+                "body",
+                "at most `16MiB`: the body is buffered in memory for each exchange".to_owned(),
+            ));
         }
         let is_s3 = service.starts_with("s3");
         Ok(Self {
@@ -185,15 +189,18 @@ impl Signer {
             return if self.is_s3 && told == UNSIGNED_CHUNKS {
                 Ok(told.to_vec())
             } else {
-                Err(Fault("the client signs the body's chunks itself, which nobody can do for it: have it send the body as it is".into()))
+                Err(Fault(
+                    "streaming-signature bodies (`STREAMING-...`) cannot be re-signed: make the client send the body \
+                     unsigned"
+                        .into(),
+                ))
             };
         }
         match outgoing.body {
             Some(body) => Ok(hex(digest::digest(&digest::SHA256, body).as_ref()).into_bytes()),
             None if self.is_s3 && outgoing.tls => Ok(UNSIGNED.to_vec()),
             None => Err(Fault(
-                "its body is longer than what is held back to be signed: raise `sigv4.body` of the account"
-                    .into(),
+                "the body exceeds the maximum size for signing: raise `sigv4.body` of the account".into(),
             )),
         }
     }
@@ -299,7 +306,7 @@ struct Signed {
 }
 
 const CONTROL: &str =
-    "a control character stands in it, a line end perhaps: it could not be sent in a header field";
+    "contains a control character, perhaps a line end, which is not allowed in a header field";
 
 /// Returns `true` if the field `name`, in lower case, is signed: the fields that AWS requires, and its own.
 fn is_signed(name: &[u8]) -> bool {
@@ -671,7 +678,7 @@ mod tests {
         assert_eq!(chunked(told, &s3()).unwrap()["x-amz-content-sha256"], told);
         assert!(chunked(told, &signer()).is_err());
         let fault = chunked("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", &s3()).unwrap_err();
-        assert!(fault.0.contains("signs the body's chunks itself"), "{fault:?}");
+        assert!(fault.0.contains("cannot be re-signed"), "{fault:?}");
         let digest = chunked("UNSIGNED-PAYLOAD", &s3()).unwrap()["x-amz-content-sha256"].clone();
         assert_eq!((digest.len(), digest.bytes().all(|byte| byte.is_ascii_hexdigit())), (64, true));
     }

@@ -311,16 +311,14 @@ impl Token {
     fn refused(&self, retry_at: Timestamp, trouble: Option<Trouble>, now: Timestamp) -> Refused {
         let why = trouble.map_or_else(String::new, |trouble| format!(": {trouble}"));
         let wait_s = retry_at.since(now).as_millis().div_ceil(1_000);
-        let detail = format!(
-            "there is no token for the account {}{why}; it is asked again in {wait_s} s",
-            self.account
-        );
+        let detail =
+            format!("there is no token for the account {}{why}; next attempt in {wait_s} s", self.account);
         Refused { retry_at: Some(retry_at), ..Refused::new(Reason::AccountUnavailable, detail) }
     }
 
     fn refused_late(&self, now: Timestamp) -> Refused {
         let detail = format!(
-            "there is no token for the account {} yet, after {} (`wait_max`)",
+            "there is still no token for the account {} after {} (`wait_max`)",
             self.account, self.config.wait_max
         );
         Refused { retry_at: Some(now + USED_MIN), ..Refused::new(Reason::AccountUnavailable, detail) }

@@ -200,60 +200,60 @@ pub fn problems(config: &CacheConfig) -> Vec<(&'static str, String)> {
     };
     let KeyConfig { query, parameters, headers, body, .. } = &config.key;
     let posts = config.methods.contains("POST");
-    note("override", !config.overrides || !config.ttl.is_empty(), "there is no `ttl` that could hold");
+    note("override", !config.overrides || !config.ttl.is_empty(), "requires a `ttl`");
     let is_stored = |statuses: &Statuses| !(statuses.len() == 1 && is_never_stored(statuses.from));
     note(
         "ttl",
         config.ttl.keys().all(is_stored),
-        "no cache may store 428, 429, 431 or 511 (RFC 6585): leave that status out",
+        "no cache may store 428, 429, 431 or 511 (RFC 6585): remove that status",
     );
-    note("ttl", config.ttl.values().all(|ttl| *ttl <= TIME_MAX), "up to a year (`365d`)");
+    note("ttl", config.ttl.values().all(|ttl| *ttl <= TIME_MAX), "must not exceed a year (`365d`)");
     let is_known = |method: &String| matches!(method.as_str(), "GET" | "HEAD" | "POST");
-    note("methods", config.methods.iter().all(is_known), "answers are stored for `GET`, `HEAD` and `POST`");
-    note("methods", !config.methods.is_empty(), "with no method, nothing is stored");
+    note("methods", config.methods.iter().all(is_known), "only `GET`, `HEAD` and `POST` are supported");
+    note("methods", !config.methods.is_empty(), "must not be empty: without a method, nothing is stored");
     note(
         "methods",
         !posts || config.overrides,
-        "answers to `POST` are stored only with `ttl` and `override: true`",
+        "responses to `POST` are stored only with `ttl` and `override: true`",
     );
-    note("key.body", body.is_empty() || posts, "only `POST` has a body: name it in `methods`");
+    note("key.body", body.is_empty() || posts, "only `POST` requests have a body: add `POST` to `methods`");
     note(
         "key.parameters",
         parameters.is_empty() || *query != QueryKey::Ignored,
-        "with `query: ignored` none counts",
+        "has no effect with `query: ignored`",
     );
-    note("private", !(config.private && config.shared), "a `shared` cache is nobody's own");
+    note("private", !(config.private && config.shared), "`private` and `shared` exclude each other");
     let sizes = 1..=ENTRY_BYTES_MAX;
-    note("max_entry", sizes.contains(&config.max_entry.bytes()), "from `1B` to `1GiB`");
+    note("max_entry", sizes.contains(&config.max_entry.bytes()), "must be from `1B` to `1GiB`");
     note(
         "memory",
         (config.max_entry.bytes()..=MEMORY_BYTES_MAX).contains(&config.memory.bytes()),
-        "from `max_entry` to `1TiB`",
+        "must be from `max_entry` to `1TiB`",
     );
     if let Some(disk) = &config.disk {
         let bytes = disk.size.bytes();
-        note("disk.size", bytes >= config.memory.bytes(), "less than `memory` has would be of no use");
+        note("disk.size", bytes >= config.memory.bytes(), "must not be less than `memory`");
         note(
             "disk.size",
             bytes / ENTRIES_ON_DISK >= config.max_entry.bytes(),
-            "at least eight times `max_entry`, so that one answer does not take the place of all others",
+            "must be at least eight times `max_entry`, so one response does not evict all others",
         );
-        note("disk.size", bytes <= DISK_BYTES_MAX, "up to `1TiB`");
+        note("disk.size", bytes <= DISK_BYTES_MAX, "must not exceed `1TiB`");
         let is_named = disk.directory.as_ref().is_none_or(|path| !path.as_os_str().is_empty());
-        note("disk.directory", is_named, "names no directory; leave it out for `cache` in `data_dir`");
+        note("disk.directory", is_named, "must not be empty: omit it for `cache` in `data_dir`");
     }
     let wait = config.collapse.as_ref().map(|collapse| collapse.max_wait);
     let is_wait = |wait: Duration| !wait.is_zero() && wait <= WAIT_MAX;
     note(
         "collapse.max_wait",
         wait.is_none_or(is_wait),
-        "above `0s`, up to `10m`; `collapse: null` for not at all",
+        "must be greater than `0s` and at most `10m`; to disable coalescing, set `collapse: null`",
     );
-    note("heuristic_max", config.heuristic_max <= TIME_MAX, "up to a year (`365d`)");
+    note("heuristic_max", config.heuristic_max <= TIME_MAX, "must not exceed a year (`365d`)");
     for (key, time) in
         [("stale_while_revalidate", config.stale_while_revalidate), ("stale_if_error", config.stale_if_error)]
     {
-        note(key, time.is_none_or(|time| time <= TIME_MAX), "up to a year (`365d`)");
+        note(key, time.is_none_or(|time| time <= TIME_MAX), "must not exceed a year (`365d`)");
     }
     for (key, names) in
         [("key.headers", headers), ("credentials", &config.credentials), ("targets", &config.targets)]
@@ -261,13 +261,13 @@ pub fn problems(config: &CacheConfig) -> Vec<(&'static str, String)> {
         note(
             key,
             names.iter().all(|name| is_token(name.as_bytes())),
-            "a header field's name has letters, digits and `-`",
+            "a header field's name must consist of letters, digits and `-`",
         );
     }
     let is_tag = |tag: &String| {
         (1..=TAG_BYTES_MAX).contains(&tag.len()) && tag.bytes().all(|byte| byte.is_ascii_graphic())
     };
-    note("tags", config.tags.iter().all(is_tag), "a tag has 1 to 64 visible ASCII characters");
+    note("tags", config.tags.iter().all(is_tag), "a tag must consist of 1 to 64 visible ASCII characters");
     for (key, names) in [
         ("key.parameters", parameters),
         ("key.headers", headers),
@@ -276,7 +276,7 @@ pub fn problems(config: &CacheConfig) -> Vec<(&'static str, String)> {
         ("targets", &config.targets),
         ("tags", &config.tags),
     ] {
-        note(key, names.len() <= NAMES_MAX, "at most 64 names");
+        note(key, names.len() <= NAMES_MAX, "at most 64 names are allowed");
     }
     if let Some(problem) = body.iter().find_map(|pointer| pointer_problem(pointer)) {
         problems.push(("key.body", problem));
@@ -321,7 +321,7 @@ impl FromStr for Statuses {
         match text.parse() {
             Ok(Condition::Status(from, to)) => Ok(Self { from, to }),
             _ => Err(format!(
-                "`{text}` is no status: write one from 200 to 599, a class like `2xx` or a range like `500-504`"
+                "`{text}` is not a status: expected 200 to 599, a class like `2xx` or a range like `500-504`"
             )),
         }
     }

@@ -17,7 +17,7 @@ const NAMES_MAX: usize = 32;
 
 /// The cache directives of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a directive that is there or not")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent directive")]
 pub struct RequestDirectives {
     /// Maximum age of the response, in seconds.
     pub max_age: Option<u64>,
@@ -39,7 +39,7 @@ pub struct RequestDirectives {
 
 /// The cache directives of a response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a directive that is there or not")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent directive")]
 pub struct ResponseDirectives {
     /// Freshness lifetime, in seconds.
     pub max_age: Option<u64>,

@@ -69,7 +69,7 @@ pub(super) fn select(value: &[u8], len: u64) -> Selected {
 
 /// Parses `0-499`, `500-` or `-500`. Returns `None` for other syntax, and `Some(None)` for a range outside
 /// the body.
-#[expect(clippy::option_option, reason = "no range of that syntax, and a range of nothing, are two things")]
+#[expect(clippy::option_option, reason = "invalid syntax and an unsatisfiable range differ")]
 fn read(range: &[u8], len: u64) -> Option<Option<ByteRange>> {
     let dash = memchr::memchr(b'-', range)?;
     let (first, last) = (&range[..dash], &range[dash + 1..]);

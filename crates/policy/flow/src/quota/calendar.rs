@@ -23,13 +23,14 @@ impl Calendar {
             .filter(|day| (1..=31).contains(day))
             .ok_or_else(|| ("day", format!("expected a day from 1 to 31, found `{}`", renews.day)))?;
         if period == Period::Day && day != 1 {
-            return Err(("day", "a window of a day has no day of the month".to_owned()));
+            return Err(("day", "`period: day` has no day of the month".to_owned()));
         }
-        let time = time_of_day(&renews.time)
-            .ok_or_else(|| ("time", format!("`{}` is not a time of day like `00:00`", renews.time)))?;
+        let time = time_of_day(&renews.time).ok_or_else(|| {
+            ("time", format!("expected a time of day like `00:00`, found `{}`", renews.time))
+        })?;
         let zone = TimeZone::get(&renews.time_zone).map_err(|_| {
             let message = format!(
-                "there is no time zone `{}`: write one like `Europe/Berlin` or `UTC`",
+                "unknown time zone `{}`: expected one like `Europe/Berlin` or `UTC`",
                 renews.time_zone
             );
             ("time_zone", message)

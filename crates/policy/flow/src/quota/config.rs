@@ -233,8 +233,8 @@ impl FromStr for GroupBy {
         };
         group_by.ok_or_else(|| {
             format!(
-                "`{text}` tells no groups apart: write `header:NAME`, `consumer`, `account`, `param:NAME`, `provider` or \
-                 `cel:EXPRESSION`"
+                "expected `header:NAME`, `consumer`, `account`, `param:NAME`, `provider` or `cel:EXPRESSION`, \
+                 found `{text}`"
             )
         })
     }
@@ -322,7 +322,7 @@ impl FromStr for Percent {
         };
         hundredths().map(Self).ok_or_else(|| {
             format!(
-                "`{text}` is not a share: write 0% to 100% with at most two decimals, like `75%` or `12.5%`"
+                "`{text}` is not a share: expected 0% to 100% with at most two decimals, like `75%` or `12.5%`"
             )
         })
     }
@@ -557,7 +557,7 @@ impl Checks<'_> {
     fn name(&mut self, name: &str) {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         if !(1..=64).contains(&name.len()) || !name.bytes().all(is_plain) {
-            self.problem("", "a quota's name has 1 to 64 letters, digits, `-` and `_`");
+            self.problem("", "a quota's name must consist of 1 to 64 letters, digits, `-` and `_`");
         }
     }
 
@@ -567,7 +567,7 @@ impl Checks<'_> {
         let timed = matches!(kind, QuotaKind::Sliding | QuotaKind::Fixed | QuotaKind::TokenBucket);
         match quota.window {
             None if timed => {
-                self.problem("", format!("the key `window` is missing, which a {kind} quota needs"));
+                self.problem("", format!("the key `window` is missing: a {kind} quota requires it"));
             }
             Some(_) if !timed => self.problem(".window", format!("a {kind} quota has no `window`")),
             Some(window) if !(WINDOW_MIN..=WINDOW_MAX).contains(&window) => {
@@ -591,7 +591,8 @@ impl Checks<'_> {
         if let Some(spillover) = quota.spillover {
             self.units(".spillover.max", spillover.max);
             if !has_steady_windows(quota) {
-                let message = "needs windows that follow each other: `kind: calendar`, or `kind: fixed` with `starts: clock`";
+                let message =
+                    "requires consecutive windows: `kind: calendar`, or `kind: fixed` with `starts: clock`";
                 self.problem(".spillover", message);
             }
         }
@@ -599,8 +600,9 @@ impl Checks<'_> {
 
     fn calendar(&mut self, quota: &QuotaConfig) {
         match (quota.kind == QuotaKind::Calendar, quota.period) {
-            (true, None) => self
-                .problem("", "the key `period` is missing, which a calendar quota needs: `day` or `month`"),
+            (true, None) => {
+                self.problem("", "the key `period` is missing: a calendar quota requires `day` or `month`")
+            }
             (true, Some(period)) => {
                 if let Err((key, message)) = Calendar::new(period, &quota.renews) {
                     self.problem(&format!(".renews.{key}"), message);
@@ -615,7 +617,7 @@ impl Checks<'_> {
             (false, None) if quota.renews != RenewalConfig::default() => {
                 self.problem(
                     ".renews",
-                    format!("only a calendar quota renews; this quota is {}", quota.kind),
+                    format!("only a calendar quota has `renews`; this quota is {}", quota.kind),
                 );
             }
             (false, None) => {}
@@ -628,7 +630,7 @@ impl Checks<'_> {
         }
         let Some(shares) = &quota.shares else { return };
         if quota.group_by.is_none() {
-            self.problem(".shares", "needs `group_by`, which tells the groups apart");
+            self.problem(".shares", "requires `group_by`, which defines the groups");
         }
         for (group, percent) in &shares.groups {
             if percent.of(quota.limit) == 0 {
@@ -637,14 +639,14 @@ impl Checks<'_> {
             }
         }
         let Some(rest) = shares.rest() else {
-            return self.problem(".shares.groups", "the shares are more than 100% together");
+            return self.problem(".shares.groups", "the shares exceed 100% in total");
         };
         match shares.default {
             ShareDefault::Block => {}
             ShareDefault::Share(share) if share > rest => {
                 self.problem(
                     ".shares.default",
-                    format!("`{share}` is more than the {rest} that the listed groups leave"),
+                    format!("`{share}` exceeds the {rest} that the listed groups leave"),
                 );
             }
             ShareDefault::Share(share) if share.of(quota.limit) == 0 => {
@@ -656,7 +658,7 @@ impl Checks<'_> {
             _ if shares.rest_of(quota.limit) == 0 => {
                 self.problem(
                     ".shares.default",
-                    "the listed groups leave nothing to others: write `default: block`",
+                    "the listed groups leave nothing for others: set `default: block`",
                 );
             }
             _ => {}
@@ -672,7 +674,7 @@ impl Checks<'_> {
     fn parent(&mut self, name: &str, quota: &QuotaConfig, quotas: &QuotaConfigs) {
         let Some(parent) = &quota.parent else { return };
         if parent == name {
-            return self.problem(".parent", "a quota is not its own parent");
+            return self.problem(".parent", "a quota cannot be its own parent");
         }
         let Some(mut ancestor) = quotas.get(parent) else {
             let others = quotas.keys().map(String::as_str).filter(|other| *other != name);
@@ -685,7 +687,7 @@ impl Checks<'_> {
             if line.contains(&next.as_str()) {
                 // Every quota in the cycle would report it; only the first one by name does.
                 if next == name && line.iter().min() == Some(&name) {
-                    self.problem(".parent", format!("goes round in a circle: {} → {name}", line.join(" → ")));
+                    self.problem(".parent", format!("forms a cycle: {} → {name}", line.join(" → ")));
                 }
                 return;
             }
@@ -694,20 +696,23 @@ impl Checks<'_> {
             ancestor = found;
         }
         if line.len() > ANCESTORS_MAX + 1 {
-            self.problem(".parent", format!("more than {ANCESTORS_MAX} quotas above each other"));
+            self.problem(".parent", format!("at most {ANCESTORS_MAX} ancestors are allowed"));
         }
     }
 
     fn learn(&mut self, quota: &QuotaConfig) {
         let Some(learn) = &quota.learn else { return };
         if quota.kind == QuotaKind::Concurrency {
-            self.problem(".learn", "providers do not tell how many calls they have under way");
+            self.problem(
+                ".learn",
+                "not possible for a concurrency quota: providers do not report their calls in flight",
+            );
         }
         if learn.from.is_empty() && learn.headers.is_empty() {
-            self.problem(".learn", "names nothing to learn from");
+            self.problem(".learn", "names no fields: set `from` or `headers`");
         }
         if learn.headers.len() > LEARN_HEADERS_MAX {
-            self.problem(".learn.headers", format!("more than {LEARN_HEADERS_MAX} entries"));
+            self.problem(".learn.headers", format!("at most {LEARN_HEADERS_MAX} entries are allowed"));
         }
         if learn.wait_max.is_zero() || learn.wait_max > WINDOW_MAX {
             self.problem(
@@ -718,11 +723,11 @@ impl Checks<'_> {
         for (index, headers) in learn.headers.iter().enumerate() {
             let path = format!(".learn.headers[{index}]");
             if headers.remaining.is_none() && headers.reset.is_none() {
-                self.problem(&path, "names neither `remaining` nor `reset`, so that nothing can be learned");
+                self.problem(&path, "set at least one of `remaining` and `reset`");
             }
             for (key, name) in [("remaining", &headers.remaining), ("reset", &headers.reset)] {
                 if name.as_ref().is_some_and(|name| !is_token(name)) {
-                    self.problem(&format!("{path}.{key}"), "is not a header name");
+                    self.problem(&format!("{path}.{key}"), "is not a valid header field name");
                 }
             }
         }
@@ -730,7 +735,8 @@ impl Checks<'_> {
 
     fn store(&mut self, quota: &QuotaConfig) {
         if quota.store == StoreKind::File && !has_steady_windows(quota) {
-            let message = "the file keeps windows that begin by the clock: `kind: calendar`, or `kind: fixed` with `starts: clock`";
+            let message = "a file requires windows that begin by the clock: `kind: calendar`, or `kind: fixed` \
+                           with `starts: clock`";
             self.problem(".store", message);
         }
     }

@@ -752,7 +752,7 @@ fn contradictions_are_refused_with_their_place() {
         (sliding(0), "quotas.q.limit: expected a whole number from 1 to 1000000000000, found `0`"),
         (
             QuotaConfig { window: None, ..sliding(1) },
-            "quotas.q: the key `window` is missing, which a sliding quota needs",
+            "quotas.q: the key `window` is missing: a sliding quota requires it",
         ),
         (
             QuotaConfig { window: window(0), ..sliding(1) },
@@ -772,19 +772,19 @@ fn contradictions_are_refused_with_their_place() {
         ),
         (
             QuotaConfig { spillover: Some(SpilloverConfig { max: 1 }), ..sliding(1) },
-            "quotas.q.spillover: needs windows that follow each other: `kind: calendar`, or `kind: fixed` with `starts: clock`",
+            "quotas.q.spillover: requires consecutive windows: `kind: calendar`, or `kind: fixed` with `starts: clock`",
         ),
         (
             QuotaConfig { kind: QuotaKind::Calendar, window: None, ..sliding(1) },
-            "quotas.q: the key `period` is missing, which a calendar quota needs: `day` or `month`",
+            "quotas.q: the key `period` is missing: a calendar quota requires `day` or `month`",
         ),
         (
             QuotaConfig { store: StoreKind::File, ..sliding(1) },
-            "quotas.q.store: the file keeps windows that begin by the clock: `kind: calendar`, or `kind: fixed` with `starts: clock`",
+            "quotas.q.store: a file requires windows that begin by the clock: `kind: calendar`, or `kind: fixed` with `starts: clock`",
         ),
         (
             shares(&[("a", "60%"), ("b", "40.01%")], ShareDefault::Block),
-            "quotas.q.shares.groups: the shares are more than 100% together",
+            "quotas.q.shares.groups: the shares exceed 100% in total",
         ),
         (
             shares(&[("a", "0.5%")], ShareDefault::Block),
@@ -792,18 +792,18 @@ fn contradictions_are_refused_with_their_place() {
         ),
         (
             shares(&[("a", "100%")], ShareDefault::Allow),
-            "quotas.q.shares.default: the listed groups leave nothing to others: write `default: block`",
+            "quotas.q.shares.default: the listed groups leave nothing for others: set `default: block`",
         ),
         (
             shares(&[("a", "80%")], ShareDefault::Share("30%".parse().unwrap())),
-            "quotas.q.shares.default: `30%` is more than the 20% that the listed groups leave",
+            "quotas.q.shares.default: `30%` exceeds the 20% that the listed groups leave",
         ),
         (
             QuotaConfig { shares: Some(SharesConfig::default()), ..sliding(1) },
-            "quotas.q.shares: needs `group_by`, which tells the groups apart",
+            "quotas.q.shares: requires `group_by`, which defines the groups",
         ),
         (parent(sliding(1), "p"), "quotas.q.parent: there is no quota `p`"),
-        (parent(sliding(1), "q"), "quotas.q.parent: a quota is not its own parent"),
+        (parent(sliding(1), "q"), "quotas.q.parent: a quota cannot be its own parent"),
     ] {
         assert_eq!(problems_of([("q", config)]), [expected]);
     }
@@ -813,11 +813,11 @@ fn contradictions_are_refused_with_their_place() {
             ("b", parent(sliding(1), "c")),
             ("c", parent(sliding(1), "a"))
         ]),
-        ["quotas.a.parent: goes round in a circle: a → b → c → a"]
+        ["quotas.a.parent: forms a cycle: a → b → c → a"]
     );
     assert_eq!(
         problems_of([("a b", sliding(1))]),
-        ["quotas.a b: a quota's name has 1 to 64 letters, digits, `-` and `_`"]
+        ["quotas.a b: a quota's name must consist of 1 to 64 letters, digits, `-` and `_`"]
     );
 }
 
@@ -876,7 +876,7 @@ fn quotas_are_read_as_people_write_them() {
         ),
         (
             "quotas:\n  a: { limit: 1, window: 1s, group_by: headr:x }\n",
-            "egret.yaml:2:40: quotas.a.group_by: `headr:x` tells no groups apart",
+            "egret.yaml:2:40: quotas.a.group_by: expected `header:NAME`",
         ),
         (
             "quotas:\n  a: { limit: 1, window: 1s, cost: { request: \"1 +\" } }\n",

@@ -26,7 +26,7 @@ impl PathTemplate {
     pub fn render(&self, exchange: &Exchange<'_>) -> Result<Cow<'_, [u8]>, Fault> {
         let path = exchange.render(&self.0)?;
         if self.as_literal().is_none() && has_dot_segments(&path) {
-            return Err(Fault("values make a segment of the path `.` or `..`".into()));
+            return Err(Fault("the values turn a segment of the path into `.` or `..`".into()));
         }
         Ok(path)
     }
@@ -65,7 +65,7 @@ impl Site<'_> {
             None => Ok(Escape::Text),
             Some(Some(media_type)) => place_of_body(media_type),
             Some(None) => Err(
-                "the content-type has values itself, so that nobody knows how values are to be escaped here",
+                "values are not allowed here: the content-type contains values, so the escaping is unknown",
             ),
         };
         let template = self.template(key, text, place.unwrap_or(Escape::Text), has_response)?;
@@ -92,7 +92,8 @@ impl Site<'_> {
         if !is_good {
             self.problem(
                 key,
-                "begins with `/` and has no query and no `.` or `..`; what is no letter, digit or sign is percent-encoded",
+                "must begin with `/`, without a query, `.` or `..`; other characters than letters, \
+                 digits and signs must be percent-encoded",
             );
         }
         is_good.then_some(PathTemplate(template))
@@ -102,7 +103,9 @@ impl Site<'_> {
 /// Returns the reason why a config must not set a field of that name, if there is one.
 pub(crate) fn field_name_problem(name: &str) -> Option<String> {
     if !is_token(name.as_bytes()) {
-        return Some(format!("`{name}` is not a field name: letters, digits and some signs, no spaces"));
+        return Some(format!(
+            "`{name}` is not a valid header field name: expected letters, digits and `-`, no spaces"
+        ));
     }
     let known = KnownField::of(name.as_bytes());
     let is_framing = known.is_hop_by_hop()
@@ -111,10 +114,9 @@ pub(crate) fn field_name_problem(name: &str) -> Option<String> {
             KnownField::ContentLength | KnownField::Host | KnownField::Expect | KnownField::Trailer
         );
     if is_framing {
-        return Some(format!("`{name}` says how the message is sent on, which is the gateway's affair"));
+        return Some(format!("`{name}` controls framing or routing, so only the gateway may set it"));
     }
-    is_of_gateway(known, name)
-        .then(|| format!("`{name}` is said to the gateway, or by it, and nobody else may say it"))
+    is_of_gateway(known, name).then(|| format!("`{name}` is reserved for the gateway"))
 }
 
 /// Returns `true` for a field that routes a request, or that the gateway itself sends.
@@ -133,9 +135,8 @@ fn place_of_body(media_type: &str) -> Result<Escape, &'static str> {
     } else if essence == "application/x-www-form-urlencoded" {
         Ok(Escape::Url)
     } else if is("html") || is("xml") || is("script") || is("multipart") {
-        Err(
-            "values are escaped for JSON, forms and plain text alone: whoever sends one could write into a body of this content-type",
-        )
+        Err("values are not allowed in this content-type: they can be escaped only for JSON, forms and \
+             plain text")
     } else {
         Ok(Escape::Text)
     }

@@ -79,40 +79,39 @@ fn values_are_escaped_for_where_they_go() {
 #[test]
 fn what_cannot_be_is_refused_with_what_was_meant() {
     for (text, place, message) in [
-        (
-            "${request.pth}",
-            Escape::Text,
-            "there is no value `request.pth` to be put into a template [request.path]",
-        ),
+        ("${request.pth}", Escape::Text, "unknown value `request.pth` in a template [request.path]"),
         (
             "${request.header.x}",
             Escape::Text,
-            "there is no value `request.header` to be put into a template [request.headers]",
+            "unknown value `request.header` in a template [request.headers]",
         ),
-        ("${parms.id}", Escape::Text, "there is no value `parms.id` to be put into a template [params]"),
+        ("${parms.id}", Escape::Text, "unknown value `parms.id` in a template [params]"),
         ("${params.idd}", Escape::Text, "no path of a match here has a parameter `{idd}` [id]"),
         (
             "${request.headers}",
             Escape::Text,
-            "there is no value `request.headers` to be put into a template: name what of it, like `request.headers.accept`",
+            "unknown value `request.headers` in a template: add the name of an entry, as in `request.headers.accept`",
         ),
-        ("${request.body}", Escape::Text, "bodies do not go into templates"),
-        ("${}", Escape::Text, "there is no value `` to be put into a template"),
-        ("${request.path", Escape::Text, "a `${` has no `}`: write `$${` for `${` itself"),
-        ("${env:KEY}", Escape::Text, "`${env:KEY}` is a secret, which has no place in a template"),
-        ("a\nb", Escape::Field, "a header field has no control characters, line ends among them"),
-        ("{\"a\":${query.a}}", Escape::Json, "in JSON a text stands between quotes: write `\"${query.a}\"`"),
+        ("${request.body}", Escape::Text, "bodies are not available in templates"),
+        ("${}", Escape::Text, "unknown value `` in a template"),
+        ("${request.path", Escape::Text, "`${` without `}`: write `$${` for a literal `${`"),
+        ("${env:KEY}", Escape::Text, "`${env:KEY}` is a secret, and secrets are not allowed in templates"),
+        ("a\nb", Escape::Field, "control characters, such as line ends, are not allowed in a header field"),
+        ("{\"a\":${query.a}}", Escape::Json, "a text value in JSON must be quoted: write `\"${query.a}\"`"),
         (
             "{\"a\\\"\":${query.a}}",
             Escape::Json,
-            "in JSON a text stands between quotes: write `\"${query.a}\"`",
+            "a text value in JSON must be quoted: write `\"${query.a}\"`",
         ),
     ] {
         assert_eq!(refusal(text, place), message, "{text}");
     }
     let before = Scope { has_response: false, parameters: &[] };
     let problem = Template::compile("${response.status}", Escape::Text, before, "body").unwrap_err();
-    assert_eq!(problem.message, "`response.status` is not there yet: this is made before the call");
+    assert_eq!(
+        problem.message,
+        "`response.status` is not available here: this template is rendered before the call"
+    );
     assert!(refusal(&"${now}a".repeat(VALUES_MAX + 1), Escape::Text).contains("at most 256 values"));
     assert!(refusal(&"a".repeat(TEMPLATE_BYTES_MAX + 1), Escape::Text).contains("at most 65536 bytes"));
 }

@@ -98,14 +98,14 @@ impl From<io::Error> for DiskError {
 impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InUse => f.write_str("another process has it: give each gateway a `data_dir` of its own"),
+            Self::InUse => f.write_str("another process has it open: give each gateway its own `data_dir`"),
             Self::Io(error) => {
                 let hint = match error.kind() {
                     ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                        "; make room there, or lower `disk.size`"
+                        "; free some space, or lower `disk.size`"
                     }
                     ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                        "; Egret's user must be able to write there, or set `disk.directory`"
+                        "; give Egret's user write access, or set `disk.directory`"
                     }
                     _ => "",
                 };

@@ -39,7 +39,7 @@ impl Hasher for Folded {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "halves are what is wanted")]
+    #[expect(clippy::cast_possible_truncation, reason = "the halves are folded")]
     fn write_u128(&mut self, hash: u128) {
         self.0 = (hash >> 64) as u64 ^ hash as u64;
     }

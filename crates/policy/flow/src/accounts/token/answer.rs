@@ -73,23 +73,30 @@ impl Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable(slug) => write!(f, "the token endpoint has not answered ({slug})"),
-            Self::Status(status) => write!(f, "the token endpoint answered {status}"),
+            Self::Unreachable(slug) => write!(f, "the token endpoint has not responded ({slug})"),
+            Self::Status(status) => write!(f, "the token endpoint responded with {status}"),
             Self::Redirected(status) => {
                 write!(
                     f,
-                    "the token endpoint answered {status}, and a secret follows no redirect: correct `token_url`"
+                    "the token endpoint responded with {status}; redirects are not followed, to \
+                     protect the secret: correct `token_url`"
                 )
             }
-            Self::Refused(status, Some(code)) => write!(f, "the token endpoint refused: {status} {code}"),
-            Self::Refused(status, None) => write!(f, "the token endpoint refused: {status}"),
-            Self::TooLong => write!(f, "the token endpoint answered more than {ANSWER_BYTES_MAX} bytes"),
-            Self::CutShort => f.write_str("the token endpoint stopped amid its answer"),
-            Self::Malformed => f.write_str("the token endpoint answered what is no JSON as RFC 6749 has it"),
-            Self::NoToken => f.write_str("the token endpoint answered without a token that could be sent"),
-            Self::TokenType => f.write_str("the token endpoint granted a token that is no bearer token"),
+            Self::Refused(status, Some(code)) => {
+                write!(f, "the token endpoint refused the request: {status} {code}")
+            }
+            Self::Refused(status, None) => write!(f, "the token endpoint refused the request: {status}"),
+            Self::TooLong => write!(f, "the token endpoint's response exceeds {ANSWER_BYTES_MAX} bytes"),
+            Self::CutShort => f.write_str("the token endpoint's response was truncated"),
+            Self::Malformed => {
+                f.write_str("the token endpoint returned something other than JSON as specified in RFC 6749")
+            }
+            Self::NoToken => {
+                f.write_str("the token endpoint returned no token that is valid in a header field")
+            }
+            Self::TokenType => f.write_str("the token endpoint granted a token that is not a bearer token"),
             Self::ExpiresIn => {
-                f.write_str("the token endpoint answered with an `expires_in` that is no number")
+                f.write_str("the token endpoint returned an `expires_in` that is not a number")
             }
         }
     }
@@ -129,7 +136,7 @@ impl<'de> Deserialize<'de> for Text {
             type Value = Text;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text")
+                f.write_str("a string")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {

@@ -140,11 +140,11 @@ impl OAuth2Config {
             }
         };
         let needs_refresh_token = self.grant == Grant::RefreshToken;
-        check("client_id", !self.client_id.is_empty(), "the client needs an identifier");
+        check("client_id", !self.client_id.is_empty(), "the client's identifier must not be empty");
         check(
             "refresh_token",
             self.refresh_token.is_some() || !needs_refresh_token,
-            "`grant: refresh_token` needs one",
+            "required for `grant: refresh_token`",
         );
         check(
             "refresh_token",
@@ -154,17 +154,17 @@ impl OAuth2Config {
         check(
             "renew_before",
             !self.renew_before.is_zero(),
-            "a token that is renewed only when it has expired holds up calls",
+            "must be greater than 0: renewing an expired token would delay calls",
         );
-        check("default_life", !self.default_life.is_zero(), "no token lives for no time");
-        check("wait_max", !self.wait_max.is_zero(), "nothing can be fetched in no time");
-        check("timeout", !self.timeout.is_zero(), "nothing can be fetched in no time");
+        check("default_life", !self.default_life.is_zero(), "must be greater than 0");
+        check("wait_max", !self.wait_max.is_zero(), "must be greater than 0");
+        check("timeout", !self.timeout.is_zero(), "must be greater than 0");
         check(
             "retry.base",
             !self.retry.base.is_zero(),
-            "an endpoint that fails must be left alone for a while",
+            "must be greater than 0: a failing endpoint must not be called again at once",
         );
-        check("retry.max", self.retry.max >= self.retry.base, "not below `base`");
+        check("retry.max", self.retry.max >= self.retry.base, "must not be less than `base`");
         // RFC 6749 §3.3: visible characters without `"` and `\`.
         let is_scope = |scope: &String| {
             !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte))
@@ -172,13 +172,13 @@ impl OAuth2Config {
         check(
             "scope",
             self.scope.iter().all(is_scope),
-            "each entry is one scope, of visible characters without `\"` and `\\`",
+            "each entry must be one scope: visible characters without `\"` and `\\`",
         );
-        check("scope", self.scope.len() <= LIST_MAX, "more than 100");
-        check("resource", self.resource.len() <= LIST_MAX, "more than 100");
-        check("parameters", self.parameters.len() <= LIST_MAX, "more than 100");
+        check("scope", self.scope.len() <= LIST_MAX, "at most 100 entries are allowed");
+        check("resource", self.resource.len() <= LIST_MAX, "at most 100 entries are allowed");
+        check("parameters", self.parameters.len() <= LIST_MAX, "at most 100 entries are allowed");
         for name in self.parameters.keys() {
-            let message = format!("`{name}` has a key of its own");
+            let message = format!("`{name}` has its own config key: use that instead");
             check(&format!("parameters.{name}"), !OWN_PARAMETERS.contains(&name.as_str()), &message);
         }
         if let Err(error) = Endpoint::parse(&self.token_url) {
@@ -215,11 +215,11 @@ impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Scheme => {
-                "a token endpoint's URL starts with `https://`, or with `http://` where nobody listens in"
+                "a token endpoint's URL must begin with `https://`, or with `http://` on a trusted network"
             }
-            Self::Host => "a token endpoint's URL has a host",
-            Self::Fragment => "a token endpoint's URL has no fragment (RFC 6749 §3.2)",
-            Self::Target => "a token endpoint's URL has no space and nothing but ASCII: encode it",
+            Self::Host => "a token endpoint's URL must contain a host",
+            Self::Fragment => "a token endpoint's URL must not contain a fragment (RFC 6749 §3.2)",
+            Self::Target => "a token endpoint's URL must be ASCII without spaces: percent-encode it",
         })
     }
 }
@@ -268,32 +268,38 @@ mod tests {
     fn what_cannot_be_meant_is_told_at_its_place() {
         assert_eq!(problems(&json!({})), [""; 0]);
         for (change, start) in [
-            (json!({ "token_url": "ftp://id.example/" }), "at.token_url: a token endpoint's URL starts with"),
-            (json!({ "token_url": "https:///token" }), "at.token_url: a token endpoint's URL has a host"),
+            (
+                json!({ "token_url": "ftp://id.example/" }),
+                "at.token_url: a token endpoint's URL must begin with",
+            ),
+            (
+                json!({ "token_url": "https:///token" }),
+                "at.token_url: a token endpoint's URL must contain a host",
+            ),
             (
                 json!({ "token_url": "https://id.example/#a" }),
-                "at.token_url: a token endpoint's URL has no fragment",
+                "at.token_url: a token endpoint's URL must not contain a fragment",
             ),
             (
                 json!({ "token_url": "https://id.example/a b" }),
-                "at.token_url: a token endpoint's URL has no space",
+                "at.token_url: a token endpoint's URL must be ASCII without spaces",
             ),
             (
                 json!({ "token_url": "https://id.exam\r\nple/" }),
-                "at.token_url: a token endpoint's URL has no space",
+                "at.token_url: a token endpoint's URL must be ASCII without spaces",
             ),
             (json!({ "client_id": "" }), "at.client_id: "),
-            (json!({ "grant": "refresh_token" }), "at.refresh_token: `grant: refresh_token` needs one"),
+            (json!({ "grant": "refresh_token" }), "at.refresh_token: required for `grant: refresh_token`"),
             (json!({ "refresh_token": "${env:PATH}" }), "at.refresh_token: only for"),
-            (json!({ "scope": ["a b"] }), "at.scope: each entry is one scope"),
-            (json!({ "scope": ["\u{e4}"] }), "at.scope: each entry is one scope"),
+            (json!({ "scope": ["a b"] }), "at.scope: each entry must be one scope"),
+            (json!({ "scope": ["\u{e4}"] }), "at.scope: each entry must be one scope"),
             (json!({ "parameters": { "client_secret": "x" } }), "at.parameters.client_secret: "),
             (json!({ "renew_before": "0s" }), "at.renew_before: "),
             (json!({ "default_life": "0s" }), "at.default_life: "),
             (json!({ "wait_max": "0s" }), "at.wait_max: "),
             (json!({ "timeout": "0s" }), "at.timeout: "),
             (json!({ "retry": { "base": "0s" } }), "at.retry.base: "),
-            (json!({ "retry": { "max": "500ms" } }), "at.retry.max: not below"),
+            (json!({ "retry": { "max": "500ms" } }), "at.retry.max: must not be less than"),
         ] {
             let found = problems(&change);
             assert!(found.len() == 1 && found[0].starts_with(start), "{change}: {found:?}");

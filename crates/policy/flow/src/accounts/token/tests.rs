@@ -216,7 +216,8 @@ fn after_a_failure_the_endpoint_is_left_alone_for_longer_and_longer() {
         let (detail, wait_ms) = refused(&token, now);
         assert!((longest_s * 500..=longest_s * 1_000).contains(&wait_ms), "{wait_ms} ms, not {longest_s} s");
         assert!(
-            detail.starts_with("there is no token for the account a: the token endpoint answered 503; "),
+            detail
+                .starts_with("there is no token for the account a: the token endpoint responded with 503; "),
             "{detail}"
         );
         now = now + Duration::from_millis(u64::try_from(wait_ms).unwrap() + 1);
@@ -233,11 +234,15 @@ fn after_a_failure_the_endpoint_is_left_alone_for_longer_and_longer() {
 #[test]
 fn what_trying_again_will_hardly_mend_is_tried_again_late_and_shows_nothing_that_was_sent() {
     for (status, body, says) in [
-        (401, r#"{"error":"invalid_client","error_description":"hunter2"}"#, "refused: 401 invalid_client"),
-        (400, r#"{"error":"invalid_grant"}"#, "refused: 400 invalid_grant"),
-        (403, "hunter2", "refused: 403"),
-        (302, "hunter2", "answered 302, and a secret follows no redirect"),
-        (200, "<html>hunter2</html>", "answered what is no JSON"),
+        (
+            401,
+            r#"{"error":"invalid_client","error_description":"hunter2"}"#,
+            "refused the request: 401 invalid_client",
+        ),
+        (400, r#"{"error":"invalid_grant"}"#, "refused the request: 400 invalid_grant"),
+        (403, "hunter2", "refused the request: 403"),
+        (302, "hunter2", "responded with 302; redirects are not followed"),
+        (200, "<html>hunter2</html>", "returned something other than JSON"),
     ] {
         let token = token(&json!({}));
         fail(elected(&token, START), START, status, body, None);
