@@ -448,7 +448,7 @@ mod tests {
             assert!(cools(&compiled("one", &["one"], Some(&before))));
             let after = compiled("two", &["one"], Some(&before));
             assert_eq!(cools(&after), is_kept, "{status}");
-            assert!(cools(&before), "exchanges under way have the old one");
+            assert!(cools(&before), "exchanges in flight keep the old one");
             assert!(Arc::ptr_eq(before.0[0].standing(), after.0[0].standing()));
         }
     }

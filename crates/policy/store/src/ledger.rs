@@ -171,10 +171,7 @@ mod tests {
         assert_eq!(answers.len(), 1_000);
         assert_eq!(answers[511].as_ref().unwrap().units, 511);
         assert_eq!(answers[512], Err(StoreError::Failed("disk full".to_owned())));
-        assert!(
-            ledger.ask(Ask { request: request(1), borrower: None }).is_err(),
-            "there is no clerk any more"
-        );
+        assert!(ledger.ask(Ask { request: request(1), borrower: None }).is_err(), "the clerk has stopped");
     }
 
     #[test]

@@ -254,7 +254,7 @@ mod tests {
         assert!(coalescer.leader(8, NOW).is_some(), "another key is another call");
         others.truncate(999);
         leader.answered();
-        assert_eq!(woken.0.load(Relaxed), 999, "who has left is not woken");
+        assert_eq!(woken.0.load(Relaxed), 999, "a waiter that has left is not woken");
         assert!(others.iter_mut().all(|other| other.poll(&cx) == Poll::Ready(Ending::Answered)));
         assert!(coalescer.leader(7, NOW).is_some());
     }

@@ -431,7 +431,7 @@ mod tests {
             (read.stale_if_error, read.max_age, read.min_fresh),
             (Some(4), Some(0), Some(SECONDS_MAX))
         );
-        assert!(request("a=\"").no_cache, "what cannot be read asks for more care");
+        assert!(request("a=\"").no_cache, "a malformed directive is read conservatively");
         let none = || std::iter::empty::<&[u8]>();
         assert!(
             RequestDirectives::read(none(), true).no_cache

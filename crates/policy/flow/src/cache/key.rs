@@ -647,7 +647,7 @@ mod tests {
         for (at, one) in keys.iter().enumerate() {
             assert!(keys[..at].iter().all(|other| other.id != one.id), "{}", urls[at]);
         }
-        assert_eq!(keys[5].group, keys[0].group, "what is changed there is changed for every query");
+        assert_eq!(keys[5].group, keys[0].group, "a change applies to every query");
         assert_eq!(key(json!({}), "HEAD https://a.example/x"), keys[0]);
         let base = KeyContext { base: b"/v1", ..KeyContext::default() };
         let under = key_with(json!({}), "f", "GET https://a.example/x", None, &base).unwrap().0;
@@ -840,7 +840,7 @@ mod tests {
             key_with(config, "f", POST, body, &KeyContext::default()).map(|(key, _)| key.id)
         };
         assert_ne!(of(json!({}), Some("{}")), of(json!({}), Some("{ }")));
-        assert_eq!(of(json!({}), None), None, "a body that is not here");
+        assert_eq!(of(json!({}), None), None, "a body that is not buffered");
         let members = json!({ "key": { "body": ["/model", "/n"] } });
         let whole = of(members.clone(), Some(r#"{"model":"a","n":1,"user":"x"}"#));
         assert_eq!(whole, of(members.clone(), Some(r#"{"user":"y", "n":1, "model":"a"}"#)));

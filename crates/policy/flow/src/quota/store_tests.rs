@@ -61,7 +61,7 @@ impl Process {
                 done => return done,
             }
         }
-        panic!("the store has answered five times and there is still nothing to tell");
+        panic!("the store has responded five times without a result");
     }
 
     /// Takes units one at a time, each with a response, until none is left.
@@ -140,7 +140,7 @@ fn while_the_store_fails_calls_are_refused_or_counted_later_as_is_configured() {
     let refusal = process.quota().take(at(0), &[], 1).unwrap_err();
     assert_eq!((refusal.why, refusal.retry_at), (Why::StoreDown, Some(at(SECOND))));
     assert!(process.quota().snapshot(at(0), 1).groups[0].has_store_failed);
-    assert_eq!(process.drain(at(0), 1), 0, "it is left alone for a while");
+    assert_eq!(process.drain(at(0), 1), 0, "it is not asked for a while");
     assert_eq!(process.quota().take(at(SECOND), &[], 1).unwrap_err().why, Why::StoreDown);
     process.work_off();
     assert_eq!(process.drain(at(SECOND), 20), 10);
@@ -153,7 +153,7 @@ fn while_the_store_fails_calls_are_refused_or_counted_later_as_is_configured() {
     assert_eq!(process.drain(at(0), 7), 7);
     process.quota().take(at(2 * SECOND), &[], 1).unwrap().answered(at(2 * SECOND));
     process.work_off();
-    assert_eq!(process.drain(at(2 * SECOND), 10), 2, "what was granted meanwhile is counted");
+    assert_eq!(process.drain(at(2 * SECOND), 10), 2, "units granted meanwhile are counted");
     process.stop();
     assert_eq!(Process::start(&path, &open).drain(at(2 * SECOND), 10), 0);
 }

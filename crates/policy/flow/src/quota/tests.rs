@@ -469,7 +469,7 @@ fn what_a_call_turned_out_to_cost_is_charged_or_given_back() {
         assert_eq!(used(&quota, at(1_000)), 2);
         let mut dear = quota.take(at(1_000), &[], 8).unwrap();
         dear.settle(at(1_000), u64::MAX);
-        assert_eq!(used(&quota, at(1_000)), 12, "what is beyond the limit is taken for the limit");
+        assert_eq!(used(&quota, at(1_000)), 12, "a cost above the limit is reduced to the limit");
         assert_eq!(quota.take(at(1_000), &[], 1).unwrap_err().why, Why::Exhausted);
         let later = quota.when(at(1_000), &[], 1, 0).unwrap();
         assert!(quota.take(later, &[], 1).is_ok());
@@ -495,7 +495,7 @@ fn a_call_under_way_when_a_window_ends_counts_in_both_and_whoever_waits_is_woken
     let mut first = quota.take(at(900_000), &[], 1).unwrap();
     assert!(quota.take(at(900_000), &[], 1).is_err());
     let delays = quota.watch(at(900_000), &[], &Waker::from(woken.clone()));
-    assert_eq!(quota.when(at(900_000), &[], 1, 0), Some(at(SECOND)), "nobody knows how long calls take");
+    assert_eq!(quota.when(at(900_000), &[], 1, 0), Some(at(SECOND)), "the duration of calls is unknown");
     first.answered(at(1_200_000));
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert_ne!(quota.watch(at(1_200_000), &[], Waker::noop()), delays);
@@ -549,7 +549,7 @@ fn a_provider_that_takes_back_what_it_said_wakes_who_waits() {
 fn a_call_without_an_answer_is_counted_from_when_it_was_given_up() {
     let quota = quota(sliding(1));
     let grant = quota.take(at(0), &[], 1).unwrap();
-    assert!(quota.take(at(60 * SECOND), &[], 1).is_err(), "it is still under way");
+    assert!(quota.take(at(60 * SECOND), &[], 1).is_err(), "it is still in flight");
     drop(grant);
     assert!(quota.take(at(61 * SECOND), &[], 1).is_err());
     assert!(quota.take(at(62 * SECOND), &[], 1).is_err());
@@ -602,7 +602,7 @@ fn groups_are_bounded_and_inventing_names_gives_nothing() {
     }
     let invented =
         (0..100).map(|name| drain(&quota, at(1_000), format!("name {name}").as_bytes())).sum::<u64>();
-    assert_eq!(invented, 5, "all that found no room share the allowance of one");
+    assert_eq!(invented, 5, "the overflow group has the allowance of one group");
     let snapshot = quota.snapshot(at(1_000), 10);
     assert_eq!((snapshot.groups_count, snapshot.groups.len()), (3, 4));
     // `a` is in use again when the others are back at their full allowance: they are replaced by new groups,
@@ -640,7 +640,7 @@ fn names_that_may_be_secret_are_not_shown_and_long_ones_not_kept() {
     assert_eq!(name(&open), "blue\\x1b");
     let posing = quota(by_header("x-team"));
     assert_eq!(drain(&posing, at(0), b"(more)"), 5);
-    assert_eq!(name(&posing), "\\(more)", "nobody's name is taken for that of those without room");
+    assert_eq!(name(&posing), "\\(more)", "no name is mistaken for the overflow group");
     let long = quota(by_header("x-team"));
     assert_eq!(drain(&long, at(0), &b"x".repeat(100_000)), 5);
     assert_eq!(drain(&long, at(0), &b"x".repeat(100_000)), 0);
@@ -656,7 +656,7 @@ fn a_reload_keeps_counts_and_obeys_the_new_limit() {
     first.get("q").unwrap().watch(at(0), &[], &Waker::from(woken.clone()));
 
     let more = reloaded([("q", sliding(12))], Some(&first));
-    assert_eq!(woken.0.load(Ordering::Relaxed), 1, "who waits hears of the new limit");
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1, "waiters are woken for the new limit");
     assert_eq!(drain(more.get("q").unwrap(), at(0), b""), 2);
     assert_eq!(
         drain(first.get("q").unwrap(), at(0), b""),
@@ -669,7 +669,11 @@ fn a_reload_keeps_counts_and_obeys_the_new_limit() {
     assert_eq!(drain(less.get("q").unwrap(), at(SECOND + SECOND / 100), b""), 3);
 
     let other = reloaded([("q", fixed(3))], Some(&less));
-    assert_eq!(drain(other.get("q").unwrap(), at(SECOND + SECOND / 100), b""), 3, "another kind begins anew");
+    assert_eq!(
+        drain(other.get("q").unwrap(), at(SECOND + SECOND / 100), b""),
+        3,
+        "another kind starts from zero"
+    );
 }
 
 #[test]
@@ -712,11 +716,11 @@ fn what_a_provider_says_is_believed_where_it_counted_more() {
     };
     let left = |now| quota.standing(at(now), &[]).unwrap().remaining;
     hear(0, 1_000, 30 * SECOND);
-    assert_eq!(left(0), 99, "more than here is not believed");
+    assert_eq!(left(0), 99, "a report of more units is not accepted");
     hear(1, 40, 30 * SECOND);
     assert_eq!(left(1), 40);
     hear(2, 70, 30 * SECOND);
-    assert_eq!(left(2), 39, "an answer to an earlier call came later");
+    assert_eq!(left(2), 39, "the response to an earlier call arrived later");
     hear(3, 0, 30 * SECOND);
     assert_eq!(left(3), 0);
     let refusal = quota.take(at(4), &[], 1).unwrap_err();
@@ -728,7 +732,7 @@ fn what_a_provider_says_is_believed_where_it_counted_more() {
     let fields = std::iter::once((b"Retry-After".as_slice(), b"999999999".as_slice()));
     grant.learn(now, &quota, 429, &fields);
     let until = quota.take(now, &[], 1).unwrap_err().retry_at;
-    assert_eq!(until, Some(now + Duration::from_hours(1)), "what is absurd is held to `wait_max`");
+    assert_eq!(until, Some(now + Duration::from_hours(1)), "an absurd time is limited to `wait_max`");
 }
 
 fn problems_of<const N: usize>(configs: [(&str, QuotaConfig); N]) -> Vec<String> {
@@ -866,7 +870,7 @@ fn quotas_are_read_as_people_write_them() {
     assert_eq!(root.quotas.len(), 6);
     assert_eq!(root.quotas["stripe-live"].group_by, Some(GroupBy::Header("x-account".to_owned())));
     let written = serde_json::to_string(&serde_json::json!({ "quotas": root.quotas })).unwrap();
-    assert_eq!(load(&written).unwrap().quotas, root.quotas, "what is written down reads back");
+    assert_eq!(load(&written).unwrap().quotas, root.quotas, "the written config reads back");
     for (text, expected) in [
         ("quotas:\n  a: { limt: 5 }\n", "egret.yaml:2:8: quotas.a.limt: unknown key `limt`"),
         ("quotas:\n  a: { window: 1s }\n", "egret.yaml:2:3: quotas.a: the key `limit` is missing"),

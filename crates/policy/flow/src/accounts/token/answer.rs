@@ -270,7 +270,7 @@ mod tests {
         let not_utf_8 = b"{\"access_token\":\"t\",\"token_type\":\"bearer\",\"x\":\"\xff\"}";
         assert_eq!(read(200, not_utf_8).err(), Some(Trouble::Malformed));
         let twice = r#"{"access_token":"a","access_token":"b","token_type":"bearer"}"#;
-        assert_eq!(trouble(200, twice), Trouble::Malformed, "two readers could see two tokens");
+        assert_eq!(trouble(200, twice), Trouble::Malformed, "two parsers could see two tokens");
         for token in ["", " ", "a b", "a\\r\\nX-Smuggled: 1", "\\u0000", "\u{e4}"] {
             let body = format!(r#"{{"access_token":"{token}","token_type":"bearer"}}"#);
             assert_eq!(trouble(200, &body), Trouble::NoToken, "{token}");

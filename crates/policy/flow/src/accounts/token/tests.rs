@@ -298,7 +298,7 @@ fn a_token_that_a_provider_refuses_is_fetched_anew_and_not_too_often() {
     }
     assert!(token.reject(&first, at_ms(10)));
     assert_eq!(token.snapshot(at_ms(10)).state, TokenState::Rejected);
-    assert!(token.reject(&second, at_ms(11)), "it is gone already, and another one will be there");
+    assert!(token.reject(&second, at_ms(11)), "it is discarded already, and another one will be fetched");
     first.repeat();
     let Turn::Wait(Some(fetch), _) = token.poll(&mut first, at_ms(20), &cx) else { panic!() };
     assert!(matches!(token.poll(&mut second, at_ms(20), &cx), Turn::Wait(None, _)));
@@ -350,7 +350,7 @@ fn a_rotated_refresh_token_is_used_from_then_on_and_stays_as_long_as_it_may() {
     drop(fetch);
     let third = compile(&configs("r9", "y"), Some(&second));
     assert!(asked(&elected(&of(&third), START)).contains("refresh_token=r9&"));
-    assert_eq!(of(&third).snapshot(START).fetched, 1, "counts go on");
+    assert_eq!(of(&third).snapshot(START).fetched, 1, "counts continue");
 }
 
 #[test]

@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn it_falls_at_once_rises_slowly_and_tells_each_marked_rise_once() {
         let mut pace = Pace::default();
-        assert!(pace.took(300_000), "the first is told");
+        assert!(pace.took(300_000), "the first rise is reported");
         assert!(!pace.took(310_000));
         assert!(!pace.took(20_000));
         assert_eq!(pace.response(), 20_000);
@@ -93,6 +93,6 @@ mod tests {
         assert_eq!((pace.in_transit_at(1_300_000, 9), pace.in_transit_at(1_300_001, 9)), (5, 0));
         assert_eq!(pace.in_transit_at(1_200_000, 4), 4, "some have been answered already");
         pace.made(1, 1_200_000);
-        assert_eq!(pace.in_transit_at(1_400_000, 9), 1, "those made before are not foreseen to take longer");
+        assert_eq!(pace.in_transit_at(1_400_000, 9), 1, "earlier calls are not estimated to take longer");
     }
 }

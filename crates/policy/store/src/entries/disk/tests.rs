@@ -253,7 +253,7 @@ fn what_is_no_longer_in_memory_is_removed_from_the_disk_and_counted_once() {
     stand.forget_memory();
     (0..2).for_each(|id| drop(stand.bodies(id)));
     let coming = stand.begin(3, b"new");
-    assert_eq!(stand.entries.remove_group(0), 5, "two in both, two on the disk, one that is coming");
+    assert_eq!(stand.entries.remove_group(0), 5, "two in both, two on disk, one that is arriving");
     coming.finish();
     assert_eq!(stand.entries.purge(Purge::Tag("t1")), 2);
     assert_eq!(stand.entries.purge(Purge::All), 2);
@@ -300,7 +300,7 @@ fn a_disk_of_another_config_or_one_that_is_damaged_is_emptied() {
     std::fs::write(path.join("seal"), "no seal").unwrap();
     assert_eq!(told(SEAL), (vec![DiskEvent::Damaged, open(0)], [2; 32]));
     std::fs::remove_file(path.join("seal")).unwrap();
-    assert_eq!(told(SEAL).0, [open(0)], "without a seal nobody knows whose they are");
+    assert_eq!(told(SEAL).0, [open(0)], "without a seal their owner is unknown");
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn a_damaged_entry_is_dropped_and_the_others_stay() {
     change(1, usize::MAX);
     std::fs::write(file(2), "").unwrap();
     let mut stand = Stand::open(&path);
-    assert_eq!(stand.disk().stats().dropped, 2, "those whose heads tell");
+    assert_eq!(stand.disk().stats().dropped, 2, "those with an invalid head");
     let found: Vec<_> = (0..4).filter(|id| !stand.bodies(*id).is_empty()).collect();
     assert_eq!((found, stand.disk().stats().dropped), (vec![3], 3));
     stand.work_off();
