@@ -1,4 +1,5 @@
-//! The Gregorian calendar in UTC, for the years 1970 to 9999. Time zones are the business of the `jiff` crate.
+//! The Gregorian calendar in UTC, for the years 1970 to 9999. Time zones are the business of the `jiff`
+//! crate.
 
 /// Names of the months, January first, as HTTP and `asctime` abbreviate them.
 pub(crate) const MONTHS: [&str; 12] =
@@ -53,7 +54,8 @@ impl CivilTime {
     }
 }
 
-/// Year, month and day, from days since 1970. Years are counted from March, so that a leap day is a year's last.
+/// Year, month and day, from days since 1970. Years are counted from March, so that a leap day is a year's
+/// last.
 fn date_of(days: u64) -> (u64, u64, u64) {
     let days = days + EPOCH_DAY;
     let (era, day_of_era) = (days / ERA_DAYS, days % ERA_DAYS);

@@ -17,8 +17,9 @@ const PROBLEMS_MAX: usize = 20;
 
 /// Reads `text` as `T` and has `validate` look for what the types cannot say.
 ///
-/// `name` is what the report calls the text, mostly the file's path. Unknown, duplicate and missing keys and wrong values are
-/// gathered first; only a config without them is given to `validate`, whose problems are then located in the text.
+/// `name` is what the report calls the text, mostly the file's path. Unknown, duplicate and missing keys and
+/// wrong values are gathered first; only a config without them is given to `validate`, whose problems are
+/// then located in the text.
 pub fn load<T: DeserializeOwned>(
     name: &str,
     text: &str,
@@ -243,8 +244,8 @@ impl Spot {
     }
 }
 
-/// How many characters a scalar takes in the text, as far as its line and plain looks tell; a list or mapping is marked at its
-/// start.
+/// How many characters a scalar takes in the text, as far as its line and plain looks tell; a list or mapping
+/// is marked at its start.
 fn width(node: &Node, text: &str) -> usize {
     if matches!(node.value, Value::Sequence(_) | Value::Mapping(_)) {
         return 1;

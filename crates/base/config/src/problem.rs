@@ -28,7 +28,8 @@ impl Problem {
 /// Words longer than this are not compared: the work grows with the square of the length.
 const WORD_CHARS_MAX: usize = 64;
 
-/// The candidate nearest to `word`: at most one edit in three characters away. Of equally near ones the first.
+/// The candidate nearest to `word`: at most one edit in three characters away. Of equally near ones the
+/// first.
 pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = folded(word);
     let edits_max = (word.len() / 3).max(1);

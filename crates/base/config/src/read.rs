@@ -230,7 +230,8 @@ impl<'de> de::Deserializer<'de> for &'de Node {
     }
 }
 
-/// The key by which a mapping says which keys it has besides, and the name under which an enum of such mappings asks to be read.
+/// The key by which a mapping says which keys it has besides, and the name under which an enum of such
+/// mappings asks to be read.
 pub(crate) const TAG: &str = "type";
 
 /// A mapping and where in it its tag is.

@@ -212,7 +212,8 @@ fn user_information(line: &[char], from: usize) -> Option<std::ops::Range<usize>
     Some(from..from + at)
 }
 
-/// Text from the config on its way to a terminal or a log: no control characters, no user information of URLs.
+/// Text from the config on its way to a terminal or a log: no control characters, no user information of
+/// URLs.
 struct Harmless<'a>(&'a str);
 
 impl fmt::Display for Harmless<'_> {
@@ -236,7 +237,8 @@ impl fmt::Display for Harmless<'_> {
     }
 }
 
-/// The user information that starts here, where it does: behind `://`, or as `user:password@` in a message on a part of a URL.
+/// The user information that starts here, where it does: behind `://`, or as `user:password@` in a message on
+/// a part of a URL.
 fn credentials(text: &[char], from: usize) -> Option<std::ops::Range<usize>> {
     let before = &text[..from];
     let quote = |c: &char| matches!(c, '`' | '"' | '\'');

@@ -71,7 +71,8 @@ pub(crate) fn parse(text: &str) -> Result<Node, (Position, String)> {
     }
 }
 
-/// YAML 1.2 booleans only (`off` is a word that the config uses), and budgets that no honest config comes near.
+/// YAML 1.2 booleans only (`off` is a word that the config uses), and budgets that no honest config comes
+/// near.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         strict_booleans: true,

@@ -1,4 +1,5 @@
-//! JSON as bytes: read as a stream, edited in its text, and written. No value is built and no number is computed.
+//! JSON as bytes: read as a stream, edited in its text, and written. No value is built and no number is
+//! computed.
 
 pub mod edit;
 pub mod pointer;

@@ -4,20 +4,20 @@ use std::ops::Range;
 
 use crate::scanner::{JsonError, Scanner, unescape};
 
-/// Pointers with more parts are refused, which bounds the recursion into what pointers name.
+/// Maximum number of parts of a pointer, which bounds the recursion.
 pub(crate) const PARTS_MAX: usize = 32;
 
-/// Longer pointers are refused.
+/// Maximum length of a pointer.
 const POINTER_BYTES_MAX: usize = 1024;
 
-/// The parts of a pointer, unescaped (RFC 6901 §3, §4).
+/// Splits a pointer into its unescaped parts (RFC 6901 §3, §4).
 pub(crate) fn parts(pointer: &str) -> Result<Vec<String>, String> {
     if pointer.len() > POINTER_BYTES_MAX {
-        return Err(format!("a pointer has at most {POINTER_BYTES_MAX} bytes"));
+        return Err(format!("a pointer must not exceed {POINTER_BYTES_MAX} bytes"));
     }
     let mut parts = pointer.split('/');
     if parts.next() != Some("") {
-        return Err(format!("`{pointer}` is no JSON pointer (RFC 6901): one begins with `/`"));
+        return Err(format!("`{pointer}` is not a JSON pointer (RFC 6901): it must begin with `/`"));
     }
     let parts = parts.map(|part| {
         let is_escaped = part.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
@@ -25,13 +25,13 @@ pub(crate) fn parts(pointer: &str) -> Result<Vec<String>, String> {
     });
     let parts: Option<Vec<String>> = parts.collect();
     match parts {
-        Some(parts) if parts.len() > PARTS_MAX => Err(format!("a pointer has at most {PARTS_MAX} parts")),
+        Some(parts) if parts.len() > PARTS_MAX => Err(format!("a pointer must not exceed {PARTS_MAX} parts")),
         Some(parts) => Ok(parts),
-        None => Err(format!("in `{pointer}`, `~` stands without `0` or `1`: `~0` is `~`, and `~1` is `/`")),
+        None => Err(format!("invalid `~` in `{pointer}`: write `~0` for `~` and `~1` for `/`")),
     }
 }
 
-/// The number of an element that `part` names (RFC 6901 §4).
+/// Parses the index of a list element (RFC 6901 §4).
 pub(crate) fn index(part: &str) -> Option<usize> {
     let is_number = part.bytes().all(|byte| byte.is_ascii_digit()) && (part == "0" || !part.starts_with('0'));
     part.parse().ok().filter(|_| is_number)

@@ -1,41 +1,41 @@
-//! A strict scanner of a whole JSON text (RFC 8259) that is in memory, for what is edited or looked up in place.
+//! A strict scanner (RFC 8259) of a JSON text in memory, for edits and lookups in place.
 
 use std::fmt;
 
-/// Deeper nesting is refused. The scanner keeps a bit for each container.
+/// Maximum depth of nesting. The scanner keeps one bit for each container.
 const DEPTH_MAX: usize = 127;
 
-/// What all edits together may add to a text: with names that stand in it many times, a value is inserted many times.
+/// Maximum growth of a text by all edits together. A value is inserted once for each repetition of a name.
 pub(crate) const GROWTH_BYTES_MAX: usize = 1 << 20;
 
-/// Why a text cannot be edited. Says nothing of what stands in it.
+/// Reason why a text cannot be edited. Contains nothing of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonError {
-    /// It is no JSON from this byte on.
+    /// The text is not JSON from this byte on.
     Malformed(usize),
-    /// It is nested too deeply.
+    /// The text is nested too deeply.
     TooDeep,
-    /// There is no place for a value that is set: what would hold it is a text, a number or a list.
+    /// There is no place for a value to set: its parent is a string, a number or a list.
     NoPlace,
-    /// The edits would add too much to it.
+    /// The edits would add too much to the text.
     TooLong,
 }
 
 impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed(at) => write!(f, "it is no JSON from byte {at} on"),
-            Self::TooDeep => write!(f, "it is nested more than {DEPTH_MAX} deep"),
-            Self::NoPlace => f.write_str("it has no place for a value that is set"),
-            Self::TooLong => write!(f, "it would become more than {GROWTH_BYTES_MAX} bytes longer"),
+            Self::Malformed(at) => write!(f, "invalid JSON at byte {at}"),
+            Self::TooDeep => write!(f, "nested more than {DEPTH_MAX} levels deep"),
+            Self::NoPlace => f.write_str("there is no place for a value to set"),
+            Self::TooLong => write!(f, "the edits would add more than {GROWTH_BYTES_MAX} bytes"),
         }
     }
 }
 
 impl std::error::Error for JsonError {}
 
-/// Appends what a text stands for, of which the scanner has found that it is one. Nothing where half of a surrogate pair is in it, which
-/// stands for no character.
+/// Appends the unescaped form of a valid JSON string. Returns `None` for half of a surrogate pair, which is
+/// not a character.
 pub(crate) fn unescape(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut rest = raw;
     while let [byte, after @ ..] = rest {
@@ -68,18 +68,18 @@ pub(crate) fn unescape(raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The number in the next four digits.
+/// Parses the next four hexadecimal digits.
 fn hex(rest: &mut &[u8]) -> Option<u32> {
     let (digits, after) = rest.split_at_checked(4)?;
     *rest = after;
     digits.iter().try_fold(0, |number, digit| Some(number * 16 + char::from(*digit).to_digit(16)?))
 }
 
-/// Reads JSON (RFC 8259) from one end to the other.
+/// A strict JSON scanner (RFC 8259).
 pub(crate) struct Scanner<'a> {
     pub(crate) text: &'a [u8],
     pub at: usize,
-    /// Containers that are open.
+    /// Number of open containers.
     pub depth: usize,
 }
 
@@ -108,14 +108,14 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Enters the container whose bracket is here.
+    /// Enters the container that begins here.
     pub(crate) fn open(&mut self) -> Result<(), JsonError> {
         self.at += 1;
         self.depth += 1;
         if self.depth > DEPTH_MAX { Err(JsonError::TooDeep) } else { Ok(()) }
     }
 
-    /// Whether a container that has been opened has any member; if not, it is left.
+    /// Returns `true` if the opened container has a member; otherwise leaves it.
     pub(crate) fn first(&mut self, end: u8) -> bool {
         self.space();
         let is_empty = self.eat(end);
@@ -123,7 +123,7 @@ impl<'a> Scanner<'a> {
         !is_empty
     }
 
-    /// Whether a container has another member after the one that ends here; if not, it is left.
+    /// Returns `true` if the container has another member; otherwise leaves it.
     pub(crate) fn next(&mut self, end: u8) -> Result<bool, JsonError> {
         self.space();
         if self.eat(b',') {
@@ -135,7 +135,7 @@ impl<'a> Scanner<'a> {
         Ok(false)
     }
 
-    /// A name with its colon: as written, without the quotes.
+    /// Reads a name and its colon; returns the name in its escaped form, without quotes.
     pub(crate) fn name(&mut self) -> Result<&'a [u8], JsonError> {
         let start = self.at + 1;
         self.string()?;
@@ -146,10 +146,10 @@ impl<'a> Scanner<'a> {
         Ok(name)
     }
 
-    /// Goes over the value that begins here, whatever it is.
+    /// Skips the value that begins here.
     pub(crate) fn skip(&mut self) -> Result<(), JsonError> {
         let outside = self.depth;
-        // Of each container that is open: whether it is an object.
+        // One bit for each open container: 1 for an object.
         let mut objects = 0_u128;
         let end = |objects: u128| if objects & 1 == 1 { b'}' } else { b']' };
         loop {
@@ -175,7 +175,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A text, a number or a word.
+    /// Skips a string, a number or a literal.
     fn scalar(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             Some(b'"') => self.string(),
