@@ -63,13 +63,13 @@ pub enum Command {
     Har(crate::har::HarCommand),
     /// Put a target under load and measure it: ab's options and ab's report, and what ab lacks.
     ///
-    /// `docs/bench.md` explains. Exit code 1 also where a `--fail-if` holds, a run was given up, or every request failed.
+    /// `docs/reference/bench.md` explains. Exit code 1 also where a `--fail-if` holds, a run was given up, or every request failed.
     #[command(disable_version_flag = true)]
     Bench(Box<BenchArgs>),
     /// Run in HARchiver's place: its command line, header fields and answers.
     ///
     /// Words may have one dash, as HARchiver's have, and may be cut short: `egret archiver 15000 TOKEN -https 15001 -rev api.example`.
-    /// `docs/archiver.md` says what differs.
+    /// `docs/how-to/replace-harchiver.md` says what differs.
     #[command(name = crate::archiver::NAME, infer_long_args = true)]
     Archiver(Box<crate::archiver::ArchiverArgs>),
     /// Print a page of the reference, as Markdown.

@@ -23,7 +23,7 @@ pub enum HarCommand {
     /// Obfuscate archives: every value becomes a pseudonym, unless `--exclude` names it.
     ///
     /// Equal values get equal pseudonyms under one key, and nothing can be told of a value without it. Each result is written beside its
-    /// file as `NAME.sanitized.har`, readable by its owner alone; a file that exists is not overwritten. `docs/har.md` says what stays.
+    /// file as `NAME.sanitized.har`, readable by its owner alone; a file that exists is not overwritten. `docs/reference/har.md` says what stays.
     Sanitize {
         /// The archives.
         #[arg(required = true, value_name = "FILE")]

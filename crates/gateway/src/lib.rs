@@ -1,8 +1,7 @@
 //! The gateway: sockets, routes, upstream pools, DNS, TLS, tunnels and egress policy.
 //!
-//! A [`Gateway`] is a set of worker threads that carry traffic by a plan compiled from the configuration.
-//! `docs/architecture.md` describes the path of a request. In this crate it leads through `worker`, `client`,
-//! `exchange` and `upstream`.
+//! A [`Gateway`] is a set of worker threads that carry traffic by a plan compiled from the configuration. The way of a request
+//! is told in `docs/explanation/architecture.md`; in this crate it leads through `worker`, `client`, `exchange` and `upstream`.
 
 pub mod config;
 pub mod stats;

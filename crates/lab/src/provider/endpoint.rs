@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_handbook_has_the_table_as_it_is() {
-        let handbook = include_str!("../../../../docs/provider.md");
+        let handbook = include_str!("../../../../docs/reference/provider.md");
         assert!(handbook.contains(&table()), "stale: put in what `egret reference provider` prints");
     }
 
