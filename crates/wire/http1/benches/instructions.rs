@@ -1,8 +1,8 @@
-//! Instructions for the syntax work on one exchange, with the most that each may take: this gate does not move with the
-//! noise of the machine. Needs valgrind and `gungraun-runner` of the version of `gungraun`.
+//! Instruction counts of the syntax work on one exchange, each with an upper limit. Counts do not move with
+//! the noise of the machine. Needs valgrind and `gungraun-runner` of the same version as `gungraun`.
 //!
-//! The limits stand about seven in a hundred above what was measured on a machine with AVX2, which memchr makes use
-//! of. Raise one only with a reason in the commit.
+//! The limits are about 7 % above the counts measured on a machine with AVX2, which memchr uses. Raise one
+//! only with a reason in the commit.
 #![expect(
     missing_docs,
     unused_qualifications,
@@ -44,7 +44,8 @@ const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\n\
 
 const LIMITS: HeadLimits = HeadLimits { start_line: 8 * 1024, head: 32 * 1024, fields: 128 };
 
-/// A head that has parsed before, as on a connection kept open: its table has its size, and memchr knows the machine.
+/// A head that has parsed before, as on a persistent connection: its table is allocated, and memchr has
+/// detected the CPU.
 fn warm_request() -> RequestHead {
     let mut head = RequestHead::new();
     assert_eq!(head.parse(REQUEST, &LIMITS), Ok(Progress::Complete));
@@ -57,7 +58,7 @@ fn warm_response() -> ResponseHead {
     head
 }
 
-/// What the gateway does to every request it forwards.
+/// Applies the edits that the gateway makes to every request it forwards.
 fn edit(edits: &mut Edits, head: &RequestHead) {
     edits.clear();
     edits.remove_hop_by_hop(&head.fields);
@@ -71,7 +72,7 @@ fn warm_edits() -> (RequestHead, Edits) {
     (head, edits)
 }
 
-/// 16 KiB in chunks of 1 KiB, and room for their spans.
+/// Returns 16 KiB in chunks of 1 KiB, and room for their spans.
 fn chunks() -> (Vec<u8>, Vec<Span>) {
     let mut bytes = Vec::new();
     for _ in 0..16 {

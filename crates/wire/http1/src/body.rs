@@ -1,4 +1,4 @@
-//! Bodies: where they end, which bytes of the stream are theirs, chunks and trailers (RFC 9112 §6, §7).
+//! Message bodies: their framing, data, chunks and trailers (RFC 9112 §6, §7).
 
 mod chunk;
 mod decoder;

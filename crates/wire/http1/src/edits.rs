@@ -1,20 +1,20 @@
-//! Changes to a head, kept as a list and applied while it is written. What is not named stays as received: order, case,
-//! white space and duplicates.
+//! Edits to a head: a list of changes, applied while the head is written. Everything else stays as received:
+//! order, case, white space and duplicates.
 
 use crate::syntax::{CRLF, is_field_value, is_token};
 use crate::{Field, Span};
 
-/// What is to change in a head. Meant to be kept and cleared between messages, so that nothing is allocated.
+/// The changes to make in a head. Keep one value and clear it between messages, so nothing is allocated.
 #[derive(Debug, Default)]
 pub struct Edits {
-    /// Changed lines, by rising index of the field.
+    /// Changed lines, by ascending field index.
     changes: Vec<Change>,
     /// The new start line, in `arena`.
     start_line: Option<Span>,
     /// Bytes of replaced values and of the start line.
     arena: Vec<u8>,
-    /// Inserted lines, and after them the empty line that ends the head; or nothing. Apart from `arena` so that they
-    /// go out as one piece.
+    /// Inserted lines, and after them the empty line that ends the head; empty if there are none. Separate
+    /// from `arena` so they are written as one piece.
     tail: Vec<u8>,
 }
 
@@ -26,12 +26,12 @@ struct Change {
 }
 
 impl Edits {
-    /// No edits.
+    /// Creates an empty list of edits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Drops all edits and keeps the memory.
+    /// Removes all edits and keeps the memory.
     pub fn clear(&mut self) {
         self.changes.clear();
         self.start_line = None;
@@ -39,17 +39,17 @@ impl Edits {
         self.tail.clear();
     }
 
-    /// Whether rendering changes nothing.
+    /// Returns `true` if rendering changes nothing.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.start_line.is_none() && self.tail.is_empty()
     }
 
-    /// Whether the line of field `index` is removed or has another value.
+    /// Returns `true` if field `index` is removed or has a new value.
     pub fn changes_field(&self, index: usize) -> bool {
         self.changes.iter().any(|change| change.index == index)
     }
 
-    /// Removes the line of field `index`. The last edit of a field counts.
+    /// Removes the line of field `index`. The last edit of a field wins.
     pub fn remove(&mut self, index: usize) {
         self.change(Change { index, value: None });
     }
@@ -61,7 +61,7 @@ impl Edits {
         }
     }
 
-    /// Gives field `index` another value. The last edit of a field counts.
+    /// Replaces the value of field `index`. The last edit of a field wins.
     pub fn replace_value(&mut self, index: usize, value: &[u8]) {
         debug_assert!(is_field_value(value), "a field value holds a control character");
         let value = self.store(&[value]);
@@ -73,7 +73,7 @@ impl Edits {
         self.insert_parts(name, &[value]);
     }
 
-    /// Adds a field after the last one, its value in parts that are joined.
+    /// Adds a field after the last one. Its value is the concatenation of the parts.
     pub fn insert_parts(&mut self, name: &str, value: &[&[u8]]) {
         debug_assert!(is_token(name.as_bytes()), "a field name is not a token");
         debug_assert!(
@@ -98,7 +98,7 @@ impl Edits {
         self.tail.extend_from_slice(CRLF);
     }
 
-    /// Replaces the start line by `parts`, joined; its line end stays.
+    /// Replaces the start line by the concatenation of `parts`; its line end stays.
     pub fn start_line(&mut self, parts: &[&[u8]]) {
         debug_assert!(
             parts.iter().all(|part| is_field_value(part)),
@@ -115,7 +115,7 @@ impl Edits {
         Span::new(start, self.arena.len())
     }
 
-    /// Edits mostly come in the order of the fields, so the place is searched from the end.
+    /// Edits mostly come in the order of the fields, so the position is searched from the end.
     fn change(&mut self, change: Change) {
         let place = self.changes.iter().rposition(|other| other.index <= change.index);
         match place {
@@ -126,20 +126,20 @@ impl Edits {
     }
 }
 
-/// A head as it is to be sent: pieces of what was received, and of the edits.
+/// A head ready to be sent: pieces of the received bytes and of the edits.
 #[derive(Debug)]
 pub struct Rendering<'a> {
     pub(crate) buffer: &'a [u8],
     /// The start line without its line end.
     pub(crate) start_line: Span,
     pub(crate) fields: &'a [Field],
-    /// Where the head ends in `buffer`.
+    /// End of the head in `buffer`.
     pub(crate) len: usize,
     pub(crate) edits: &'a Edits,
 }
 
 impl<'a> Rendering<'a> {
-    /// Goes over the pieces in order. None is empty, and bytes kept side by side are one piece.
+    /// Calls `take` with each piece in order. No piece is empty; adjacent bytes form one piece.
     #[inline]
     pub fn for_each_piece(&self, mut take: impl FnMut(&'a [u8])) {
         let mut take = |bytes: &'a [u8]| {
@@ -168,12 +168,12 @@ impl<'a> Rendering<'a> {
         take(&edits.tail);
     }
 
-    /// A length that the pieces together do not exceed, known without going over them.
+    /// An upper bound of the total length of the pieces, known without visiting them.
     pub fn max_len(&self) -> usize {
         self.len + self.edits.arena.len() + self.edits.tail.len()
     }
 
-    /// All pieces, joined.
+    /// Returns all pieces, concatenated.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.max_len());
         self.for_each_piece(|piece| bytes.extend_from_slice(piece));
@@ -188,7 +188,7 @@ mod tests {
 
     const TEXT: &[u8] = b"\r\nGET /a HTTP/1.1\r\nHost: a\r\nX-A:  1 \r\nx-a: 2\r\nEmpty:\r\n\r\nrest";
 
-    /// Renders the head of [`TEXT`] with some edits: the bytes, and the number of pieces.
+    /// Renders the head of [`TEXT`] with some edits. Returns the bytes and the number of pieces.
     fn rendered(edit: impl FnOnce(&mut Edits)) -> (String, usize) {
         let mut head = RequestHead::new();
         assert_eq!(head.parse(TEXT, &HeadLimits::default()), Ok(Progress::Complete));

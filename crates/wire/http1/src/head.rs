@@ -1,4 +1,4 @@
-//! Heads of requests and responses: start line, fields, and what they say about the connection and the body.
+//! Heads of requests and responses: start line, fields, and their meaning for the connection and the body.
 
 mod authority;
 mod connection;
@@ -26,7 +26,7 @@ pub use request::RequestHead;
 pub use response::ResponseHead;
 pub use target::TargetForm;
 
-/// Protocol version of a message. Any other is refused.
+/// Protocol version of a message. Every other version is rejected.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     /// `HTTP/1.0` (RFC 1945).
@@ -36,11 +36,11 @@ pub enum Version {
     Http11,
 }
 
-/// What a call of `parse` came to.
+/// Outcome of a call of `parse`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// The head is whole and its fields are set.
+    /// The head is complete and its fields are set.
     Complete,
-    /// More bytes are needed: call again with the same bytes and those that came after them.
+    /// More bytes are needed: call again with the same bytes and those received after them.
     Partial,
 }

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-/// Offsets `start..end` into a buffer that is kept elsewhere.
+/// Offsets `start..end` into a buffer that is held elsewhere.
 ///
-/// Offsets are 32 bits wide: heads are at most [`MAX_HEAD`](crate::MAX_HEAD) bytes and a body is read in pieces.
+/// Offsets are 32 bits wide: heads are at most [`MAX_HEAD`](crate::MAX_HEAD) bytes and a body is read in
+/// pieces.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Offset of the first byte.
@@ -14,18 +15,19 @@ pub struct Span {
 }
 
 impl Span {
-    /// A span from `start` to `end`; offsets beyond 32 bits saturate, which an [`of`](Self::of) then shows as empty.
+    /// Creates a span from `start` to `end`. Offsets beyond 32 bits saturate; [`of`](Self::of) then returns
+    /// an empty slice.
     pub fn new(start: usize, end: usize) -> Self {
         Self { start: u32::try_from(start).unwrap_or(u32::MAX), end: u32::try_from(end).unwrap_or(u32::MAX) }
     }
 
-    /// The bytes of this span in `buffer`, empty if the span does not lie in it.
+    /// Returns the bytes of this span in `buffer`, or an empty slice if the span lies outside it.
     #[inline]
     pub fn of(self, buffer: &[u8]) -> &[u8] {
         buffer.get(self.range()).unwrap_or_default()
     }
 
-    /// The span as a range of `usize`, for slicing.
+    /// Returns the span as a range of `usize`, for slicing.
     #[inline]
     pub fn range(self) -> Range<usize> {
         self.start as usize..self.end as usize
@@ -37,7 +39,7 @@ impl Span {
         self.end.saturating_sub(self.start) as usize
     }
 
-    /// Whether the span holds no byte.
+    /// Returns `true` if the span is empty.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.end <= self.start

@@ -1,6 +1,7 @@
-//! The names of statuses.
+//! Reason phrases of status codes.
 
-/// The reason phrase of RFC 9110 §15 for `status`, and of RFC 6585 for 428, 429, 431 and 511; empty for one without a name.
+/// Returns the reason phrase of `status`: RFC 9110 §15, and RFC 6585 for 428, 429, 431 and 511. Empty for
+/// other codes.
 pub const fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",

@@ -1,16 +1,16 @@
-//! Which byte may stand where: one table of classes for the grammar of RFC 9110 §5, RFC 9112 and RFC 3986.
+//! Character classes of the grammar of RFC 9110 §5, RFC 9112 and RFC 3986, in one table.
 
 /// The end of a line (RFC 9112 §2.2).
 pub const CRLF: &[u8] = b"\r\n";
 
-/// `tchar` (RFC 9110 §5.6.2): what names of methods, fields and codings are made of.
+/// `tchar` (RFC 9110 §5.6.2): the characters of method names, field names and codings.
 const TOKEN: u8 = 1;
 /// Bytes of a field value (RFC 9110 §5.5): visible, space, tab and obs-text.
 const VALUE: u8 = 1 << 1;
-/// Bytes of a request target: those of a URI (RFC 3986 §2) without `#`, which never goes over the wire.
+/// Bytes of a request target: those of a URI (RFC 3986 §2) without `#`, which is never sent.
 const TARGET: u8 = 1 << 2;
 /// Bytes of a host name. Narrower than `reg-name` (RFC 3986 §3.2.2): percent-encoding and the delimiters
-/// `!$&'()*+,;=` are left out, since they let two readers see two hosts.
+/// `!$&'()*+,;=` are excluded, because two parsers could read two different hosts.
 const HOST: u8 = 1 << 3;
 
 const CLASSES: [u8; 256] = {
@@ -51,37 +51,39 @@ const fn is_in(byte: u8, set: &[u8]) -> bool {
     false
 }
 
-/// Whether all `bytes` are of `class`. Without a branch on each byte: nearly all messages are well-formed.
+/// Returns `true` if all `bytes` are of `class`. It does not branch per byte, because almost all messages are
+/// well-formed.
 #[inline]
 fn all(bytes: &[u8], class: u8) -> bool {
     bytes.iter().fold(class, |classes, &byte| classes & CLASSES[usize::from(byte)]) == class
 }
 
-/// Whether `bytes` is a token: not empty, `tchar` only.
+/// Returns `true` if `bytes` is a token: not empty, `tchar` only.
 pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all(bytes, TOKEN)
 }
 
-/// How many bytes at the start of `bytes` a token may be made of.
+/// Number of bytes at the start of `bytes` that are token characters.
 #[inline]
 pub fn token_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|&byte| CLASSES[usize::from(byte)] & TOKEN == 0).unwrap_or(bytes.len())
 }
 
-/// A byte in each place of a word.
+/// Repeats a byte in each position of a word.
 const fn in_each(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// The top bit of the places in `word` that hold a byte below `bound`, which is at most 0x80. Places above the lowest one marked may
-/// be marked wrongly.
+/// Returns a word with the top bit set at each position of `word` that holds a byte below `bound`, which is
+/// at most 0x80. Positions above the lowest marked one may be marked wrongly.
 #[inline]
 fn below(word: u64, bound: u8) -> u64 {
     word.wrapping_sub(in_each(bound)) & !word & in_each(0x80)
 }
 
-/// Where the first byte stands that `is` one of those sought, whose place in a word `marks` marks. Field names and values are short:
-/// eight bytes at a time in a register are done before a vector search has been called.
+/// Returns the position of the first byte that satisfies `is`; `marks` marks such bytes in a word. Field
+/// names and values are short: eight bytes at a time in a register are faster than a call of a vectorized
+/// search.
 #[inline]
 fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is: impl Fn(u8) -> bool) -> Option<usize> {
     let mut rest = bytes;
@@ -95,14 +97,15 @@ fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is: impl Fn(u8) -> bool) -> Op
     rest.iter().position(|&byte| is(byte)).map(|place| bytes.len() - rest.len() + place)
 }
 
-/// Where the first colon or control stands.
+/// Returns the position of the first colon or control character.
 #[inline]
 pub fn find_colon(bytes: &[u8]) -> Option<usize> {
     let marks = |word| below(word, b' ') | below(word ^ in_each(b':'), 1);
     find(bytes, marks, |byte| byte < b' ' || byte == b':')
 }
 
-/// Where the first byte stands that may not stand in a field value: with nothing else wrong, the CR of the line end.
+/// Returns the position of the first byte not allowed in a field value: in a valid line, the CR of the line
+/// end.
 #[inline]
 pub fn find_control(bytes: &[u8]) -> Option<usize> {
     let marks = |word| below(word, b' ') | below(word ^ in_each(0x7f), 1);
@@ -116,37 +119,37 @@ pub fn find_control(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether `bytes` may stand as a field value: no control but tab.
+/// Returns `true` if `bytes` is a valid field value: no control character except tab.
 pub fn is_field_value(bytes: &[u8]) -> bool {
     all(bytes, VALUE)
 }
 
-/// Whether `byte` may stand in a field value.
+/// Returns `true` if `byte` is allowed in a field value.
 pub fn is_value_byte(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & VALUE != 0
 }
 
-/// Whether all `bytes` may stand in a request target.
+/// Returns `true` if all `bytes` are allowed in a request target.
 pub fn is_target(bytes: &[u8]) -> bool {
     all(bytes, TARGET)
 }
 
-/// Whether `bytes` may be a host name or an IPv4 address.
+/// Returns `true` if `bytes` may be a host name or an IPv4 address.
 pub fn is_host_name(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all(bytes, HOST)
 }
 
-/// Whether `byte` is optional white space (RFC 9110 §5.6.3).
+/// Returns `true` if `byte` is optional white space (RFC 9110 §5.6.3).
 pub fn is_white_space(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-/// `bytes` without optional white space at either end.
+/// Removes optional white space from both ends of `bytes`.
 pub fn trim(bytes: &[u8]) -> &[u8] {
     trim_end(trim_start(bytes))
 }
 
-/// `bytes` without optional white space before them: nearly always one space, or none.
+/// Removes optional white space from the start of `bytes`: almost always one space or none.
 #[inline]
 pub fn trim_start(bytes: &[u8]) -> &[u8] {
     let bytes = bytes.strip_prefix(b" ").unwrap_or(bytes);
@@ -163,7 +166,7 @@ fn trim_start_slow(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// `bytes` without optional white space after them: nearly always there is none.
+/// Removes optional white space from the end of `bytes`: almost always there is none.
 #[inline]
 pub fn trim_end(bytes: &[u8]) -> &[u8] {
     if bytes.last().is_some_and(|&byte| is_white_space(byte)) { trim_end_slow(bytes) } else { bytes }
@@ -179,12 +182,13 @@ fn trim_end_slow(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// The members of a comma-separated list (RFC 9110 §5.6.1), trimmed, empty ones included.
+/// Iterates over the members of a comma-separated list (RFC 9110 §5.6.1), trimmed, including empty ones.
 pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(trim)
 }
 
-/// Decimal digits as a number; `None` for anything else, and beyond 19 digits, so that it never overflows.
+/// Parses decimal digits. Returns `None` for anything else and for more than 19 digits, so it never
+/// overflows.
 pub fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 19 {
         return None;
@@ -194,7 +198,7 @@ pub fn decimal(digits: &[u8]) -> Option<u64> {
         .try_fold(0_u64, |number, &byte| byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0')))
 }
 
-/// Appends `number` in decimal digits, without what the formatting of the standard library does besides.
+/// Appends `number` in decimal digits, without the overhead of the standard library's formatting.
 pub fn push_decimal(number: u64, out: &mut Vec<u8>) {
     let mut digits = [b'0'; 20];
     let mut start = digits.len();
@@ -233,7 +237,7 @@ mod tests {
             let mut bytes = vec![b'a'; len];
             assert_eq!((find_control(&bytes), find_colon(&bytes)), (None, None));
             for at in (0..len).rev() {
-                // Whatever stands behind it does not matter.
+                // The bytes after it do not matter.
                 bytes[at] = 0x7f;
                 assert_eq!(find_control(&bytes), Some(at));
                 bytes[at] = b':';

@@ -1,4 +1,4 @@
-//! Replays the corpus kept for the fuzzers, so that what once was found stays found.
+//! Replays the corpus kept for the fuzzers, to catch regressions.
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod checks;
@@ -6,8 +6,8 @@ mod checks;
 use std::fs;
 use std::path::Path;
 
-/// Replays one folder. A file whose name starts with `good-` must be accepted, one with `bad-` must not be; the others
-/// were found by a fuzzer and must only break no rule.
+/// Replays one folder. A file whose name starts with `good-` must be accepted, one with `bad-` must be
+/// rejected; the others were found by a fuzzer and must only break no rule.
 fn replay(folder: &str, check: impl Fn(&[u8]) -> bool) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus").join(folder);
     let mut count = 0;

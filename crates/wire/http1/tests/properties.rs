@@ -1,4 +1,4 @@
-//! What holds for any message, shown on random ones.
+//! Properties of all messages, tested on random ones.
 
 mod checks;
 
@@ -6,7 +6,7 @@ use egret_http1::{BodyDecoder, TrailerNames};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Bytes that the grammar cares about, more often than chance would have them.
+/// Generates bytes that are significant in the grammar, more often than chance would.
 fn noise() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         3 => any::<u8>().prop_map(|byte| vec![byte]),
@@ -48,7 +48,7 @@ fn token() -> impl Strategy<Value = String> {
     "[A-Za-z][A-Za-z0-9!#$%&'*+.^_`|~-]{0,20}"
 }
 
-/// Field lines that mean nothing to the gateway, with white space of all kinds around their values.
+/// Generates field lines without meaning to the gateway, with all kinds of white space around their values.
 fn field_lines() -> impl Strategy<Value = Vec<u8>> {
     let value = vec(prop_oneof![Just(b'\t'), 0x20..=0x7e_u8, 0x80..=0xff_u8], 0..30);
     let line = (token(), "[ \t]{0,3}", value, "[ \t]{0,3}").prop_map(|(name, before, value, after)| {
@@ -62,7 +62,7 @@ fn trailers() -> impl Strategy<Value = Vec<u8>> {
     vec(line, 0..5).prop_map(|lines| lines.concat())
 }
 
-/// A request and its body, framed in one of the three ways.
+/// Generates a request and its body, in one of the three framings.
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let framing = prop_oneof![Just(None), Just(Some(true)), Just(Some(false))];
     (

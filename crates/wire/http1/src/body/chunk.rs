@@ -1,19 +1,19 @@
-//! The lines before chunks (RFC 9112 §7.1): reading them, in pieces if need be, and writing them on the stack.
+//! Chunk header lines (RFC 9112 §7.1): reads them incrementally and writes them on the stack.
 
 use super::BodyError;
 
-/// Most bytes of chunk extensions in one body. They are read past, never forwarded (RFC 9112 §7.1.1).
+/// Maximum bytes of chunk extensions in one body. Extensions are skipped, never forwarded (RFC 9112 §7.1.1).
 pub const MAX_CHUNK_EXTENSIONS: usize = 1024;
 
 /// The chunk that ends a body. Trailers and an empty line come after it.
 pub const LAST_CHUNK: &[u8] = b"0\r\n";
 
-/// Most hexadecimal digits of a size, leading zeros among them.
+/// Maximum hexadecimal digits of a size, leading zeros included.
 const MAX_DIGITS: u8 = 16;
-/// Largest chunk. Half of what the digits can say, so that no sum of two sizes overflows.
+/// Largest chunk: half of what 16 digits can express, so the sum of two sizes never overflows.
 const MAX_CHUNK: u64 = u64::MAX / 2;
 
-/// Reads the line before a chunk: the size, and extensions that are counted and dropped.
+/// Reads a chunk header line: keeps the size, counts and drops the extensions.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct ChunkLine {
     size: u64,
@@ -30,8 +30,8 @@ enum Part {
 }
 
 impl ChunkLine {
-    /// Takes in bytes of `input` up to the end of the line: how many, and the size once the line is complete.
-    /// `extensions` counts the bytes of all extensions of the body.
+    /// Consumes bytes of `input` up to the end of the line. Returns the number of bytes consumed, and the
+    /// size once the line is complete. `extensions` counts the extension bytes of the whole body.
     pub fn take(&mut self, input: &[u8], extensions: &mut usize) -> Result<(usize, Option<u64>), BodyError> {
         let mut at = 0;
         if self.part == Part::Size {
@@ -48,7 +48,7 @@ impl ChunkLine {
         }
     }
 
-    /// Takes in digits and the byte after them.
+    /// Consumes digits and the byte after them.
     #[inline]
     fn take_size(&mut self, input: &[u8]) -> Result<usize, BodyError> {
         for (at, &byte) in input.iter().enumerate() {
@@ -67,7 +67,7 @@ impl ChunkLine {
         Ok(input.len())
     }
 
-    /// Takes in an extension and the CR after it.
+    /// Consumes an extension and the CR after it.
     fn take_extension(&mut self, input: &[u8], extensions: &mut usize) -> Result<usize, BodyError> {
         for (at, &byte) in input.iter().enumerate() {
             if byte == b'\r' {
@@ -86,7 +86,7 @@ impl ChunkLine {
     }
 }
 
-/// The line that goes before a chunk, on the stack.
+/// A chunk header line, on the stack.
 #[derive(Copy, Clone, Debug)]
 pub struct ChunkHead {
     /// Filled from the end.
@@ -102,7 +102,7 @@ impl ChunkHead {
     }
 }
 
-/// The line before a chunk of `len` bytes. A `len` of 0 would end the body: see [`LAST_CHUNK`].
+/// Returns the header line of a chunk of `len` bytes. A `len` of 0 would end the body: see [`LAST_CHUNK`].
 pub fn chunk_head(len: usize) -> ChunkHead {
     debug_assert!(len > 0, "an empty chunk ends the body");
     let mut head = ChunkHead { bytes: *b"0000000000000000\r\n", start: 16 };

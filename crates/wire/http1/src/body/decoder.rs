@@ -1,20 +1,21 @@
-//! Walks a body through its buffers and says which bytes are data.
+//! Body decoder: walks a body through its buffers and finds the bytes that are data.
 
 use super::BodyError;
 use super::chunk::ChunkLine;
 use super::trailers::TrailerSection;
 use crate::{ResponseFraming, Span};
 
-/// Finds the data of one body in the bytes received, in whatever pieces they come. Data is never copied.
+/// Finds the data of one body in the received bytes, however they are split. Data is never copied.
 ///
-/// After an error every further call gives the same error.
+/// After an error every further call returns the same error.
 #[derive(Debug, Default)]
 pub struct BodyDecoder {
     state: State,
     chunked: bool,
-    /// Bytes to come of the body ([`State::Length`]) or of the chunk ([`State::ChunkData`]), then at least one.
+    /// Bytes still expected of the body ([`State::Length`]) or of the chunk ([`State::ChunkData`]); at least
+    /// 1 in these states.
     remaining: u64,
-    /// The line before a chunk ([`State::ChunkLine`]).
+    /// The current chunk header line ([`State::ChunkLine`]).
     line: ChunkLine,
     /// Bytes of chunk extensions so far.
     extensions: usize,
@@ -36,27 +37,27 @@ enum State {
 }
 
 impl BodyDecoder {
-    /// For a message without body: done from the start.
+    /// Creates a decoder for a message without a body; it is done from the start.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// For a body of `length` bytes.
+    /// Creates a decoder for a body of `length` bytes.
     pub fn length(length: u64) -> Self {
         Self::from(ResponseFraming::Length(length))
     }
 
-    /// For a body in chunks.
+    /// Creates a decoder for a chunked body.
     pub fn chunked() -> Self {
         Self::from(ResponseFraming::Chunked)
     }
 
-    /// For a body that ends with the connection.
+    /// Creates a decoder for a body that ends with the connection.
     pub fn until_close() -> Self {
         Self::from(ResponseFraming::UntilClose)
     }
 
-    /// Starts anew with a body that is delimited by `framing`, in place: a decoder is larger than what tells one body from another.
+    /// Resets the decoder in place for a body delimited by `framing`, so no whole decoder is copied.
     #[inline]
     pub fn restart(&mut self, framing: impl Into<ResponseFraming>) {
         let framing = framing.into();
@@ -76,10 +77,10 @@ impl BodyDecoder {
 
     /// Finds the body data in `input`, the bytes that follow those consumed before.
     ///
-    /// Appends the spans of `input` that are data to `data`, none of them empty, and says how many bytes of `input`
-    /// were consumed: all, or up to the end of the message, so that what follows it stays for the next one.
+    /// Appends the non-empty spans of `input` that are data to `data`. Returns the number of bytes consumed:
+    /// all of them, or those up to the end of the message. The rest belongs to the next message.
     pub fn decode(&mut self, input: &[u8], data: &mut Vec<Span>) -> Result<usize, BodyError> {
-        // Spans are 32 bits wide; what lies beyond is not consumed.
+        // Spans are 32 bits wide; bytes beyond that are not consumed.
         let input = &input[..input.len().min(u32::MAX as usize)];
         let mut at = 0;
         while at < input.len() {
@@ -94,7 +95,7 @@ impl BodyDecoder {
         Ok(at)
     }
 
-    /// Takes in at least one byte of `input`, which is not empty, unless the body is done.
+    /// Consumes at least one byte of `input`, which must not be empty, unless the body is done.
     #[inline]
     fn step(&mut self, input: &[u8]) -> Result<Step, BodyError> {
         match self.state {
@@ -130,7 +131,7 @@ impl BodyDecoder {
         Ok(Step::Syntax(1))
     }
 
-    /// Takes in what of `input` is data, and goes on to `next` after the last of it.
+    /// Consumes the data at the start of `input`, and changes to state `next` after its last byte.
     #[inline]
     fn take_data(&mut self, input: &[u8], next: State) -> usize {
         let len = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(input.len());
@@ -141,17 +142,18 @@ impl BodyDecoder {
         len
     }
 
-    /// Whether the whole body was seen.
+    /// Returns `true` once the whole body was seen.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Whether the body comes in chunks, also after its end.
+    /// Returns `true` if the body is chunked, also after its end.
     pub fn is_chunked(&self) -> bool {
         self.chunked
     }
 
-    /// Takes note that the peer sends no more. Fine if the body is done or ends this way, and then it is done.
+    /// Records that the peer sends no more. Fails unless the body is done or is delimited by the end of the
+    /// connection; in the latter case it is then done.
     pub fn end_of_input(&mut self) -> Result<(), BodyError> {
         match self.state {
             State::Done => Ok(()),
@@ -167,13 +169,14 @@ impl BodyDecoder {
         }
     }
 
-    /// The trailer lines, each with its CRLF, checked like the fields of a head. Empty until the body is done.
+    /// The trailer lines, each with its CRLF, checked like the fields of a head. Empty until the body is
+    /// done.
     pub fn trailers(&self) -> &[u8] {
         if self.is_done() { self.trailers.lines() } else { b"" }
     }
 
-    /// Bytes of the body that are to come, where that is known: not before the end of a chunked body or of one that ends
-    /// with the connection.
+    /// Bytes of the body still expected, if known. Unknown before the end of a chunked body or of one that
+    /// ends with the connection.
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
             State::Done => Some(0),
@@ -191,12 +194,12 @@ impl<Framing: Into<ResponseFraming>> From<Framing> for BodyDecoder {
     }
 }
 
-/// What the next bytes of the input are, and how many.
+/// The kind and number of the next bytes of the input.
 #[derive(Copy, Clone)]
 enum Step {
     Data(usize),
     Syntax(usize),
-    /// They are not of this body.
+    /// They are not part of this body.
     Done,
 }
 
@@ -214,7 +217,7 @@ mod tests {
     use super::*;
     use crate::{MAX_CHUNK_EXTENSIONS, MAX_TRAILER_BYTES, MAX_TRAILER_FIELDS};
 
-    /// Decodes `input` at one go: the data, and how many bytes were consumed.
+    /// Decodes `input` in one call. Returns the data and the number of bytes consumed.
     fn decode(decoder: &mut BodyDecoder, input: &[u8]) -> Result<(Vec<u8>, usize), BodyError> {
         let mut spans = Vec::new();
         let consumed = decoder.decode(input, &mut spans)?;
@@ -323,7 +326,7 @@ mod tests {
         for (rule, text, error) in rows {
             let mut decoder = BodyDecoder::chunked();
             assert_eq!(decode(&mut decoder, text), Err(*error), "{rule}");
-            assert_eq!(decode(&mut decoder, b"0\r\n\r\n"), Err(*error), "{rule}: no way back");
+            assert_eq!(decode(&mut decoder, b"0\r\n\r\n"), Err(*error), "{rule}: the error is permanent");
             let mut decoder = BodyDecoder::chunked();
             let outcome = text.iter().try_for_each(|&byte| decode(&mut decoder, &[byte]).map(|_| ()));
             assert_eq!(outcome, Err(*error), "{rule}, byte by byte");

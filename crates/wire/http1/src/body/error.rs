@@ -1,10 +1,10 @@
-//! Why a body is refused: one variant for each rule.
+//! Reasons for rejecting a body: one variant per rule.
 
 use std::fmt;
 
 macro_rules! body_errors {
     ($($(#[$doc:meta])* $variant:ident => $slug:literal, $text:literal;)*) => {
-        /// A body that is not accepted. The connection it came on must be closed.
+        /// An invalid body. The connection it came on must be closed.
         #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
         pub enum BodyError {
             $($(#[$doc])* $variant,)*
@@ -28,19 +28,19 @@ macro_rules! body_errors {
 }
 
 body_errors! {
-    /// RFC 9112 §7.1: a chunk does not start with 1 to 16 hexadecimal digits and then CRLF or `;`.
+    /// RFC 9112 §7.1: a chunk does not start with 1 to 16 hexadecimal digits followed by CRLF or `;`.
     ChunkSize => "chunk-size", "A chunk size is not a plain hexadecimal number.";
     /// A chunk of 2^63 bytes or more.
     ChunkTooLarge => "chunk-too-large", "A chunk is too large.";
-    /// RFC 9112 §7.1.1: a control character in a chunk extension, or its line does not end in CRLF.
+    /// RFC 9112 §7.1.1: a chunk extension holds a control character, or its line does not end in CRLF.
     ChunkExtension => "chunk-extension", "A chunk extension holds a control character.";
     /// More than [`MAX_CHUNK_EXTENSIONS`](crate::MAX_CHUNK_EXTENSIONS) bytes of extensions in one body.
     ChunkExtensionsTooLong => "chunk-extensions-too-long", "The chunk extensions of the body are too long.";
     /// RFC 9112 §7.1: no CRLF after the data of a chunk.
     ChunkEnd => "chunk-end", "A chunk does not end where its size says.";
-    /// RFC 9112 §7.1.2: a trailer line that is no well-formed field line.
+    /// RFC 9112 §7.1.2: a trailer line is not a well-formed field line.
     Trailer => "trailer", "A trailer field is not well-formed.";
-    /// More trailers than [`MAX_TRAILER_BYTES`](crate::MAX_TRAILER_BYTES) or
+    /// The trailers exceed [`MAX_TRAILER_BYTES`](crate::MAX_TRAILER_BYTES) or
     /// [`MAX_TRAILER_FIELDS`](crate::MAX_TRAILER_FIELDS).
     TrailersTooLong => "trailers-too-long", "The trailers are too long.";
     /// RFC 9112 §8: the connection ended before the body did.

@@ -1,25 +1,25 @@
-//! Trailer fields (RFC 9110 §6.5, RFC 9112 §7.1.2): gathered, checked, and let through by name.
+//! Trailer fields (RFC 9110 §6.5, RFC 9112 §7.1.2): collected, checked, and filtered by name.
 
 use super::BodyError;
 use crate::KnownField;
 use crate::syntax::{is_token, is_value_byte};
 
-/// Most bytes of trailer lines.
+/// Maximum bytes of all trailer lines.
 pub const MAX_TRAILER_BYTES: usize = 8 * 1024;
-/// Most trailer lines.
+/// Maximum number of trailer lines.
 pub const MAX_TRAILER_FIELDS: usize = 64;
 
-/// Gathers the trailer lines after the last chunk.
+/// Collects the trailer lines after the last chunk.
 #[derive(Debug, Default)]
 pub(super) struct TrailerSection {
     bytes: Vec<u8>,
-    /// Where the line that is not yet complete starts.
+    /// Start of the incomplete last line.
     line_start: usize,
     fields: usize,
 }
 
 impl TrailerSection {
-    /// Makes ready for another section and keeps the memory.
+    /// Empties the section and keeps its memory.
     #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();
@@ -27,10 +27,11 @@ impl TrailerSection {
         self.fields = 0;
     }
 
-    /// Takes in bytes of `input` up to the empty line that ends the section: how many, and whether it ended.
+    /// Consumes bytes of `input` up to the empty line that ends the section. Returns the number of bytes
+    /// consumed, and `true` once the section ended.
     pub fn take(&mut self, input: &[u8]) -> Result<(usize, bool), BodyError> {
         if self.bytes.is_empty() && input.starts_with(b"\r\n") {
-            return Ok((2, true)); // no trailers, as nearly always: nothing is allocated
+            return Ok((2, true)); // almost always there are no trailers: nothing is allocated
         }
         for (at, &byte) in input.iter().enumerate() {
             let after_carriage_return = self.bytes.len() > self.line_start && self.bytes.ends_with(b"\r");
@@ -52,7 +53,7 @@ impl TrailerSection {
         Ok((input.len(), false))
     }
 
-    /// Checks the line that just ended; whether it was the empty one.
+    /// Checks the line that just ended. Returns `true` if it was the empty line.
     fn end_line(&mut self) -> Result<bool, BodyError> {
         let line = &self.bytes[self.line_start..self.bytes.len() - 2];
         if line.is_empty() {
@@ -68,13 +69,13 @@ impl TrailerSection {
         Ok(false)
     }
 
-    /// The lines gathered, each with its CRLF.
+    /// The collected lines, each with its CRLF.
     pub fn lines(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// The name of a field line: a token straight before a colon. This refuses folded lines, too.
+/// Returns the name of a field line: a token directly followed by a colon. This also rejects folded lines.
 fn name_of(line: &[u8]) -> Option<&[u8]> {
     let name = &line[..line.iter().position(|&byte| byte == b':')?];
     is_token(name).then_some(name)
@@ -82,8 +83,9 @@ fn name_of(line: &[u8]) -> Option<&[u8]> {
 
 /// The names of trailer fields that are forwarded.
 ///
-/// Made from names such as `server-timing`, and `x-*` for all that start so. Whatever the list says, fields that take part
-/// in framing, routing, authentication, caching or the reading of content never pass (RFC 9110 §6.5.1).
+/// Built from names such as `server-timing`, and prefixes such as `x-*`. Fields that take part in framing,
+/// routing, authentication, caching or the interpretation of content are never forwarded, even if listed (RFC
+/// 9110 §6.5.1).
 #[derive(Clone, Debug, Default)]
 pub struct TrailerNames {
     /// Lower case.
@@ -92,12 +94,13 @@ pub struct TrailerNames {
     prefixes: Vec<Box<[u8]>>,
 }
 
-/// Starts of names that never pass as trailers: they carry credentials, who the client is, or who may read an answer.
+/// Prefixes of names that are never forwarded as trailers: these fields carry credentials, the client's
+/// identity, or permission to read a response.
 const FORBIDDEN_PREFIXES: &[&[u8]] =
     &[b"proxy-", b"access-control-", b"if-", b"sec-", b"x-forwarded-", b"x-egret-", b"x-lunar-", b"mashape-"];
 
 impl TrailerNames {
-    /// The list made of `names`, in any case.
+    /// Creates the list from `names`, in any case.
     pub fn new<Name: AsRef<str>>(names: impl IntoIterator<Item = Name>) -> Self {
         let mut list = Self::default();
         for name in names {
@@ -110,7 +113,7 @@ impl TrailerNames {
         list
     }
 
-    /// Whether a trailer of this name is forwarded.
+    /// Returns `true` if a trailer with this name is forwarded.
     pub fn allows(&self, name: &[u8]) -> bool {
         let starts =
             |prefix: &[u8]| name.len() >= prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix);
@@ -121,8 +124,8 @@ impl TrailerNames {
             && !FORBIDDEN_PREFIXES.iter().any(|prefix| starts(prefix))
     }
 
-    /// Appends those lines of `trailers` that are forwarded to `out`, each with its CRLF. `trailers` is what
-    /// [`BodyDecoder::trailers`](crate::BodyDecoder::trailers) gives.
+    /// Appends the forwarded lines of `trailers` to `out`, each with its CRLF. `trailers` comes from
+    /// [`BodyDecoder::trailers`](crate::BodyDecoder::trailers).
     pub fn filter(&self, trailers: &[u8], out: &mut Vec<u8>) {
         for line in trailers.split_inclusive(|&byte| byte == b'\n') {
             if name_of(line).is_some_and(|name| self.allows(name)) {

@@ -1,12 +1,13 @@
-//! `host[:port]` as it stands in `Host`, in an absolute-form target and in a CONNECT target.
+//! The `host[:port]` of `Host`, of an absolute-form target and of a CONNECT target.
 
 use crate::Span;
 use crate::syntax::{decimal, is_host_name};
 
-/// A host and perhaps a port, checked (RFC 3986 §3.2, without user information).
+/// A validated host and optional port (RFC 3986 §3.2, without user information).
 ///
-/// Stricter than the RFC where readers differ: no empty host, no empty port, no percent-encoding, no delimiters in a
-/// name, no zone in an IPv6 address. Whether the host exists or may be called is not decided here.
+/// Stricter than the RFC where parsers disagree: no empty host, no empty port, no percent-encoding, no
+/// delimiters in a name, no zone in an IPv6 address. The host may not exist, and the egress policy may forbid
+/// it; neither is checked here.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
     /// The host within the bytes parsed; an IPv6 address without its brackets.
@@ -16,12 +17,12 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Reads `host[:port]`; `None` if it is not valid.
+    /// Parses `host[:port]`. Returns `None` if it is not valid.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.first() == Some(&b'[') {
             return Self::parse_ipv6(bytes);
         }
-        // A name holds no colon, and a port has up to five digits, so that the colon is among the last six bytes.
+        // A name holds no colon and a port has up to five digits, so the colon is among the last six bytes.
         let tail = bytes.len().saturating_sub(1 + MAX_PORT_DIGITS);
         match bytes[tail..].iter().position(|&byte| byte == b':').map(|colon| tail + colon) {
             None => is_host_name(bytes).then(|| Self { host: Span::new(0, bytes.len()), port: None }),
@@ -45,7 +46,7 @@ impl Authority {
     }
 }
 
-/// Most digits of a port, leading zeros among them.
+/// Maximum digits of a port, leading zeros included.
 const MAX_PORT_DIGITS: usize = 5;
 
 fn port(digits: &[u8]) -> Option<u16> {

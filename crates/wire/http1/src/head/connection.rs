@@ -1,27 +1,27 @@
-//! The `Connection` field: what a message says of the connection it comes on (RFC 9110 §7.6.1, RFC 9112 §9).
+//! The `Connection` field: connection options of a message (RFC 9110 §7.6.1, RFC 9112 §9).
 
 use super::{Field, HeadError, KnownField, Version};
 use crate::syntax::list;
 
-/// Most options in all `Connection` lines of a head. It bounds the work of looking for nominated fields.
+/// Maximum number of options in all `Connection` lines of a head. Bounds the search for nominated fields.
 pub const MAX_CONNECTION_OPTIONS: usize = 64;
 
-/// What the `Connection` lines say.
+/// The combined content of the `Connection` lines.
 #[derive(Copy, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one option, and they are independent")]
 pub(super) struct Connection {
     pub close: bool,
     pub keep_alive: bool,
     pub upgrade: bool,
-    /// Whether fields are nominated that are not hop-by-hop anyway.
+    /// `true` if an option nominates an unknown field; known hop-by-hop fields need no nomination.
     nominates: bool,
     options: usize,
 }
 
 impl Connection {
-    /// Takes in one `Connection` line.
+    /// Parses one `Connection` line.
     pub fn read(&mut self, value: &[u8]) -> Result<(), HeadError> {
-        // Nearly always it is one of these and nothing else.
+        // Almost always the value is exactly one of these.
         match value {
             b"close" => self.close = true,
             b"keep-alive" | b"Keep-Alive" => self.keep_alive = true,
@@ -59,7 +59,7 @@ impl Connection {
         }
     }
 
-    /// Whether the sender keeps the connection open after this message (RFC 9112 §9.3).
+    /// Returns `true` if the sender keeps the connection open after this message (RFC 9112 §9.3).
     pub fn is_persistent(&self, version: Version) -> bool {
         !self.close && (version == Version::Http11 || self.keep_alive)
     }

@@ -1,11 +1,12 @@
-//! Which rule a head breaks that was refused: reading it fast only shows that there is one. Runs on refusal only.
+//! Finds the rule that a rejected head breaks. The fast parser only detects that a rule is broken; this runs
+//! on rejection only.
 
 use memchr::memchr_iter;
 
 use super::HeadError;
 use crate::syntax::{find_control, is_field_value, is_target, is_token, token_len, trim};
 
-/// The error for the request line `line`, without its line end, that is not well-formed.
+/// Returns the error for the malformed request line `line`, given without its line end.
 #[cold]
 pub(super) fn request_line(line: &[u8]) -> HeadError {
     if line.contains(&b'\r') {
@@ -14,7 +15,7 @@ pub(super) fn request_line(line: &[u8]) -> HeadError {
     let mut words = line.split(|&byte| byte == b' ');
     match (words.next(), words.next(), words.next(), words.next()) {
         (Some(method), ..) if !is_token(method) => HeadError::Method,
-        // What HTTP/0.9 asked with has no version.
+        // HTTP/0.9 requests have no version.
         (_, Some(target), Some(version), more) if !target.is_empty() && is_target(target) => {
             if more.is_some() { HeadError::StartLine } else { self::version(version) }
         }
@@ -22,7 +23,7 @@ pub(super) fn request_line(line: &[u8]) -> HeadError {
     }
 }
 
-/// The error for the status line `line`, without its line end, that is not well-formed.
+/// Returns the error for the malformed status line `line`, given without its line end.
 #[cold]
 pub(super) fn status_line(line: &[u8]) -> HeadError {
     match line.split(|&byte| byte == b' ').next() {
@@ -31,8 +32,8 @@ pub(super) fn status_line(line: &[u8]) -> HeadError {
     }
 }
 
-/// What can be said of a request whose start line has no end yet: another protocol shows in its first bytes, and a CR that nothing
-/// good can follow.
+/// Rejects an incomplete request line early: its first bytes belong to another protocol, or it holds a CR
+/// that cannot be part of a line end.
 #[cold]
 pub(super) fn request_start(line: &[u8]) -> Result<(), HeadError> {
     match line.get(token_len(line)) {
@@ -42,7 +43,7 @@ pub(super) fn request_start(line: &[u8]) -> Result<(), HeadError> {
     if has_inner_control(line) { Err(request_line(line)) } else { Ok(()) }
 }
 
-/// What can be said of a response whose status line has no end yet.
+/// Rejects an incomplete status line early.
 #[cold]
 pub(super) fn response_start(line: &[u8]) -> Result<(), HeadError> {
     const VERSIONS: &[u8] = b"HTTP/1.";
@@ -53,12 +54,14 @@ pub(super) fn response_start(line: &[u8]) -> Result<(), HeadError> {
     if has_inner_control(line) { Err(status_line(line)) } else { Ok(()) }
 }
 
-/// Whether there is a control in `line` other than the CR of a line end that is still to come.
+/// Returns `true` if `line` holds a control character other than a final CR, which may belong to the line
+/// end.
 fn has_inner_control(line: &[u8]) -> bool {
     find_control(line).is_some_and(|at| line[at..] != *b"\r")
 }
 
-/// A version of the right shape is one that is not supported (RFC 9112 §2.3), any other text is no version.
+/// Returns `UnsupportedVersion` for text in the form of a version (RFC 9112 §2.3), `Version` for any other
+/// text.
 fn version(word: &[u8]) -> HeadError {
     match word {
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0' | b'1', _, ..] => HeadError::StartLine,
@@ -71,7 +74,7 @@ fn version(word: &[u8]) -> HeadError {
     }
 }
 
-/// The error for the field line at the start of `rest`, which comes after `before` and is not well-formed.
+/// Returns the error for the malformed field line at the start of `rest`, which follows `before`.
 #[cold]
 pub(super) fn field_line(before: &[u8], rest: &[u8]) -> HeadError {
     let line = rest.split_inclusive(|&byte| byte == b'\n').next().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Why a head is refused: one variant for each rule.
+//! Reasons for rejecting a head: one variant per rule.
 
 use std::fmt;
 
 macro_rules! head_errors {
     ($($(#[$doc:meta])* $variant:ident => $status:literal, $slug:literal, $text:literal;)*) => {
-        /// A head that is not accepted. The connection it came on must be closed, since nothing says where the next
-        /// message starts.
+        /// An invalid head. The connection it came on must be closed, because the start of the next message
+        /// is unknown.
         #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
         pub enum HeadError {
             $($(#[$doc])* $variant,)*
@@ -15,7 +15,8 @@ macro_rules! head_errors {
             /// Every error, for tables and documentation.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The status to answer a request with. For a response from a provider the answer is 502 whatever this says.
+            /// The status code of the response to an invalid request. For an invalid response of a provider,
+            /// always respond 502.
             pub fn status(self) -> u16 {
                 match self { $(Self::$variant => $status,)* }
             }
@@ -37,11 +38,11 @@ head_errors! {
     /// RFC 9112 §2.2: at most one CRLF before a request line, none before a status line.
     EmptyLine => 400, "empty-line", "The message starts with empty lines.";
     /// RFC 9112 §2.2: white space between the start line and the first field.
-    LeadingSpace => 400, "leading-space", "White space stands before the first field.";
+    LeadingSpace => 400, "leading-space", "White space precedes the first field.";
     /// RFC 9112 §2.2: LF without CR before it.
     BareLineFeed => 400, "bare-line-feed", "A line ends with LF alone.";
     /// RFC 9112 §2.2: CR without LF after it.
-    BareCarriageReturn => 400, "bare-carriage-return", "A CR stands without LF.";
+    BareCarriageReturn => 400, "bare-carriage-return", "A CR is not followed by LF.";
     /// RFC 9112 §3, §4: the start line does not have three parts with one space between them.
     StartLine => 400, "start-line", "The start line is not well-formed.";
     /// The start line is longer than [`HeadLimits::start_line`](crate::HeadLimits::start_line).
@@ -54,55 +55,55 @@ head_errors! {
     Method => 400, "method", "The method is not a token.";
     /// The method is longer than [`MAX_METHOD`](crate::MAX_METHOD).
     MethodTooLong => 400, "method-too-long", "The method is too long.";
-    /// RFC 9112 §3.2: a byte that may not stand in a request target.
+    /// RFC 9112 §3.2: the request target is missing or holds a byte that is not allowed in it.
     Target => 400, "target", "The request target is missing or holds a byte that is not allowed there.";
-    /// RFC 9112 §3.2: the target has none of the four forms, or not one that goes with the method.
-    TargetForm => 400, "target-form", "The request target has no form that goes with the method.";
-    /// RFC 9112 §2.3: no protocol version where one must stand.
+    /// RFC 9112 §3.2: the target has none of the four forms, or a form that the method does not allow.
+    TargetForm => 400, "target-form", "The method does not allow this form of request target.";
+    /// RFC 9112 §2.3: the start line holds no well-formed protocol version.
     Version => 400, "version", "The protocol version is not well-formed.";
-    /// RFC 9112 §2.3: a version other than HTTP/1.0 and HTTP/1.1.
+    /// RFC 9112 §2.3: the version is neither HTTP/1.0 nor HTTP/1.1.
     UnsupportedVersion => 505, "unsupported-version", "The protocol version is not supported.";
-    /// RFC 9112 §4: the status is not three digits of at least 100.
+    /// RFC 9112 §4: the status code is not three digits, or is below 100.
     Status => 400, "status", "The status line is not well-formed.";
-    /// RFC 9110 §5.1: a field name that is not a token, or a line without colon.
+    /// RFC 9110 §5.1: a field name is not a token, or a line has no colon.
     FieldName => 400, "field-name", "A field name is not a token.";
-    /// RFC 9110 §5.1: no name before the colon.
+    /// RFC 9110 §5.1: there is no name before the colon.
     EmptyFieldName => 400, "empty-field-name", "A field has no name.";
     /// RFC 9112 §5.1: white space between field name and colon.
-    SpaceBeforeColon => 400, "space-before-colon", "White space stands between a field name and its colon.";
-    /// RFC 9112 §5.2: a field value continued on a further line.
+    SpaceBeforeColon => 400, "space-before-colon", "White space separates a field name from its colon.";
+    /// RFC 9112 §5.2: a field value continues on the next line.
     FoldedField => 400, "folded-field", "A field value is folded over several lines.";
-    /// RFC 9110 §5.5: NUL or another control in a field value.
+    /// RFC 9110 §5.5: a field value holds NUL or another control character.
     FieldValue => 400, "field-value", "A field value holds a control character.";
-    /// RFC 9112 §3.2: an HTTP/1.1 request without Host.
+    /// RFC 9112 §3.2: an HTTP/1.1 request has no Host.
     MissingHost => 400, "missing-host", "An HTTP/1.1 request needs a Host field.";
-    /// RFC 9112 §3.2: several Host lines.
+    /// RFC 9112 §3.2: there are several Host lines.
     RepeatedHost => 400, "repeated-host", "The request has several Host fields.";
     /// RFC 9112 §3.2: Host is not `host[:port]`.
     InvalidHost => 400, "invalid-host", "The Host field is not valid.";
     /// RFC 9112 §6.3: Content-Length is not 1 to 19 digits.
     ContentLength => 400, "content-length", "The Content-Length field is not a plain number.";
-    /// RFC 9112 §6.3: several Content-Length lines, even if they agree.
+    /// RFC 9112 §6.3: there are several Content-Length lines, even if they agree.
     RepeatedContentLength => 400, "repeated-content-length", "The message has several Content-Length fields.";
-    /// RFC 9112 §6.1: both Transfer-Encoding and Content-Length.
+    /// RFC 9112 §6.1: there are both Transfer-Encoding and Content-Length.
     LengthAndTransferEncoding => 400, "length-and-transfer-encoding",
         "The message has both Content-Length and Transfer-Encoding.";
-    /// RFC 9112 §6.1: Transfer-Encoding in an HTTP/1.0 message.
+    /// RFC 9112 §6.1: an HTTP/1.0 message has Transfer-Encoding.
     TransferEncodingInHttp10 => 400, "transfer-encoding-in-http10", "An HTTP/1.0 message has a Transfer-Encoding.";
-    /// Several Transfer-Encoding lines.
+    /// There are several Transfer-Encoding lines.
     RepeatedTransferEncoding => 400, "repeated-transfer-encoding",
         "The message has several Transfer-Encoding fields.";
-    /// RFC 9112 §6.1: Transfer-Encoding is empty, has empty members, or members that are not tokens.
+    /// RFC 9112 §6.1: Transfer-Encoding is empty, or has members that are empty or not tokens.
     TransferEncoding => 400, "transfer-encoding", "The Transfer-Encoding field is not valid.";
-    /// RFC 9112 §6.3: chunked is missing, or not the last coding.
+    /// RFC 9112 §6.3: chunked is missing or is not the last coding.
     ChunkedNotFinal => 400, "chunked-not-final", "The last transfer coding is not chunked.";
-    /// RFC 9112 §6.1: chunked applied more than once.
+    /// RFC 9112 §6.1: chunked is applied more than once.
     ChunkedRepeated => 400, "chunked-repeated", "The transfer coding chunked is given more than once.";
-    /// RFC 9112 §7: a parameter on chunked.
+    /// RFC 9112 §7: chunked has a parameter.
     ChunkedParameter => 400, "chunked-parameter", "The transfer coding chunked has a parameter.";
-    /// RFC 9112 §6.1: a transfer coding besides chunked, which this gateway does not know.
-    UnknownTransferCoding => 501, "unknown-transfer-coding", "The transfer coding is not known.";
-    /// More Connection options than [`MAX_CONNECTION_OPTIONS`](crate::MAX_CONNECTION_OPTIONS).
+    /// RFC 9112 §6.1: there is a transfer coding other than chunked, which this gateway does not support.
+    UnknownTransferCoding => 501, "unknown-transfer-coding", "The transfer coding is not supported.";
+    /// There are more Connection options than [`MAX_CONNECTION_OPTIONS`](crate::MAX_CONNECTION_OPTIONS).
     TooManyConnectionOptions => 400, "too-many-connection-options", "The Connection field has too many options.";
 }
 

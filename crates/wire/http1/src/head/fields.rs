@@ -13,18 +13,18 @@ use crate::syntax::{
 pub struct Field {
     /// The name, as sent.
     pub name: Span,
-    /// The value, without the white space around it; may be empty and may hold bytes above 0x7f.
+    /// The value, without surrounding white space; may be empty and may hold bytes above 0x7f.
     pub value: Span,
-    /// Which field it is.
+    /// The known field with this name.
     pub known: KnownField,
-    /// Whether it must not be forwarded: it is for this connection only (RFC 9110 §7.6.1), `Connection` nominates it,
-    /// or the message must not have it (a length where there is no body).
+    /// `true` if the field must not be forwarded: it is hop-by-hop (RFC 9110 §7.6.1), `Connection` nominates
+    /// it, or the message must not have it (a length without a body).
     pub hop_by_hop: bool,
     /// Offset after the line's CRLF.
     pub(crate) line_end: u32,
 }
 
-/// What the fields of a head say together.
+/// The combined meaning of the fields of a head.
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one fact, and they are independent")]
 pub(super) struct Facts {
@@ -40,8 +40,9 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Reads the field lines of `window` from offset `start` on, up to the empty line that ends the head, into `fields`, and checks
-    /// every rule that concerns fields alone. Returns where the head ends; nothing if it goes on beyond `window`.
+    /// Parses the field lines of `window` from offset `start` up to the empty line that ends the head, into
+    /// `fields`, and checks every rule that concerns fields alone. Returns the end of the head, or `None` if
+    /// the head continues beyond `window`.
     pub fn read(
         &mut self,
         window: &[u8],
@@ -65,7 +66,7 @@ impl Facts {
             };
             let (name, after) = rest.split_at(name_len);
             let known = KnownField::of(name);
-            // Without controls in it, a name that is known is one.
+            // A known name without control characters is a token.
             if after[0] != b':' || (known == KnownField::Other && !is_token(name)) {
                 return malformed(window, at);
             }
@@ -96,7 +97,7 @@ impl Facts {
         Ok(Some(at + CRLF.len()))
     }
 
-    /// Takes note of what a field with this `value`, which starts at offset `start`, says.
+    /// Records the meaning of a field with this `value`, which starts at offset `start`.
     #[inline]
     fn note(
         &mut self,
@@ -124,7 +125,8 @@ impl Facts {
         }
     }
 
-    /// The same of fields that few heads have; out of the way, so that the registers are for the others.
+    /// Records fields that few heads have; a separate function, so the registers stay free for the common
+    /// ones.
     #[inline(never)]
     fn note_rare(&mut self, known: KnownField, value: &[u8], version: Version) -> Result<(), HeadError> {
         match known {
@@ -150,7 +152,7 @@ impl Facts {
         check_transfer_encoding(value)
     }
 
-    /// `Keep-Alive: timeout=5, max=100`; whatever else it says is not of interest.
+    /// Parses `Keep-Alive: timeout=5, max=100`; other parameters are ignored.
     fn note_keep_alive(&mut self, value: &[u8]) {
         for parameter in list(value) {
             let Some(equals) = parameter.iter().position(|&byte| byte == b'=') else { continue };
@@ -163,24 +165,24 @@ impl Facts {
         }
     }
 
-    /// Whether the message asks for another protocol, or agrees to it (RFC 9110 §7.8).
+    /// Returns `true` if the message asks for another protocol, or agrees to it (RFC 9110 §7.8).
     pub fn upgrade(&self, version: Version) -> bool {
         version == Version::Http11 && self.has_upgrade && self.connection.upgrade
     }
 }
 
-/// Sets what may be set once only.
+/// Sets a value that may occur only once.
 fn set_once<T>(place: &mut Option<T>, value: T, error: HeadError) -> Result<(), HeadError> {
     if place.replace(value).is_some() { Err(error) } else { Ok(()) }
 }
 
-/// The error for the field line at `at`, which is not well-formed.
+/// Returns the error for the malformed field line at `at`.
 #[cold]
 fn malformed<T>(window: &[u8], at: usize) -> Result<T, HeadError> {
     Err(diagnose::field_line(&window[..at], &window[at..]))
 }
 
-/// An offset into a head.
+/// Converts an offset into a head to 32 bits.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "a head is at most MAX_HEAD bytes long")]
 pub(super) fn narrow(offset: usize) -> u32 {

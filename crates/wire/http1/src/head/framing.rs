@@ -1,9 +1,9 @@
-//! Where the body of a message ends (RFC 9112 §6).
+//! Body framing of a message (RFC 9112 §6).
 
 use super::HeadError;
 use crate::syntax::{is_token, list};
 
-/// How the body of a request is delimited. A request never ends with the connection (RFC 9112 §6.3).
+/// Framing of a request body. A request never ends with the connection (RFC 9112 §6.3).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum RequestFraming {
     /// No body.
@@ -15,10 +15,10 @@ pub enum RequestFraming {
     Chunked,
 }
 
-/// How the body of a response is delimited.
+/// Framing of a response body.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum ResponseFraming {
-    /// No body, whatever the fields say: 1xx, 204, 304, an answer to HEAD, a 2xx answer to CONNECT.
+    /// No body, regardless of the fields: 1xx, 204, 304, a response to HEAD, a 2xx response to CONNECT.
     #[default]
     None,
     /// `Content-Length`, in bytes.
@@ -29,7 +29,7 @@ pub enum ResponseFraming {
     UntilClose,
 }
 
-/// A response may be delimited in every way that a request may.
+/// A response supports every framing of a request.
 impl From<RequestFraming> for ResponseFraming {
     #[inline]
     fn from(framing: RequestFraming) -> Self {
@@ -41,12 +41,12 @@ impl From<RequestFraming> for ResponseFraming {
     }
 }
 
-/// Checks the value of the only `Transfer-Encoding` line: it must be `chunked` and nothing else.
+/// Checks the value of the only `Transfer-Encoding` line: it must be exactly `chunked`.
 pub(super) fn check_transfer_encoding(value: &[u8]) -> Result<(), HeadError> {
     if value.eq_ignore_ascii_case(b"chunked") { Ok(()) } else { Err(refuse_transfer_encoding(value)) }
 }
 
-/// Which rule a value other than `chunked` breaks (RFC 9112 §6.1, §6.3, §7).
+/// Returns the rule that a value other than `chunked` breaks (RFC 9112 §6.1, §6.3, §7).
 #[cold]
 fn refuse_transfer_encoding(value: &[u8]) -> HeadError {
     let mut chunked = 0_u32;

@@ -1,11 +1,11 @@
-//! Field names the gateway treats in some special way, found by one look into a table built at compile time.
+//! Field names that the gateway treats specially, found with one look-up in a table built at compile time.
 
-/// What an intermediary may do with a known field.
+/// Rules for an intermediary that forwards a known field.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Nature {
-    /// Forwarded, and no `Connection` option takes it away.
+    /// Forwarded, even if a `Connection` option nominates it.
     EndToEnd,
-    /// Forwarded, and harmless when it comes after the body.
+    /// Forwarded, and harmless as a trailer.
     Trailing,
     /// For one connection only, never forwarded.
     HopByHop,
@@ -13,10 +13,10 @@ enum Nature {
 
 macro_rules! known_fields {
     ($($variant:ident = $name:literal, $nature:ident;)*) => {
-        /// Which field a name stands for.
+        /// The known field that a name stands for.
         ///
-        /// Every field here that is not hop-by-hop is kept even if `Connection` nominates it, since taking it away
-        /// would change what the message means to the other side.
+        /// Fields that are not hop-by-hop are kept even if `Connection` nominates them, because dropping them
+        /// would change the meaning of the message for the other side.
         #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum KnownField {
@@ -26,7 +26,7 @@ macro_rules! known_fields {
             Other,
         }
 
-        /// The names, lower case, each at the place of its variant.
+        /// The names in lower case, in the order of the variants.
         const NAMES: &[&[u8]] = &[$($name.as_bytes(),)*];
         /// The variants in the same order.
         const VARIANTS: &[KnownField] = &[$(KnownField::$variant,)*];
@@ -105,22 +105,24 @@ known_fields! {
     XForwardedProto = "x-forwarded-proto", EndToEnd;
 }
 
-/// The table has 2^this slots: about eight for each name, so that a multiplier without collisions is soon found.
+/// Log2 of the number of slots: about eight slots per name, so a multiplier without collisions is found
+/// quickly.
 const SLOT_BITS: u32 = 9;
-/// Marks a slot without name.
+/// Marks an empty slot.
 const EMPTY: u8 = u8::MAX;
-/// The multiplier under which no two names share a slot.
+/// The multiplier that gives each name its own slot.
 const MULTIPLIER: u64 = find_multiplier();
-/// Place in [`NAMES`] for each slot.
+/// Index into [`NAMES`] for each slot.
 const SLOTS: [u8; 1 << SLOT_BITS] = build_slots();
 /// The key of each name.
 const KEYS: [Key; NAMES.len()] = build_keys();
 
-/// Both ends of a name, eight bytes of each, in lower case. For names of up to 16 bytes that is all of it; with shorter
-/// names the ends overlap, or the rest is zero. Together with the length it takes the place of the name.
+/// Both ends of a name, eight bytes each, in lower case. Names of up to 16 bytes are covered completely; in
+/// shorter names the ends overlap, or the rest is zero. Together with the length the key stands in for the
+/// name.
 ///
-/// Letters are lowered by or-ing 0x20. In a token no other byte becomes a lower-case letter, a digit or a hyphen by
-/// that, so that no name is taken for a known one.
+/// Letters are lowered by or-ing 0x20. In a token this turns no other byte into a lower-case letter, a digit
+/// or a hyphen, so no unknown name matches a known one.
 #[derive(Copy, Clone, PartialEq, Eq)]
 struct Key {
     first: u64,
@@ -163,7 +165,7 @@ const fn build_keys() -> [Key; NAMES.len()] {
     keys
 }
 
-/// Tries multipliers until one gives every name a slot of its own; names that cannot have one do not compile.
+/// Tries multipliers until one gives each name its own slot. Fails to compile if there is none.
 const fn find_multiplier() -> u64 {
     let mut multiplier = 0x9e37_79b9_7f4a_7c15_u64;
     loop {
@@ -198,12 +200,12 @@ const fn build_slots() -> [u8; 1 << SLOT_BITS] {
 }
 
 impl KnownField {
-    /// The field that `name`, a token of any case, stands for.
+    /// Returns the field that `name`, a token in any case, stands for.
     #[inline]
     pub fn of(name: &[u8]) -> Self {
         let key = Key::of(name);
         let at = usize::from(SLOTS[key.slot(MULTIPLIER)]);
-        // The key leaves out the middle of long names.
+        // The key omits the middle of long names.
         match KEYS.get(at) {
             Some(known) if *known == key && (key.len <= 16 || name.eq_ignore_ascii_case(NAMES[at])) => {
                 VARIANTS[at]
@@ -217,18 +219,18 @@ impl KnownField {
         NAMES.get(self as usize).and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default()
     }
 
-    /// Whether the field is for one connection only (RFC 9110 §7.6.1, §11.7).
+    /// Returns `true` if the field is for one connection only (RFC 9110 §7.6.1, §11.7).
     pub fn is_hop_by_hop(self) -> bool {
         NATURES.get(self as usize) == Some(&Nature::HopByHop)
     }
 
-    /// Whether `Connection` may nominate the field as hop-by-hop: only those the gateway knows nothing of.
+    /// Returns `true` if `Connection` may nominate the field as hop-by-hop: only unknown fields.
     pub(super) fn may_be_nominated(self) -> bool {
         self == Self::Other
     }
 
-    /// Whether the field may come as a trailer: framing, routing, authentication, conditions and what describes the
-    /// content may not (RFC 9110 §6.5.1).
+    /// Returns `true` if the field may be a trailer. Fields for framing, routing, authentication, conditions
+    /// and content description may not (RFC 9110 §6.5.1).
     pub(crate) fn may_be_trailer(self) -> bool {
         self == Self::Other || NATURES.get(self as usize) == Some(&Nature::Trailing)
     }

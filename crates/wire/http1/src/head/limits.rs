@@ -1,4 +1,4 @@
-//! How large a head may be.
+//! Size limits of a head.
 
 /// Upper bound of [`HeadLimits::head`], in bytes.
 pub const MAX_HEAD: usize = 256 * 1024;
@@ -7,14 +7,15 @@ pub const MAX_FIELDS: usize = 256;
 /// Longest method name, in bytes. The longest registered one has 17.
 pub const MAX_METHOD: usize = 32;
 
-/// Limits on a head. Values beyond the hard maxima count as the maxima.
+/// Limits on a head. Values above the hard maxima are reduced to them.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Longest start line in bytes, without its line end. Default 8 KiB.
+    /// Maximum length of the start line in bytes, without its line end. Default 8 KiB.
     pub start_line: usize,
-    /// Longest head in bytes, with the empty line that ends it. Default 32 KiB, at most [`MAX_HEAD`].
+    /// Maximum length of the head in bytes, including the empty line that ends it. Default 32 KiB, at most
+    /// [`MAX_HEAD`].
     pub head: usize,
-    /// Most field lines. Default 128, at most [`MAX_FIELDS`].
+    /// Maximum number of field lines. Default 128, at most [`MAX_FIELDS`].
     pub fields: usize,
 }
 
@@ -30,7 +31,7 @@ impl HeadLimits {
         &buffer[..buffer.len().min(self.head).min(MAX_HEAD)]
     }
 
-    /// Most field lines, the hard maximum applied.
+    /// The maximum number of field lines, with the hard maximum applied.
     pub(super) fn max_fields(&self) -> usize {
         self.fields.min(MAX_FIELDS)
     }

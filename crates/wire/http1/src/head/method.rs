@@ -1,4 +1,4 @@
-//! Request methods, as far as the gateway treats them differently (RFC 9110 §9, RFC 5789).
+//! Request methods that the gateway distinguishes (RFC 9110 §9, RFC 5789).
 
 /// The method of a request.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -22,7 +22,7 @@ pub enum Method {
     Trace,
     /// `PATCH`
     Patch,
-    /// Any other name; also a known one in other case, since methods are case-sensitive.
+    /// Any other name, including known names in other case, because methods are case-sensitive.
     Other,
 }
 
@@ -41,7 +41,7 @@ impl Method {
         Self::Other,
     ];
 
-    /// The method that `name` stands for.
+    /// Returns the method that `name` stands for.
     pub fn of(name: &[u8]) -> Self {
         match name {
             b"GET" => Self::Get,
@@ -73,12 +73,12 @@ impl Method {
         }
     }
 
-    /// Whether the method asks for no change (RFC 9110 §9.2.1). Unknown methods are not.
+    /// Returns `true` if the method is safe (RFC 9110 §9.2.1). Unknown methods are not.
     pub fn is_safe(self) -> bool {
         matches!(self, Self::Get | Self::Head | Self::Options | Self::Trace)
     }
 
-    /// Whether sending the request twice has the effect of sending it once (RFC 9110 §9.2.2). Unknown methods are not.
+    /// Returns `true` if the method is idempotent (RFC 9110 §9.2.2). Unknown methods are not.
     pub fn is_idempotent(self) -> bool {
         self.is_safe() || matches!(self, Self::Put | Self::Delete)
     }

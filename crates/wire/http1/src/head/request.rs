@@ -12,13 +12,13 @@ use crate::Span;
 use crate::edits::{Edits, Rendering};
 use crate::syntax::{CRLF, token_len};
 
-/// The longest Host that is remembered: a name as long as DNS allows, and a port.
+/// Maximum length of a remembered Host: the longest DNS name, and a port.
 const KNOWN_HOST_BYTES_MAX: usize = 253 + 6;
 
 /// The head of a request, as offsets into the bytes it was parsed from.
 ///
-/// The fields are meaningful after [`parse`](Self::parse) returned [`Progress::Complete`], together with the bytes
-/// given to it. One value serves all requests of a connection, so that its table is allocated once.
+/// The fields are valid after [`parse`](Self::parse) returned [`Progress::Complete`], together with the bytes
+/// passed to it. Reuse one value for all requests of a connection, so its table is allocated once.
 #[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -33,49 +33,49 @@ pub struct RequestHead {
     pub target: Span,
     /// The form of the target.
     pub target_form: TargetForm,
-    /// Where in the buffer the target names an authority, `host[:port]`: with absolute-form and CONNECT. It overrides
-    /// Host (RFC 9112 §3.2.2).
+    /// Position in the buffer of the authority `host[:port]` in the target: with absolute-form and CONNECT.
+    /// It overrides Host (RFC 9112 §3.2.2).
     pub authority: Option<Span>,
     /// The protocol version.
     pub version: Version,
     /// The field lines, in order.
     pub fields: Vec<Field>,
-    /// Bytes of the head, with the empty line that ends it and one before it, if it was passed over.
+    /// Bytes of the head, including the empty line that ends it and a skipped empty line before it.
     pub len: usize,
-    /// How the body is delimited.
+    /// The framing of the body.
     pub framing: RequestFraming,
-    /// The value of Host, `host[:port]`. Always there in HTTP/1.1.
+    /// The value of Host, `host[:port]`. Always present in HTTP/1.1.
     pub host: Option<Span>,
-    /// Whether the client keeps the connection open: HTTP/1.1 without `close`, HTTP/1.0 with `keep-alive`.
+    /// `true` if the client keeps the connection open: HTTP/1.1 without `close`, HTTP/1.0 with `keep-alive`.
     pub persistent: bool,
-    /// Whether the client asks for another protocol: HTTP/1.1, Upgrade, and `Connection: upgrade`.
+    /// `true` if the client asks for another protocol: HTTP/1.1, Upgrade, and `Connection: upgrade`.
     pub upgrade: bool,
-    /// Whether the client takes trailers: `TE: trailers`.
+    /// `true` if the client accepts trailers: `TE: trailers`.
     pub te_trailers: bool,
-    /// Whether the client waits for 100 (Continue). Never in HTTP/1.0 (RFC 9110 §10.1.1).
+    /// `true` if the client waits for 100 (Continue). Never in HTTP/1.0 (RFC 9110 §10.1.1).
     pub expect_continue: bool,
     start_line_end: u32,
     scan: Scan,
-    /// The last value of Host that was found to be one: clients repeat themselves.
+    /// The last valid value of Host: clients repeat it.
     known_host: Vec<u8>,
 }
 
 impl RequestHead {
-    /// A head with nothing in it.
+    /// Creates an empty head.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets a partial head, for use with another buffer.
+    /// Discards a partial head, before use with another buffer.
     pub fn reset(&mut self) {
         self.scan = Scan::default();
     }
 
-    /// Parses the head at the start of `buffer`, which may hold more than it.
+    /// Parses the head at the start of `buffer`, which may hold more than the head.
     ///
-    /// After [`Progress::Partial`] it is to be called again with the same bytes and more. Each byte is then looked at
-    /// once, and a head that breaks a limit is refused as soon as that is known. After anything else the next call
-    /// starts a new head; the caller drops `len` bytes before it.
+    /// After [`Progress::Partial`], call it again with the same bytes and more. Each byte is then looked at
+    /// once, and a head that exceeds a limit is rejected as soon as possible. After any other result the next
+    /// call starts a new head; the caller first drops `len` bytes.
     pub fn parse(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
         let mut scan = std::mem::take(&mut self.scan);
         let result = scan.run(buffer, limits, || self.parse_whole(buffer, limits));
@@ -101,7 +101,7 @@ impl RequestHead {
         Ok(Progress::Complete)
     }
 
-    /// Reads `line`, which starts at `start`: three words with one space between them (RFC 9112 §3).
+    /// Parses `line`, which starts at `start`: three words with one space between them (RFC 9112 §3).
     fn read_start_line(&mut self, line: &[u8], start: usize, limits: &HeadLimits) -> Result<(), HeadError> {
         if line.is_empty() {
             return Err(HeadError::EmptyLine);
@@ -129,7 +129,7 @@ impl RequestHead {
         self.target = Span { start: narrow(start + target_start), end: narrow(start + target_end) };
         self.start_line_end = narrow(start + line.len());
         let (form, authority) = target::check(self.method, target).map_err(|error| match error {
-            // There may be a space or a CR in it.
+            // The target may hold a space or a CR.
             HeadError::Target => diagnose::request_line(line),
             error => error,
         })?;
@@ -157,7 +157,7 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Whether `text` is a host, with or without a port.
+    /// Returns `true` if `text` is a host, with or without a port.
     fn is_host(&mut self, text: &[u8]) -> bool {
         if !text.is_empty() && text == self.known_host {
             return true;
@@ -170,8 +170,8 @@ impl RequestHead {
         is_host
     }
 
-    /// The head with `edits` applied. `buffer` holds the bytes the head was parsed from; without edits they come out as they
-    /// are, but for an empty line before the request line.
+    /// Returns the head with `edits` applied. `buffer` holds the bytes the head was parsed from. Without
+    /// edits they come out unchanged, except for an empty line before the request line.
     pub fn render<'a>(&'a self, buffer: &'a [u8], edits: &'a Edits) -> Rendering<'a> {
         let start_line = Span { start: self.method_text.start, end: self.start_line_end };
         Rendering { buffer, start_line, fields: &self.fields, len: self.len, edits }
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// A request with one more field, or several lines of them.
+    /// A request with one more field, or several lines of fields.
     fn with(fields: &str) -> String {
         format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n")
     }
@@ -232,7 +232,7 @@ mod tests {
         );
     }
 
-    /// One row for each rule: its name, a head that breaks it, and the error.
+    /// Checks one row per rule: its name, a head that breaks it, and the error.
     fn refuse(rows: &[(&str, &[u8], HeadError)]) {
         for (rule, text, error) in rows {
             assert_eq!(parse(text).map(|(progress, _)| progress), Err(*error), "{rule}");
@@ -437,7 +437,7 @@ mod tests {
         assert!(!head.te_trailers && !head.expect_continue && !head.persistent);
     }
 
-    /// Names of the fields that are marked as not to be forwarded.
+    /// The names of the fields marked as not to be forwarded.
     fn hop_by_hop(text: &str) -> Vec<String> {
         let head = accept(text);
         let marked = head.fields.iter().filter(|field| field.hop_by_hop);

@@ -11,13 +11,13 @@ use crate::syntax::is_field_value;
 
 /// Bytes of a version: `HTTP/1.1`.
 const VERSION_LEN: usize = 8;
-/// Bytes of a status line up to the status code's end: `HTTP/1.1 200`.
+/// Bytes of a status line up to the end of the status code: `HTTP/1.1 200`.
 const STATUS_END: u32 = 12;
 
 /// The head of a response, as offsets into the bytes it was parsed from.
 ///
-/// The fields are meaningful after [`parse`](Self::parse) returned [`Progress::Complete`], together with the bytes
-/// given to it. One value serves all responses of a connection, so that its table is allocated once.
+/// The fields are valid after [`parse`](Self::parse) returned [`Progress::Complete`], together with the bytes
+/// passed to it. Reuse one value for all responses of a connection, so its table is allocated once.
 #[derive(Debug, Default)]
 pub struct ResponseHead {
     /// The status code, 100 to 999.
@@ -28,40 +28,40 @@ pub struct ResponseHead {
     pub version: Version,
     /// The field lines, in order.
     pub fields: Vec<Field>,
-    /// Bytes of the head, with the empty line that ends it.
+    /// Bytes of the head, including the empty line that ends it.
     pub len: usize,
-    /// How the body is delimited.
+    /// The framing of the body.
     pub framing: ResponseFraming,
-    /// Whether the provider keeps the connection open after this response.
+    /// `true` if the provider keeps the connection open after this response.
     pub persistent: bool,
-    /// Whether the provider names another protocol: HTTP/1.1, Upgrade, and `Connection: upgrade`. Only with status 101
-    /// does the connection change to it.
+    /// `true` if the provider names another protocol: HTTP/1.1, Upgrade, and `Connection: upgrade`. The
+    /// connection changes to it only with status 101.
     pub upgrade: bool,
-    /// `Keep-Alive: timeout`, in seconds: how long the provider keeps the connection open when idle.
+    /// `Keep-Alive: timeout`: seconds that the provider keeps an idle connection open.
     pub keep_alive_timeout_s: Option<u32>,
-    /// `Keep-Alive: max`: how many more requests the provider takes on the connection.
+    /// `Keep-Alive: max`: number of further requests that the provider accepts on the connection.
     pub keep_alive_max: Option<u32>,
     start_line_end: u32,
     scan: Scan,
 }
 
 impl ResponseHead {
-    /// A head with nothing in it.
+    /// Creates an empty head.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets a partial head, for use with another buffer.
+    /// Discards a partial head, before use with another buffer.
     pub fn reset(&mut self) {
         self.scan = Scan::default();
     }
 
-    /// Parses the head at the start of `buffer`, which may hold more than it, as the answer to a request with
-    /// `request_method`, which decides on the body.
+    /// Parses the head at the start of `buffer`, which may hold more than the head. It is the response to a
+    /// request with `request_method`, which affects the framing of the body.
     ///
-    /// After [`Progress::Partial`] it is to be called again with the same bytes and more. Each byte is then looked at
-    /// once, and a head that breaks a limit is refused as soon as that is known. After anything else the next call
-    /// starts a new head; the caller drops `len` bytes before it.
+    /// After [`Progress::Partial`], call it again with the same bytes and more. Each byte is then looked at
+    /// once, and a head that exceeds a limit is rejected as soon as possible. After any other result the next
+    /// call starts a new head; the caller first drops `len` bytes.
     pub fn parse(
         &mut self,
         buffer: &[u8],
@@ -99,7 +99,8 @@ impl ResponseHead {
         Ok(Progress::Complete)
     }
 
-    /// Reads the status line: a version, a status code and perhaps a reason, with one space between them (RFC 9112 §4).
+    /// Parses the status line: a version, a status code and an optional reason, with one space between them
+    /// (RFC 9112 §4).
     fn read_start_line(&mut self, line: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
         let malformed = || diagnose::status_line(line);
         let (version, rest) = line.split_at_checked(VERSION_LEN).ok_or_else(malformed)?;
@@ -111,7 +112,7 @@ impl ResponseHead {
         let [b' ', hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9', reason @ ..] = rest else {
             return Err(malformed());
         };
-        // One space stands before the reason; both may be missing.
+        // One space precedes the reason; both may be missing.
         if !matches!(reason, [] | [b' ', ..]) || !is_field_value(reason) {
             return Err(malformed());
         }
@@ -126,7 +127,7 @@ impl ResponseHead {
         Ok(())
     }
 
-    /// RFC 9112 §6.3, in its order.
+    /// Determines the framing by RFC 9112 §6.3, in its order.
     fn conclude(&mut self, facts: &Facts, request_method: Method) {
         let tunnel = request_method == Method::Connect && (200..300).contains(&self.status);
         let no_length = self.status < 200 || self.status == 204 || tunnel;
@@ -148,14 +149,14 @@ impl ResponseHead {
         self.keep_alive_max = facts.keep_alive_max;
     }
 
-    /// Whether the space stands after the status code that has to, even where no reason follows it (RFC 9112
-    /// §4). Some servers leave it out.
+    /// Returns `true` if the status code is followed by the space that is required even without a reason (RFC
+    /// 9112 §4). Some servers omit it.
     pub fn has_space_after_status(&self) -> bool {
         self.start_line_end > STATUS_END
     }
 
-    /// The head with `edits` applied. `buffer` holds the bytes the head was parsed from; without edits they come out as they
-    /// are.
+    /// Returns the head with `edits` applied. `buffer` holds the bytes the head was parsed from. Without
+    /// edits they come out unchanged.
     pub fn render<'a>(&'a self, buffer: &'a [u8], edits: &'a Edits) -> Rendering<'a> {
         let start_line = Span { start: 0, end: self.start_line_end };
         Rendering { buffer, start_line, fields: &self.fields, len: self.len, edits }
@@ -303,7 +304,7 @@ mod tests {
             let head = accept(&format!("HTTP/1.1 {status} x\r\n{fields}\r\n"), method);
             assert_eq!(head.framing, framing, "{method:?} {status} {fields}");
             assert_eq!(head.persistent, framing != UntilClose);
-            // A length where there can be no body is not forwarded (RFC 9110 §8.6).
+            // A length is not forwarded where there can be no body (RFC 9110 §8.6).
             let must_go = status < 200 || status == 204 || (method == Method::Connect && status < 300);
             for field in &head.fields {
                 assert_eq!(field.hop_by_hop, must_go || fields == chunked, "{method:?} {status} {fields}");

@@ -1,23 +1,23 @@
-//! Watching a head that has not come in whole, without reading any byte twice.
+//! Scans an incomplete head without reading any byte twice.
 
 use memchr::memchr;
 
 use super::{HeadError, HeadLimits, Progress};
 
-/// How far a partial head has been looked through.
+/// Scan position in a partial head.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    /// Bytes looked through.
+    /// Bytes scanned.
     scanned: usize,
-    /// Where the line that is not yet complete starts.
+    /// Start of the incomplete last line.
     line_start: usize,
-    /// Complete lines, the start line among them.
+    /// Complete lines, including the start line.
     lines: usize,
 }
 
 impl Scan {
-    /// Parses the head in `buffer` with `parse_whole`: at once, in the hope that it is whole, and if it is not, again only
-    /// once its end has come. After anything but [`Progress::Partial`] the scan is as new.
+    /// Parses the head in `buffer` with `parse_whole`: first immediately, in case it is complete; otherwise
+    /// again only once its end was received. After any result except [`Progress::Partial`] the scan is reset.
     #[inline]
     pub fn run(
         &mut self,
@@ -35,18 +35,18 @@ impl Scan {
             Progress::Complete if !known_partial && parse_whole()? == Progress::Complete => {
                 return Ok(Progress::Complete);
             }
-            // The parser and the scan disagree on where the head ends: such a head is not to be trusted.
+            // The parser and the scan disagree on the end of the head, so the head cannot be trusted.
             Progress::Complete => return Err(HeadError::StartLine),
         }
         Ok(Progress::Partial)
     }
 
-    /// Looks through the bytes that are new in `buffer`: complete once the empty line that ends the head is there.
-    /// What can be refused without the rest is refused: bare line feeds, and every limit.
+    /// Scans the new bytes of `buffer`. Complete once the empty line that ends the head is there. Rejects
+    /// early, before the end of the head, bare line feeds and every exceeded limit.
     fn advance(&mut self, buffer: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
         let window = limits.window(buffer);
         if self.scanned > window.len() {
-            *self = Self::default(); // not the bytes of the last call: start again
+            *self = Self::default(); // not the bytes of the last call: restart
         }
         while let Some(found) = memchr(b'\n', &window[self.scanned..]) {
             let line_feed = self.scanned + found;
@@ -60,7 +60,7 @@ impl Scan {
             self.scanned = self.line_start;
         }
         self.scanned = window.len();
-        // The CR of a line that ends in time may be in already.
+        // The CR of a line within the limit may already be there.
         if self.lines == 0 && window.len() - self.line_start > limits.start_line.saturating_add(1) {
             return Err(HeadError::StartLineTooLong);
         }
@@ -70,11 +70,11 @@ impl Scan {
         Ok(Progress::Partial)
     }
 
-    /// Takes in a line that ends before `carriage_return`.
+    /// Counts a line that ends before `carriage_return`.
     fn end_line(&mut self, carriage_return: usize, limits: &HeadLimits) -> Result<Progress, HeadError> {
         let len = carriage_return - self.line_start;
         match self.lines {
-            // One empty line before the start line is passed over (RFC 9112 §2.2).
+            // One empty line before the start line is skipped (RFC 9112 §2.2).
             0 if len == 0 && self.line_start == 0 => return Ok(Progress::Partial),
             0 if len == 0 => return Err(HeadError::EmptyLine),
             0 if len > limits.start_line => return Err(HeadError::StartLineTooLong),
@@ -95,7 +95,7 @@ mod tests {
 
     const LIMITS: HeadLimits = HeadLimits { start_line: 20, head: 64, fields: 2 };
 
-    /// Feeds `text` byte by byte; the outcome and how many bytes it took.
+    /// Feeds `text` byte by byte. Returns the outcome and the number of bytes it took.
     fn drip(text: &[u8], limits: &HeadLimits) -> (Result<Progress, HeadError>, usize) {
         let mut head = RequestHead::new();
         for end in 1..=text.len() {
@@ -113,7 +113,7 @@ mod tests {
         let line = |len: usize| [b"GET /", &endless[..len - 14], b" HTTP/1.1\r\n"].concat();
         let after = |len: usize| [&line(len)[..], b"Host: a\r\n\r\n"].concat();
         assert_eq!(drip(&after(20), &LIMITS), (Ok(Progress::Complete), 33));
-        // The 22nd byte shows that the line does not end in time.
+        // The 22nd byte shows that the line exceeds the limit.
         assert_eq!(drip(&after(21), &LIMITS), (Err(HeadError::StartLineTooLong), 22));
         let mut head = RequestHead::new();
         assert_eq!(head.parse(&after(21), &LIMITS), Err(HeadError::StartLineTooLong));

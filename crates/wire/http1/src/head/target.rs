@@ -18,7 +18,7 @@ pub enum TargetForm {
     Asterisk,
 }
 
-/// Checks `target` and says its form and where in it the authority stands, if it has one.
+/// Checks `target` and returns its form, and the position of its authority if it has one.
 pub(super) fn check(method: Method, target: &[u8]) -> Result<(TargetForm, Option<Span>), HeadError> {
     if !is_target(target) {
         return Err(HeadError::Target);
@@ -50,7 +50,8 @@ fn check_absolute_form(target: &[u8]) -> Result<(TargetForm, Option<Span>), Head
     let start = scheme + 3;
     let len = target[start..].iter().position(|byte| b"/?".contains(byte)).unwrap_or(target.len() - start);
     let authority = Span::new(start, start + len);
-    // User information in a target is an error too (RFC 9110 §4.2.4); it is no valid authority here.
+    // User information in a target is an error as well (RFC 9110 §4.2.4); it is not part of a valid authority
+    // here.
     match Authority::parse(authority.of(target)) {
         Some(_) => Ok((TargetForm::Absolute, Some(authority))),
         None => Err(HeadError::TargetForm),

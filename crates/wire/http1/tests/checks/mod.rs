@@ -1,5 +1,6 @@
-//! What must hold for any bytes whatever: shared by the property tests, the replay of the kept corpus and the fuzz
-//! targets. Each check panics where a rule does not hold. The references here are slow and simple on purpose.
+//! Checks that hold for arbitrary bytes, shared by the property tests, the replay of the corpus and the fuzz
+//! targets. Each check panics if a rule is broken. The reference implementations here are deliberately slow
+//! and simple.
 #![expect(clippy::expect_used, clippy::panic, reason = "a check fails by panicking")]
 
 use egret_http1::{
@@ -7,19 +8,19 @@ use egret_http1::{
     Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead, Span, chunk_head,
 };
 
-/// Limits on what is received.
+/// Limits on received heads.
 const LIMITS: HeadLimits = HeadLimits { start_line: 8 * 1024, head: 32 * 1024, fields: 128 };
-/// Limits on what is sent on, which may be a little longer.
+/// Limits on forwarded heads, which may be slightly longer.
 const LOOSE: HeadLimits = HeadLimits { start_line: 9 * 1024, head: 64 * 1024, fields: 200 };
 
-/// Checks `bytes` as a request head and as a response head. Whether either was accepted.
+/// Checks `bytes` as a request head and as a response head. Returns `true` if either was accepted.
 pub fn head(bytes: &[u8]) -> bool {
     let request = request_head(bytes, &LIMITS);
     let responses = [Method::Get, Method::Head, Method::Connect].map(|method| response_head(bytes, method));
     request.is_some() || responses.iter().any(Option::is_some)
 }
 
-/// Checks `bytes` as a chunked body. Whether it was accepted.
+/// Checks `bytes` as a chunked body. Returns `true` if it was accepted.
 pub fn chunk(bytes: &[u8]) -> bool {
     let whole = decode(BodyDecoder::chunked(), bytes, bytes.len());
     for step in [1, 2, 3, 7, 64] {
@@ -30,7 +31,7 @@ pub fn chunk(bytes: &[u8]) -> bool {
         Ok(body) if body.done => {
             assert_eq!(reference.as_ref(), Some(&(body.data.clone(), body.trailers.clone(), body.consumed)));
             let again = decode(BodyDecoder::chunked(), &encode(body, 5), usize::MAX);
-            let again = again.expect("what was encoded is decoded");
+            let again = again.expect("an encoded body decodes");
             assert_eq!((&again.data, &again.trailers, again.done), (&body.data, &body.trailers, true));
             true
         }
@@ -44,14 +45,15 @@ pub fn chunk(bytes: &[u8]) -> bool {
     }
 }
 
-/// Checks `bytes` as messages one after the other, requests and responses. Whether the first one was accepted.
+/// Checks `bytes` as a sequence of messages, requests and responses. Returns `true` if the first one was
+/// accepted.
 pub fn message(bytes: &[u8]) -> bool {
     let requests = messages(bytes, request_message);
     let responses = messages(bytes, response_message);
     requests > 0 || responses > 0
 }
 
-/// Walks through up to eight messages; how many there were.
+/// Walks through up to eight messages and returns their number.
 fn messages(mut bytes: &[u8], one: impl Fn(&[u8]) -> Option<usize>) -> usize {
     for count in 0..8 {
         match one(bytes) {
@@ -66,14 +68,14 @@ fn request_message(bytes: &[u8]) -> Option<usize> {
     let head = request_head(bytes, &LIMITS)?;
     let rest = &bytes[head.len..];
     let body = body(|| BodyDecoder::from(head.framing), rest)?;
-    // What the gateway sends on must be read as the same message.
+    // The forwarded bytes must parse as the same message.
     let mut sent = forwarded_request(&head, bytes);
     let sent_head = sent.len();
     sent.extend_from_slice(&rewritten(&body, head.framing == RequestFraming::Chunked));
     let again = request_head(&sent, &LOOSE).expect("a forwarded request is accepted");
     assert_eq!(again.len, sent_head);
     let received =
-        self::body(|| BodyDecoder::from(again.framing), &sent[sent_head..]).expect("so is its body");
+        self::body(|| BodyDecoder::from(again.framing), &sent[sent_head..]).expect("its body is accepted");
     assert_eq!((received.data, received.consumed), (body.data, sent.len() - sent_head));
     Some(head.len + body.consumed)
 }
@@ -84,7 +86,7 @@ fn response_message(bytes: &[u8]) -> Option<usize> {
     Some(head.len + body.consumed)
 }
 
-/// A body that is whole, checked to come out the same however it is split.
+/// Decodes a complete body, and checks that every split of the input gives the same result.
 fn body(decoder: impl Fn() -> BodyDecoder, bytes: &[u8]) -> Option<Body> {
     let whole = decode(decoder(), bytes, usize::MAX);
     assert_eq!(decode(decoder(), bytes, 1), whole);
@@ -96,7 +98,7 @@ fn rewritten(body: &Body, chunked: bool) -> Vec<u8> {
     if chunked { encode(body, 1000) } else { body.data.clone() }
 }
 
-/// The head as it goes out: without hop-by-hop fields, framed anew.
+/// Renders the head as it is forwarded: without hop-by-hop fields, with new framing.
 fn forwarded_request(head: &RequestHead, bytes: &[u8]) -> Vec<u8> {
     let mut edits = Edits::new();
     edits.remove_hop_by_hop(&head.fields);
@@ -193,14 +195,14 @@ fn response_head(bytes: &[u8], method: Method) -> Option<ResponseHead> {
     Some(head)
 }
 
-/// A laxer parser, written by others, must find the same fields in a head that was accepted.
+/// Checks that httparse, a more lenient parser, finds the same fields in an accepted head.
 fn check_same_fields(headers: &[httparse::Header<'_>], fields: &[Field], bytes: &[u8]) {
     let theirs = headers.iter().map(|header| (header.name.as_bytes(), header.value));
     let ours = fields.iter().map(|field| (field.name.of(bytes), field.value.of(bytes)));
     assert!(theirs.eq(ours), "the fields are the same");
 }
 
-/// Gives a parser more and more of `bytes`; the head once it is complete, nothing if it never is.
+/// Feeds a parser ever more of `bytes`. Returns the head once it is complete, `None` if it never is.
 fn parse_in_steps<Head: Default>(
     bytes: &[u8],
     step: usize,
@@ -217,7 +219,8 @@ fn parse_in_steps<Head: Default>(
     Ok(None)
 }
 
-/// Splits decide neither on acceptance nor on what is found. An error may only be seen later, or be another one.
+/// Checks that splitting the input changes neither acceptance nor the result. An error may occur later, or be
+/// a different one.
 fn check_same_outcome<Head>(
     whole: &Result<Option<Head>, HeadError>,
     split: &Result<Option<Head>, HeadError>,
@@ -232,7 +235,8 @@ fn check_same_outcome<Head>(
     }
 }
 
-/// Reads an accepted head in the simplest way and compares it with what was found; the fields, names in lower case.
+/// Parses an accepted head in the simplest way, compares it with the result, and returns the fields, names in
+/// lower case.
 fn check_lines(
     head: &[u8],
     fields: impl Iterator<Item = (Span, Span)>,
@@ -270,7 +274,7 @@ fn trimmed(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// The framing that the fields of an accepted head give. Panics if they should not have been accepted.
+/// Returns the framing that the fields of an accepted head imply. Panics if they should have been rejected.
 fn reference_framing(fields: &[(Vec<u8>, Vec<u8>)]) -> RequestFraming {
     let values = |wanted: &[u8]| -> Vec<&[u8]> {
         fields.iter().filter(|(name, _)| name == wanted).map(|(_, value)| &value[..]).collect()
@@ -292,7 +296,7 @@ fn reference_framing(fields: &[(Vec<u8>, Vec<u8>)]) -> RequestFraming {
 
 // === bodies ===
 
-/// What came out of a decoder.
+/// The output of a decoder.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Body {
     /// The data, joined.
@@ -301,11 +305,11 @@ pub struct Body {
     pub trailers: Vec<u8>,
     /// Bytes consumed.
     pub consumed: usize,
-    /// Whether the body ended.
+    /// `true` if the body ended.
     pub done: bool,
 }
 
-/// Runs `decoder` over `bytes`, `step` of them at a time.
+/// Runs `decoder` over `bytes`, `step` bytes at a time.
 pub fn decode(mut decoder: BodyDecoder, bytes: &[u8], step: usize) -> Result<Body, BodyError> {
     let mut data = Vec::new();
     let mut consumed = 0;
@@ -326,7 +330,7 @@ pub fn decode(mut decoder: BodyDecoder, bytes: &[u8], step: usize) -> Result<Bod
     Ok(Body { data, trailers: decoder.trailers().to_vec(), consumed, done: decoder.is_done() })
 }
 
-/// A body in chunks of up to `size` bytes, with its trailers.
+/// Encodes a body in chunks of up to `size` bytes, with its trailers.
 pub fn encode(body: &Body, size: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for chunk in body.data.chunks(size) {
@@ -340,7 +344,7 @@ pub fn encode(body: &Body, size: usize) -> Vec<u8> {
     out
 }
 
-/// Data, trailers and length of a chunked body that is whole and well-formed.
+/// Returns data, trailers and length of a complete, well-formed chunked body.
 fn reference_chunked(bytes: &[u8]) -> Option<(Vec<u8>, Vec<u8>, usize)> {
     let mut data = Vec::new();
     let mut extensions = 0;
@@ -389,7 +393,7 @@ fn reference_chunked(bytes: &[u8]) -> Option<(Vec<u8>, Vec<u8>, usize)> {
     }
 }
 
-/// The line at `at`, which moves past its CRLF. A line with a CR or LF of its own is none.
+/// Returns the line at `at` and moves `at` past its CRLF. A line that contains a CR or LF is invalid.
 fn reference_line<'a>(bytes: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
     let rest = bytes.get(*at..)?;
     let len = rest.windows(2).position(|pair| pair == b"\r\n")?;
