@@ -51,7 +51,7 @@ fn every_mistake_has_a_place_and_a_way_out() {
         (
             "main: { provider: stripe, bearer: { token: k3y } }",
             use_main,
-            "accounts.main.bearer.token: a secret is never written in the config",
+            "accounts.main.bearer.token: a secret must not be written in the config",
         ),
         (
             "main: { provider: stripe, bearer: { token: '${env:TORN}' } }",

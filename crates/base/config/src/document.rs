@@ -1,4 +1,4 @@
-//! A config text read into its struct, or the report of everything that is wrong in it.
+//! Loads a config text into its struct, or reports every problem in it.
 
 use std::fmt::Write;
 
@@ -9,17 +9,17 @@ use crate::read::{ReadError, What};
 use crate::report::{Finding, Report, Spot};
 use crate::tree::{self, Node, Position, Value};
 
-/// The longest config text that is read, in bytes.
+/// Maximum length of a config text, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
 
-/// Problems gathered before reading is given up.
+/// Number of problems after which reading stops.
 const PROBLEMS_MAX: usize = 20;
 
-/// Reads `text` as `T` and has `validate` look for what the types cannot say.
+/// Parses `text` as `T`, then runs `validate` for checks that types cannot express.
 ///
-/// `name` is what the report calls the text, mostly the file's path. Unknown, duplicate and missing keys and
-/// wrong values are gathered first; only a config without them is given to `validate`, whose problems are
-/// then located in the text.
+/// `name` is the name of the text in the report, usually the file's path. Unknown, duplicate and missing keys
+/// and wrong values are collected first. Only a config without them is passed to `validate`, whose problems
+/// are then located in the text.
 pub fn load<T: DeserializeOwned>(
     name: &str,
     text: &str,
@@ -29,7 +29,7 @@ pub fn load<T: DeserializeOwned>(
         let message = format!("the config is longer than {CONFIG_BYTES_MAX} bytes");
         return Err(Report::whole(name, message));
     }
-    // Positions would count the mark that some editors put first.
+    // Some editors start the file with a byte order mark, which would shift the columns.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut document = Document { name, text, root: parse(name, text)? };
     let config: T = document.read()?;
@@ -51,7 +51,8 @@ struct Document<'a> {
 }
 
 impl Document<'_> {
-    /// Each pass finds one problem; what it is about is then taken out, so that the next pass finds the next.
+    /// Deserializes in passes. Each pass finds one problem and removes its entry, so the next pass finds the
+    /// next problem.
     fn read<T: DeserializeOwned>(&mut self) -> Result<T, Report> {
         let mut findings = Vec::new();
         loop {
@@ -73,7 +74,7 @@ impl Document<'_> {
         Err(Report::new(self.name, findings))
     }
 
-    /// Whether a key is missing only since its entry was taken out, or misspelt.
+    /// Returns `true` if a key is missing only because its entry was removed or misspelt.
     fn is_excused(&self, error: &ReadError) -> bool {
         let What::MissingKey(key) = error.what else { return false };
         let mut node = &self.root;
@@ -120,7 +121,7 @@ impl Document<'_> {
         Finding::new(problem, spot, self.text)
     }
 
-    /// Takes out what the error is about; false where that would be everything.
+    /// Removes the entry that the error is about. Returns `false` if that is the whole document.
     fn take_out(&mut self, error: &ReadError) -> bool {
         let Some((last, way)) = error.steps.split_first() else { return false };
         let mut node = &mut self.root;
@@ -144,7 +145,7 @@ impl Document<'_> {
         }
     }
 
-    /// Finds the value that each path leads to, or the nearest parent that the text has.
+    /// Locates each problem at the value that its path leads to, or at the nearest parent that the text has.
     fn locate(&self, problems: Vec<Problem>) -> Report {
         let mut findings: Vec<Finding> = problems
             .into_iter()
@@ -165,7 +166,7 @@ impl Document<'_> {
             rest = rest.strip_prefix('.').unwrap_or(rest);
             match &node.value {
                 Value::Mapping(mapping) => {
-                    // Names may hold dots: the longest key that fits is meant.
+                    // Names may hold dots: the longest matching key wins.
                     let entry = mapping
                         .entries
                         .iter()
@@ -194,7 +195,7 @@ impl Document<'_> {
     }
 }
 
-/// Whether `path` starts with the whole of `key`.
+/// Returns `true` if `path` starts with the whole of `key`.
 fn leads(path: &str, key: &str) -> bool {
     path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
@@ -235,7 +236,7 @@ impl Spot {
         Self { at, width, hide_value: false }
     }
 
-    /// The value where it is one word, else the key: a mapping has no place of its own that says anything.
+    /// The position of a scalar value, or of the key of a list or mapping, whose own start says little.
     fn of_entry(entry: &tree::Entry, text: &str) -> Self {
         match entry.node.value {
             Value::Mapping(_) | Value::Sequence(_) | Value::Null => Self::of_key(entry, text),
@@ -244,8 +245,7 @@ impl Spot {
     }
 }
 
-/// How many characters a scalar takes in the text, as far as its line and plain looks tell; a list or mapping
-/// is marked at its start.
+/// Width of a scalar in characters, as far as its line and plain looks show it; 1 for a list or mapping.
 fn width(node: &Node, text: &str) -> usize {
     if matches!(node.value, Value::Sequence(_) | Value::Mapping(_)) {
         return 1;
@@ -256,14 +256,14 @@ fn width(node: &Node, text: &str) -> usize {
     })
 }
 
-/// How many characters stand between the quotes that start here, with them; `None` where no quote does.
+/// Width of the quoted text that starts here, quotes included; `None` if there is no quote.
 fn quoted_width(at: Position, text: &str) -> Option<usize> {
     let mut rest = from(at, text);
     let quote = rest.next().filter(|c| matches!(c, '"' | '\''))?;
     Some(rest.position(|c| c == quote).map_or(1, |end| end + 2))
 }
 
-/// The line's characters from there on.
+/// The characters of the line from this position on.
 fn from(at: Position, text: &str) -> impl Iterator<Item = char> {
     let line = text.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
     line.chars().skip(at.column.saturating_sub(1))

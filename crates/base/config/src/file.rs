@@ -1,4 +1,4 @@
-//! Reading a file that a config names, so that none of them can hold up whoever reads it, or fill the memory.
+//! Reads a file that a config names. Such a file can neither block the reader nor exhaust the memory.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read};
@@ -8,34 +8,33 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-/// The longest file of certificates that is read: a bundle of all public authorities has about 250 KiB.
+/// Maximum length of a certificate file. A bundle of all public authorities has about 250 KiB.
 pub const CERTIFICATES_BYTES_MAX: usize = 4 << 20;
 
-/// Room for a file whose length the system does not tell truly, such as one of `/proc`.
+/// Initial buffer for a file whose reported length is wrong, such as one in `/proc`.
 const ROOM_BYTES_MIN: usize = 4096;
 
-/// The bytes of a regular file that has at most `bytes_max` of them, in memory that is overwritten when it is
-/// given back.
+/// Reads a regular file of at most `bytes_max` bytes into memory that is zeroed when it is freed.
 ///
 /// # Errors
 ///
-/// Where the file cannot be opened or read; where it is no regular file (a pipe would be waited for without
-/// end); and where it is longer.
+/// Fails if the file cannot be opened or read, if it is not a regular file (a pipe could block forever), and
+/// if it is longer.
 pub fn read_file(path: impl AsRef<Path>, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>> {
-    // Without waiting: nobody may ever write to a pipe. For a regular file it means nothing.
+    // Non-blocking: a pipe may never have a writer. The flag has no effect on a regular file.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let too_long = || io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {bytes_max} bytes"));
     let told = usize::try_from(metadata.len()).map_err(|_| too_long())?;
     if told > bytes_max {
         return Err(too_long());
     }
-    // All of the memory at once, so that growing leaves no copy behind that is not overwritten; one byte more
-    // tells a file that is longer.
+    // All memory is allocated at once, so growing leaves no copy behind that is not zeroed. The extra byte
+    // detects a file that is longer.
     let room = (told + 1).max(ROOM_BYTES_MIN).min(bytes_max + 1);
     let mut bytes = Zeroizing::new(vec![0; room]);
     let mut filled = 0;
@@ -44,7 +43,7 @@ pub fn read_file(path: impl AsRef<Path>, bytes_max: usize) -> io::Result<Zeroizi
             if filled > bytes_max {
                 return Err(too_long());
             }
-            // It has grown, or is of those whose length is not told.
+            // The file has grown, or the system reports no length for it.
             let mut more = Zeroizing::new(vec![0; (2 * filled).min(bytes_max + 1)]);
             more[..filled].copy_from_slice(&bytes);
             bytes = more;
@@ -68,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// A path that is gone with the test.
+    /// A path that is deleted with the test.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -100,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_file_whose_length_is_not_told_is_bounded_too() {
-        // The system says that it has no bytes.
+        // The system reports a length of 0.
         assert_eq!(std::fs::metadata("/proc/self/environ").unwrap().len(), 0);
         let whole = std::fs::read("/proc/self/environ").unwrap();
         assert_eq!(*read_file("/proc/self/environ", 1 << 24).unwrap(), whole);
@@ -115,7 +114,7 @@ mod tests {
         mknodat(CWD, &pipe.0, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         for path in [pipe.0.as_path(), Path::new("/"), Path::new("/dev/zero")] {
             let error = read_file(path, 100).unwrap_err();
-            assert_eq!(error.to_string(), "it is no regular file", "{}", path.display());
+            assert_eq!(error.to_string(), "it is not a regular file", "{}", path.display());
         }
         assert_eq!(read_file("/no/such", 100).unwrap_err().kind(), ErrorKind::NotFound);
     }

@@ -1,9 +1,8 @@
-//! What every room's config structs are made from: durations, sizes and secrets as people write them; and how
-//! they are read.
+//! Building blocks of all config structs: durations, sizes and secrets as people write them, and the loader.
 //!
-//! The structs themselves stand in the rooms that obey them. Each type here knows how to be parsed, printed
-//! and described in the JSON Schema, so that one definition of a config key yields the parser, the message,
-//! the schema and the default.
+//! The structs themselves are defined in the crates that use them. Each type here can be parsed, printed and
+//! described in the JSON Schema. One definition of a config key therefore yields the parser, the message, the
+//! schema and the default.
 
 mod document;
 mod file;

@@ -1,23 +1,23 @@
-//! What is wrong with a config, and the name that was probably meant.
+//! A problem in a config, with a suggestion of the intended name.
 
-/// One thing that is wrong in a config: where, what, and what was probably meant.
+/// One problem in a config: its position, its message, and a suggestion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, from the root: `gateway.listen[0].provider`. Empty for the config as a whole.
+    /// Path from the root: `gateway.listen[0].provider`. Empty for the config as a whole.
     pub path: String,
-    /// What is wrong and what was expected, without the path: `no provider of this name is configured`.
+    /// The error and the expected value, without the path: `no provider of this name is configured`.
     pub message: String,
-    /// The word that was probably meant; shown as ``did you mean `word`?``.
+    /// The word that was probably intended; shown as ``did you mean `word`?``.
     pub suggestion: Option<String>,
 }
 
 impl Problem {
-    /// A problem at `path` with nothing to suggest.
+    /// Creates a problem at `path` without a suggestion.
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into(), suggestion: None }
     }
 
-    /// The same with the candidate that is nearest to `word`, where one is near.
+    /// Adds the candidate nearest to `word` as the suggestion, if one is near enough.
     #[must_use]
     pub fn suggest<'a>(mut self, word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Self {
         self.suggestion = suggest(word, candidates).map(str::to_owned);
@@ -25,11 +25,11 @@ impl Problem {
     }
 }
 
-/// Words longer than this are not compared: the work grows with the square of the length.
+/// Longer words are only compared for equality: the work grows with the square of the length.
 const WORD_CHARS_MAX: usize = 64;
 
-/// The candidate nearest to `word`: at most one edit in three characters away. Of equally near ones the
-/// first.
+/// Returns the candidate nearest to `word`, at most one edit per three characters away. The first one wins a
+/// tie.
 pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = folded(word);
     let edits_max = (word.len() / 3).max(1);
@@ -41,12 +41,12 @@ pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Case and the choice between `-` and `_` are not worth an edit.
+/// Folds case and the difference between `-` and `_`, which do not count as edits.
 fn folded(word: &str) -> Vec<char> {
     word.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// Insertions, deletions, substitutions and swaps of neighbours that lead from `a` to `b`.
+/// Number of insertions, deletions, substitutions and swaps of neighbours that lead from `a` to `b`.
 fn distance(a: &[char], b: &[char]) -> usize {
     if a.len().max(b.len()) > WORD_CHARS_MAX {
         return if a == b { 0 } else { usize::MAX };

@@ -1,4 +1,4 @@
-//! Reads config structs from the located tree; an error knows the way to the key or value it is about.
+//! Deserializes config structs from the located tree. An error carries the path to its key or value.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use serde::forward_to_deserialize_any;
 use crate::secret::SECRET;
 use crate::tree::{Entry, Mapping, Node, Value};
 
-/// What is wrong, and the way to it.
+/// An error and the path to it.
 #[derive(Debug)]
 pub(crate) struct ReadError {
     pub what: What,
     /// Indices of entries and elements, the innermost first.
     pub steps: Vec<usize>,
-    /// About the key that the last step leads to, rather than its value.
+    /// `true` if the error is about the key that the last step leads to, `false` if about its value.
     pub at_key: bool,
     /// The value must not be shown.
     pub secret: bool,
@@ -92,7 +92,7 @@ fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// What serde's derived visitors expect, in words that mean something to who writes YAML.
+/// Translates the expectations of serde's derived visitors into the terms of a YAML author.
 fn plain(expected: &str) -> String {
     match expected {
         "a sequence" => "a list".to_owned(),
@@ -112,7 +112,7 @@ fn plain(expected: &str) -> String {
     }
 }
 
-/// The longest value that a message repeats; a longer one is cut.
+/// Longest value that a message repeats, in characters; longer ones are cut.
 const VALUE_CHARS_MAX: usize = 80;
 
 fn found(unexpected: Unexpected<'_>) -> String {
@@ -151,11 +151,11 @@ impl<'de> Node {
         }
     }
 
-    /// A secret's value is shown in no message, whatever it was written as.
+    /// Reads a secret. No message shows its value, whatever type it was written as.
     fn secret<V: Visitor<'de>>(&'de self, visitor: V) -> Result<V::Value, ReadError> {
         let result = match &self.value {
             Value::Text(_) => visitor.visit_newtype_struct(self),
-            _ => Err(de::Error::custom("expected a secret named as ${env:NAME} or ${file:PATH}")),
+            _ => Err(de::Error::custom("expected a secret, written as ${env:NAME} or ${file:PATH}")),
         };
         result.map_err(|error: ReadError| ReadError { secret: true, ..error })
     }
@@ -192,7 +192,7 @@ impl<'de> de::Deserializer<'de> for &'de Node {
         if name == SECRET { self.secret(visitor) } else { visitor.visit_newtype_struct(self) }
     }
 
-    /// Variants are plain words, or mappings that name theirs by [`TAG`].
+    /// Variants are plain words, or mappings that select theirs with [`TAG`].
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -207,7 +207,7 @@ impl<'de> de::Deserializer<'de> for &'de Node {
         }
     }
 
-    /// Serde would take a list of a struct's values too; a config names its keys.
+    /// Serde would also accept a list of a struct's values; a config must name its keys.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -230,11 +230,10 @@ impl<'de> de::Deserializer<'de> for &'de Node {
     }
 }
 
-/// The key by which a mapping says which keys it has besides, and the name under which an enum of such
-/// mappings asks to be read.
+/// The key that selects the variant of a mapping, and the name of the enums that are read this way.
 pub(crate) const TAG: &str = "type";
 
-/// A mapping and where in it its tag is.
+/// A mapping and the index of its tag.
 #[derive(Clone, Copy)]
 struct Tagged<'de> {
     mapping: &'de Mapping,
@@ -283,7 +282,7 @@ impl<'de> de::VariantAccess<'de> for Tagged<'de> {
     }
 }
 
-/// What the mapping holds besides its tag.
+/// Reads the entries of the mapping except its tag.
 impl<'de> de::Deserializer<'de> for Tagged<'de> {
     type Error = ReadError;
 
@@ -318,9 +317,9 @@ impl<'de> de::SeqAccess<'de> for Elements<'de> {
 
 struct Entries<'de> {
     mapping: &'de Mapping,
-    /// Index of the entry whose key is read next; its value belongs to the one before.
+    /// Index of the entry whose key is read next; the next value belongs to the entry before it.
     next: usize,
-    /// Index of the entry that has been read before the others.
+    /// Index of the entry that was read before the others.
     tag: Option<usize>,
 }
 
@@ -345,7 +344,7 @@ impl<'de> de::MapAccess<'de> for Entries<'de> {
         let step = self.next.saturating_sub(1);
         match self.mapping.entries.get(step) {
             Some(entry) => seed.deserialize(&entry.node).map_err(|error| error.inside(step)),
-            None => Err(de::Error::custom("a value was asked for before its key")),
+            None => Err(de::Error::custom("a value was requested before its key")),
         }
     }
 }

@@ -1,16 +1,16 @@
-//! How problems are shown: file, line, column, path, message, and the line itself with a caret.
+//! Formats problems: file, line, column, path, message, and the source line with a caret.
 
 use std::fmt;
 
 use crate::problem::Problem;
 use crate::tree::Position;
 
-/// Everything that was found wrong in one config.
+/// All problems found in one config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What the text is called, mostly the file's path.
+    /// The name of the text, usually the file's path.
     pub name: String,
-    /// What is wrong, in the order of the text; never empty.
+    /// The problems in the order of the text; never empty.
     pub findings: Vec<Finding>,
 }
 
@@ -19,12 +19,12 @@ impl Report {
         Self { name: name.to_owned(), findings }
     }
 
-    /// A problem of the text as a whole.
+    /// Creates a report of one problem that concerns the text as a whole.
     pub fn whole(name: &str, message: impl Into<String>) -> Self {
         Self::new(name, vec![Finding { problem: Problem::new("", message), at: None, excerpt: None }])
     }
 
-    /// Each problem in one line, without the excerpt: for a log.
+    /// Returns each problem as one line for the log, without the excerpt.
     pub fn summaries(&self) -> Vec<String> {
         self.findings.iter().map(|finding| Summary { name: &self.name, finding }.to_string()).collect()
     }
@@ -47,12 +47,12 @@ impl fmt::Display for Report {
 
 impl std::error::Error for Report {}
 
-/// A problem and where it stands in the text.
+/// A problem and its position in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
-    /// Where; `None` for the text as a whole.
+    /// Its position; `None` for the text as a whole.
     pub at: Option<Position>,
     excerpt: Option<Excerpt>,
 }
@@ -67,7 +67,7 @@ impl Finding {
     }
 }
 
-/// A problem in one line.
+/// Formats a problem as one line.
 struct Summary<'a> {
     name: &'a str,
     finding: &'a Finding,
@@ -91,23 +91,23 @@ impl fmt::Display for Summary<'_> {
     }
 }
 
-/// Which characters of the text a problem is about.
+/// The characters of the text that a problem is about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spot {
     pub at: Position,
     /// In characters.
     pub width: usize,
-    /// What follows on the line may be a secret that was put in the wrong place.
+    /// `true` if the rest of the line may be a misplaced secret.
     pub hide_value: bool,
 }
 
-/// The line a problem is on, with nothing in it that may be a secret.
+/// The line of a problem, with possible secrets removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Excerpt {
     line: String,
-    /// Characters before the first that is marked.
+    /// Number of characters before the first marked one.
     indent: usize,
-    /// Characters that are marked; at least one.
+    /// Number of marked characters; at least one.
     width: usize,
 }
 
@@ -155,14 +155,14 @@ impl Excerpt {
     }
 }
 
-/// Which characters of the line are left out.
+/// Marks the characters of the line to hide.
 fn hidden(line: &[char], start: usize, spot: Spot) -> Vec<bool> {
     let mut hidden = vec![false; line.len()];
     for range in secrets(line) {
         hidden[range].fill(true);
     }
     if spot.hide_value {
-        // Behind a key its value, else the value itself.
+        // After a key its value is hidden, otherwise the value itself.
         let key_end = (start + spot.width).min(line.len());
         let is_key = line[key_end..].iter().find(|c| !matches!(c, '"' | '\'' | ' ')) == Some(&':');
         let from = if is_key { key_end + 1 } else { start };
@@ -174,11 +174,11 @@ fn hidden(line: &[char], start: usize, spot: Spot) -> Vec<bool> {
     hidden
 }
 
-/// Parts of key names whose values nobody wants to see in a log.
+/// Parts of key names whose values may be secret.
 const SECRET_WORDS: [&str; 7] =
     ["token", "secret", "password", "passwd", "key", "credential", "authorization"];
 
-/// The values behind keys that sound secret, and the user information of URLs.
+/// The values of keys that sound secret, and the user information of URLs.
 fn secrets(line: &[char]) -> Vec<std::ops::Range<usize>> {
     let mut ranges = Vec::new();
     for colon in (0..line.len()).filter(|index| line[*index] == ':') {
@@ -198,7 +198,8 @@ fn sounds_secret(before: &[char]) -> bool {
     SECRET_WORDS.iter().any(|secret| word.contains(secret))
 }
 
-/// From the value's first character to the end of the line: where it ends would be a guess.
+/// The range from the value's first character to the end of the line, because the end of the value is
+/// uncertain.
 fn value_after(line: &[char], from: usize) -> Option<std::ops::Range<usize>> {
     let start = (from..line.len()).find(|index| !line[*index].is_whitespace())?;
     let quoted = start + usize::from(matches!(line[start], '"' | '\''));
@@ -212,7 +213,7 @@ fn user_information(line: &[char], from: usize) -> Option<std::ops::Range<usize>
     Some(from..from + at)
 }
 
-/// Text from the config on its way to a terminal or a log: no control characters, no user information of
+/// Text from the config, made safe for a terminal or a log: no control characters, no user information of
 /// URLs.
 struct Harmless<'a>(&'a str);
 
@@ -237,8 +238,8 @@ impl fmt::Display for Harmless<'_> {
     }
 }
 
-/// The user information that starts here, where it does: behind `://`, or as `user:password@` in a message on
-/// a part of a URL.
+/// The range of user information that starts here, if any: after `://`, or as `user:password@` in a message
+/// about a part of a URL.
 fn credentials(text: &[char], from: usize) -> Option<std::ops::Range<usize>> {
     let before = &text[..from];
     let quote = |c: &char| matches!(c, '`' | '"' | '\'');

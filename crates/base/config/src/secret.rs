@@ -1,4 +1,4 @@
-//! Secrets: named in the config as `${env:NAME}` or `${file:PATH}`, never written in it and never shown.
+//! Secrets: the config refers to them as `${env:NAME}` or `${file:PATH}`; their values are never shown.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,10 +9,10 @@ use zeroize::Zeroizing;
 
 use crate::file::read_file;
 
-/// The longest file that a secret is read from: keys, tokens and chains of certificates are far shorter.
+/// Maximum length of a secret file. Keys, tokens and certificate chains are far shorter.
 const FILE_BYTES_MAX: usize = 64 << 10;
 
-/// A secret together with where it came from; `Debug`, `Display` and serialisation show only the latter.
+/// A secret and its source. `Debug`, `Display` and serialization show only the source.
 #[derive(Clone)]
 pub struct Secret {
     source: String,
@@ -20,13 +20,13 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// Reads the secret that `${env:NAME}` or `${file:PATH}` names. Trailing line ends of a file are not part
-    /// of it. A file has to be a regular one of at most 64 KiB.
+    /// Reads the secret that `${env:NAME}` or `${file:PATH}` refers to. A file must be a regular one of at
+    /// most 64 KiB; its trailing line ends are dropped.
     pub fn resolve(source: &str) -> Result<Self, String> {
         let inner = source
             .strip_prefix("${")
             .and_then(|rest| rest.strip_suffix('}'))
-            .ok_or("a secret is never written in the config: name it as ${env:NAME} or ${file:PATH}")?;
+            .ok_or("a secret must not be written in the config: use ${env:NAME} or ${file:PATH}")?;
         let value = match inner.split_once(':') {
             Some(("env", name)) => Zeroizing::new(
                 std::env::var(name)
@@ -35,7 +35,7 @@ impl Secret {
             Some(("file", path)) => {
                 from_file(path).map_err(|message| format!("cannot read the secret file {path}: {message}"))?
             }
-            _ => return Err("a secret is named as ${env:NAME} or ${file:PATH}, nothing else".to_owned()),
+            _ => return Err("expected ${env:NAME} or ${file:PATH}".to_owned()),
         };
         let trimmed = value.trim_end_matches(['\r', '\n']);
         if trimmed.is_empty() {
@@ -44,18 +44,18 @@ impl Secret {
         Ok(Self { source: source.to_owned(), value: Zeroizing::new(trimmed.to_owned()) })
     }
 
-    /// A secret that was given otherwise than by a config; `source` is what is shown of it.
+    /// Creates a secret that does not come from a config; `source` is shown in its place.
     pub fn given(source: impl Into<String>, value: String) -> Self {
         Self { source: source.into(), value: Zeroizing::new(value) }
     }
 
-    /// The secret itself. Call it where the secret is used and keep no copy.
+    /// Returns the secret itself. Call it where the secret is used and keep no copy.
     pub fn expose(&self) -> &str {
         &self.value
     }
 }
 
-/// The text of a file with a secret.
+/// Reads the text of a secret file.
 fn from_file(path: &str) -> Result<Zeroizing<String>, String> {
     let bytes = read_file(path, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
     let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8".to_owned())?;
@@ -82,7 +82,7 @@ impl fmt::Display for Secret {
     }
 }
 
-/// The name under which a secret asks to be read, so that the loader knows not to show what stands there.
+/// The newtype name of secrets. The loader recognizes it and does not show the value.
 pub(crate) const SECRET: &str = "Secret";
 
 impl<'de> Deserialize<'de> for Secret {
@@ -93,7 +93,7 @@ impl<'de> Deserialize<'de> for Secret {
             type Value = Secret;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a secret named as ${env:NAME} or ${file:PATH}")
+                f.write_str("a secret, written as ${env:NAME} or ${file:PATH}")
             }
 
             fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Secret, D::Error> {
@@ -119,7 +119,7 @@ impl JsonSchema for Secret {
         json_schema!({
             "type": "string",
             "pattern": "^\\$\\{(env|file):[^}]+\\}$",
-            "description": "A secret, named as `${env:NAME}` or `${file:PATH}`.",
+            "description": "A secret, written as `${env:NAME}` or `${file:PATH}`.",
         })
     }
 }

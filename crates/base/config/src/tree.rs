@@ -1,11 +1,11 @@
-//! YAML as a tree in which every key and value knows its line and column.
+//! YAML as a tree whose keys and values carry their line and column.
 
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess};
 use serde_saphyr::{Error, Location, MessageFormatter, Spanned, UserMessageFormatter};
 
-/// A place in the config's text. Both count from 1; columns count characters.
+/// A position in the config's text. Both numbers count from 1; columns count characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
     /// Line.
@@ -21,12 +21,12 @@ impl From<Location> for Position {
     }
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub at: Position,
     pub value: Value,
-    /// Taken out since a problem was found in it, so that the rest can be read.
+    /// Removed because a problem was found in it, so the rest can be read.
     pub skipped: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum Value {
 #[derive(Debug, Default)]
 pub(crate) struct Mapping {
     pub entries: Vec<Entry>,
-    /// Keys whose absence is no problem of its own: their entry was taken out, or was misspelt.
+    /// Keys whose absence is not reported: their entry was removed or misspelt.
     pub excused: Vec<String>,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct Entry {
     pub node: Node,
 }
 
-/// Reads one YAML document, within limits on depth, size and aliases. Says where and why it cannot.
+/// Parses one YAML document, within limits on depth, size and aliases. An error carries its position.
 pub(crate) fn parse(text: &str) -> Result<Node, (Position, String)> {
     match serde_saphyr::from_str_with_options::<Option<Spanned<Value>>>(text, options()) {
         Ok(Some(root)) => Ok(root.into()),
-        // Nothing but comments: every key has its default.
+        // The text holds only comments: every key has its default.
         Ok(None) => Ok(Node {
             at: Position { line: 1, column: 1 },
             value: Value::Mapping(Mapping::default()),
@@ -71,8 +71,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, (Position, String)> {
     }
 }
 
-/// YAML 1.2 booleans only (`off` is a word that the config uses), and budgets that no honest config comes
-/// near.
+/// Only YAML 1.2 booleans (`off` is a word of the config), and limits far above any real config.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         strict_booleans: true,
@@ -82,7 +81,7 @@ fn options() -> serde_saphyr::Options {
         budget: serde_saphyr::budget! {
             max_depth: 32,
             flow_nesting_limit: 32,
-            // A second one is refused in words of its own.
+            // A second one gets its own message.
             max_documents: 2,
             max_nodes: 100_000,
             max_aliases: 1_000,
@@ -96,16 +95,16 @@ fn explain(error: &Error) -> (Position, String) {
     let message = match error {
         Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` is given twice"),
         Error::MultipleDocuments { .. } => {
-            "a config is one YAML document, here a second one starts".to_owned()
+            "a second YAML document starts here; a config is a single document".to_owned()
         }
         Error::AliasError { error, .. } => explain(error).1,
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. } => {
-            "the config is too large, nested too deep, or repeats too much through aliases".to_owned()
+            "the config is too large, nested too deeply, or repeats too much through aliases".to_owned()
         }
-        error => format!("this is not YAML that can be read: {}", UserMessageFormatter.format_message(error)),
+        error => format!("invalid YAML: {}", UserMessageFormatter.format_message(error)),
     };
     (error.location().unwrap_or(Location::UNKNOWN).into(), message)
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A span of time, written as a whole number and a unit: `250ms`, `5s`, `2m`, `1h`, `1d`.
+/// A duration, written as a whole number and a unit: `250ms`, `5s`, `2m`, `1h`, `1d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Duration(std::time::Duration);
 
@@ -15,27 +15,27 @@ const DURATION_UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 impl Duration {
-    /// A number of milliseconds.
+    /// Creates a duration of `millis` milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Self(std::time::Duration::from_millis(millis))
     }
 
-    /// A number of seconds.
+    /// Creates a duration of `secs` seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(std::time::Duration::from_secs(secs))
     }
 
-    /// The same as the standard library's type.
+    /// Converts it to the standard library's type.
     pub const fn get(self) -> std::time::Duration {
         self.0
     }
 
-    /// In milliseconds, `u64::MAX` where that is not enough.
+    /// The duration in milliseconds, saturating at `u64::MAX`.
     pub fn as_millis(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Whether the span is empty, which for most keys means `off`.
+    /// Returns `true` for a duration of 0, which means `off` for most keys.
     pub const fn is_zero(self) -> bool {
         self.0.is_zero()
     }
@@ -64,17 +64,17 @@ pub struct Size(u64);
 const SIZE_UNITS: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
 impl Size {
-    /// A number of bytes.
+    /// Creates a size of `bytes` bytes.
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// A number of KiB.
+    /// Creates a size of `kib` KiB.
     pub const fn from_kib(kib: u64) -> Self {
         Self(kib << 10)
     }
 
-    /// In bytes.
+    /// The size in bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
@@ -96,7 +96,8 @@ impl fmt::Display for Size {
     }
 }
 
-/// The number times its unit, where both are there and the product fits.
+/// Parses a number with one of `units` and returns their product; `None` if either is missing or the product
+/// overflows.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -104,7 +105,7 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// In the largest unit that leaves a whole number.
+/// Writes `value` in the largest unit that leaves a whole number.
 fn write_quantity(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)], zero: &str) -> fmt::Result {
     match units.iter().rev().find(|(_, factor)| value != 0 && value.is_multiple_of(*factor)) {
         Some((name, factor)) => write!(f, "{}{name}", value / factor),

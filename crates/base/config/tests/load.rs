@@ -1,4 +1,4 @@
-//! Reading a config: what is refused, where the report says it is, and what it never shows.
+//! Loading a config: rejected texts, the position that the report gives, and values that it never shows.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ struct Outputs {
     outputs: Vec<Output>,
 }
 
-/// Its name asks for the variant under the key `type`.
+/// The name `type` selects the variant by the key `type`.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(rename = "type", rename_all = "lowercase")]
 enum Output {
@@ -118,7 +118,7 @@ fn aliases_and_merge_keys_are_read() {
     assert_eq!(config.providers["c"].url, "x");
 }
 
-/// Text and the whole report on it.
+/// Config texts, each with its complete report.
 const BAD: [(&str, &str); 18] = [
     (
         "providers:\n  stripe: { url: x, timeouts: { conect: 5s } }",
@@ -187,11 +187,11 @@ const BAD: [(&str, &str); 18] = [
     ),
     (
         "workers: 1\n---\nworkers: 2\n",
-        "egret.yaml:3:1: a config is one YAML document, here a second one starts\n3 | workers: 2\n  | ^",
+        "egret.yaml:3:1: a second YAML document starts here; a config is a single document\n3 | workers: 2\n  | ^",
     ),
     (
         "mode: *nowhere\n",
-        "egret.yaml:1:7: this is not YAML that can be read: reference to unknown value\n1 | mode: *nowhere\n  |       ^",
+        "egret.yaml:1:7: invalid YAML: reference to unknown value\n1 | mode: *nowhere\n  |       ^",
     ),
 ];
 
@@ -344,7 +344,7 @@ fn what_is_too_long_too_deep_or_multiplies_is_refused() {
     });
     for (text, message) in [
         ("#".repeat(2 << 20), "longer than 1048576 bytes"),
-        ("[".repeat(500_000), "not YAML that can be read"),
+        ("[".repeat(500_000), "invalid YAML"),
         (
             "a:\n".to_owned() + &(1..400).map(|depth| " ".repeat(depth) + "a:\n").collect::<String>(),
             "nested too deep",
