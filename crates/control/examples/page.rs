@@ -1,6 +1,7 @@
-//! The control port with made-up traffic, for work on its page: `cargo run -p egret-control --example page [ADDRESS]`.
+//! Serves the control port with made-up traffic, to work on its page:
+//! `cargo run -p egret-control --example page [ADDRESS]`.
 //!
-//! With a variable `EGRET_CONTROL_TOKEN` set, the page asks for it.
+//! If the variable `EGRET_CONTROL_TOKEN` is set, the page asks for the token.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a tool for developers may fail loudly")]
 
 use std::f64::consts::TAU;
@@ -19,7 +20,7 @@ use egret_gateway::stats::{
 };
 use egret_store::entries::Purge;
 
-/// A provider as it behaves: name, requests per second, median latency in microseconds, share of 4xx and 5xx.
+/// Simulated providers: name, requests per second, median latency in microseconds, share of 4xx and 5xx.
 const PROVIDERS: [(&str, f64, f64, f64, f64); 5] = [
     ("stripe", 184.0, 92_000.0, 0.011, 0.001),
     ("openai", 23.0, 1_450_000.0, 0.034, 0.006),
@@ -31,7 +32,7 @@ const PROVIDERS: [(&str, f64, f64, f64, f64); 5] = [
 /// Seconds of traffic before the example started.
 const HISTORY_S: f64 = 4_512.0;
 
-/// Footprint of half of the exchanges, in microseconds.
+/// Median footprint of the exchanges, in microseconds.
 const FOOTPRINT_US: f64 = 46.0;
 
 struct MadeUp {
@@ -43,12 +44,12 @@ fn count(value: f64) -> u64 {
     value as u64
 }
 
-/// Half a minute from now.
+/// Returns the time half a minute from now.
 fn soon() -> Timestamp {
     Clock::new().timestamp(Moment::now()) + Duration::from_secs(30)
 }
 
-/// Counts spread log-normally around the median, as response times are.
+/// Returns counts distributed log-normally around the median, like real response times.
 fn histogram(total: f64, median_us: f64, spread: f64) -> HistogramSnapshot {
     #[expect(clippy::cast_precision_loss, reason = "bounds are small")]
     let below = |bound: u64| 1.0 / (1.0 + (-1.702 * (bound as f64 / median_us).ln() / spread).exp());
@@ -66,7 +67,7 @@ fn provider(
     index: u32,
     (name, rate, median_us, client, server): (&str, f64, f64, f64, f64),
 ) -> ProviderSnapshot {
-    // The rate swings in two rhythms; this is its integral.
+    // The rate oscillates with two periods; this is its integral.
     let phase = f64::from(index);
     let swing =
         |period_s: f64, depth: f64| depth * period_s / TAU * (1.0 - (TAU * time_s / period_s + phase).cos());

@@ -6,17 +6,21 @@ use egret_config::{Problem, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Health, metrics, the API and the page. They tell where the application calls: keep them on loopback, or set a token.
+/// Health checks, metrics, the API and the page. They reveal which hosts the application calls: keep them on
+/// loopback, or set a token.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControlConfig {
-    /// The address to listen on; port 0 lets the system choose. Anything but loopback needs `token`.
+    /// The address to listen on; with port 0 the system chooses a port. Addresses other than loopback require
+    /// `token`.
     pub listen: SocketAddr,
-    /// What clients must send as `Authorization: Bearer`, on every path but `/healthz`, `/readyz` and the page's own files.
+    /// The token that clients must send as `Authorization: Bearer`, on every path except `/healthz`,
+    /// `/readyz` and the page's own files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<Secret>,
-    /// Host names, without port, under which clients may call besides `localhost` and the address listened on. A request for
-    /// any other host is refused with 421, since a web page may have caused it (DNS rebinding).
+    /// Further host names, without port, that clients may use, besides `localhost` and the listening address.
+    /// Requests for any other host are rejected with 421, because a web page may have caused them (DNS
+    /// rebinding).
     pub allowed_hosts: Vec<String>,
 }
 
@@ -26,21 +30,21 @@ impl Default for ControlConfig {
     }
 }
 
-/// The longest name that DNS can carry.
+/// Maximum length of a DNS name.
 const HOST_CHARS_MAX: usize = 253;
 
 impl ControlConfig {
-    /// What the parser cannot see: every problem, by path from the root of the config.
+    /// Checks everything that the parser cannot. Returns every problem, by path from the root of the config.
     pub fn validate(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         if self.is_exposed() {
             let message = format!(
-                "{} is not loopback, so everybody on the network could read the port: set `control.token`, or listen on 127.0.0.1",
+                "{} is not loopback, so anyone on the network could read the port: set `control.token`, or listen on 127.0.0.1",
                 self.listen.ip()
             );
             problems.push(Problem::new("control.listen", message));
         }
-        // Whatever could not stand in an Authorization field as it is would never match.
+        // Other characters cannot be sent in an Authorization field, so the token would never match.
         if self
             .token
             .as_ref()
@@ -48,26 +52,26 @@ impl ControlConfig {
         {
             problems.push(Problem::new(
                 "control.token",
-                "may hold printable ASCII characters only, and no spaces",
+                "must consist of printable ASCII characters without spaces",
             ));
         }
         for (index, host) in self.allowed_hosts.iter().enumerate() {
             if !is_host_name(host) {
                 let message =
-                    "is not a host name: write one like `egret.internal`, without scheme, port or `*`";
+                    "is not a host name: expected one like `egret.internal`, without scheme, port or `*`";
                 problems.push(Problem::new(format!("control.allowed_hosts[{index}]"), message));
             }
         }
         problems
     }
 
-    /// Whether everybody on the network could read the port.
+    /// Returns `true` if anyone on the network could read the port.
     pub(crate) fn is_exposed(&self) -> bool {
         self.token.is_none() && !self.listen.ip().to_canonical().is_loopback()
     }
 }
 
-/// Labels of letters, digits, hyphens and underscores, divided by dots.
+/// Returns `true` for labels of letters, digits, hyphens and underscores, separated by dots.
 fn is_host_name(name: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     name.len() <= HOST_CHARS_MAX

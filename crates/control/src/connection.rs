@@ -1,16 +1,16 @@
-//! Connections that nobody can hold: a bound on their number, and on the time that each takes to send a
-//! request or to take a response.
+//! Limits on connections: their number, and the time that each may take to send a request or read a response.
 //!
-//! The bounds are kept below HTTP, where nothing that a peer does can get around them. hyper flushes exactly
-//! when all that it has to say is written, so the phases of a connection can be told apart from its calls: it
-//! is *idle* from accept or flush until a byte comes, *receives* from there to the first write, and *writes*
-//! from there to the flush. Each phase has one deadline, which a trickle of bytes does not extend.
+//! The limits are enforced below HTTP, where a peer cannot get around them. hyper flushes exactly when it has
+//! written everything, so its calls reveal the phase of a connection: it is *idle* from accept or flush until
+//! a byte arrives, *receives* from there to the first write, and *writes* from there to the flush. Each phase
+//! has one deadline, which a trickle of bytes does not extend.
 //!
-//! A deadline alone would let 64 silent peers keep a probe waiting for seconds, and what a connection is for
-//! is known only once its head is there, token and all. So no new connection waits for a place: where all are
-//! taken, another connection loses its own. It is one of the address that holds the most, and of these the
-//! one whose last response is the longest ago. A peer with one request to send is therefore served at once,
-//! whatever others hold, and from the same address too: its connection is the youngest.
+//! With deadlines alone, 64 silent peers could make a probe wait for seconds, and the purpose of a connection
+//! is known only after its head, including the token, has arrived. So a new connection never waits for a
+//! slot: if all are taken, another connection is evicted. It belongs to the address with the most
+//! connections, and among these it is the one whose last response is the oldest. A peer that sends one
+//! request is therefore served at once, regardless of the connections of others, even from the same address:
+//! its connection is the youngest.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -27,23 +27,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Connections served at once. A scraper, a probe and some pages need a handful.
+/// Maximum number of concurrent connections. A scraper, a probe and some pages need a handful.
 pub const CONNECTIONS_MAX: usize = 64;
 
-/// For the first byte of a request, from accept or from the end of the last response.
+/// Timeout for the first byte of a request, from accept or from the end of the last response.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For a whole request, from its first byte until the response begins. A fair peer sends a request in one
-/// piece.
+/// Timeout for a whole request, from its first byte until the response begins. A well-behaved peer sends a
+/// request in one piece.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// For a response to be taken.
+/// Timeout for the peer to read a response.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes that a peer may send before it takes a response.
+/// Maximum bytes that a peer may send before it reads a response.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// A listener that has at most [`CONNECTIONS_MAX`] connections open.
+/// A listener with at most [`CONNECTIONS_MAX`] open connections.
 #[derive(Debug)]
 pub struct LimitedListener {
     inner: TcpListener,
@@ -51,7 +51,7 @@ pub struct LimitedListener {
 }
 
 impl LimitedListener {
-    /// Bounds what `inner` accepts.
+    /// Limits the connections that `inner` accepts.
     pub fn new(inner: TcpListener) -> Self {
         Self { inner, places: Places::new(CONNECTIONS_MAX) }
     }
@@ -63,7 +63,7 @@ impl Listener for LimitedListener {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         let (stream, peer) = Listener::accept(&mut self.inner).await;
-        // Costs latency only where it fails.
+        // A failure only costs latency.
         let _ = stream.set_nodelay(true);
         let place = Arc::clone(&self.places).take(peer.ip()).await;
         (Limited::new(stream, place), peer)
@@ -74,8 +74,7 @@ impl Listener for LimitedListener {
     }
 }
 
-/// The places that connections have. Its lock is held for one look at most, by the control port's thread
-/// alone.
+/// The slots of the connections. The lock is held briefly, and only by the control port's thread.
 #[derive(Debug)]
 struct Places {
     free: Arc<Semaphore>,
@@ -86,17 +85,17 @@ struct Places {
 struct Taken {
     /// The number of the next connection.
     next: u64,
-    /// By number; without those that have been asked to go.
+    /// By number; without connections that have been asked to close.
     holders: HashMap<u64, Holder>,
 }
 
-/// A connection that has a place.
+/// A connection that holds a slot.
 #[derive(Debug)]
 struct Holder {
     peer: IpAddr,
-    /// When its last response was taken; before that, when it was accepted.
+    /// Time when the peer read its last response; before that, time of accept.
     since: Instant,
-    /// Dropping this asks it to go.
+    /// Dropping this asks the connection to close.
     _stay: oneshot::Sender<()>,
 }
 
@@ -109,8 +108,8 @@ impl Places {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection from that address. Where all are taken it is there as soon as the runtime has
-    /// turned to the connection that has to go.
+    /// Takes a slot for a connection from this address. If all are taken, it waits until the evicted
+    /// connection has closed, which is as soon as the runtime polls it.
     async fn take(self: Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let permit = if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
             permit
@@ -129,8 +128,7 @@ impl Places {
 }
 
 impl Taken {
-    /// Asks the connection to go whose last response is the longest ago, among those of the peer that has the
-    /// most.
+    /// Evicts a connection of the peer that has the most: the one whose last response is the oldest.
     fn evict(&mut self) {
         let mut counts = HashMap::<IpAddr, usize>::new();
         for holder in self.holders.values() {
@@ -146,8 +144,8 @@ impl Taken {
     }
 }
 
-/// What counts as one peer: an address, and of IPv6 a network of 64 bits, since that is what one machine is
-/// given.
+/// Returns the network that counts as one peer: an IPv4 address, or an IPv6 /64, because a machine is usually
+/// assigned a whole /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
@@ -155,18 +153,18 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A connection's place; given back when dropped.
+/// A connection's slot; released when dropped.
 #[derive(Debug)]
 struct ConnectionSlot {
     places: Arc<Places>,
     number: u64,
-    /// Ends once the connection is to go.
+    /// Completes when the connection has to close.
     evicted: oneshot::Receiver<()>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl ConnectionSlot {
-    /// A response was taken.
+    /// Records that the peer has read a response.
     fn renew(&self) {
         if let Some(holder) = self.places.taken().holders.get_mut(&self.number) {
             holder.since = Instant::now();
@@ -180,14 +178,14 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// What the peer is expected to do.
+/// The action that is expected of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Begin a request, or go.
+    /// Begin a request, or close.
     Idle,
-    /// Send the rest of it.
+    /// Send the rest of the request.
     Receiving,
-    /// Take the response.
+    /// Read the response.
     Writing,
 }
 
@@ -198,9 +196,9 @@ pub struct Limited<S> {
     phase: Phase,
     deadline: Pin<Box<Sleep>>,
     received_bytes: usize,
-    /// Why the connection is over, once it is.
+    /// The reason why the connection is over, once it is.
     over: Option<&'static str>,
-    /// None once the listener is gone.
+    /// `None` once the listener is dropped.
     place: Option<ConnectionSlot>,
 }
 
@@ -221,7 +219,7 @@ impl<S> Limited<S> {
         self.deadline.as_mut().reset(Instant::now() + timeout);
     }
 
-    /// Fails once the phase has lasted too long, or the place is needed.
+    /// Fails if the phase has lasted too long, or if the connection was evicted.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         if self.over.is_none() {
             if self.deadline.as_mut().poll(context).is_ready() {
@@ -229,7 +227,7 @@ impl<S> Limited<S> {
             } else if let Some(place) = &mut self.place
                 && Pin::new(&mut place.evicted).poll(context).is_ready()
             {
-                self.over = Some("another peer needs the place");
+                self.over = Some("evicted for a new connection");
             }
         }
         self.over.map_or(Ok(()), |why| Err(Error::new(ErrorKind::TimedOut, why)))
@@ -295,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    /// A limited end and the peer's, between which 64 bytes fit.
+    /// Returns a limited end and the peer's end, with a buffer of 64 bytes between them.
     fn pair() -> (Limited<DuplexStream>, DuplexStream) {
         let (ours, peer) = duplex(64);
         (Limited::new(ours, None), peer)
@@ -314,7 +312,7 @@ mod tests {
         Ok(())
     }
 
-    /// Reads until that fails; how long it took.
+    /// Reads until an error. Returns its kind and the time until then.
     async fn until_cut(connection: &mut Limited<DuplexStream>) -> (ErrorKind, Duration) {
         let started = Instant::now();
         let error = loop {
@@ -401,7 +399,7 @@ mod tests {
         }
     }
 
-    /// Connections as a runtime serves them: each ends, and gives its place back, once it is asked to go.
+    /// Connections as a runtime serves them: each closes, and releases its slot, once it is evicted.
     struct Served {
         places: Arc<Places>,
         connections: Vec<tokio::task::JoinHandle<()>>,
@@ -412,7 +410,7 @@ mod tests {
             Self { places: Places::new(places), connections: Vec::new() }
         }
 
-        /// A connection from there that is silent.
+        /// Accepts a silent connection from this address.
         async fn accept(&mut self, address: &str) -> usize {
             let place = Arc::clone(&self.places).take(address.parse().unwrap()).await;
             let (ours, peer) = duplex(64);
@@ -425,7 +423,7 @@ mod tests {
             self.connections.len() - 1
         }
 
-        /// The numbers of those that are still served.
+        /// The numbers of the connections still open.
         fn open(&self) -> Vec<usize> {
             let open =
                 self.connections.iter().enumerate().filter(|(_, connection)| !connection.is_finished());

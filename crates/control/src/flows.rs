@@ -1,4 +1,4 @@
-//! Flows, quotas and accounts as the API shows them.
+//! Flows, quotas and accounts in the form of the API.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub struct FlowView<'a> {
     name: &'a str,
-    /// How often `when` had no value.
+    /// Number of exchanges for which `when` had no value.
     match_failures: u64,
     /// Outermost first.
     remedies: Vec<RemedyView<'a>>,
@@ -45,7 +45,7 @@ struct RemedyView<'a> {
     decisions: BTreeMap<&'static str, u64>,
     waits: u64,
     waited_us: u64,
-    /// What it has stored and served, if it stores answers.
+    /// The cache's content and counts, if the remedy stores responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     cache: Option<CacheView>,
 }
@@ -56,14 +56,14 @@ struct CacheView {
     entries: usize,
     bytes: u64,
     evicted: u64,
-    /// What is on its disk, if it has one.
+    /// The content of the cache's disk, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     disk: Option<DiskView>,
 }
 
 #[derive(Debug, Serialize)]
 struct DiskView {
-    /// Whether it is known what is there, and it works.
+    /// `true` if the disk works and its content is known.
     is_open: bool,
     entries: usize,
     bytes: u64,
@@ -79,7 +79,7 @@ struct DiskView {
 pub struct QuotaView<'a> {
     name: &'a str,
     kind: QuotaKind,
-    /// Of all groups, those that are not shown included.
+    /// Number of all groups, including those not shown.
     groups_count: usize,
     groups: Vec<GroupView<'a>>,
 }
@@ -90,16 +90,16 @@ struct GroupView<'a> {
     used: u64,
     limit: u64,
     remaining: u64,
-    /// When all that is used will have come back, in microseconds since the epoch.
+    /// Time at which all used units will be available again, in microseconds since the epoch.
     reset_us: u64,
     store_failed: bool,
 }
 
-/// What `/api/v1/accounts` answers.
+/// The response of `/api/v1/accounts`.
 #[derive(Debug, Serialize)]
 pub struct AccountsView<'a> {
     accounts: Vec<AccountView<'a>>,
-    /// Of all accounts, those that are not shown included.
+    /// Number of all accounts, including those not shown.
     accounts_count: usize,
 }
 
@@ -110,21 +110,21 @@ struct AccountView<'a> {
     providers: &'a [String],
     /// `usable`, or `cooling` until `until_us`.
     state: &'static str,
-    /// Until when it is left out, in microseconds since the epoch.
+    /// End of the cooling period, in microseconds since the epoch.
     until_us: Option<u64>,
-    /// The status for which it is, or `token` where none can be had.
+    /// The status code that caused it, or `token` if no token could be obtained.
     reason: Option<String>,
     in_flight: u32,
     calls: u64,
-    /// Calls that the provider has refused, by status.
+    /// Calls that the provider refused, by status code.
     refused: BTreeMap<&'static str, u64>,
     /// Calls without a response.
     failed: u64,
-    /// What the provider has said is left.
+    /// Remaining calls as reported by the provider.
     remaining: Option<u64>,
-    /// When that comes back, in microseconds since the epoch.
+    /// Time at which the provider's allowance resets, in microseconds since the epoch.
     reset_us: Option<u64>,
-    /// The token that is fetched for it, if that is its credential. Never the token itself.
+    /// The token fetched for the account, if its credential is one. Never contains the token itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<TokenView>,
 }
@@ -133,9 +133,9 @@ struct AccountView<'a> {
 struct TokenView {
     state: &'static str,
     expires_us: Option<u64>,
-    /// Why the last fetch has failed.
+    /// The error of the last fetch, if it failed.
     trouble: Option<String>,
-    /// Until when the endpoint is left alone for that.
+    /// Time before which no other fetch is attempted, in microseconds since the epoch.
     retry_us: Option<u64>,
     fetched: u64,
     failed: u64,

@@ -1,7 +1,9 @@
-//! What every request must pass before it is routed: a host that is ours, a method that fits the path, no body, and the token.
+//! Checks every request before it is routed: an allowed host, a method that fits the path, no body, and the
+//! token.
 //!
-//! The host is looked at because a browser on this machine runs other people's pages: a page whose name is made to resolve to
-//! 127.0.0.1 (DNS rebinding) is of the same origin as the control port in the browser's eyes, and only the name gives it away.
+//! The host is checked because a browser on this machine runs pages of other sites. If such a page makes its
+//! name resolve to 127.0.0.1 (DNS rebinding), the browser considers it the same origin as the control port;
+//! only the name gives it away.
 
 use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
@@ -18,14 +20,14 @@ use egret_config::Secret;
 use crate::problem::Problem;
 use crate::{ControlConfig, routes};
 
-/// Bytes of field names and values in a request.
+/// Maximum bytes of field names and values in a request.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Allows the page its own files and nothing else.
+/// Allows the page to load its own files only.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Whom the control port answers.
+/// The access rules of the control port.
 #[derive(Debug)]
 pub struct Guard {
     listen: IpAddr,
@@ -34,7 +36,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// As the config says, for the address actually listened on.
+    /// Creates the rules of the config, for the actual listening address.
     pub fn new(config: &ControlConfig, address: SocketAddr) -> Self {
         Self {
             listen: address.ip().to_canonical(),
@@ -54,7 +56,7 @@ impl Guard {
         if !is_allowed {
             return Err(Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
-                "the control port is read with GET, and caches are purged with POST",
+                "the method is not allowed here: use GET to read, and POST only to purge caches",
             ));
         }
         if changes {
@@ -65,20 +67,24 @@ impl Guard {
         if head_bytes > HEAD_BYTES_MAX {
             return Err(Problem::new(
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-                "the header fields are larger than the control port takes",
+                "the header fields are larger than the control port accepts",
             ));
         }
         if !request.body().is_end_stream() {
-            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the control port takes no content"));
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the control port accepts no content"));
         }
         self.check_token(request)
     }
 
-    /// Exactly one Host field (RFC 9112 §3.2), and it and an absolute-form target must both name us.
+    /// Requires exactly one Host field (RFC 9112 §3.2). It and an absolute-form target must both name the
+    /// control port.
     fn check_hosts(&self, request: &Request) -> Result<(), Problem> {
         let mut hosts = request.headers().get_all(header::HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            return Err(Problem::new(StatusCode::BAD_REQUEST, "exactly one Host field is needed"));
+            return Err(Problem::new(
+                StatusCode::BAD_REQUEST,
+                "the request must have exactly one Host field",
+            ));
         };
         let named = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
         let ours = named.is_some_and(|named| self.is_ours(&named));
@@ -87,12 +93,13 @@ impl Guard {
         }
         Err(Problem::new(
             StatusCode::MISDIRECTED_REQUEST,
-            "the Host is not this control port's: call it by its address, or add the name to control.allowed_hosts",
+            "the Host does not name this control port: use its address, or add the name to control.allowed_hosts",
         ))
     }
 
-    /// An address is believed where it could be the one listened on: a page that came from there is ours. A name is believed only
-    /// where it is `localhost` or the config says so.
+    /// Returns `true` if the authority names the control port. An address is accepted if the port may listen
+    /// on it, because a page loaded from there belongs to the control port. A name is accepted only if it is
+    /// `localhost` or configured.
     fn is_ours(&self, authority: &Authority) -> bool {
         if authority.as_str().contains('@') {
             return false;
@@ -114,7 +121,7 @@ impl Guard {
         {
             return Ok(());
         }
-        Err(Problem::new(StatusCode::UNAUTHORIZED, "send the control token as Authorization: Bearer"))
+        Err(Problem::new(StatusCode::UNAUTHORIZED, "send the control token as `Authorization: Bearer TOKEN`"))
     }
 }
 
@@ -129,10 +136,13 @@ fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
     {
         return Ok(());
     }
-    Err(Problem::new(StatusCode::FORBIDDEN, "another site's page may not change anything here"))
+    Err(Problem::new(
+        StatusCode::FORBIDDEN,
+        "requests from another site's page must not change anything here",
+    ))
 }
 
-/// The host, in lower case, and the port of an authority of `http`, without user information.
+/// Returns the host, in lower case, and the port of an `http` authority, without user information.
 fn port_of_http(authority: &HeaderValue) -> Option<(String, u16)> {
     let authority: Authority = authority.to_str().ok()?.parse().ok()?;
     let port = match authority.as_str().strip_prefix(authority.host())? {
@@ -142,21 +152,22 @@ fn port_of_http(authority: &HeaderValue) -> Option<(String, u16)> {
     Some((authority.host().to_ascii_lowercase(), port))
 }
 
-/// The same of an origin (RFC 6454 §7). The control port speaks `http`, so no other scheme's origin is its
-/// own.
+/// Returns the same for an origin (RFC 6454 §7). The control port serves `http`, so origins of other schemes
+/// never match.
 fn origin_of_http(origin: &HeaderValue) -> Option<(String, u16)> {
     let authority = origin.as_bytes().strip_prefix(b"http://")?;
     port_of_http(&HeaderValue::from_bytes(authority).ok()?)
 }
 
-/// The token in `Authorization: Bearer` (RFC 6750 §2.1).
+/// Returns the token in `Authorization: Bearer` (RFC 6750 §2.1).
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(header::AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-/// Compares in a time that depends on the length of what was given alone, so that no answer tells how much of it was right.
+/// Compares in a time that depends only on the length of the given token, so timing does not reveal how much
+/// of it was right.
 fn same(given: &[u8], token: &Secret) -> bool {
     let token = token.expose().as_bytes();
     let differing =
@@ -167,7 +178,8 @@ fn same(given: &[u8], token: &Secret) -> bool {
     black_box(differing) == 0
 }
 
-/// Lets through what passes, answers the rest, and puts on every answer what keeps browsers from misusing it.
+/// Passes valid requests on, rejects the others, and adds the security header fields for browsers to every
+/// response.
 pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let changes = routes::changes(request.uri().path());
     let mut response = match guard.check(&request) {
@@ -189,7 +201,7 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
             headers
                 .insert(header::ALLOW, HeaderValue::from_static(if changes { "POST" } else { "GET, HEAD" }));
         }
-        // What follows is not a request.
+        // The bytes that follow are not a request.
         StatusCode::PAYLOAD_TOO_LARGE => {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }

@@ -1,8 +1,8 @@
-//! The control port: health, metrics, running config, figures and the page that shows them.
+//! The control port: health, metrics, the running config, statistics, and the page that shows them.
 //!
-//! It stands beside the data path and never on it: a thread of its own reads what the workers have counted. Whoever can reach
-//! the port learns where the application calls, so it listens on loopback unless there is a token, and refuses requests that a
-//! web page elsewhere may have caused (see `guard`).
+//! It runs beside the data path: its own thread reads the counters of the workers. Everyone who can reach the
+//! port learns which hosts the application calls. It therefore listens on loopback unless there is a token,
+//! and rejects requests that a foreign web page may have caused (see `guard`).
 
 mod config;
 mod connection;
@@ -23,30 +23,31 @@ use egret_flow::diagnoses::discovery::Discovered;
 use egret_gateway::stats::StatsSnapshot;
 use egret_store::entries::Purge;
 
-/// What the control port shows: implemented by whoever runs the gateway. Every method is called from the control thread, once
-/// per request that needs it, and should return at once.
+/// The data that the control port shows, implemented by the owner of the gateway. Every method is called from
+/// the control thread, once per request that needs it, and should return immediately.
 pub trait Source: Send + Sync {
-    /// Everything counted, summed over all workers now.
+    /// Returns all counters, summed over the workers.
     fn stats(&self) -> StatsSnapshot;
 
-    /// What flows have done and how their quotas and accounts stand now, with at most `groups_max` groups of each quota.
+    /// Returns the counters of the flows and the state of their quotas and accounts, with at most
+    /// `groups_max` groups per quota.
     fn flows(&self, groups_max: usize) -> FlowsSnapshot;
 
-    /// The endpoints that diagnoses have found.
+    /// Returns the endpoints that diagnoses have discovered.
     fn discovered(&self) -> Vec<Discovered>;
 
-    /// What exporters have counted.
+    /// Returns the counters of the exporters.
     fn exporters(&self) -> Vec<ExporterSnapshot>;
 
-    /// Takes what is meant out of all caches; of one flow's, where that is named. Says how many answers there were.
+    /// Purges matching responses from all caches, or from the cache of `flow`. Returns their number.
     fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize;
 
-    /// Whether new exchanges are welcome: `false` while starting and while draining.
+    /// Returns `true` if new exchanges are accepted: `false` while starting and while draining.
     fn ready(&self) -> bool;
 
-    /// The running configuration with its defaults; secrets appear by source only.
+    /// Returns the running configuration with its defaults; secrets appear by source only.
     fn config(&self) -> serde_json::Value;
 
-    /// The version of the binary.
+    /// Returns the version of the binary.
     fn version(&self) -> &'static str;
 }

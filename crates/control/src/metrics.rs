@@ -1,7 +1,8 @@
-//! The figures as Prometheus text, exposition format 0.0.4.
+//! Metrics as Prometheus text, exposition format 0.0.4.
 //!
-//! Base units throughout: seconds and bytes; counters end in `_total`. The writer is our own since the format is three kinds of
-//! lines, and since seconds written from whole microseconds stay exact.
+//! All values are in base units, seconds and bytes; counters end in `_total`. The writer is hand-written
+//! because the format has only three kinds of lines, and because seconds printed from whole microseconds stay
+//! exact.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -24,7 +25,7 @@ pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Label names and values of one sample.
 type Labels<'a> = &'a [(&'static str, &'a str)];
 
-/// All figures of one moment.
+/// Renders all metrics of one moment.
 pub fn render(
     stats: &StatsSnapshot,
     flows: &FlowsSnapshot,
@@ -60,17 +61,18 @@ fn exchanges(text: &mut Text, providers: &[ProviderSnapshot]) {
             text.sample("egret_exchanges_total", &labels, exchanges.count);
         }
     }
-    let latency = "From the end of the request head to the last byte of the response handed to the client.";
+    let latency =
+        "Time from the end of the request head to the last byte of the response sent to the client.";
     text.histograms("egret_exchange_latency_seconds", latency, providers, |provider| &provider.latency);
     let footprint =
-        "The part of the latency spent in the gateway, not waiting for the provider or the bodies.";
+        "Part of the latency spent in the gateway, without waiting for the provider or the bodies.";
     text.histograms("egret_exchange_footprint_seconds", footprint, providers, |provider| &provider.footprint);
 }
 
-/// How a figure is read from one provider's share.
+/// Reads a figure of a provider.
 type Read = fn(&ProviderSnapshot) -> u64;
 
-/// What is counted for each provider: name, type, help and where it stands.
+/// Counters of each provider: name, type, help and reader.
 const PROVIDER_FIGURES: [(&str, &str, &str, Read); 12] = [
     (
         "egret_provider_sent_bytes_total",
@@ -88,7 +90,7 @@ const PROVIDER_FIGURES: [(&str, &str, &str, Read); 12] = [
     ("egret_provider_connect_failures_total", "counter", "Connections that could not be opened.", |p| {
         p.connect_failures
     }),
-    ("egret_provider_tls_handshakes_total", "counter", "TLS handshakes done.", |p| p.tls_handshakes),
+    ("egret_provider_tls_handshakes_total", "counter", "Completed TLS handshakes.", |p| p.tls_handshakes),
     ("egret_provider_tls_failures_total", "counter", "TLS handshakes that failed.", |p| p.tls_failures),
     ("egret_provider_pool_hits_total", "counter", "Exchanges that used an idle connection.", |p| p.pool_hits),
     (
@@ -100,7 +102,7 @@ const PROVIDER_FIGURES: [(&str, &str, &str, Read); 12] = [
     (
         "egret_provider_repeats_total",
         "counter",
-        "Requests repeated since a reused connection had died.",
+        "Requests repeated because a reused connection was dead.",
         |p| p.repeats,
     ),
     ("egret_provider_tunnels_total", "counter", "Tunnels opened by CONNECT or Upgrade.", |p| p.tunnels),
@@ -118,7 +120,7 @@ fn providers(text: &mut Text, providers: &[ProviderSnapshot]) {
 }
 
 fn remedies(text: &mut Text, flows: &[FlowStats]) {
-    text.family("egret_remedy_decisions_total", "counter", "What remedies have decided, by exchange.");
+    text.family("egret_remedy_decisions_total", "counter", "Decisions of remedies, one per exchange.");
     for (flow, remedy) in each_remedy(flows) {
         for (decision, count) in Decision::ALL.iter().zip(remedy.tally.decisions) {
             let labels = [
@@ -131,7 +133,11 @@ fn remedies(text: &mut Text, flows: &[FlowStats]) {
         }
     }
     let name = "egret_remedy_wait_seconds";
-    text.family(name, "histogram", "How long exchanges waited for a remedy; only remedies that let wait.");
+    text.family(
+        name,
+        "histogram",
+        "Time that exchanges waited for a remedy; only remedies that delay exchanges.",
+    );
     for (flow, remedy) in each_remedy(flows) {
         let tally = &remedy.tally;
         if tally.waits.iter().any(|count| *count > 0) {
@@ -140,7 +146,7 @@ fn remedies(text: &mut Text, flows: &[FlowStats]) {
         }
     }
     let name = "egret_flow_match_failures_total";
-    text.family(name, "counter", "Exchanges for which a flow's `when` had no value.");
+    text.family(name, "counter", "Exchanges for which a flow's `when` could not be evaluated.");
     for flow in flows {
         text.sample(name, &[("flow", &flow.name)], flow.match_failures);
     }
@@ -150,44 +156,49 @@ fn each_remedy(flows: &[FlowStats]) -> impl Iterator<Item = (&str, &RemedyStats)
     flows.iter().flat_map(|flow| flow.remedies.iter().map(|remedy| (flow.name.as_str(), remedy)))
 }
 
-/// How a figure is read from what a cache holds.
+/// Reads a figure of the entries of a cache.
 type ReadEntries = fn(&EntryStats) -> u64;
 
-/// What is told of what each cache holds: name, type, help and where it stands.
+/// Figures of the entries of each cache: name, type, help and reader.
 const CACHE_FIGURES: [(&str, &str, &str, ReadEntries); 3] = [
-    ("egret_cache_entries", "gauge", "Answers stored now.", |stored| stored.entries as u64),
-    ("egret_cache_bytes", "gauge", "What they take, with everything around them.", |stored| stored.bytes),
-    ("egret_cache_evictions_total", "counter", "Answers that had to go for others.", |stored| stored.evicted),
+    ("egret_cache_entries", "gauge", "Responses stored now.", |stored| stored.entries as u64),
+    ("egret_cache_bytes", "gauge", "Memory of the stored responses in bytes, overhead included.", |stored| {
+        stored.bytes
+    }),
+    ("egret_cache_evictions_total", "counter", "Responses evicted to make room for others.", |stored| {
+        stored.evicted
+    }),
 ];
 
-/// How a figure is read from what the disk of a cache holds.
+/// Reads a figure of a cache's disk.
 type ReadDisk = fn(&DiskStats) -> u64;
 
-/// What is told of the disk of each cache that has one.
+/// Figures of each cache's disk, if it has one: name, type, help and reader.
 const DISK_FIGURES: [(&str, &str, &str, ReadDisk); 8] = [
-    ("egret_cache_disk_up", "gauge", "1 where the disk of a cache works, and is known.", |disk| {
+    ("egret_cache_disk_up", "gauge", "1 if the disk of the cache works and its content is known.", |disk| {
         u64::from(disk.is_open)
     }),
-    ("egret_cache_disk_entries", "gauge", "Answers on the disk now, or on their way there.", |disk| {
+    ("egret_cache_disk_entries", "gauge", "Responses on the disk now, or waiting to be written.", |disk| {
         disk.entries as u64
     }),
-    ("egret_cache_disk_bytes", "gauge", "What their files take.", |disk| disk.bytes),
-    ("egret_cache_disk_loads_total", "counter", "How often answers were read back into memory.", |disk| {
-        disk.loads
-    }),
-    ("egret_cache_disk_writes_total", "counter", "Answers written.", |disk| disk.writes),
-    ("egret_cache_disk_evictions_total", "counter", "Answers that had to go for others.", |disk| {
+    ("egret_cache_disk_bytes", "gauge", "Bytes of their files.", |disk| disk.bytes),
+    ("egret_cache_disk_loads_total", "counter", "Responses read back into memory.", |disk| disk.loads),
+    ("egret_cache_disk_writes_total", "counter", "Responses written.", |disk| disk.writes),
+    ("egret_cache_disk_evictions_total", "counter", "Responses evicted to make room for others.", |disk| {
         disk.evicted
     }),
     (
         "egret_cache_disk_skipped_total",
         "counter",
-        "Answers not written, since too many waited for it or they were too large.",
+        "Responses not written because too many were waiting or they were too large.",
         |disk| disk.skipped,
     ),
-    ("egret_cache_disk_dropped_total", "counter", "Files deleted that could not be read back.", |disk| {
-        disk.dropped
-    }),
+    (
+        "egret_cache_disk_dropped_total",
+        "counter",
+        "Files deleted because they could not be read back.",
+        |disk| disk.dropped,
+    ),
 ];
 
 fn caches(text: &mut Text, flows: &[FlowStats]) {
@@ -198,7 +209,7 @@ fn caches(text: &mut Text, flows: &[FlowStats]) {
         return;
     }
     let name = "egret_cache_events_total";
-    text.family(name, "counter", "What caches have done: hits and misses by request, and what was stored.");
+    text.family(name, "counter", "Cache events: hits and misses per request, and stored responses.");
     for (labels, cache) in &caches {
         for (count, value) in CacheEvent::ALL.iter().zip(cache.counts) {
             text.sample(name, &[&labels[..], &[("event", count.word())]].concat(), value);
@@ -219,21 +230,21 @@ fn caches(text: &mut Text, flows: &[FlowStats]) {
         }
     }
     let name = "egret_cache_age_seconds";
-    text.family(name, "histogram", "How old stored answers were when they were served.");
+    text.family(name, "histogram", "Age of stored responses when they were served.");
     for (labels, cache) in &caches {
         let bounds = AGE_BOUNDS_S.iter().map(u64::to_string).collect();
         text.classes(name, labels, (bounds, &cache.ages), cache.ages_s);
     }
 }
 
-/// How a figure is read from one group of a quota.
+/// Reads a figure of a quota group.
 type ReadGroup = fn(&GroupSnapshot) -> u64;
 
-/// What is told of each group: name, help and where it stands.
+/// Figures of each quota group: name, help and reader.
 const GROUP_FIGURES: [(&str, &str, ReadGroup); 3] = [
     ("egret_quota_used", "Units used in the window.", |group| group.used),
-    ("egret_quota_limit", "Units that there are in the window.", |group| group.limit),
-    ("egret_quota_store_failed", "1 while the quota's store does not answer.", |group| {
+    ("egret_quota_limit", "Units available per window.", |group| group.limit),
+    ("egret_quota_store_failed", "1 while the quota's store does not respond.", |group| {
         u64::from(group.has_store_failed)
     }),
 ];
@@ -249,22 +260,24 @@ fn quotas(text: &mut Text, flows: &FlowsSnapshot) {
     }
 }
 
-/// How a figure is read from how an account stands, if it is known.
+/// Reads a figure of an account, if it is known.
 type ReadAccount = fn(&AccountSnapshot) -> Option<u64>;
 
-/// What is told of each account besides its calls: name, help and where it stands.
+/// Figures of each account besides its calls: name, help and reader.
 const ACCOUNT_FIGURES: [(&str, &str, ReadAccount); 3] = [
     ("egret_account_in_flight", "Exchanges that use the account now.", |account| {
         Some(u64::from(account.in_flight))
     }),
     (
         "egret_account_cooling",
-        "1 while the account is left out, since the provider has refused it or no token can be had.",
+        "1 while the account is not used because the provider refused it or no token could be obtained.",
         |account| Some(u64::from(account.cooling.is_some())),
     ),
-    ("egret_account_remaining", "Calls that the provider has said are left; only where it has.", |account| {
-        account.remaining
-    }),
+    (
+        "egret_account_remaining",
+        "Remaining calls as reported by the provider; absent without such a report.",
+        |account| account.remaining,
+    ),
 ];
 
 fn accounts(text: &mut Text, accounts: &[AccountSnapshot]) {
@@ -272,7 +285,7 @@ fn accounts(text: &mut Text, accounts: &[AccountSnapshot]) {
         return;
     }
     let name = "egret_account_calls_total";
-    text.family(name, "counter", "Calls made with the account, by how they ended.");
+    text.family(name, "counter", "Calls made with the account, by outcome.");
     for account in accounts {
         for (ending, count) in Ending::ALL.iter().zip(account.endings) {
             text.sample(name, &[("account", &account.name), ("outcome", ending.word())], count);
@@ -288,19 +301,26 @@ fn accounts(text: &mut Text, accounts: &[AccountSnapshot]) {
     }
 }
 
-/// How a figure is read from one exporter's share.
+/// Reads a figure of an exporter.
 type ReadExporter = fn(&ExporterSnapshot) -> u64;
 
-/// What is told of each exporter: name, type, help and where it stands.
+/// Figures of each exporter: name, type, help and reader.
 const EXPORTER_FIGURES: [(&str, &str, &str, ReadExporter); 7] = [
     ("egret_exporter_put_total", "counter", "Entries given to the exporter.", |e| e.put),
-    ("egret_exporter_written_total", "counter", "Entries written to a file or taken by a collector.", |e| {
-        e.written
+    (
+        "egret_exporter_written_total",
+        "counter",
+        "Entries written to a file or accepted by a collector.",
+        |e| e.written,
+    ),
+    ("egret_exporter_written_bytes_total", "counter", "Bytes written or accepted.", |e| e.written_bytes),
+    ("egret_exporter_retries_total", "counter", "Retries after a failed attempt.", |e| e.retries),
+    ("egret_exporter_repaired_total", "counter", "Files repaired that a crash had left incomplete.", |e| {
+        e.repaired
     }),
-    ("egret_exporter_written_bytes_total", "counter", "Bytes written or taken.", |e| e.written_bytes),
-    ("egret_exporter_retries_total", "counter", "Attempts after one that failed.", |e| e.retries),
-    ("egret_exporter_repaired_total", "counter", "Files that a crash had left torn.", |e| e.repaired),
-    ("egret_exporter_spooled_bytes", "gauge", "Bytes that wait on the disk to be sent.", |e| e.spooled_bytes),
+    ("egret_exporter_spooled_bytes", "gauge", "Bytes spooled on disk, waiting to be sent.", |e| {
+        e.spooled_bytes
+    }),
     ("egret_exporter_up", "gauge", "1 unless the last attempt to write or send failed.", |e| u64::from(e.up)),
 ];
 
@@ -312,7 +332,7 @@ fn exported(text: &mut Text, exporters: &[ExporterSnapshot]) {
         }
     }
     let name = "egret_exporter_dropped_total";
-    text.family(name, "counter", "Entries that were lost, by reason.");
+    text.family(name, "counter", "Lost entries, by reason.");
     for exporter in exporters {
         for (reason, count) in &exporter.dropped {
             text.sample(name, &[("exporter", &exporter.name), ("reason", reason)], count);
@@ -322,11 +342,7 @@ fn exported(text: &mut Text, exporters: &[ExporterSnapshot]) {
 
 fn diagnoses(text: &mut Text, stats: &StatsSnapshot, flows: &[FlowStats]) {
     let name = "egret_diagnosis_exchanges_total";
-    text.family(
-        name,
-        "counter",
-        "What became of the exchanges that a diagnosis is for; each is counted once.",
-    );
+    text.family(name, "counter", "Exchanges selected for the diagnosis, by result; each is counted once.");
     for (flow, diagnosis) in each_diagnosis(flows) {
         let DiagnosisCounts { recorded, dropped, shed, failed, .. } = diagnosis.counts;
         for (result, count) in
@@ -337,13 +353,13 @@ fn diagnoses(text: &mut Text, stats: &StatsSnapshot, flows: &[FlowStats]) {
         }
     }
     let name = "egret_diagnosis_queued";
-    text.family(name, "gauge", "Exchanges that are over and that the diagnosis has not seen yet.");
+    text.family(name, "gauge", "Finished exchanges that wait for the diagnosis.");
     for (flow, diagnosis) in each_diagnosis(flows) {
         text.sample(name, &[("flow", flow), ("diagnosis", &diagnosis.diagnosis)], diagnosis.counts.queued);
     }
-    let help = "1 while diagnoses are given up, since they cannot keep up.";
+    let help = "1 while diagnoses are suspended because they cannot keep up.";
     text.gauge("egret_diagnoses_shedding", help, u64::from(stats.diagnoses_shedding));
-    let help = "How often diagnoses have been given up for a while.";
+    let help = "Number of times that diagnoses were suspended.";
     text.counter("egret_diagnoses_sheds_total", help, stats.diagnoses_sheds);
 }
 
@@ -351,9 +367,9 @@ fn each_diagnosis(flows: &[FlowStats]) -> impl Iterator<Item = (&str, &Diagnosis
     flows.iter().flat_map(|flow| flow.diagnoses.iter().map(|diagnosis| (flow.name.as_str(), diagnosis)))
 }
 
-/// What diagnoses have counted themselves. Several flows may count under one name.
+/// Writes the figures counted by diagnoses. Several flows may use the same name.
 fn figures(text: &mut Text, flows: &[FlowStats]) {
-    /// A family, and its samples with the flows that they are of.
+    /// A family, and its samples with the names of their flows.
     type OfFlows<'a> = (&'a Family, Vec<(&'a str, &'a Sample)>);
     let mut families: BTreeMap<&str, OfFlows<'_>> = BTreeMap::new();
     for (flow, diagnosis) in each_diagnosis(flows) {
@@ -383,7 +399,7 @@ fn clients(text: &mut Text, stats: &StatsSnapshot) {
     text.counter("egret_client_connections_accepted_total", "Client connections accepted.", clients.accepted);
     text.counter(
         "egret_client_connections_refused_total",
-        "Client connections turned away at the limit.",
+        "Client connections rejected at the limit.",
         clients.refused,
     );
     text.counter(
@@ -394,7 +410,7 @@ fn clients(text: &mut Text, stats: &StatsSnapshot) {
     text.gauge("egret_client_connections", "Client connections open now.", clients.open);
     text.gauge(
         "egret_client_connections_idle",
-        "Client connections that wait for a request now.",
+        "Client connections that are waiting for a request now.",
         clients.idle,
     );
     text.gauge("egret_client_tunnels", "Tunnels open now.", clients.tunnels);
@@ -405,13 +421,13 @@ fn clients(text: &mut Text, stats: &StatsSnapshot) {
 fn answers(text: &mut Text, stats: &StatsSnapshot) {
     text.counts(
         "egret_generated_answers_total",
-        "Answers made by the gateway itself.",
+        "Responses generated by the gateway itself, by error.",
         "error",
         &stats.generated,
     );
     text.counts(
         "egret_denials_total",
-        "Targets denied, or that would have been in report mode.",
+        "Denied targets, including those let through by report mode.",
         "reason",
         &stats.denials,
     );
@@ -419,32 +435,28 @@ fn answers(text: &mut Text, stats: &StatsSnapshot) {
 
 fn dns(text: &mut Text, stats: &StatsSnapshot) {
     let dns = &stats.dns;
-    text.counter("egret_dns_lookups_total", "Look-ups of host names asked for.", dns.lookups);
-    text.counter("egret_dns_cache_hits_total", "Look-ups answered from the cache.", dns.hits);
-    text.counter("egret_dns_coalesced_total", "Look-ups joined to one already under way.", dns.coalesced);
+    text.counter("egret_dns_lookups_total", "Host name look-ups requested.", dns.lookups);
+    text.counter("egret_dns_cache_hits_total", "Look-ups served from the cache.", dns.hits);
+    text.counter("egret_dns_coalesced_total", "Look-ups that joined one already in progress.", dns.coalesced);
     text.counter("egret_dns_failures_total", "Look-ups that failed, cached failures included.", dns.failures);
     text.gauge("egret_dns_cache_entries", "Names in the cache now.", dns.entries);
 }
 
 fn gateway(text: &mut Text, stats: &StatsSnapshot, ready: bool, version: &str) {
-    text.family(
-        "egret_config_reloads_total",
-        "counter",
-        "Configurations read since start, by what became of them.",
-    );
+    text.family("egret_config_reloads_total", "counter", "Configurations read since start, by result.");
     text.sample("egret_config_reloads_total", &[("result", "applied")], stats.reloads);
     text.sample("egret_config_reloads_total", &[("result", "refused")], stats.reloads_refused);
     let dropped = "Access-log lines dropped because the log could not keep up.";
     text.counter("egret_access_log_dropped_total", dropped, stats.access_log_dropped);
-    let gathered = "Memory that bodies take which flows want to see whole, or send again.";
+    let gathered = "Memory of bodies that are buffered because a flow inspects them or may resend them.";
     text.gauge("egret_gathered_bytes", gathered, stats.gathered_bytes);
     text.gauge(
         "egret_ready",
-        "1 while new exchanges are welcome, 0 while starting or draining.",
+        "1 while new exchanges are accepted, 0 while starting or draining.",
         u64::from(ready),
     );
     text.gauge("egret_uptime_seconds", "Time since the gateway started.", stats.uptime_s);
-    text.family("egret_build_info", "gauge", "Always 1; the labels say what is running.");
+    text.family("egret_build_info", "gauge", "Always 1; the labels identify the running version.");
     text.sample("egret_build_info", &[("version", version)], 1);
 }
 
@@ -458,7 +470,7 @@ fn machine(text: &mut Text, process: &Process) {
         text.sample("egret_process_cpu_seconds_total", &[], Seconds(cpu_ms * 1_000));
     }
     if let Some(bytes) = process.resident_bytes {
-        text.gauge("egret_process_resident_memory_bytes", "Memory resident.", bytes);
+        text.gauge("egret_process_resident_memory_bytes", "Resident memory.", bytes);
     }
     if let Some(fds) = process.open_fds {
         text.gauge("egret_process_open_fds", "Open file descriptors.", fds);
@@ -468,7 +480,7 @@ fn machine(text: &mut Text, process: &Process) {
     }
 }
 
-/// Writes the three kinds of lines. Families must be whole: all samples of one stand together behind its HELP and TYPE.
+/// Writes the three kinds of lines. All samples of a family must be written together after its HELP and TYPE.
 struct Text(String);
 
 impl Text {
@@ -509,7 +521,7 @@ impl Text {
         }
     }
 
-    /// The buckets are counted each for itself and shown cumulated.
+    /// Writes a histogram of individual bucket counts, which are cumulated in the output.
     fn histogram(
         &mut self,
         name: &str,
@@ -521,7 +533,7 @@ impl Text {
         self.classes(name, labels, (bounds, buckets), Seconds(sum_us));
     }
 
-    /// A histogram whose last class has no bound.
+    /// Writes a histogram whose last bucket is unbounded.
     fn classes(
         &mut self,
         name: &str,
@@ -544,12 +556,12 @@ impl Text {
     }
 
     fn line(&mut self, line: fmt::Arguments<'_>) {
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = writeln!(self.0, "{line}");
     }
 }
 
-/// Labels as they stand behind a name: `{a="1",b="2"}`, nothing where there are none.
+/// Formats labels as they follow a name: `{a="1",b="2"}`; writes nothing if there are none.
 struct Braced<'a>(Labels<'a>);
 
 impl fmt::Display for Braced<'_> {
@@ -561,7 +573,7 @@ impl fmt::Display for Braced<'_> {
     }
 }
 
-/// A label value: backslash, quote and line feed are escaped, everything else stands as it is.
+/// Formats a label value: backslash, quote and line feed are escaped, other characters are kept.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -578,7 +590,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Whole microseconds, shown as seconds without loss and without zeros at the end.
+/// Formats whole microseconds as seconds, exactly and without trailing zeros.
 struct Seconds(u64);
 
 impl fmt::Display for Seconds {

@@ -8,7 +8,7 @@ use serde_json::json;
 /// The media type of RFC 9457 §3.
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
-/// A response that says what is wrong. Its texts are fixed: nothing that the client sent is repeated.
+/// An error response. Its texts are fixed: it never repeats anything that the client sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Problem {
     status: StatusCode,
@@ -17,12 +17,12 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// With a status, and what to do about it.
+    /// Creates a problem with a status code and a message.
     pub fn new(status: StatusCode, detail: &'static str) -> Self {
         Self { status, detail, paths: &[] }
     }
 
-    /// Names the paths that there are, as an extension member (RFC 9457 §3.2).
+    /// Adds the list of existing paths, as an extension member (RFC 9457 §3.2).
     pub fn with_paths(self, paths: &'static [&'static str]) -> Self {
         Self { paths, ..self }
     }

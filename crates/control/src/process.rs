@@ -1,13 +1,13 @@
-//! What the process uses of the machine, read from `/proc/self`; absent where there is none.
+//! Resource usage of the process, read from `/proc/self`; empty on systems without it.
 
 use std::fs;
 
-/// What could be read; the rest is `None` and not shown.
+/// Resource usage. Values that could not be read are `None` and are not shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Process {
     /// CPU time of all threads, user and system, in milliseconds.
     pub cpu_ms: Option<u64>,
-    /// Memory resident, in bytes.
+    /// Resident memory, in bytes.
     pub resident_bytes: Option<u64>,
     /// Open file descriptors.
     pub open_fds: Option<u64>,
@@ -18,7 +18,7 @@ pub struct Process {
 /// `/proc` counts CPU time in units of `USER_HZ`, which is 100 per second wherever Egret runs.
 const TICK_MS: u64 = 10;
 
-/// Reads them now.
+/// Reads the current values.
 pub fn read() -> Process {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     Process {
@@ -29,8 +29,8 @@ pub fn read() -> Process {
     }
 }
 
-/// The sum of utime and stime, fields 14 and 15 of `proc_pid_stat(5)`. Field 2 is the program's name in parentheses and may hold
-/// anything, so counting starts behind the last parenthesis.
+/// Returns the sum of utime and stime, fields 14 and 15 of `proc_pid_stat(5)`. Field 2 is the program's name
+/// in parentheses and may hold any character, so counting starts after the last parenthesis.
 fn cpu_ms(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
@@ -39,7 +39,7 @@ fn cpu_ms(stat: &str) -> Option<u64> {
     user.checked_add(system)?.checked_mul(TICK_MS)
 }
 
-/// The number in a line of `proc_pid_status(5)`.
+/// Returns the number in a line of `proc_pid_status(5)`.
 fn field(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_ascii_whitespace().next()?.parse().ok()
@@ -47,7 +47,7 @@ fn field(status: &str, name: &str) -> Option<u64> {
 
 fn open_fds() -> Option<u64> {
     let entries = fs::read_dir("/proc/self/fd").ok()?.count();
-    // One of them is the directory being read.
+    // One entry is the directory being read.
     u64::try_from(entries.saturating_sub(1)).ok()
 }
 

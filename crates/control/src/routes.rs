@@ -25,17 +25,17 @@ type Shared = Arc<dyn Source>;
 
 const PURGE_PATH: &str = "/api/v1/cache/purge";
 
-/// Whether a path is asked with POST, to change something; all others are read.
+/// Returns `true` if the path requires POST because it changes something; all others are read with GET.
 pub fn changes(path: &str) -> bool {
     path == PURGE_PATH
 }
 
-/// Groups of a quota that are told as JSON.
+/// Maximum number of groups per quota in JSON.
 const GROUPS_MAX: usize = 1_000;
-/// Groups of a quota that are told as metrics: each one is a series that has to be stored.
+/// Maximum number of groups per quota in metrics, where each group is a time series to be stored.
 const METRIC_GROUPS_MAX: usize = 50;
 
-/// The paths and what answers them, in the order in which the page's footer names them.
+/// Returns the paths and their handlers, in the order of the page's footer.
 fn paths() -> [(&'static str, MethodRouter<Shared>); 13] {
     [
         ("/", get(page)),
@@ -54,10 +54,10 @@ fn paths() -> [(&'static str, MethodRouter<Shared>); 13] {
     ]
 }
 
-/// Their names alone.
+/// The names of the paths.
 static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| paths().map(|(path, _)| path).to_vec());
 
-/// Everything that is answered, behind the guard.
+/// Builds the router of all paths, behind the guard.
 pub fn router(config: &ControlConfig, address: SocketAddr, source: Shared) -> Router {
     let page = Router::new().route("/page.css", get(page_style)).route("/page.js", get(page_script));
     paths()
@@ -68,8 +68,8 @@ pub fn router(config: &ControlConfig, address: SocketAddr, source: Shared) -> Ro
         .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address)), guard))
 }
 
-/// Whether a path is answered without the token: the probes, which say nothing but yes or no, and the page's own files, which
-/// hold no figures (the page asks for the token and fetches them with it).
+/// Returns `true` if a path needs no token: the probes, which reveal only yes or no, and the page's own
+/// files, which contain no data (the page asks for the token and fetches the data with it).
 pub fn is_public(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz" | "/" | "/page.css" | "/page.js")
 }
@@ -90,12 +90,12 @@ fn file(media_type: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, media_type)], text).into_response()
 }
 
-/// 200 as long as the process lives.
+/// Responds 200 as long as the process lives.
 async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// 200 while new exchanges are welcome.
+/// Responds 200 while new exchanges are accepted.
 async fn readyz(State(source): State<Shared>) -> Result<&'static str, Problem> {
     if source.ready() {
         return Ok("ready\n");
@@ -115,7 +115,7 @@ async fn running_config(State(source): State<Shared>) -> Json<serde_json::Value>
     Json(source.config())
 }
 
-/// The figures as JSON.
+/// The statistics as JSON.
 #[derive(Debug, Serialize)]
 struct StatsView<'a> {
     version: &'static str,
@@ -134,7 +134,8 @@ struct ProviderQuantiles {
     footprint: Quantiles,
 }
 
-/// Upper bounds of the buckets in which the quantiles lie; `null` while nothing is counted or above the last bound.
+/// Upper bounds of the buckets that contain the quantiles; `null` if nothing was counted or the quantile is
+/// above the last bound.
 #[derive(Debug, Serialize)]
 struct Quantiles {
     p50: Option<u64>,
@@ -190,39 +191,39 @@ async fn discovery(State(source): State<Shared>) -> Response {
     Json(BTreeMap::from([("flows", source.discovered())])).into_response()
 }
 
-/// A config for what was discovered. RFC 9512 has the media type.
+/// Responds with a config for the discovered endpoints. RFC 9512 defines the media type.
 async fn proposed_flows(State(source): State<Shared>) -> Response {
     ([(header::CONTENT_TYPE, "application/yaml")], propose(&source.discovered())).into_response()
 }
 
-/// What is to be purged: one of the first four.
+/// The selection of a purge: one of the first four, and optionally a flow.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct PurgeQuery {
-    /// What is stored for this URL.
+    /// Selects the responses stored for this URL.
     url: Option<String>,
-    /// What is stored for URLs that begin so.
+    /// Selects the responses stored for URLs with this prefix.
     prefix: Option<String>,
-    /// What has this tag.
+    /// Selects the responses with this tag.
     tag: Option<String>,
-    /// `true` for everything.
+    /// `true` selects everything.
     all: Option<bool>,
-    /// Of this flow's cache alone.
+    /// Restricts the purge to the cache of this flow.
     flow: Option<String>,
 }
 
-/// Takes stored answers out of caches.
+/// Purges stored responses from the caches.
 async fn purge(
     State(source): State<Shared>,
     query: Result<Query<PurgeQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let wrong = |detail| Problem::new(StatusCode::BAD_REQUEST, detail);
     let one_of = wrong(
-        "name what is purged by one of `url`, `prefix`, `tag` and `all=true`, and `flow` for one flow's",
+        "select the responses to purge with exactly one of `url`, `prefix`, `tag` and `all=true`; add `flow` to purge one flow only",
     );
     let Query(PurgeQuery { url, prefix, tag, all, flow }) = query.map_err(|_| one_of)?;
     let label =
-        |url: String| label_of(&url).ok_or(wrong("a URL begins with `https://` or `http://` and a host"));
+        |url: String| label_of(&url).ok_or(wrong("a URL must begin with `https://` or `http://` and a host"));
     let (url, prefix) = (url.map(label).transpose()?, prefix.map(label).transpose()?);
     let what = match (&url, &prefix, &tag, all) {
         (Some(url), None, None, None) => Purge::Label(url),
@@ -232,11 +233,11 @@ async fn purge(
         _ => return Err(one_of),
     };
     let purged = source.purge(flow.as_deref(), what);
-    tracing::info!(purged, "stored answers were purged");
+    tracing::info!(purged, "purged stored responses");
     Ok(Json(BTreeMap::from([("purged", purged)])).into_response())
 }
 
 async fn unknown_path() -> Problem {
-    let detail = "the control port has no such path; `paths` names those that it has";
+    let detail = "the control port has no such path; `paths` lists the existing ones";
     Problem::new(StatusCode::NOT_FOUND, detail).with_paths(&PATHS)
 }

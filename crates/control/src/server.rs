@@ -1,5 +1,5 @@
-//! Life cycle of the control port: a thread with a runtime of its own, so that a busy data path cannot silence it nor it the data
-//! path.
+//! Life cycle of the control port. It has its own thread and runtime, so it and the data path cannot block
+//! each other.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::connection::LimitedListener;
 use crate::{ControlConfig, Source, routes};
 
-/// How long answers under way may take once the port is told to stop.
+/// Time for responses in progress after the port is told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// The running control port. Dropping it stops it as well.
@@ -26,7 +26,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Binds the address, then serves on a thread of its own until stopped.
+    /// Binds the address and serves on its own thread until stopped.
     pub fn start(config: &ControlConfig, source: Arc<dyn Source>) -> Result<Self, ControlError> {
         if config.is_exposed() {
             return Err(ControlError::Exposed { address: config.listen });
@@ -54,12 +54,13 @@ impl Control {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The address listened on, with the port that the system chose where the config says 0.
+    /// Returns the listening address, with the port that the system chose if the config says 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops accepting, gives answers under way a second, and returns once the thread is gone.
+    /// Stops accepting, waits up to one second for responses in progress, and returns once the thread has
+    /// ended.
     pub fn stop(self) {
         drop(self);
     }
@@ -84,7 +85,7 @@ async fn serve(
     let listener = LimitedListener::new(TcpListener::from_std(listener)?);
     let (stopping, stopped) = oneshot::channel::<()>();
     let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
-        // The sender's end is a stop as well.
+        // A dropped sender also means stop.
         let _ = stop.await;
         drop(stopping);
     });
@@ -94,22 +95,22 @@ async fn serve(
     }
 }
 
-/// Why the control port could not be started.
+/// The reason why the control port could not be started.
 #[derive(Debug)]
 pub enum ControlError {
     /// The address is not on loopback and there is no token.
     Exposed {
-        /// As configured.
+        /// The configured address.
         address: SocketAddr,
     },
-    /// The address could not be listened on.
+    /// Listening on the address failed.
     Bind {
-        /// As configured.
+        /// The configured address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The thread or its runtime could not be made.
+    /// The thread or its runtime could not be created.
     Thread(io::Error),
 }
 
@@ -119,7 +120,7 @@ impl fmt::Display for ControlError {
             Self::Exposed { address } => {
                 write!(
                     f,
-                    "the control port would listen on {address}, which is not loopback, without a token: set control.token"
+                    "the control port listens on {address}, which is not loopback, so it needs a token: set control.token"
                 )
             }
             Self::Bind { address, error } => {

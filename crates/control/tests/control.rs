@@ -1,4 +1,4 @@
-//! The control port over real sockets: who is answered, and what.
+//! Tests of the control port over real sockets: access rules and responses.
 #![expect(clippy::unwrap_used, reason = "a test that cannot talk to the control port has failed")]
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -22,7 +22,7 @@ use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use egret_store::entries::{DiskStats, EntryStats, Purge};
 use serde_json::{Value, json};
 
-/// Every path that is answered with figures.
+/// Every path that returns data.
 const GUARDED: [&str; 9] = [
     "/metrics",
     "/api/v1/config",
@@ -35,10 +35,10 @@ const GUARDED: [&str; 9] = [
     "/api/v1/discovery/flows",
 ];
 
-/// Every path that is answered without a token.
+/// Every path that needs no token.
 const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/", "/page.css", "/page.js"];
 
-/// A gateway of which everything is known.
+/// A gateway with fixed statistics.
 #[derive(Default)]
 struct Fixed {
     draining: AtomicBool,
@@ -140,7 +140,7 @@ impl Source for Fixed {
     }
 }
 
-/// What came back on a connection that was closed after the answer.
+/// The bytes received on a connection that is closed after the response.
 struct Answer {
     status: u16,
     head: String,
@@ -156,7 +156,7 @@ impl Answer {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 
-    /// The status of a problem that is well formed (RFC 9457).
+    /// Checks that the body is a valid problem document (RFC 9457) and returns its status code.
     fn problem(&self) -> u16 {
         let problem = self.json();
         assert_eq!(self.field("content-type"), Some("application/problem+json"));
@@ -172,7 +172,7 @@ fn loopback() -> ControlConfig {
     ControlConfig { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..ControlConfig::default() }
 }
 
-/// The token is the package name: a variable that cargo always sets for tests.
+/// Uses the package name as the token: cargo always sets that variable for tests.
 fn with_token() -> (ControlConfig, String) {
     let token = Secret::resolve("${env:CARGO_PKG_NAME}").unwrap();
     let text = token.expose().to_owned();
@@ -190,7 +190,7 @@ fn connect(control: &Control) -> TcpStream {
     stream
 }
 
-/// Sends the bytes as they are.
+/// Sends the bytes unchanged.
 fn send(control: &Control, request: &str) -> Answer {
     let mut stream = connect(control);
     stream.write_all(request.as_bytes()).unwrap();
@@ -608,7 +608,7 @@ fn a_head_without_end_is_cut_off() {
     let mut stream = connect(&control);
     let cut = (0..1_000).any(|_| stream.write_all(&[b'x'; 1_024]).is_err());
     let mut answer = Vec::new();
-    // A reset is as good an end as any; only the test's own timeout is none.
+    // A reset is a valid end as well; only the test's own timeout is not.
     let read = stream.read_to_end(&mut answer);
     assert!(cut || !read.as_ref().is_err_and(|error| error.kind() != ErrorKind::ConnectionReset), "{read:?}");
     assert!(!answer.starts_with(b"HTTP/1.1 2"));
@@ -627,7 +627,7 @@ fn bad_bytes_end_their_own_connection_alone() {
         let mut stream = connect(&control);
         stream.write_all(bytes.as_bytes()).unwrap();
         let mut answer = Vec::new();
-        // A reset is as good an end as any.
+        // A reset is a valid end as well.
         let _ = stream.read_to_end(&mut answer);
         assert!(
             answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"),
@@ -638,7 +638,7 @@ fn bad_bytes_end_their_own_connection_alone() {
     assert_eq!(get(&control, "/healthz").status, 200);
 }
 
-/// Asks on a connection of its own, and says how long the response took.
+/// Sends a request on a new connection. Returns the status code and the time until the response was complete.
 fn timed(control: &Control, path: &str) -> (u16, Duration) {
     let started = Instant::now();
     (get(control, path).status, started.elapsed())
@@ -656,13 +656,13 @@ fn half_requests_keep_nobody_waiting() {
         .collect();
     for path in ["/healthz", "/readyz", "/metrics"] {
         let (status, took) = timed(&control, path);
-        // In a queue the first would wait for six seconds: a second for each 64 of the others.
+        // In a queue the first would wait for six seconds: one second per 64 of the others.
         assert!(status == 200 && took < Duration::from_secs(3), "{path}: {status} after {took:?}");
     }
     drop(holding);
 }
 
-/// A connection whose client has little room for responses, and reads none.
+/// Opens a connection whose client has a small receive buffer and reads no responses.
 fn unread(control: &Control, request: &str) -> TcpStream {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     let connected = runtime.block_on(async {
@@ -671,7 +671,7 @@ fn unread(control: &Control, request: &str) -> TcpStream {
         socket.connect(control.address()).await
     });
     let stream = connected.unwrap().into_std().unwrap();
-    // As much as is taken at once: the port stops reading where its responses are not read.
+    // Sends as much as is accepted at once: the port stops reading when its responses are not read.
     let _ = (&stream).write(request.as_bytes());
     stream
 }

@@ -1,4 +1,4 @@
-//! The text is read back by a parser that takes nothing but what the format allows.
+//! Tests of the metrics text, which is read back by a strict parser of the format.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// One family as it was read: its type and its samples, in order.
+/// A parsed family: its type and its samples, in order.
 #[derive(Debug)]
 struct Family {
     kind: String,
@@ -32,7 +32,7 @@ impl Sample {
     }
 }
 
-/// Reads the whole text, and panics at the first thing that the format or its conventions forbid.
+/// Parses the whole text. Panics at the first violation of the format or its conventions.
 fn parse(text: &str) -> BTreeMap<String, Family> {
     assert!(text.ends_with('\n') && !text.contains("\n\n"));
     let mut families = BTreeMap::new();
@@ -74,7 +74,7 @@ fn parse_sample(line: &str) -> Sample {
     Sample { name, labels, value }
 }
 
-/// The labels in braces, where there are any, and what stands behind them.
+/// Returns the labels in braces, if any, and the rest of the text.
 fn parse_labels(text: &str) -> (BTreeMap<String, String>, &str) {
     let mut labels = BTreeMap::new();
     let Some(mut rest) = text.strip_prefix('{') else { return (labels, text) };
@@ -90,7 +90,7 @@ fn parse_labels(text: &str) -> (BTreeMap<String, String>, &str) {
     }
 }
 
-/// A value up to its closing quote, unescaped, and what stands behind the quote.
+/// Returns a value up to its closing quote, unescaped, and the text after the quote.
 fn parse_value(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut characters = text.char_indices();

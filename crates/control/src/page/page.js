@@ -1,27 +1,27 @@
-// The control page: fetches the figures every second and shows how they change. No library, nothing from elsewhere.
+// The control page: fetches the statistics every second and shows how they change. No libraries, no external files.
 //
-// The gateway counts since its start; what happens now is the difference between two moments. The page keeps a minute of them.
+// The gateway counts from its start. Current rates are differences between two moments; the page keeps one minute of moments.
 
 const PERIOD_MS = 1000;
-const KEPT_MS = 61_000; // a minute of rates
+const KEPT_MS = 61_000; // one minute of rates
 const WINDOW_MS = 30_000; // for shares and quantiles
 const RATE_MS = 3_000; // for the rates shown as numbers
 const TOKEN_KEY = "egret-control-token";
 
-// Bars are logarithmic between these, in microseconds: what is usual for providers, and for a gateway.
+// Limits of the logarithmic bars in microseconds: the usual ranges of providers and of a gateway.
 const SCALES = { latency: [1e3, 1e7], footprint: [1e1, 1e4] };
 
 const byId = (id) => document.getElementById(id);
 const moments = []; // { at, stats, accounts }, oldest first
 const rows = new Map(); // by provider
 
-// --- Figures as people read them ---
+// --- Formatting ---
 
 const digits = (value) => (value >= 100 ? 0 : value >= 10 ? 1 : 2);
 const number = (value) => value.toLocaleString("en", { maximumFractionDigits: digits(value) });
 const whole = (value) => value.toLocaleString("en");
 
-/** A value with the largest unit of `steps` that it reaches. */
+/** Formats a value in the largest unit of `steps` that it reaches. */
 function scaled(value, steps) {
   const [unit, size] = steps.findLast(([, size]) => value >= size) ?? steps[0];
   return [number(value / size), unit];
@@ -30,7 +30,7 @@ function scaled(value, steps) {
 const bytes = (value) => scaled(value, [["B", 1], ["KiB", 2 ** 10], ["MiB", 2 ** 20], ["GiB", 2 ** 30]]);
 const time = (us) => (us === null ? "–" : scaled(us, [["µs", 1], ["ms", 1e3], ["s", 1e6]]).join(" "));
 
-/** A share with one decimal; neither nothing nor everything is claimed where it is only nearly so. */
+/** Formats a share with one decimal; a share close to 0 or 1 is not rounded to it. */
 function percent(share) {
   if (share > 0 && share < 0.001) return "< 0.1 %";
   if (share < 1 && share > 0.999) return "> 99.9 %";
@@ -46,26 +46,26 @@ function duration(seconds) {
   return m ? `${m} min ${seconds % 60} s` : `${seconds} s`;
 }
 
-// --- What happened between two moments ---
+// --- Differences between moments ---
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const exchanges = (provider) => sum(provider.exchanges.map((each) => each.count));
 const find = (stats, name) => stats?.providers.find((provider) => provider.name === name);
 
-/** The oldest moment of the last `span`; in a tab that the browser slowed down, the one before the last. */
+/** Returns the oldest moment of the last `span` ms; in a tab throttled by the browser, the last but one. */
 function past(span) {
   const since = moments.at(-1).at - span - PERIOD_MS / 2;
   const index = moments.findIndex(({ at }) => at >= since);
   return moments[Math.max(0, Math.min(index, moments.length - 2))];
 }
 
-/** How much `read` of the stats grew per second of late. */
+/** Returns the recent growth per second of `read` of the stats. */
 function rate(read) {
   const [then, now] = [past(RATE_MS), moments.at(-1)];
   return now.at > then.at ? Math.max(0, (1000 * (read(now.stats) - read(then.stats))) / (now.at - then.at)) : 0;
 }
 
-/** How much `read` of the stats grew per second at each moment kept, each over three moments so that single calls do not flicker. */
+/** Returns the growth per second of `read` at each kept moment, averaged over three moments so single calls do not flicker. */
 function rates(read) {
   return moments.slice(1).map(({ at, stats }, index) => {
     const then = moments[Math.max(0, index - 2)];
@@ -73,19 +73,19 @@ function rates(read) {
   });
 }
 
-/** The status classes' counts over the window. */
+/** Returns the counts of the status classes over the window. */
 function statuses(provider, before) {
   const count = (of, status) => sum((of?.exchanges ?? []).filter((each) => each.status === status).map((each) => each.count));
   return ["2xx", "3xx", "4xx", "5xx", "none"].map((status) => [status, count(provider, status) - count(before, status)]);
 }
 
-/** The buckets' growth over the window; all that was ever counted where nothing came since. */
+/** Returns the growth of the buckets over the window, or the counts since start if nothing was added. */
 function recent(histogram, before) {
   const grown = histogram.buckets.map((count, index) => count - (before?.buckets[index] ?? 0));
   return sum(grown) > 0 ? grown : histogram.buckets;
 }
 
-/** The value in microseconds below which `share` of the counts lie, taken as evenly spread in their bucket. */
+/** Returns the quantile `share` in microseconds, assuming that counts are evenly spread within a bucket. */
 function quantile(buckets, share, bounds) {
   const rank = share * sum(buckets);
   if (rank === 0) return null;
@@ -130,7 +130,7 @@ function drawTiles(stats) {
     tile("Clients", [whole(clients.open)], `${whole(clients.idle)} idle, ${whole(clients.tunnels)} tunnels`),
     tile("To clients", [sent, `${unit}/s`], `${bytes(clients.sent_bytes).join(" ")} since start`),
     tile("Reused connections", all("connects") ? percentParts(reused) : ["–"], `${whole(all("connects"))} opened`),
-    tile("Look-ups from cache", dns.lookups ? percentParts(dns.hits / dns.lookups) : ["–"], `${whole(dns.failures)} failed`),
+    tile("DNS look-ups cached", dns.lookups ? percentParts(dns.hits / dns.lookups) : ["–"], `${whole(dns.failures)} failed`),
     tile("Denied", [whole(denied)], `${whole(stats.reloads)} reloads, ${whole(stats.reloads_refused)} refused`),
   );
 }
@@ -168,7 +168,7 @@ function drawAnswers(row, provider, before) {
   });
   const shares = counts.filter(([, count]) => count > 0).map(([status, count]) => `${status} ${percent(count / total)}`);
   const bad = shares.filter((share) => !share.startsWith("2") && !share.startsWith("3"));
-  row.querySelector(".shares").textContent = total ? bad.join(" · ") || "no errors" : "no answers";
+  row.querySelector(".shares").textContent = total ? bad.join(" · ") || "no errors" : "no responses";
   row.querySelector(".shares").title = shares.join(", ");
 }
 
@@ -224,7 +224,7 @@ function cell(text, className = "") {
   return element;
 }
 
-/** Whether an account is used, as a pill; of one that is left out, for how long and why. */
+/** Returns the state of an account as a pill; for a cooling account also the remaining time and the reason. */
 function accountState({ state, until_us: until, reason }) {
   const pill = document.createElement("span");
   const isUsable = state === "usable";
@@ -279,7 +279,7 @@ function show(kind, text) {
 
 // --- Fetching ---
 
-/** A link cannot carry the token: where one is needed, paths are named and lead nowhere. */
+/** Turns the links into plain text if a token is needed, because a link cannot carry it. */
 function unlinkPaths() {
   for (const link of document.querySelectorAll("footer a:not([data-public])")) {
     const text = document.createElement("span");
@@ -288,7 +288,7 @@ function unlinkPaths() {
   }
 }
 
-/** Shows the dialog; the figures are asked for again once it is answered. */
+/** Shows the token dialog; polling resumes once it is closed. */
 function askForToken() {
   const wrong = sessionStorage.getItem(TOKEN_KEY) !== null;
   unlinkPaths();
@@ -309,7 +309,7 @@ async function fetchFigures(path) {
   return fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(4000) });
 }
 
-/** Keeps the moment; starts over where the gateway did. */
+/** Stores the moment; starts over if the gateway was restarted. */
 function keep(stats, accounts) {
   if (stats.uptime_s < moments.at(-1)?.stats.uptime_s) moments.length = 0;
   const at = performance.now();
