@@ -1,4 +1,5 @@
-//! `egret archiver`: HARchiver's command line on Egret's engine. It is translated into an ordinary config, which is then run.
+//! `egret archiver`: HARchiver's command line on Egret's engine. It is translated into an ordinary config,
+//! which is then run.
 
 mod translation;
 
@@ -16,57 +17,60 @@ use crate::archiver::translation::Translation;
 use crate::cli::{self, Cli};
 use crate::run::{Origin, Run};
 
-/// The subcommand, before which nothing but the program's name stands.
+/// The subcommand. Only the program's name precedes it.
 pub const NAME: &str = "archiver";
 
-/// Where the token is looked for that is not on the command line, which everybody on the machine can read.
+/// Environment variable with the token if the command line has none. Everyone on the machine can read the
+/// command line.
 pub const TOKEN_VARIABLE: &str = "EGRET_SERVICE_TOKEN";
 
-/// The port of a collector whose host alone is named.
+/// Default port of a collector.
 const COLLECTOR_PORT: u16 = 5500;
 
-/// The longest that anything may be waited for: `-t` is for answers, not for ever.
+/// Maximum timeout, in seconds.
 const TIMEOUT_S_MAX: f64 = 86_400.0;
 
-/// HARchiver's options, and below `--bind` those that it lacks.
+/// HARchiver's options, and from `--bind` on additional ones.
 #[derive(Debug, Args)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of HARchiver's, and they are independent"
 )]
 pub struct ArchiverArgs {
-    /// The port for HTTP; 0 takes a free one.
+    /// The port for HTTP; with 0 the system chooses a free port.
     #[arg(value_name = "PORT", required_unless_present_any = ["version", "build_info"])]
     listen_port: Option<u16>,
-    /// The service token of requests that bring none of their own. Everybody on this machine can read it here: `EGRET_SERVICE_TOKEN` in the
-    /// environment keeps it to the process.
+    /// The service token for requests that do not carry one. Everyone on this machine can read it on the
+    /// command line; use the environment variable `EGRET_SERVICE_TOKEN` to keep it private.
     #[arg(value_name = "SERVICE_TOKEN", value_parser = secret)]
     service_token: Option<Secret>,
-    /// Listen for HTTPS on this port as well, with `cert.pem` and `key.pem` of the current directory.
+    /// Also listen for HTTPS on this port, with `cert.pem` and `key.pem` from the current directory.
     #[arg(long, value_name = "PORT")]
     https: Option<u16>,
-    /// Send every request to this target, `host[:port]`, instead of the host that it names. With `https://` before it by TLS.
+    /// Send every request to this target, `host[:port]`, instead of the host that it names. The prefix
+    /// `https://` selects TLS.
     #[arg(long, value_name = "TARGET")]
     reverse: Option<String>,
-    /// The environment of requests that bring none of their own, such as `production`.
+    /// The environment for requests that do not carry one, such as `production`.
     #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
     env: Option<String>,
-    /// Print a line for each exchange, and each document once the collector has it.
+    /// Print a line for each exchange, and each document after it was delivered to the collector.
     #[arg(long)]
     debug: bool,
-    /// Requests under way at once; more are answered 429.
+    /// Maximum number of concurrent requests; further ones get 429.
     #[arg(short = 'c', value_name = "N", default_value = "500")]
     concurrency: NonZeroU32,
-    /// Seconds to wait for a connection, and then for an answer to begin; 504 after that.
+    /// Seconds to wait for a connection, and then for the response to begin; after that the response is 504.
     #[arg(short = 't', value_name = "SECONDS", default_value = "6", value_parser = seconds)]
     timeout: Duration,
-    /// Record bodies too, up to 1 MiB of each.
+    /// Also record bodies, up to 1 MiB of each.
     #[arg(long)]
     replays: bool,
-    /// Do not record requests whose `User-Agent` fits this regular expression, whatever its case.
+    /// Do not record requests whose `User-Agent` matches this regular expression, ignoring case.
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     filter_ua: Option<String>,
-    /// The collector's host, with a PULL socket of ZeroMQ. Without one, exchanges are archived as HAR files.
+    /// The host of the collector, which has a ZeroMQ PULL socket. Without it, exchanges are archived as HAR
+    /// files.
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
     /// The collector's port.
@@ -75,44 +79,46 @@ pub struct ArchiverArgs {
     /// Print the version.
     #[arg(long)]
     version: bool,
-    /// Print what this was built from.
+    /// Print build information.
     #[arg(long)]
     build_info: bool,
     /// The address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
     bind: IpAddr,
-    /// A private address or range that requests may go to though others than this machine can send some: `10.1.0.0/16`; may be repeated.
+    /// A private address or range that requests may be sent to even if other machines can reach this port:
+    /// `10.1.0.0/16`; may be repeated.
     #[arg(long, value_name = "NET")]
     allow: Vec<String>,
-    /// Archive exchanges as HAR files in this directory, beside the collector if there is one.
+    /// Archive exchanges as HAR files in this directory, in addition to a collector.
     #[arg(long, value_name = "DIRECTORY")]
     har: Option<PathBuf>,
-    /// What is replaced by pseudonyms in what is recorded.
+    /// Values that recordings replace with pseudonyms.
     #[arg(long, value_enum, default_value_t = Obfuscate::Secrets)]
     obfuscate: Obfuscate,
-    /// Where everything is kept, such as documents while the collector is away [default: ./egret-data/archiver-PORT].
+    /// Directory for all data, such as documents that wait for the collector [default:
+    /// ./egret-data/archiver-PORT].
     #[arg(long, value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
-    /// The address of the control port: health and metrics.
+    /// The address of the control port, with health checks and metrics.
     #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
     control: SocketAddr,
-    /// Print the config that the options amount to, for `egret run`, and end.
+    /// Print the equivalent config for `egret run`, and exit.
     #[arg(long)]
     print_config: bool,
 }
 
-/// What is replaced by pseudonyms.
+/// Values to replace with pseudonyms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Obfuscate {
     /// Every value.
     All,
-    /// What looks like a secret, or is one by its name.
+    /// Values that look like a secret, or whose name says that they are one.
     Secrets,
     /// Nothing.
     None,
 }
 
-/// The token, of which nothing but where a config finds it is ever shown.
+/// Wraps the token. Only its source in a config is ever shown.
 #[expect(clippy::unnecessary_wraps, reason = "clap asks so")]
 fn secret(token: &str) -> Result<Secret, String> {
     Ok(Secret::given(format!("${{env:{TOKEN_VARIABLE}}}"), token.to_owned()))
@@ -126,7 +132,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl ArchiverArgs {
-    /// Does what the options say.
+    /// Runs the command.
     pub fn obey(&self) -> Result<(), Failure> {
         if self.version || self.build_info {
             let version = env!("CARGO_PKG_VERSION");
@@ -147,7 +153,7 @@ impl ArchiverArgs {
     }
 }
 
-/// The command line as clap reads it: HARchiver's options have one dash and whole words, clap's have two.
+/// Converts the command line for clap: HARchiver's long options have one dash, clap's have two.
 pub fn with_two_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.get(1).is_none_or(|name| name != NAME) {
@@ -167,17 +173,17 @@ pub fn with_two_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsS
     arguments
 }
 
-/// Whether it is more than a letter, and no number.
+/// Returns `true` for more than one character, the first of them a letter.
 fn is_word(text: &str) -> bool {
     text.len() > 1 && text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Whether the next argument belongs to this one.
+/// Returns `true` if the next argument is the value of this one.
 fn takes_value(argument: &str) -> bool {
     let cli = Cli::command();
     let Some(archiver) = cli.find_subcommand(NAME) else { return false };
     let is_it = |known: &clap::Arg| match argument.strip_prefix("--") {
-        // A word may be cut short.
+        // Long options may be abbreviated.
         Some(word) => known.get_long().is_some_and(|long| long.starts_with(word)),
         None => known
             .get_short()

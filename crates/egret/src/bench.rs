@@ -1,4 +1,4 @@
-//! `egret bench`: ab's options, siege's time format, and what both lack, as the load client takes them.
+//! `egret bench`: the options of ab, siege's time format, and additional options, passed to the load client.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -22,178 +22,181 @@ use crate::{Failure, cli};
     reason = "each is a switch of ab's or ours, and they are independent"
 )]
 pub struct BenchArgs {
-    /// What to ask: `[http[s]://]HOST[:PORT][/PATH]`.
+    /// The URL to send requests to: `[http[s]://]HOST[:PORT][/PATH]`.
     #[arg(value_name = "URL")]
     url: Option<String>,
-    /// Requests to make. Without -t the default is 1.
+    /// Number of requests. Without -t the default is 1.
     #[arg(short = 'n', value_name = "REQUESTS")]
     requests: Option<u64>,
-    /// Requests at a time.
+    /// Number of concurrent requests.
     #[arg(short = 'c', value_name = "CONCURRENCY", default_value_t = 1)]
     concurrency: usize,
-    /// Time to run: seconds, or siege's `10S`, `5M`, `1H`, or `500ms`. With -n the run ends with whichever comes first.
+    /// Duration of the run: seconds, or siege's `10S`, `5M`, `1H`, or `500ms`. With -n the run ends at the
+    /// first limit reached.
     #[arg(short = 't', value_name = "TIME", value_parser = time)]
     time: Option<Duration>,
-    /// How long making a connection, or a request on it, may take: seconds, or like -t.
+    /// Timeout for opening a connection, and for each request: seconds, or a time like that of -t.
     #[arg(short = 's', value_name = "TIMEOUT", value_parser = time, default_value = "30")]
     timeout: Duration,
-    /// Size of the sockets' buffers in bytes. Without a number it is siege's `benchmark`, which is how it always is: no pauses.
+    /// Socket buffer size in bytes. `-b` without a number is accepted for siege compatibility and ignored.
     #[arg(short = 'b', value_name = "BYTES", num_args = 0..=1, default_missing_value = "")]
     buffer: Option<String>,
-    /// The address to dial from.
+    /// The local address to connect from.
     #[arg(short = 'B', value_name = "ADDRESS")]
     bind: Option<IpAddr>,
-    /// A file to send as the body of POST. `-m` names another method.
+    /// File to send as the body of POST requests. Use `-m` for another method.
     #[arg(short = 'p', value_name = "FILE", conflicts_with_all = ["put", "body_lines"])]
     post: Option<PathBuf>,
-    /// A file to send as the body of PUT.
+    /// File to send as the body of PUT requests.
     #[arg(short = 'u', value_name = "FILE", conflicts_with = "body_lines")]
     put: Option<PathBuf>,
-    /// The bodies' `Content-Type`.
+    /// The `Content-Type` of request bodies.
     #[arg(short = 'T', value_name = "TYPE", default_value = "text/plain")]
     content_type: String,
-    /// How much to print of each exchange: 2 the heads, 3 the statuses too, 4 the bodies too.
+    /// Verbosity per exchange: 2 prints heads, 3 also status codes, 4 also bodies.
     #[arg(short = 'v', value_name = "LEVEL", default_value_t = 0)]
     verbosity: u8,
-    /// Report as a table in HTML.
+    /// Print the report as an HTML table.
     #[arg(short = 'w')]
     html: bool,
-    /// Send HEAD.
+    /// Send HEAD requests.
     #[arg(short = 'i')]
     head: bool,
-    /// Attributes of the tag `table`; implies -w.
+    /// Attributes of the `table` tag; implies -w.
     #[arg(short = 'x', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
     table_attributes: Option<String>,
-    /// Attributes of the tag `tr`; implies -w.
+    /// Attributes of the `tr` tag; implies -w.
     #[arg(short = 'y', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
     row_attributes: Option<String>,
-    /// Attributes of the tags `td` and `th`; implies -w.
+    /// Attributes of the `td` and `th` tags; implies -w.
     #[arg(short = 'z', value_name = "ATTRIBUTES", allow_hyphen_values = true)]
     cell_attributes: Option<String>,
-    /// A cookie, `NAME=VALUE`; may be repeated.
+    /// Cookie to send, `NAME=VALUE`; may be repeated.
     #[arg(short = 'C', value_name = "COOKIE")]
     cookies: Vec<String>,
-    /// A header line, `Name: value`, instead of ours of that name; may be repeated.
+    /// Header field to send, `Name: value`; replaces a default one of that name; may be repeated.
     #[arg(short = 'H', value_name = "LINE")]
     fields: Vec<String>,
-    /// Basic authentication with the target.
+    /// Credentials for basic authentication with the target.
     #[arg(short = 'A', value_name = "USER:PASSWORD")]
     authorization: Option<String>,
-    /// Basic authentication with the proxy.
+    /// Credentials for basic authentication with the proxy.
     #[arg(short = 'P', value_name = "USER:PASSWORD")]
     proxy_authorization: Option<String>,
-    /// The proxy. For `https` it is asked for a tunnel with CONNECT.
+    /// Proxy to use. `https` targets are reached through a CONNECT tunnel.
     #[arg(short = 'X', value_name = "HOST[:PORT]")]
     proxy: Option<String>,
-    /// Keep connections.
+    /// Reuse connections (keep-alive).
     #[arg(short = 'k')]
     keep_alive: bool,
-    /// No table of percentiles.
+    /// Do not print the table of percentiles.
     #[arg(short = 'd')]
     no_percentiles: bool,
-    /// No medians, deviations and warnings about them.
+    /// Do not print medians, standard deviations and warnings about them.
     #[arg(short = 'S')]
     no_confidence: bool,
-    /// No news of progress.
+    /// Do not print progress.
     #[arg(short = 'q')]
     quiet: bool,
-    /// Bodies may differ in length.
+    /// Accept responses whose bodies differ in length.
     #[arg(short = 'l')]
     variable_length: bool,
-    /// Write each request to a file for gnuplot, tabs between columns.
+    /// Write each request to a tab-separated file for gnuplot.
     #[arg(short = 'g', value_name = "FILE")]
     tsv: Option<PathBuf>,
-    /// Write the percentiles to a file, commas between columns.
+    /// Write the percentiles to a comma-separated file.
     #[arg(short = 'e', value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Go on when connections break. It is how it always is without --ab-compat.
+    /// Continue after connection errors (default; only needed with --ab-compat).
     #[arg(short = 'r')]
     receive_errors_are_fine: bool,
-    /// The method.
+    /// The request method.
     #[arg(short = 'm', value_name = "METHOD")]
     method: Option<String>,
-    /// Do not send the server's name with TLS.
+    /// Do not send the server name (SNI) in the TLS handshake.
     #[arg(short = 'I')]
     no_server_name: bool,
-    /// Cipher suites for TLS, colons between them.
+    /// TLS cipher suites, separated by colons.
     #[arg(short = 'Z', value_name = "SUITES")]
     ciphers: Option<String>,
-    /// The protocol: TLS1.2, TLS1.3 or ALL. Older ones are not spoken.
+    /// TLS version: TLS1.2, TLS1.3 or ALL. Older versions are not supported.
     #[arg(short = 'f', value_name = "PROTOCOL")]
     protocol: Option<String>,
-    /// A client certificate and its key, in PEM.
+    /// PEM file with a client certificate and its key.
     #[arg(short = 'E', value_name = "FILE")]
     identity: Option<PathBuf>,
-    /// Print the version of the report's format.
+    /// Print the version of the report format.
     #[arg(short = 'V')]
     ab_version: bool,
-    /// Threads, each with an event loop and its share of the concurrency.
+    /// Number of threads. Each has an event loop and its share of the concurrency.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     threads: usize,
-    /// Requests per second, whatever the target makes of them: `500`, or `100..2000` evenly over -t. Times count from the moment a
-    /// request was due, so that a stall is seen by all that it delays.
+    /// Send this many requests per second, however fast the target responds: `500`, or `100..2000`, which
+    /// rises evenly over -t. Latency is measured from the scheduled time of a request, so a stall shows in
+    /// every request that it delays (no coordinated omission).
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<(f64, f64)>,
-    /// Spread the first requests of the connections over this time.
+    /// Open the connections evenly over this time.
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "0")]
     ramp_up: Duration,
-    /// Run so long before anything is counted.
+    /// Duration of a warm-up that is not measured.
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "0")]
     warmup: Duration,
-    /// Offer more and more until the target no longer keeps up; -t is the time of a step.
+    /// Increase the load step by step until the target no longer keeps up; -t is the duration of a step.
     #[arg(long, conflicts_with = "vs")]
     find_knee: bool,
-    /// Compare with this URL: short windows in turn, and a verdict.
+    /// Compare with this URL: alternate short measurements of both, and print a verdict.
     #[arg(long, value_name = "URL_B")]
     vs: Option<String>,
-    /// Another target with a weight; the URL itself has weight 1. May be repeated.
+    /// Additional target with a weight; the main URL has weight 1. May be repeated.
     #[arg(long = "target", value_name = "WEIGHT=URL")]
     targets: Vec<Target>,
-    /// Send the requests of a recording, in its order, over and over; to the host of URL, if there is one.
+    /// Send the requests of a HAR file in its order, over and over; to the host of URL, if one is given.
     #[arg(long, value_name = "FILE")]
     har: Option<PathBuf>,
-    /// Send the lines of a file, one after the other, as bodies of POST.
+    /// Send the lines of a file, one after the other, as bodies of POST requests.
     #[arg(long, value_name = "FILE")]
     body_lines: Option<PathBuf>,
-    /// Send bodies in chunks.
+    /// Send request bodies with chunked transfer coding.
     #[arg(long)]
     chunked: bool,
-    /// Statuses that responses have to have, like `200,3xx`.
+    /// Status codes that responses must have, like `200,3xx`.
     #[arg(long, value_name = "LIST")]
     check_status: Option<String>,
-    /// Text that bodies have to have.
+    /// Text that response bodies must contain.
     #[arg(long, value_name = "TEXT")]
     check_body: Option<String>,
-    /// A field that responses have to have, `Name: text in its value`; may be repeated.
+    /// Header field that responses must have, `Name: text in its value`; may be repeated.
     #[arg(long = "check-field", value_name = "LINE")]
     check_fields: Vec<String>,
-    /// Fail if this holds, like `p99>10ms`, `errors>1%`, `non_2xx>0` or `rps<500`; may be repeated.
+    /// Exit with code 1 if this condition is true, like `p99>10ms`, `errors>1%`, `non_2xx>0` or `rps<500`;
+    /// may be repeated.
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Threshold>,
-    /// Write the result as JSON.
+    /// Write the result to a JSON file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Print the JSON Schema of that.
+    /// Print the JSON Schema of the JSON result.
     #[arg(long)]
     json_schema: bool,
-    /// Write the histograms as a log of `HdrHistogram`'s tools.
+    /// Write the latency histograms to a log file for the `HdrHistogram` tools.
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
-    /// An authority to trust beside the system's, in PEM.
+    /// PEM file with a certificate authority to trust in addition to the system's.
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
-    /// Believe any certificate.
+    /// Accept any certificate.
     #[arg(long)]
     insecure: bool,
-    /// Be as ab is, known bugs included.
+    /// Behave exactly like ab, including its known bugs.
     #[arg(long)]
     ab_compat: bool,
-    /// The owner of a target that is not near has agreed to the load.
+    /// Confirm that the owner of a remote target has agreed to the load.
     #[arg(long)]
     yes: bool,
 }
 
-/// Measures as asked.
+/// Runs the measurement.
 pub fn run(mut args: BenchArgs) -> Result<(), Failure> {
     if args.json_schema {
         return cli::print(&egret_lab::bench::schema());
@@ -222,7 +225,7 @@ fn misused(error: &Error) -> Failure {
     Failure::Misused(format!("egret bench: {error}\n`egret bench --help` lists the options."))
 }
 
-/// Becomes true when the run is to end: on SIGINT or SIGTERM.
+/// Returns a flag that becomes true on SIGINT or SIGTERM, when the run has to end.
 fn interruption() -> Result<Arc<AtomicBool>, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&interrupted);
@@ -238,7 +241,7 @@ fn interruption() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 impl BenchArgs {
-    /// `-b` is a size for ab and a switch without a value for siege, behind which the URL may stand.
+    /// Parses `-b`: a size for ab, a switch without a value for siege, which may precede the URL.
     fn buffer_bytes(&mut self) -> Result<Option<usize>, Failure> {
         let Some(text) = self.buffer.take().filter(|text| !text.is_empty()) else { return Ok(None) };
         if let Ok(bytes) = text.parse::<usize>() {
@@ -275,7 +278,7 @@ impl BenchArgs {
                 ab_compat: self.ab_compat,
             },
             csv: self.csv.take(),
-            // Whether it is asked for also decides what the run keeps.
+            // Not taken: the presence of the file also decides whether samples are kept.
             tsv: self.tsv.clone(),
             json: self.json.take(),
             hdr: self.hdr.take(),
@@ -338,7 +341,7 @@ impl BenchArgs {
     }
 }
 
-/// A time: a number of seconds, or with a unit: `ms`, siege's `S`, `M` and `H`, or those in small letters.
+/// Parses a time: seconds, or a number with a unit: `ms`, siege's `S`, `M` and `H`, or their lower case.
 fn time(text: &str) -> Result<Duration, String> {
     let digits = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -350,12 +353,12 @@ fn time(text: &str) -> Result<Duration, String> {
         _ => return Err("write a number of seconds, or a unit behind it: 500ms, 10S, 5M, 1H".to_owned()),
     };
     let number: f64 = number.parse().map_err(|_| "write a number of seconds, like 10".to_owned())?;
-    // A day is more than any run here is meant for; beyond lie typing errors.
+    // No run takes longer than a day; larger values are typing errors.
     let time = Duration::try_from_secs_f64(number * seconds).ok().filter(|time| time.as_secs() <= 86_400);
     time.ok_or_else(|| "it lies between 0 and 24H".to_owned())
 }
 
-/// A rate, or from which to which.
+/// Parses a rate, or a range of rates.
 fn rate(text: &str) -> Result<(f64, f64), String> {
     let number = |text: &str| {
         let text = text.strip_suffix("/s").unwrap_or(text);

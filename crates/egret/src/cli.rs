@@ -1,4 +1,4 @@
-//! The command line: every command and option, with the help that users read.
+//! The command line: every command and option, with the help texts.
 
 use std::path::PathBuf;
 
@@ -8,73 +8,78 @@ use egret_lab::streams;
 use crate::Failure;
 use crate::bench::BenchArgs;
 
-/// Egret carries an application's calls to third-party APIs.
+/// Egret is a gateway between an application and the third-party APIs that it calls.
 ///
-/// It runs beside the application, which reaches it in any of five ways: as a forward proxy, through a base URL, by header,
-/// by Host header, or on a listener of its own for one provider.
+/// It runs beside the application, which can reach it in five ways: as a forward proxy, through a base URL,
+/// with a header field, with the Host field, or on a listener dedicated to one provider.
 #[derive(Debug, Parser)]
 #[command(name = "egret", version, propagate_version = false, disable_help_subcommand = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What `egret` can be asked to do.
+/// The commands of `egret`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the gateway and its control port.
     ///
-    /// SIGTERM or SIGINT drains: no new connections, exchanges in flight end; a second one stops at once. A changed config file is
-    /// applied as soon as it is saved, and on SIGHUP: all of it, or nothing and the log says why.
+    /// SIGTERM or SIGINT drains: Egret accepts no new connections, finishes the exchanges in flight and
+    /// exits. A second signal stops it immediately. A changed config file is applied as soon as it is saved,
+    /// and on SIGHUP: either as a whole, or not at all, and then the log shows the errors.
     Run {
-        /// The config file. Without one every key has its default: traffic is passed on and counted.
+        /// The config file. Without it every key has its default: traffic is forwarded and counted.
         #[arg(long, short, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// Also run the built-in provider, configured as `demo`, and print lines to paste: traffic without the Internet.
+        /// Also run the built-in provider, configured as `demo`, and print commands to try: traffic without
+        /// the Internet.
         #[arg(long)]
         demo: bool,
     },
     /// Validate a config file.
     ///
-    /// Everything that is wrong is shown at once, each with file, line, column, what was expected and what was probably meant.
-    /// Secrets are read, and neither they nor the files they come from are shown.
+    /// Prints all errors at once, each with file, line, column, the expected value and a suggestion. Secrets
+    /// are read, but neither they nor the content of their files are shown.
     Check {
         /// The config file to validate.
         file: PathBuf,
     },
-    /// Say which flows would be for a request, why the others would not, and what their remedies would do.
+    /// Show which flows match a request, why others do not, and what their remedies would do.
     ///
-    /// Nothing is sent. Exit code 1 where the gateway would send the request nowhere.
+    /// Nothing is sent. Exits with code 1 if the gateway would reject the request.
     Explain(crate::explain::Arguments),
     /// Print the JSON Schema of the config, for editors.
     ///
-    /// Save it and name it in the first line of a config: `# yaml-language-server: $schema=egret.schema.json`
+    /// Save it and refer to it in the first line of a config:
+    /// `# yaml-language-server: $schema=egret.schema.json`
     Schema,
-    /// Run the built-in provider alone: an API to call that answers as httpbin does, as slowly and as badly as it is asked to.
+    /// Run the built-in provider alone: an API to call that responds like httpbin, with configurable delays
+    /// and faults.
     ///
-    /// Its own page, `/`, lists what it answers.
+    /// Its page at `/` lists the endpoints.
     Provider(Box<crate::provider::Arguments>),
-    /// Measure what Egret, or any other proxy, adds to the response time.
+    /// Measure how much latency Egret, or any other proxy, adds.
     #[command(subcommand)]
     Lab(crate::lab::Lab),
-    /// Obfuscate, check, sum up, merge and split HAR archives, whoever recorded them.
+    /// Obfuscate, verify, summarize, merge and split HAR files of any recorder.
     #[command(subcommand)]
     Har(crate::har::HarCommand),
-    /// Put a target under load and measure it: ab's options and ab's report, and what ab lacks.
+    /// Load-test a target, with the options and report of ab, and more.
     ///
-    /// `docs/reference/bench.md` explains. Exit code 1 also where a `--fail-if` holds, a run was given up, or every request failed.
+    /// See `docs/bench.md`. Exits with code 1 also if a `--fail-if` condition is true, the run was aborted,
+    /// or every request failed.
     #[command(disable_version_flag = true)]
     Bench(Box<BenchArgs>),
-    /// Run in HARchiver's place: its command line, header fields and answers.
+    /// Replace HARchiver: same command line, header fields and responses.
     ///
-    /// Words may have one dash, as HARchiver's have, and may be cut short: `egret archiver 15000 TOKEN -https 15001 -rev api.example`.
-    /// `docs/how-to/replace-harchiver.md` says what differs.
+    /// Long options may have a single dash, like HARchiver's, and may be abbreviated:
+    /// `egret archiver 15000 TOKEN -https 15001 -rev api.example`. `docs/archiver.md` lists the differences.
     #[command(name = crate::archiver::NAME, infer_long_args = true)]
     Archiver(Box<crate::archiver::ArchiverArgs>),
     /// Print a page of the reference, as Markdown.
     Reference {
-        /// Which page.
+        /// The page to print.
         #[arg(value_enum, default_value_t = Page::Config)]
         page: Page,
     },
@@ -89,7 +94,7 @@ pub enum Page {
     Config,
     /// Every command and option.
     Cli,
-    /// What the built-in provider answers.
+    /// Every endpoint of the built-in provider.
     Provider,
 }
 

@@ -1,4 +1,4 @@
-//! The config as a whole: each room's part under its key, and reading it from a file.
+//! The whole config: one key per crate, and reading it from a file.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -18,29 +18,30 @@ use serde_json::Value;
 
 use crate::{Failure, exports};
 
-/// Egret's config. Every key has a default: with an empty file Egret passes traffic on and counts it.
+/// Egret's config. Every key has a default: with an empty file Egret forwards and counts traffic.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where the gateway listens and how it treats connections.
+    /// Listeners and the handling of connections.
     pub gateway: GatewayConfig,
-    /// Health, metrics and the API.
+    /// The control port: health checks, metrics, the API and the page.
     pub control: ControlConfig,
-    /// How files with secrets are treated.
+    /// Handling of files with secrets.
     pub secrets: SecretsConfig,
-    /// Directory of everything that Egret keeps. Made when first needed.
+    /// Directory of all files that Egret keeps. Created when first needed.
     pub data_dir: PathBuf,
-    /// What Egret tells of itself, on standard error.
+    /// Egret's own log, on standard error.
     pub log: LogConfig,
-    /// The third-party APIs that are called, by name. The name is what the base URL starts with: `/<name>/rest`.
+    /// The third-party APIs to call, by name. The base URL starts with the name: `/<name>/rest`.
     pub providers: Providers,
     /// Allowances that remedies draw from, by name.
     pub quotas: QuotaConfigs,
     /// Credentials for providers, by name.
     pub accounts: AccountConfigs,
-    /// Where diagnoses send what they made, by name.
+    /// Destinations of the data that diagnoses produce, by name.
     pub exporters: ExporterConfigs,
-    /// What is to be done with exchanges. Every flow that matches one adds its remedies, in this order, outermost first.
+    /// Rules for exchanges. Every flow that matches an exchange adds its remedies, in this order, outermost
+    /// first.
     pub flows: Vec<FlowConfig>,
 }
 
@@ -61,82 +62,83 @@ impl Default for Config {
     }
 }
 
-/// How files with secrets are treated.
+/// Handling of files with secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SecretsConfig {
-    /// What is done about a file of `${file:PATH}` that every user of the machine may read: `refuse` the config, or `allow` it, as in a
-    /// container, where mounted secrets are often so and nobody else is there.
+    /// Treatment of a `${file:PATH}` file that every user of the machine may read: `refuse` the config, or
+    /// `allow` it, for example in a container, where mounted secrets are often world-readable and there are
+    /// no other users.
     pub world_readable: WorldReadable,
 }
 
-/// What is done about a file with a secret that every user of the machine may read.
+/// Treatment of a world-readable secret file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WorldReadable {
-    /// The config is refused.
+    /// Reject the config.
     #[default]
     Refuse,
-    /// Nothing.
+    /// Accept the file.
     Allow,
 }
 
-/// What Egret tells of itself, on standard error. What it tells of exchanges is `gateway.access_log`.
+/// Egret's own log, on standard error. For a log of exchanges see `gateway.access_log`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
-    /// The least important that is told.
+    /// The lowest level that is logged.
     pub level: LogLevel,
-    /// How a line looks.
+    /// The format of a line.
     pub format: LogFormat,
 }
 
-/// How important a line is.
+/// Importance of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Something that was asked for could not be done.
+    /// A requested action failed.
     Error,
-    /// Something is off that somebody should look at.
+    /// Something unusual that should be looked at.
     Warn,
     /// Egret starts, reloads and stops.
     #[default]
     Info,
-    /// What led to an answer that the gateway made itself.
+    /// The causes of responses that the gateway generated itself.
     Debug,
-    /// Everything, libraries included.
+    /// Everything, including libraries.
     Trace,
 }
 
-/// How a log line looks.
+/// Format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// One line of text.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 impl Config {
-    /// Reads a config text; `name` is what problems are reported under.
+    /// Parses a config text; `name` is its name in error messages.
     pub fn parse(name: &str, text: &str) -> Result<Self, Report> {
         egret_config::load(name, text, Self::problems)
     }
 
-    /// What the gateway obeys of it, with what diagnoses need besides.
+    /// Returns the parts for the gateway, with the exports for its diagnoses.
     pub fn gateway_parts<'a>(&'a self, exports: &'a Exports) -> Parts<'a> {
         let Self { gateway, providers, quotas, accounts, flows, .. } = self;
         Parts { gateway, providers, quotas, accounts, flows, ledger: None, data_dir: None, exports }
     }
 
-    /// Whether a quota of it is kept in a file.
+    /// Returns `true` if a quota is stored in a file.
     pub fn has_durable_quotas(&self) -> bool {
         self.quotas.values().any(|quota| quota.store == StoreKind::File)
     }
 
-    /// What is good and may not be meant so: credentials that go over the network in the clear.
+    /// Returns warnings about a valid config: credentials that are sent unencrypted.
     pub fn warnings(&self) -> Vec<Problem> {
         let mut warnings = Vec::new();
         for (name, account) in &self.accounts {
@@ -161,7 +163,7 @@ impl Config {
         warnings
     }
 
-    /// What the types cannot say: dangling names, contradictions.
+    /// Checks everything that the types cannot express: dangling names, contradictions.
     fn problems(&self) -> Vec<Problem> {
         let mut problems = egret_gateway::validate(self.gateway_parts(&exports::unopened(&self.exporters)));
         problems.extend(egret_export::problems(&self.exporters));
@@ -181,10 +183,10 @@ impl Config {
     }
 }
 
-/// Others' permission to read (POSIX `S_IROTH`).
+/// Permission of others to read (POSIX `S_IROTH`).
 const READ_BY_OTHERS: u32 = 0o004;
 
-/// Notes files of secrets, somewhere in a config as it is written, that every user of the machine may read.
+/// Reports secret files, anywhere in a serialized config, that every user of the machine may read.
 fn check_secret_files(written: &Value, at: &str, problems: &mut Vec<Problem>) {
     match written {
         Value::String(text) => {
@@ -212,25 +214,25 @@ fn check_secret_files(written: &Value, at: &str, problems: &mut Vec<Problem>) {
     }
 }
 
-/// What a secret's file begins with, as the config names it.
+/// Prefix of a reference to a secret file.
 const SECRET_FILE: &str = "${file:";
 
-/// The path of a secret that is read from a file.
+/// Returns the path of a secret that is read from a file.
 fn secret_file(text: &str) -> Option<&str> {
     text.strip_prefix(SECRET_FILE)?.strip_suffix('}')
 }
 
-/// The files with secrets that a config's text names, be it good or bad.
+/// Returns the secret files that a config's text refers to, even if the config is invalid.
 pub fn secret_files(text: &str) -> impl Iterator<Item = &str> {
     text.split(SECRET_FILE).skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
 }
 
-/// Reads a config file's text when Egret starts: from a pipe as well. The error says what to do.
+/// Reads a config file when Egret starts; it may be a pipe. The error says what to do.
 pub fn read(file: &Path) -> Result<String, String> {
     let read = || {
         let mut bytes = Vec::new();
-        // One byte more than allowed tells a file that is too long; a device without end cannot fill the
-        // memory.
+        // The extra byte detects a file that is too long. The limit protects the memory from an endless
+        // device.
         let limit = u64::try_from(CONFIG_BYTES_MAX + 1).unwrap_or(u64::MAX);
         std::fs::File::open(file)?.take(limit).read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -238,7 +240,7 @@ pub fn read(file: &Path) -> Result<String, String> {
     text_of(file, read())
 }
 
-/// Reads it anew while Egret runs. A pipe, which might never end, is refused.
+/// Reads the config file again while Egret runs. A pipe, which might never end, is rejected.
 pub fn read_again(file: &Path) -> Result<String, String> {
     text_of(
         file,
@@ -261,12 +263,12 @@ fn text_of(file: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, String
     })
 }
 
-/// A file that is good.
+/// The result for a valid file.
 #[derive(Debug)]
 pub struct Checked {
-    /// What to print, with a line end.
+    /// The text for standard output, with a line end.
     pub good: String,
-    /// What to print on standard error besides, each with its place.
+    /// Warnings for standard error, each with its position.
     pub warnings: Vec<String>,
 }
 

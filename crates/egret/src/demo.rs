@@ -1,4 +1,4 @@
-//! `egret run --demo`: a provider to call without the Internet, and the lines to paste.
+//! `egret run --demo`: a provider to call without the Internet, and commands to try.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -7,20 +7,20 @@ use egret_lab::provider::{Options, Provider};
 
 use crate::Failure;
 
-/// What the built-in provider is called in the config.
+/// Name of the built-in provider in the config.
 pub const NAME: &str = "demo";
 
-/// Where the built-in provider listens unless told otherwise.
+/// Default address of the built-in provider.
 pub const PROVIDER_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
 
-/// Starts the built-in provider, on a free port where its own is taken: nothing depends on the number.
+/// Starts the built-in provider; if its port is taken, on a free one.
 pub fn start() -> Result<Provider, Failure> {
     Provider::start(PROVIDER_ADDRESS, Options::default())
         .or_else(|_| Provider::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Options::default()))
         .map_err(|error| Failure::Failed(format!("the built-in provider cannot listen on loopback: {error}")))
 }
 
-/// The built-in provider as a config gives it.
+/// Returns the config of the built-in provider.
 pub fn provider_config(address: SocketAddr) -> ProviderConfig {
     ProviderConfig {
         url: format!("http://{address}"),
@@ -32,7 +32,7 @@ pub fn provider_config(address: SocketAddr) -> ProviderConfig {
     }
 }
 
-/// A heading and three lines to paste: through the base URL, through the proxy, and what was counted.
+/// Returns a heading and three commands: through the base URL, through the proxy, and to the metrics.
 pub fn lines(gateway: SocketAddr, provider: SocketAddr, control: SocketAddr) -> String {
     format!(
         "Egret runs. Paste these into another terminal to see traffic go through it:\n\

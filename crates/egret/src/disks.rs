@@ -8,16 +8,16 @@ use egret_clock::Moment;
 use egret_flow::cache::CacheDisk;
 use egret_store::entries::{DiskEvent, Stop};
 
-/// How long what waits to be written may take when Egret stops.
+/// Maximum time for pending writes when Egret stops.
 const WRITE_MAX: Duration = Duration::from_secs(2);
-/// What a thread may take beyond that to end.
+/// Further time for the threads to end.
 const END_MAX: Duration = Duration::from_millis(500);
 
-/// The disks that have a thread.
+/// The cache disks that have a thread.
 #[derive(Debug, Default)]
 pub struct Disks {
     running: Vec<Running>,
-    /// Those that were told to end, and may have a directory still that another one wants.
+    /// Disks that were told to stop, and may still hold a directory that another disk needs.
     ending: Vec<Running>,
 }
 
@@ -29,7 +29,8 @@ struct Running {
 }
 
 impl Disks {
-    /// Has all of `wanted` work, also those that have failed, and deletes those that are no longer among them.
+    /// Starts the threads of all `wanted` disks, including those that failed, and deletes the disks that are
+    /// no longer wanted.
     pub fn settle(&mut self, wanted: Vec<CacheDisk>) {
         self.ending.retain(|one| !one.thread.is_finished());
         for one in std::mem::take(&mut self.running) {
@@ -39,7 +40,7 @@ impl Disks {
             if wanted.iter().any(|disk| disk.is(&one.disk)) {
                 self.running.push(one);
             } else {
-                // While nobody looks after it, what changes at the provider would not be learned of.
+                // Deleted because invalidations would be missed while the disk is not maintained.
                 one.disk.stop(Stop::Delete);
                 self.ending.push(one);
             }
@@ -59,7 +60,7 @@ impl Disks {
         let served = disk.clone();
         let serve = move || {
             for one in before {
-                // That it has panicked is told where it did.
+                // A panic was already reported by its thread.
                 let _ = one.thread.join();
             }
             serve(&served);
@@ -73,7 +74,8 @@ impl Disks {
         }
     }
 
-    /// Has what waits be written, and all of them end; what takes too long is left. `at_once` has nothing more written.
+    /// Writes pending data and ends all threads; threads that take too long are abandoned. With `at_once`
+    /// nothing more is written.
     pub fn close(self, at_once: bool) {
         let write_max = if at_once { Duration::ZERO } else { WRITE_MAX };
         let until = Moment::now() + write_max;
@@ -90,7 +92,7 @@ impl Disks {
     }
 }
 
-/// Gives a disk this thread, and tells what becomes of it.
+/// Runs a disk on this thread, and logs its events.
 fn serve(disk: &CacheDisk) {
     let directory = disk.directory().display();
     let tell = |event| match event {

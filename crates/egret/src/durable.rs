@@ -1,4 +1,4 @@
-//! The file of quotas that outlive the process, and the thread that reads and writes it.
+//! The file of durable quotas, and the thread that reads and writes it.
 
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -9,14 +9,14 @@ use egret_store::{FileStore, Ledger, Loan, Request, Store, StoreError, ledger};
 /// The file's name in the data directory.
 const FILE_NAME: &str = "quotas.redb";
 
-/// The file, open.
+/// The open file.
 pub struct DurableQuotas {
     ledger: Ledger,
     clerk: JoinHandle<()>,
 }
 
 impl DurableQuotas {
-    /// Opens the file in `data_dir`, or makes both. The error says what to do.
+    /// Opens the file in `data_dir`, and creates both if needed. The error says what to do.
     pub fn open(data_dir: &Path) -> Result<Self, String> {
         let path = data_dir.join(FILE_NAME);
         let failed =
@@ -33,12 +33,12 @@ impl DurableQuotas {
         Ok(Self { ledger, clerk })
     }
 
-    /// Where units are asked for.
+    /// The handle through which units are requested.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Writes what was asked before, and closes the file.
+    /// Writes all pending requests and closes the file.
     pub fn close(self) {
         self.ledger.close();
         if self.clerk.join().is_err() {
@@ -47,7 +47,7 @@ impl DurableQuotas {
     }
 }
 
-/// A store that says when it begins to fail, and when it works again; not every time.
+/// A store that logs when it starts to fail and when it works again, not every failure.
 struct Watched<S> {
     store: S,
     has_failed: bool,
@@ -72,7 +72,7 @@ impl<S: Store> Store for Watched<S> {
 mod tests {
     use super::*;
 
-    /// Fails as told, call by call.
+    /// Fails or succeeds as scripted, call by call.
     struct Told(Vec<bool>);
 
     impl Store for Told {

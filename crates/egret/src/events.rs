@@ -1,4 +1,4 @@
-//! What happens to a running Egret from outside: signals, and changes of its config file and of the secrets that it names.
+//! External events of a running Egret: signals, and changes of its config file and secret files.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,27 +10,27 @@ use tokio::sync::mpsc::Receiver;
 use crate::watch::Watch;
 use crate::{Failure, config};
 
-/// What comes within this time after a change of the file belongs to the same change.
+/// Further changes of the file within this time belong to the same change.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// A file that reads the same twice at this distance is taken for finished.
+/// A file that reads the same twice at this interval is considered complete.
 const SETTLE: Duration = Duration::from_millis(30);
 
-/// Reads of a file that does not settle; the last is taken as it is.
+/// Maximum number of reads of a file that keeps changing; the last one is used.
 const SETTLE_READS_MAX: usize = 20;
 
-/// Something that happened.
+/// An external event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Told to stop, by this signal.
+    /// Request to stop, by this signal.
     Stop(&'static str),
-    /// Told to reload.
+    /// Request to reload.
     Hangup,
-    /// The config file, or a secret that it names, may have changed.
+    /// The config file, or a secret file that it refers to, may have changed.
     FileChanged,
 }
 
-/// A runtime for one thread that mostly waits.
+/// Creates a runtime for one thread that mostly waits.
 pub fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -38,7 +38,7 @@ pub fn runtime() -> Result<Runtime, Failure> {
         .map_err(|error| Failure::Failed(format!("the main thread cannot wait for signals: {error}")))
 }
 
-/// Signals under way, and changes of the file where there is one.
+/// The signals, and changes of the file if there is one.
 pub struct Events {
     terminate: Signal,
     interrupt: Signal,
@@ -47,12 +47,13 @@ pub struct Events {
 }
 
 impl Events {
-    /// Takes over the signals and starts to watch the file. Needs a runtime.
+    /// Installs signal handlers and starts to watch the file. Must be called within a runtime.
     pub fn start(file: Option<&Path>) -> Result<Self, Failure> {
         let taken = |kind| {
             signal(kind).map_err(|error| Failure::Failed(format!("cannot take over signals: {error}")))
         };
-        // A file that may grow no more (`ulimit -f`) is an error to whoever writes it, and not the end of the process.
+        // Handling SIGXFSZ turns a file size limit (`ulimit -f`) into a write error; otherwise it would end
+        // the process.
         drop(taken(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         Ok(Self {
             terminate: taken(SignalKind::terminate())?,
@@ -64,7 +65,8 @@ impl Events {
 
     /// Waits for the next event.
     pub async fn next(&mut self) -> Event {
-        // A signal during the wait forgets the change; what signals lead to needs none.
+        // A signal during the wait drops the change. That is safe: reload reads the file anyway, and stop
+        // does not need it.
         let changed = async {
             let Some((_, changes)) = &mut self.file else { return std::future::pending().await };
             match changes.recv().await {
@@ -81,7 +83,8 @@ impl Events {
         }
     }
 
-    /// Watches what the file's links lead to now, and forgets changes up to now: the file is about to be read.
+    /// Watches the current targets of the file's links, and drops changes up to now, because the file is
+    /// about to be read.
     pub fn refresh(&mut self) {
         if let Some((watch, changes)) = &mut self.file {
             while changes.try_recv().is_ok() {}
@@ -91,7 +94,7 @@ impl Events {
         }
     }
 
-    /// Watches the files with secrets that `text`, a config, names, besides the config file.
+    /// Watches the secret files that `text`, a config, refers to, besides the config file.
     pub fn watch_secrets(&mut self, text: &str) {
         if let Some((watch, _)) = &mut self.file {
             watch.set_others(config::secret_files(text).map(PathBuf::from));
@@ -101,7 +104,7 @@ impl Events {
         }
     }
 
-    /// Reads the file once nobody seems to be writing it.
+    /// Reads the file once it has stopped changing.
     pub async fn read_settled(&self, file: &Path) -> Result<String, String> {
         let mut last = config::read_again(file);
         for _ in 1..SETTLE_READS_MAX {

@@ -1,4 +1,4 @@
-//! `egret explain`: what the gateway would do with a request, told without sending it.
+//! `egret explain`: shows what the gateway would do with a request, without sending it.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -21,18 +21,18 @@ use crate::config::{self, Config};
 pub struct Arguments {
     /// The config file.
     file: PathBuf,
-    /// The method and the URL that the client would call, like `GET https://api.example.com/v1/things`.
+    /// The method and URL that the client would use, like `GET https://api.example.com/v1/things`.
     ///
-    /// A URL of the gateway itself is read as a base URL: `GET http://127.0.0.1:8000/stripe/v1/charges`.
+    /// A URL of the gateway itself is treated as a base URL: `GET http://127.0.0.1:8000/stripe/v1/charges`.
     #[arg(long, short, value_name = "METHOD URL")]
     request: String,
-    /// A header field that it would have; may be given several times.
+    /// A header field of the request; may be repeated.
     #[arg(long, short = 'H', value_name = "NAME: VALUE")]
     header: Vec<String>,
-    /// The body that it would have.
+    /// The body of the request.
     #[arg(long, short, value_name = "BODY")]
     data: Option<String>,
-    /// The consumer that it would name.
+    /// The name of the consumer.
     #[arg(long, value_name = "NAME")]
     consumer: Option<String>,
     /// Print JSON.
@@ -40,7 +40,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What is told.
+/// The output.
 #[derive(Debug, Serialize)]
 struct Explanation {
     method: String,
@@ -50,11 +50,11 @@ struct Explanation {
     port: u16,
     target: String,
     flows: Vec<Verdict>,
-    /// Of the flows that match, outermost first.
+    /// The remedies of the matching flows, outermost first.
     remedies: Vec<Step>,
 }
 
-/// A remedy in its place.
+/// A remedy with its flow.
 #[derive(Debug, Serialize)]
 struct Step {
     flow: String,
@@ -62,7 +62,7 @@ struct Step {
     does: String,
 }
 
-/// What to print.
+/// Returns the text to print.
 pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
     let text = config::read(&arguments.file).map_err(Failure::Misused)?;
     let name = arguments.file.display().to_string();
@@ -110,7 +110,7 @@ pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
     if arguments.json { in_json(&explanation) } else { Ok(in_words(&explanation)) }
 }
 
-/// The head that a client of a forward proxy would send.
+/// Returns the head that a client of a forward proxy would send.
 fn head(arguments: &Arguments) -> String {
     let (method, url) = arguments.request.trim().split_once(' ').unwrap_or(("GET", arguments.request.trim()));
     let mut head = format!("{method} {} HTTP/1.1\r\n", url.trim());

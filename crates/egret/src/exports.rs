@@ -1,4 +1,4 @@
-//! What diagnoses need that stands outside of flows: the exporters' sinks, and the key of pseudonyms.
+//! Resources of diagnoses outside of flows: the exporters' sinks, and the pseudonym key.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -13,17 +13,17 @@ use egret_store::private_file;
 
 use crate::config::Config;
 
-/// The key's file in the data directory.
+/// File name of the key in the data directory.
 const KEY_FILE: &str = "har.key";
 
-/// The key of pseudonyms, once a config has needed it. A new key in the file is taken up by a restart.
+/// The pseudonym key, once a config has needed it. A changed key file takes effect after a restart.
 #[derive(Debug, Default)]
 pub struct Keyring {
     key: Option<Arc<Key>>,
 }
 
 impl Keyring {
-    /// What the diagnoses of `config` need, with `exporters` open.
+    /// Returns the resources for the diagnoses of `config`, with `exporters` open.
     pub fn exports(&mut self, config: &Config, exporters: &Exporters) -> Result<Exports, String> {
         if self.key.is_none() && config.flows.iter().any(|flow| !flow.diagnoses.is_empty()) {
             self.key = Some(Arc::new(load(&config.data_dir)?));
@@ -48,7 +48,7 @@ fn load(data_dir: &Path) -> Result<Key, String> {
 #[derive(Debug)]
 struct Kept(PathBuf);
 
-/// A longer file is none that was kept.
+/// A longer file was not written by Egret.
 const KEPT_BYTES_MAX: u64 = 256 << 20;
 
 impl Keeper for Kept {
@@ -60,7 +60,7 @@ impl Keeper for Kept {
         Some(bytes)
     }
 
-    /// In the place of the former file once all of it is there.
+    /// Replaces the previous file once the new one is complete.
     fn save(&self, name: &str, bytes: &[u8]) {
         let (path, draft) = (self.0.join(name), self.0.join(format!(".{name}.part")));
         let written = std::fs::create_dir_all(&self.0).and_then(|()| {
@@ -76,7 +76,7 @@ impl Keeper for Kept {
     }
 }
 
-/// What stands for exporters that are not open, where a config is only checked.
+/// Returns placeholders for exporters that are not open, to check a config.
 pub fn unopened(exporters: &ExporterConfigs) -> Exports {
     let sink = |(name, config): (&String, &ExporterConfig)| -> (String, Arc<dyn Sink>) {
         (name.clone(), Arc::new(Unopened(config.clone())))

@@ -1,4 +1,4 @@
-//! `egret har`: archives obfuscated, verified, summed up, merged and split.
+//! `egret har`: obfuscates, verifies, summarizes, merges and splits HAR files.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -14,65 +14,66 @@ use egret_har::{Exclusions, Har, Key, Obfuscator, scan};
 
 use crate::{Failure, cli};
 
-/// Larger files are refused: a file is held in memory, several times over.
+/// Larger files are rejected, because a file is held in memory several times over.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// What `egret har` can be asked to do.
+/// The commands of `egret har`.
 #[derive(Debug, Subcommand)]
 pub enum HarCommand {
-    /// Obfuscate archives: every value becomes a pseudonym, unless `--exclude` names it.
+    /// Obfuscate HAR files: replace every value with a pseudonym, unless `--exclude` names it.
     ///
-    /// Equal values get equal pseudonyms under one key, and nothing can be told of a value without it. Each result is written beside its
-    /// file as `NAME.sanitized.har`, readable by its owner alone; a file that exists is not overwritten. `docs/reference/har.md` says what stays.
+    /// Equal values get equal pseudonyms under the same key. Without the key, a pseudonym reveals nothing
+    /// about its value. Each result is written beside its file as `NAME.sanitized.har`, readable by its owner
+    /// only. An existing file is not overwritten. `docs/har.md` lists what is kept.
     Sanitize {
-        /// The archives.
+        /// The HAR files.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// The key file. It is made if there is none.
+        /// The key file. It is created if it does not exist.
         #[arg(long, value_name = "FILE", default_value = "egret-data/har.key")]
         key: PathBuf,
-        /// Make a new key first: nothing links its pseudonyms to those before.
+        /// Create a new key first. Its pseudonyms cannot be linked to earlier ones.
         #[arg(long)]
         rotate: bool,
-        /// A value to leave as it is, like `request.query.page` or `response.body.$.items[*].id`; may be repeated.
+        /// A value to keep, like `request.query.page` or `response.body.$.items[*].id`; may be repeated.
         #[arg(long, value_name = "PATH")]
         exclude: Vec<String>,
     },
-    /// Check archives: whether they are valid HAR 1.2, and whether anything in them looks like a secret, or is one by its name.
+    /// Check that HAR files are valid HAR 1.2, and that they contain no secrets, by value or by name.
     ///
-    /// Names the place of everything found, and never shows a value. Exit code 1 where anything was found.
+    /// Prints the position of each problem, never a value. Exits with code 1 if there is a problem.
     Verify {
-        /// The archives.
+        /// The HAR files.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Sum up archives: hosts, methods, statuses, times and bytes of all together.
+    /// Summarize HAR files: hosts, methods, status codes, times and bytes over all files.
     Stats {
-        /// The archives.
+        /// The HAR files.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Merge archives into one, with entries in the order in which they were started.
+    /// Merge HAR files into one, with entries ordered by start time.
     Merge {
-        /// The archives.
+        /// The HAR files.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// The archive to write, which must not exist.
+        /// The file to write, which must not exist.
         #[arg(long, short, value_name = "FILE")]
         out: PathBuf,
     },
-    /// Split an archive into several: `NAME.1.har`, `NAME.2.har` and so on, beside it.
+    /// Split a HAR file into several: `NAME.1.har`, `NAME.2.har` and so on, in the same directory.
     Split {
-        /// The archive.
+        /// The HAR file.
         file: PathBuf,
-        /// Entries in each at most.
+        /// Maximum number of entries per file.
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
         entries: u32,
     },
 }
 
 impl HarCommand {
-    /// Does what was asked.
+    /// Runs the command.
     pub fn obey(self) -> Result<(), Failure> {
         match self {
             Self::Sanitize { files, key, rotate, exclude } => sanitize(&files, &key, rotate, &exclude),
@@ -155,7 +156,7 @@ fn split(file: &Path, entries: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `a/b.har` becomes `a/b.WORD.har`.
+/// Turns `a/b.har` into `a/b.WORD.har`.
 fn beside(file: &Path, word: &str) -> PathBuf {
     let mut name = file.file_stem().unwrap_or_default().to_owned();
     name.push(format!(".{word}.har"));
@@ -180,7 +181,7 @@ fn read(file: &Path) -> Result<Har, Failure> {
     Har::read(&read_bytes(file)?).map_err(|error| not_read(file, &error))
 }
 
-/// Writes a file that was not there, for its owner alone: what a recording holds is nobody else's.
+/// Writes a new file that only its owner can read, because recordings are private.
 fn write(har: &Har, out: &Path) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     har.write(&mut bytes).map_err(|error| not_read(out, &error))?;
@@ -222,7 +223,7 @@ mod tests {
         let sanitized = directory.path().join("a.sanitized.har");
         verify(std::slice::from_ref(&sanitized)).unwrap();
         let text = fs::read_to_string(&sanitized).unwrap();
-        // None of these could stand in a pseudonym by chance.
+        // Pseudonyms never contain these by chance.
         let secrets = ["ada@", "ada%40", "tok-987", "Lovelace"];
         assert!(!secrets.iter().any(|secret| text.contains(secret)), "{text}");
         assert!(

@@ -1,4 +1,4 @@
-//! `egret lab`: experiments run, reported, compared and listed.
+//! `egret lab`: runs, reports, compares and lists experiments.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -11,80 +11,83 @@ use egret_lab::streams;
 use crate::events::{Event, Events, runtime};
 use crate::{Failure, cli};
 
-/// What `egret lab` can be asked to do.
+/// The commands of `egret lab`.
 #[derive(Debug, Subcommand)]
 pub enum Lab {
-    /// Run an experiment: every scenario, round by round, into a results folder with a report.
+    /// Run an experiment: every scenario, round by round, and write a report into a results folder.
     ///
-    /// Each turn starts provider and proxy afresh, waits until they answer, warms up and measures. Stopped by Ctrl-C or by a
-    /// failure, the folder keeps the turns that ended and is called `.partial`; `--resume` goes on with it. Keep the machine
-    /// to itself meanwhile.
+    /// Each turn starts provider and proxy again, waits until they respond, warms up and measures. If the run
+    /// is stopped by Ctrl-C or a failure, the folder keeps the finished turns and is named `.partial`;
+    /// `--resume` continues it. Do not use the machine for anything else during the run.
     Run(RunArguments),
-    /// Make a results folder's report anew: `report.html`, which needs nothing beside it, and its charts as SVG files in `charts/`.
+    /// Recreate the report of a results folder: `report.html`, a self-contained page, and its charts as SVG
+    /// files in `charts/`.
     ///
-    /// Prints the verdict. A run that was stopped has no report yet; made by this, it says that it is not whole.
+    /// Prints the verdict. A stopped run has no report; this command creates one, which is marked as
+    /// incomplete.
     Report {
         /// The results folder.
         directory: PathBuf,
     },
-    /// Tell whether two runs of an experiment differ, and by how much.
+    /// Compare two runs of an experiment, and print the differences.
     ///
-    /// A figure counts as changed where its interval excludes no change and it changed by more than the tolerance. Exit code 1
-    /// where the second run is worse in anything.
+    /// A figure counts as changed if its confidence interval excludes zero change and it changed by more than
+    /// the tolerance. Exits with code 1 if any figure of the second run is worse.
     Compare {
         /// The results folder of the first run.
         first: PathBuf,
         /// The results folder of the second run.
         second: PathBuf,
-        /// How far a figure may change, in percent.
+        /// Tolerated change of a figure, in percent.
         #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=100))]
         tolerance: u8,
-        /// Exit with code 1 on any change, also for the better.
+        /// Exit with code 1 on any change, including improvements.
         #[arg(long)]
         any: bool,
     },
-    /// List the experiments and the results there are.
+    /// List the experiments and results.
     List {
-        /// Where experiments are looked for.
+        /// The directory of the experiments.
         #[arg(long, value_name = "DIR", default_value = "experiments")]
         experiments: PathBuf,
-        /// Where results are looked for.
+        /// The directory of the results.
         #[arg(long, value_name = "DIR", default_value = "results")]
         results: PathBuf,
     },
 }
 
-/// What to run, and into which folder.
+/// The arguments of `egret lab run`.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// The experiment's file.
+    /// The experiment file.
     #[arg(required_unless_present = "resume")]
     file: Option<PathBuf>,
-    /// Run the quick profile: within a minute, with wider intervals.
+    /// Run the quick profile: less than a minute, with wider intervals.
     #[arg(long, conflicts_with = "resume")]
     quick: bool,
-    /// The results folder, which must not exist. By default one in `./results`, named after experiment, time and version.
+    /// The results folder, which must not exist. Default: a folder in `./results`, named after experiment,
+    /// time and version.
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     out: Option<PathBuf>,
-    /// Rounds, instead of the experiment's.
+    /// Number of rounds, instead of the experiment's.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "resume")]
     rounds: Option<u32>,
-    /// Run this case alone; may be repeated.
+    /// Run only this case; may be repeated.
     #[arg(long = "case", value_name = "NAME", conflicts_with = "resume")]
     cases: Vec<String>,
-    /// How long each turn lasts, in cases whose turns last for a time.
+    /// Duration of each turn in seconds, for cases whose turns have a duration.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=600), conflicts_with = "resume")]
     seconds: Option<u32>,
-    /// Exit with code 1 where a figure is not held that the experiment says is to be.
+    /// Exit with code 1 if a figure misses a target that the experiment sets.
     #[arg(long)]
     hold: bool,
-    /// Go on with a run that was stopped, with the experiment and the configs as they were then.
+    /// Continue a stopped run, with its original experiment and configs.
     #[arg(long, value_name = "DIR", conflicts_with = "file")]
     resume: Option<PathBuf>,
 }
 
 impl Lab {
-    /// Does what was asked.
+    /// Runs the command.
     pub fn obey(self) -> Result<(), Failure> {
         match self {
             Self::Run(arguments) => run(&arguments),
@@ -145,7 +148,7 @@ fn compare(first: &Path, second: &Path, tolerance: u8, any: bool) -> Result<(), 
     Ok(())
 }
 
-/// The verdict, the tables, the figures to hold, and what makes them doubtful.
+/// Returns the verdict, the tables, the targets, and the doubts about the results.
 fn told(summary: &Summary) -> String {
     let verdict = summary.verdict.iter().map(|sentence| format!("{sentence}\n"));
     let tables = summary.tables.iter().map(|table| format!("\n{table}"));
@@ -156,7 +159,7 @@ fn told(summary: &Summary) -> String {
     verdict.chain(tables).chain(held).chain(doubts).collect::<Vec<_>>().concat()
 }
 
-/// Has SIGINT and SIGTERM stop the run, on a thread that ends with the process.
+/// Stops the run on SIGINT and SIGTERM, on a thread that ends with the process.
 fn watch_signals(interrupter: Interrupter) -> Result<(), Failure> {
     let runtime = runtime()?;
     let mut events = runtime.block_on(async { Events::start(None) })?;

@@ -1,7 +1,7 @@
-//! Egret's own log, on standard error: told by any thread, written by one.
+//! Egret's own log on standard error: written by one thread for all others.
 //!
-//! Whoever logs hands over a finished line and goes on. A terminal or pipe that takes no more stops the writer's thread and nobody
-//! else: lines that find the queue full are counted and dropped.
+//! A logging thread enqueues a finished line and continues. A blocked terminal or pipe stops only the
+//! writer's thread; lines that find the queue full are counted and dropped.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::Failure;
 use crate::config::{LogConfig, LogFormat, LogLevel};
 
-/// Lines that wait to be written.
+/// Capacity of the queue, in lines.
 const LINES_MAX: usize = 1024;
 
-/// The longest line, in bytes; what is longer is cut.
+/// Maximum length of a line in bytes; longer ones are cut.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// Lines are written together up to this many bytes.
+/// Maximum bytes of a batch of lines that are written together.
 const BATCH_BYTES_MAX: usize = 64 << 10;
 
-/// How long the end of the program waits for the last lines to be taken.
+/// Maximum time that the program waits at exit for the last lines to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The running log. Dropping it waits until the lines told so far are written.
+/// The running log. Dropping it waits until all lines so far are written.
 pub struct Logging {
     level: reload::Handle<Targets, Registry>,
     queue: SyncSender<Entry>,
@@ -39,12 +39,12 @@ pub struct Logging {
 
 enum Entry {
     Line(Vec<u8>),
-    /// Answered once everything before it is written.
+    /// Acknowledged once everything before it is written.
     Flush(SyncSender<()>),
 }
 
 impl Logging {
-    /// Starts the writer and makes it the program's log.
+    /// Starts the writer and installs it as the program's log.
     pub fn start(config: LogConfig) -> Result<Self, Failure> {
         let (queue, entries) = sync_channel(LINES_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -71,7 +71,7 @@ impl Logging {
         Ok(Self { level, queue })
     }
 
-    /// Tells more or less from now on.
+    /// Changes the log level.
     pub fn set_level(&self, level: LogLevel) {
         if let Err(error) = self.level.reload(targets(level)) {
             tracing::warn!(%error, "the log's level stays as it is");
@@ -82,14 +82,15 @@ impl Logging {
 impl Drop for Logging {
     fn drop(&mut self) {
         let (written, wait) = sync_channel(1);
-        // A full queue means that nobody takes the lines: there is nothing to wait for.
+        // If the queue is full, nothing reads the lines, so waiting is useless.
         if self.queue.try_send(Entry::Flush(written)).is_ok() {
             let _ = wait.recv_timeout(FLUSH_TIMEOUT);
         }
     }
 }
 
-/// Libraries tell much that only their authors understand: below `info` only at `trace`.
+/// Returns the filter. Libraries log details for their authors: levels below `info` are enabled only at
+/// `trace`.
 fn targets(level: LogLevel) -> Targets {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -102,7 +103,7 @@ fn targets(level: LogLevel) -> Targets {
     Targets::new().with_default(libraries).with_target("egret", level)
 }
 
-/// Where threads leave their lines.
+/// Enqueues lines.
 struct Sink {
     queue: SyncSender<Entry>,
     dropped: Arc<AtomicU64>,
@@ -117,7 +118,7 @@ impl<'a> MakeWriter<'a> for Sink {
 }
 
 impl Write for &Sink {
-    /// Takes a whole line: the formatter writes each in one piece.
+    /// Enqueues a whole line: the formatter writes each line in one call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut kept = line[..line.len().min(LINE_BYTES_MAX)].to_vec();
         if kept.len() < line.len() {
@@ -134,7 +135,8 @@ impl Write for &Sink {
     }
 }
 
-/// Writes until nobody can log any more. Where standard error is closed, lines go nowhere: a log must not stop the gateway.
+/// Writes lines until all senders are dropped. If standard error is closed, lines are lost, because a log
+/// must not stop the gateway.
 fn write_lines(entries: &Receiver<Entry>, dropped: &AtomicU64, out: &mut dyn Write) {
     let mut batch = Vec::new();
     while let Ok(entry) = entries.recv() {

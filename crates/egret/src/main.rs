@@ -1,6 +1,6 @@
 //! The `egret` command.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage or config.
+//! Exit codes: 0 success, 1 failure, 2 wrong usage or config.
 #![warn(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -33,18 +33,18 @@ use egret_lab::streams::say;
 
 use cli::{Cli, Command};
 
-/// A gateway allocates and frees small objects on many threads. mimalloc keeps that off the system
-/// allocator's shared arenas, gives memory back after a burst, and is fast under musl too, whose own
-/// allocator takes a lock for every call. It is built to ask for no huge pages (`no_thp`), see [`memory`].
+/// A gateway allocates and frees small objects on many threads. mimalloc avoids the contended arenas of the
+/// system allocator, returns memory after a burst, and is also fast under musl, whose own allocator takes a
+/// lock for every call. It is built without huge pages (`no_thp`), see [`memory`].
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How a command ends that did not do what it was asked to.
+/// The failure of a command.
 #[derive(Debug)]
 enum Failure {
-    /// It was asked rightly and could not: exit code 1.
+    /// A valid command failed: exit code 1.
     Failed(String),
-    /// It was asked wrongly, or its config is wrong: exit code 2.
+    /// The usage or the config is wrong: exit code 2.
     Misused(String),
 }
 
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(archiver::with_two_dashes(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come this way too, with code 0. Where even this cannot be printed, the code has to do.
+            // Help and version also end here, with code 0. If printing fails, the exit code must suffice.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }

@@ -1,4 +1,4 @@
-//! `egret provider`: the built-in provider by itself, with all that it can be told.
+//! `egret provider`: the built-in provider alone, with all its options.
 
 use std::net::SocketAddr;
 use std::num::NonZero;
@@ -15,78 +15,80 @@ use crate::events::{Event, Events, runtime};
 use crate::logging::Logging;
 use crate::{Failure, cli};
 
-/// Environment variables that `/env` shows begin with this.
+/// Prefix of the environment variables that `/env` shows.
 const ENVIRONMENT: &str = "HTTPBIN_ENV_";
 
-/// Threads at most.
+/// Maximum number of threads.
 const THREADS_MAX: u16 = 256;
 
-/// How the provider listens and behaves.
+/// The options of `egret provider`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The address to listen on; port 0 takes a free one.
+    /// The address to listen on; with port 0 the system chooses a free port.
     #[arg(long, value_name = "ADDRESS", default_value_t = PROVIDER_ADDRESS)]
     listen: SocketAddr,
-    /// Threads that serve; one for each core where not given.
+    /// Number of threads; default: one per core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]
     threads: Option<u16>,
-    /// How long every answer waits: `150ms`, `0.15`, `normal:150ms,20ms` (mean, deviation), `lognormal:150ms,0.5` (median, sigma)
-    /// or `percentiles:50=100ms,90=200ms,99=1s`.
+    /// Delay of every response: `150ms`, `0.15`, `normal:150ms,20ms` (mean, standard deviation),
+    /// `lognormal:150ms,0.5` (median, sigma) or `percentiles:50=100ms,90=200ms,99=1s`.
     #[arg(long, value_name = "DELAY")]
     delay: Option<Delay>,
-    /// Calls served at a time; the rest wait in line. With a constant delay it makes a provider of known capacity: 4 at a time that take
-    /// 10 ms each are 400 a second.
+    /// Maximum number of concurrent calls; the rest wait in a queue. Together with a constant delay it sets
+    /// the provider's capacity: 4 concurrent calls of 10 ms each are 400 calls per second.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     parallel: Option<u16>,
-    /// Seed of all that is random: with the same seed the nth call has the same delay and fault again.
+    /// Random seed: with the same seed the nth call has the same delay and fault in every run.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How far away the provider seems to be, there and back: handshakes take it too.
+    /// Simulated round-trip time to the provider; it also delays handshakes.
     #[arg(long, value_name = "DURATION", value_parser = rtt)]
     rtt: Option<Duration>,
-    /// What a connection carries in a second, each way, as `64KiB`.
+    /// Simulated bandwidth per connection and direction in bytes per second, like `64KiB`.
     #[arg(long, value_name = "SIZE", value_parser = bandwidth)]
     bandwidth: Option<Size>,
-    /// A fault and its probability, as `reset=0.01`. May be given several times; together they are at most 1. The kinds are those of `/fault/{kind}`.
+    /// A fault and its probability, like `reset=0.01`; may be repeated. The sum of all probabilities is at
+    /// most 1. The kinds are those of `/fault/{kind}`.
     #[arg(long = "fault", value_name = "KIND=PROBABILITY", value_parser = fault)]
     faults: Vec<(Fault, f64)>,
-    /// Calls admitted in a window, as `100/1s`; the rest get 429. Windows begin with the first call; by the
-    /// clock with `100/1s@clock`. `/counters` tells how many.
+    /// Rate limit, like `100/1s`; calls above it get 429. A window begins with its first call; with
+    /// `100/1s@clock` windows follow the clock. `/counters` shows the counts.
     #[arg(long, value_name = "LIMIT/WINDOW")]
     rate_limit: Option<RateLimit>,
-    /// A HAR file whose answers are given again, by method, path and query. What it does not hold is answered as ever.
+    /// HAR file whose responses are replayed, selected by method, path and query. Other requests get the
+    /// usual responses.
     #[arg(long, value_name = "FILE")]
     har: Option<PathBuf>,
-    /// Have recorded answers take as long as they took when they were recorded.
+    /// Replay responses with their recorded durations.
     #[arg(long, requires = "har")]
     har_times: bool,
-    /// Speak TLS, with a certificate for `localhost` and the address, made at the start.
+    /// Use TLS, with a certificate for `localhost` and the address, created at startup.
     #[arg(long)]
     tls: bool,
-    /// Where the authority of that certificate is written, for clients to trust.
+    /// File to which the certificate authority is written, for clients to trust.
     #[arg(long, value_name = "FILE", default_value = "egret-data/provider-ca.pem", requires = "tls")]
     tls_ca: PathBuf,
-    /// The largest content that is taken or made.
+    /// Maximum size of a request or response body.
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = body_size)]
     max_body_size: Size,
-    /// The longest time that an answer may be asked to take.
+    /// Maximum duration that a request may ask a response to take.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration_text)]
     max_duration: Duration,
-    /// How long a client may take to send a head. A kept connection on which none comes for so long is closed.
+    /// Timeout for a client to send a request head. An idle connection is closed after the same time.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = head_timeout)]
     head_timeout: Duration,
-    /// What every path begins with, such as `/v1`.
+    /// Prefix of every path, such as `/v1`.
     #[arg(long, value_name = "PATH", value_parser = prefix)]
     prefix: Option<String>,
-    /// Header fields that are not shown, parted by commas; `*` stands for anything.
+    /// Header fields that are not shown, separated by commas; `*` matches any text.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     exclude_headers: Vec<String>,
-    /// Hosts that `/redirect-to` may name, parted by commas; any where not given.
+    /// Hosts that `/redirect-to` may name, separated by commas; default: any.
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     allowed_redirect_domains: Vec<String>,
 }
 
-/// The largest content that may be allowed: answers are made in memory.
+/// Upper limit of `--max-body-size`: responses are created in memory.
 const BODY_SIZE_MAX: u64 = 1 << 30;
 
 fn parse_duration_text(text: &str) -> Result<Duration, String> {
@@ -155,7 +157,7 @@ impl Arguments {
     }
 }
 
-/// Serves until told to stop.
+/// Serves until stopped by a signal.
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let listen = arguments.listen;
     let options = arguments.options()?;

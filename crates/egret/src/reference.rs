@@ -1,4 +1,5 @@
-//! The JSON Schema of the config, and the reference pages made from it and from the command line's own definition.
+//! The JSON Schema of the config, and the reference pages generated from it and from the definition of the
+//! command line.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,12 +19,12 @@ pub fn schema() -> Value {
     schema
 }
 
-/// The schema as it is printed.
+/// The schema as text.
 pub fn schema_text() -> String {
     format!("{:#}\n", schema())
 }
 
-/// A page of the reference as Markdown.
+/// Returns a page of the reference as Markdown.
 pub fn page(page: Page) -> String {
     match page {
         Page::Config => config_page(),
@@ -118,7 +119,7 @@ fn config_page() -> String {
     page
 }
 
-/// A mapping with known keys, under every path where it may stand.
+/// A mapping with known keys, and every path where it may occur.
 struct Section<'a> {
     paths: Vec<String>,
     object: &'a Value,
@@ -127,7 +128,7 @@ struct Section<'a> {
 #[derive(Default)]
 struct Sections<'a> {
     list: Vec<Section<'a>>,
-    /// Where in `list` the definition of this name is.
+    /// Index in `list` of the definition with this name.
     by_name: BTreeMap<&'a str, usize>,
 }
 
@@ -188,7 +189,7 @@ impl Section<'_> {
             let kind = kind(schema, value);
             let default = match value.get("default") {
                 _ if required.contains(&key.as_str()) => "required".to_owned(),
-                // A mapping's defaults stand in its own section.
+                // The defaults of a mapping are in its own section.
                 Some(Value::Object(_)) | None => String::new(),
                 Some(default) => format!("`{}`", plain(default)),
             };
@@ -210,7 +211,7 @@ fn description(value: &Value) -> String {
     value["description"].as_str().unwrap_or_default().replace("\n\n", "<br>").replace('\n', " ")
 }
 
-/// What may be written, in a few words.
+/// Describes the allowed values in a few words.
 fn kind(schema: &Value, value: &Value) -> String {
     if let Some(name) = referenced(value) {
         return match name {
@@ -258,7 +259,7 @@ fn kind_of_type(schema: &Value, value: &Value, name: &str) -> String {
     }
 }
 
-/// What each of the words means that may be written here.
+/// Returns the descriptions of the allowed words.
 fn words(schema: &Value, value: &Value) -> String {
     let Some(name) = referenced(value) else {
         return choices(value).map(|choice| words(schema, choice)).collect();
@@ -271,7 +272,7 @@ fn words(schema: &Value, value: &Value) -> String {
     })
 }
 
-/// A JSON value as it may be written in YAML.
+/// Formats a JSON value in YAML syntax.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -289,7 +290,7 @@ fn plain(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// Every object in the schema, wherever it is.
+    /// Calls `found` for every object in the schema.
     fn each(value: &Value, found: &mut impl FnMut(&serde_json::Map<String, Value>)) {
         match value {
             Value::Object(object) => {

@@ -27,29 +27,30 @@ use crate::exports::Keyring;
 use crate::logging::Logging;
 use crate::{Failure, cli, memory};
 
-/// Supervisors signal a process and then its group, which makes one request of two signals.
+/// Supervisors signal a process and then its group, so one request to stop arrives as two signals within this
+/// time.
 const ECHO: Duration = Duration::from_millis(100);
 
-/// Where a config comes from.
+/// The source of a config.
 pub enum Origin {
-    /// No file was named: every key has its default.
+    /// No file: every key has its default.
     Default,
     /// A file, which is watched.
     File(PathBuf),
-    /// The command line of something else.
+    /// A config translated from another program's command line.
     Made(Box<Config>),
 }
 
-/// What `egret run` was asked to do.
+/// The arguments of `egret run`.
 pub struct Run {
-    /// The config.
+    /// The source of the config.
     pub origin: Origin,
-    /// Whether the built-in provider runs as well.
+    /// `true` if the built-in provider runs as well.
     pub demo: bool,
 }
 
 impl Run {
-    /// Runs until it is told to stop.
+    /// Runs until stopped by a signal.
     pub fn run(self) -> Result<(), Failure> {
         let refused = memory::refuse_huge_pages();
         let demo = if self.demo { Some(demo::start()?) } else { None };
@@ -65,7 +66,7 @@ impl Run {
             tracing::warn!(%error, "the system may use huge pages, so that more memory is resident");
         }
         let runtime = runtime()?;
-        // Before anything listens, so that no signal and no change of the file from then on is lost.
+        // Before anything listens, so no later signal or change of the file is missed.
         let mut events = {
             let _entered = runtime.enter();
             Events::start(self.file())?
@@ -77,7 +78,7 @@ impl Run {
         }
         std::mem::take(&mut served.disks).close(result.is_err());
         served.exporters.close();
-        // A drain that was given up still waits on its thread.
+        // An aborted drain still has a waiting thread.
         runtime.shutdown_background();
         result
     }
@@ -109,7 +110,8 @@ impl Run {
     }
 }
 
-/// What the control port shows. Stands before the gateway does: its address is one that the gateway must never connect to.
+/// The data for the control port. Created before the gateway, because the gateway must know the control
+/// port's address in order never to connect to it.
 struct Shown {
     gateway: OnceLock<Arc<Gateway>>,
     config: Mutex<Config>,
@@ -164,12 +166,12 @@ impl Source for Shown {
 /// The running parts.
 struct Served {
     run: Run,
-    /// The config file as last seen, be it good or bad: the same is not looked at twice.
+    /// The config file as last read, valid or not; the same content is not processed twice.
     seen: Result<String, String>,
-    /// Why that was refused last, if it was.
+    /// The messages of the last rejected config, if it was rejected.
     refused: Option<Vec<String>>,
     config: Config,
-    /// Open from the first config on that needs it.
+    /// Opened by the first config that needs it.
     quotas: Option<DurableQuotas>,
     /// The threads of the caches' disks.
     disks: Disks,
@@ -235,7 +237,7 @@ impl Served {
         cli::print(&demo::lines(reachable(gateway), provider.address(), reachable(self.control.address())))
     }
 
-    /// Follows events until one says stop.
+    /// Handles events until one of them is a request to stop.
     async fn serve(&mut self, events: &mut Events) -> Result<(), Failure> {
         // The file may have changed after it was read and before it was watched.
         self.reload(events, false).await;
@@ -251,7 +253,8 @@ impl Served {
         }
     }
 
-    /// Ends when no exchange is left, or at once when told to stop again after the `first` signal.
+    /// Waits until no exchange is left. Returns immediately on another request to stop after the `first`
+    /// signal.
     async fn drain(&self, events: &mut Events, first: &'static str) -> Result<(), Failure> {
         let told = Instant::now();
         let (done, mut drained) = mpsc::channel(1);
@@ -281,13 +284,13 @@ impl Served {
         }
     }
 
-    /// Applies the config file as it is now, or changes nothing and says why. What has not changed is applied again only when
-    /// `asked`: that opens the access log anew, for instance.
+    /// Applies the current config file, or changes nothing and logs the errors. An unchanged file is applied
+    /// again only if `asked`, for example to reopen the access log.
     async fn reload(&mut self, events: &mut Events, asked: bool) {
         let file = match &self.run.origin {
             Origin::File(file) => file.clone(),
             Origin::Made(config) if asked => {
-                // Certificates that it names are read anew, and the access log is opened anew.
+                // Rereads its certificates and reopens the access log.
                 let config = (**config).clone();
                 let applied = self.apply(config);
                 return self.tell_refused(applied, "command line");
@@ -306,7 +309,7 @@ impl Served {
             events.watch_secrets(text);
         }
         let read = seen.map_err(|message| vec![message]).and_then(|text| self.parse_again(&text));
-        // The same text may name secrets that are others by now.
+        // The same text may refer to secrets that have changed.
         let is_unasked = !asked && is_known;
         if is_unasked && read.as_ref().is_ok_and(|config| self.with_fixed(config.clone()) == self.config) {
             return;
@@ -330,7 +333,7 @@ impl Served {
     }
 
     fn parse_again(&self, text: &str) -> Result<Config, Vec<String>> {
-        // A file that is being written is empty for a moment, and an empty config would be a good one.
+        // A file being written is briefly empty, and an empty config would be valid.
         if text.trim().is_empty() {
             return Err(vec![format!(
                 "{}: the file is empty, which is taken for a mistake on reload",
@@ -340,7 +343,7 @@ impl Served {
         self.run.parse(text, self.demo.as_ref()).map_err(|report| report.summaries())
     }
 
-    /// All or nothing; the messages say why nothing.
+    /// Applies the whole config or nothing. The messages say why it was rejected.
     fn apply(&mut self, new: Config) -> Result<(), Vec<String>> {
         let new = self.keep_fixed(new);
         let listened = self.gateway.addresses();
@@ -364,7 +367,7 @@ impl Served {
         Ok(())
     }
 
-    /// What diagnoses give from now on goes there. Those that are gone write what they still have, on a thread that may take its time.
+    /// Switches to the new exporters. The old ones write their remaining data on a separate thread.
     fn change_exporters(&mut self, exporters: Exporters) {
         let old = std::mem::replace(&mut self.exporters, exporters.clone());
         self.shown.set_exporters(exporters.clone());
@@ -374,7 +377,7 @@ impl Served {
         }
     }
 
-    /// Has what quotas were lent and did not use written back. After the drain, when nothing draws from them any more.
+    /// Writes unused loans back to the quotas. Call it after the drain, when nothing draws from them.
     fn close_quotas(&mut self) {
         if let Some(quotas) = self.quotas.take() {
             self.gateway.give_quotas_back();
@@ -382,7 +385,8 @@ impl Served {
         }
     }
 
-    /// The new config with the old values of what cannot change while Egret runs; says which.
+    /// Returns the new config with the old values of keys that cannot change while Egret runs, and logs which
+    /// have changed.
     fn keep_fixed(&self, new: Config) -> Config {
         let old = &self.config;
         let fixed = [
@@ -397,7 +401,7 @@ impl Served {
         self.with_fixed(new)
     }
 
-    /// The same, without a word.
+    /// Does the same without logging.
     fn with_fixed(&self, new: Config) -> Config {
         let old = &self.config;
         let mut kept = Config { control: old.control.clone(), data_dir: old.data_dir.clone(), ..new };
@@ -407,12 +411,12 @@ impl Served {
     }
 }
 
-/// The file of quotas, if any is kept there.
+/// Opens the quota file, if a quota is stored in it.
 fn open_quotas(config: &Config) -> Result<Option<DurableQuotas>, String> {
     config.has_durable_quotas().then(|| DurableQuotas::open(&config.data_dir)).transpose()
 }
 
-/// What exporters are opened with.
+/// Returns the options for opening exporters.
 fn site(config: &Config) -> Site<'_> {
     Site { version: env!("CARGO_PKG_VERSION"), data_dir: &config.data_dir }
 }
@@ -422,14 +426,14 @@ fn parts<'a>(config: &'a Config, quotas: Option<&'a DurableQuotas>, exports: &'a
     Parts { ledger, data_dir, ..config.gateway_parts(exports) }
 }
 
-/// Tells which addresses are new.
+/// Logs the new addresses.
 fn tell_listeners(before: &[SocketAddr], now: &[SocketAddr]) {
     for address in now.iter().filter(|address| !before.contains(address)) {
         tracing::info!(%address, "gateway listening");
     }
 }
 
-/// What is good and may not be meant so.
+/// Logs warnings about the config.
 fn warn_of(config: &Config) {
     warn_unverified(&config.providers);
     for warning in config.warnings() {
@@ -437,7 +441,7 @@ fn warn_of(config: &Config) {
     }
 }
 
-/// Nobody should forget that a provider is believed blindly.
+/// Unverified providers are easily forgotten, so they are logged each time.
 fn warn_unverified(providers: &Providers) {
     for (provider, config) in providers {
         if config.tls.verify == TlsVerify::DangerouslyOff {
@@ -449,7 +453,7 @@ fn warn_unverified(providers: &Providers) {
     }
 }
 
-/// An address that can be called, where the one listened on is every address of the machine.
+/// Replaces an unspecified address by loopback, so the address can be called.
 fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
@@ -460,7 +464,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Why the control port does not start, and what to do.
+/// Describes why the control port does not start, and what to do.
 fn control_failure(error: &ControlError) -> Failure {
     let cause = match error {
         ControlError::Bind { error, .. } => Some(error),
@@ -469,7 +473,7 @@ fn control_failure(error: &ControlError) -> Failure {
     Failure::Failed(format!("{error}{}", hint(cause, "control.listen")))
 }
 
-/// Why the gateway does not start, and what to do.
+/// Describes why the gateway does not start, and what to do.
 fn gateway_failure(error: &StartError) -> Failure {
     let cause = match error {
         StartError::Listen(_, error) => Some(error),
@@ -478,7 +482,7 @@ fn gateway_failure(error: &StartError) -> Failure {
     Failure::Failed(format!("the gateway {error}{}", hint(cause, "gateway.listen")))
 }
 
-/// What to do about an address that cannot be listened on.
+/// Returns advice on an address that cannot be listened on.
 fn hint(cause: Option<&io::Error>, key: &str) -> String {
     match cause.map(io::Error::kind) {
         Some(io::ErrorKind::AddrInUse) => format!(

@@ -1,8 +1,9 @@
-//! Tells when a config file, or a file with a secret that it names, may have changed.
+//! Detects possible changes of the config file and of the secret files that it refers to.
 //!
-//! Editors and deployments replace files by renaming, and Kubernetes swaps a symbolic link above them, so what is watched are the
-//! directories of a file and of every link that leads to it, not the file. What else happens in them is passed over: a config may
-//! stand beside a log that grows all the time. Whoever is told reads the file and sees for himself.
+//! Editors and deployments replace files by renaming, and Kubernetes swaps a symbolic link above them.
+//! Therefore not the file is watched, but its directory and the directories of every link that leads to it.
+//! Other events in them are ignored: a config may be next to a log that grows all the time. The receiver of
+//! an event reads the file itself.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,21 +12,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::{Receiver, channel};
 
-/// The longest chain of symbolic links that is followed.
+/// Maximum number of symbolic links that are followed.
 const LINKS_MAX: usize = 16;
 
-/// The directories of files under watch.
+/// The watched directories of files.
 pub struct Watch {
-    /// The config file first.
+    /// The config file comes first.
     files: Vec<PathBuf>,
     watcher: RecommendedWatcher,
     watched: BTreeSet<PathBuf>,
-    /// The files and every link on the way to them, for the thread that sees the events.
+    /// The files and every link on their paths, for the thread that receives the events.
     way: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Watch {
-    /// Starts to watch; the receiver gets an item after something happened, however much it was.
+    /// Starts to watch. The receiver gets one item after any number of events.
     pub fn start(file: &Path) -> Result<(Self, Receiver<()>), notify::Error> {
         let (sender, receiver) = channel(1);
         let way = Arc::new(Mutex::new(BTreeSet::new()));
@@ -36,7 +37,7 @@ impl Watch {
             }) {
                 return;
             }
-            // Full means that a look at the file is due anyway.
+            // A full channel means that the file will be read anyway.
             let _ = sender.try_send(());
         })?;
         let mut watch = Self { files: vec![file.to_owned()], watcher, watched: BTreeSet::new(), way };
@@ -44,24 +45,25 @@ impl Watch {
         Ok((watch, receiver))
     }
 
-    /// Watches these besides the config file, and no others.
+    /// Watches these files besides the config file, and no others.
     pub fn set_others(&mut self, others: impl IntoIterator<Item = PathBuf>) {
         self.files.truncate(1);
         self.files.extend(others);
     }
 
-    /// Follows links anew, which a change may have led elsewhere.
+    /// Resolves the links again, which a change may have redirected.
     pub fn refresh(&mut self) -> Result<(), notify::Error> {
         let way: BTreeSet<PathBuf> = self.files.iter().flat_map(|file| way(file)).collect();
         let directories: BTreeSet<PathBuf> = way.iter().map(|path| parent(path)).collect();
         *self.way.lock().unwrap_or_else(PoisonError::into_inner) = way;
         for gone in self.watched.difference(&directories) {
-            // A directory that was removed is not watched any more.
+            // A removed directory is no longer watched.
             let _ = self.watcher.unwatch(gone);
         }
         let mut result = Ok(());
         for directory in &directories {
-            // Also those that are watched: another may have taken the place of the one of that name.
+            // Directories already watched are included: one may have been replaced by another of the same
+            // name.
             result = result.and(self.watcher.watch(directory, RecursiveMode::NonRecursive));
         }
         self.watched = directories;
@@ -69,29 +71,30 @@ impl Watch {
     }
 }
 
-/// Whether the event is of no concern to a file with this `way` to it. Reading the file is an event as well.
+/// Returns `true` if the event does not concern a file with this `way` to it. Reading the file is an event as
+/// well.
 fn is_elsewhere(event: &notify::Event, way: &BTreeSet<PathBuf>) -> bool {
-    // A directory's own removal, and what was lost, tell of no path on the way, or of none at all.
+    // The removal of a directory, and lost events, name no path on the way, or no path at all.
     let concerns = |path: &PathBuf| way.iter().any(|step| step == path || parent(step) == *path);
     event.kind.is_access()
         || !(event.need_rescan() || event.paths.is_empty() || event.paths.iter().any(concerns))
 }
 
-/// The file and every link on the way to it.
+/// Returns the file and every link on the way to it.
 fn way(file: &Path) -> BTreeSet<PathBuf> {
     let mut way = BTreeSet::new();
-    // Events give whole paths.
+    // Events carry absolute paths.
     let mut file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     for _ in 0..LINKS_MAX {
         way.insert(file.clone());
-        // The link that is nearest to the file; those above it are on the way that it leads to.
+        // The link nearest to the file; links above it are on the path that it leads to.
         let link = file.ancestors().find_map(|path| Some((path, std::fs::read_link(path).ok()?)));
         let Some((link, target)) = link else { break };
         let directory = parent(link);
         let rest = file.strip_prefix(link).unwrap_or(Path::new(""));
         let target = directory.join(target);
         way.insert(link.to_owned());
-        // An empty rest would put a `/` behind a file's name.
+        // An empty rest would append a `/` to a file's name.
         file = if rest.as_os_str().is_empty() { target } else { target.join(rest) };
     }
     way
@@ -109,7 +112,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// A directory of its own for each test, removed at the end.
+    /// A separate directory for each test, removed at the end.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -126,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Laid out as Kubernetes mounts a config map.
+    /// Creates the layout of a config map mounted by Kubernetes.
     fn mounted(name: &str) -> (Scratch, PathBuf) {
         let scratch = Scratch::new(name);
         for version in ["..v1", "..v2"] {

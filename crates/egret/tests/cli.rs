@@ -1,4 +1,4 @@
-//! The command as users meet it: what it prints, its exit codes, and the examples.
+//! Tests of the command line: output, exit codes, and the examples.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on says why")]
 
@@ -39,7 +39,7 @@ fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
     )
 }
 
-/// A file of its own for each test.
+/// Creates a separate file for each test.
 fn scratch(name: &str, text: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&directory).expect("a directory for the test");
@@ -48,7 +48,7 @@ fn scratch(name: &str, text: &str) -> PathBuf {
     file
 }
 
-/// A running `egret`, told to stop at once when dropped.
+/// A running `egret`, stopped immediately when dropped.
 struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -73,7 +73,8 @@ impl Running {
         Self { child, lines, seen: Vec::new() }
     }
 
-    /// The first line with `part` in it that was not asked for before; the two streams come in any order.
+    /// Returns the first line that contains `part` and was not returned before; the two streams come in any
+    /// order.
     fn line(&mut self, part: &str) -> String {
         if let Some(index) = self.seen.iter().position(|line| line.contains(part)) {
             return self.seen.remove(index);
@@ -87,7 +88,7 @@ impl Running {
         }
     }
 
-    /// The address that the next line with `part` tells.
+    /// Returns the address in the next line that contains `part`.
     fn address(&mut self, part: &str) -> SocketAddr {
         let line = self.line(part);
         let word = line.split_once("address=").and_then(|(_, rest)| rest.split_whitespace().next());
@@ -175,7 +176,7 @@ fn a_config_file_that_is_not_there_is_exit_code_2_with_a_hint() {
     );
 }
 
-/// The same config on ports that the system chooses.
+/// Returns the same config with ports that the system chooses.
 fn with_free_ports(text: &str) -> String {
     let mut config: serde_json::Value = serde_saphyr::from_str(text).expect("the example is YAML");
     let listeners = config["gateway"]["listen"].as_array().cloned().unwrap_or_default();
@@ -341,7 +342,7 @@ fn the_demo_prints_a_heading_and_three_lines_that_work() {
     assert!(get(address(&part(2, 1)), "/metrics").starts_with("HTTP/1.1 200"), "{lines:?}");
 }
 
-/// A demo with a stream of server-sent events under way through it.
+/// Starts a demo with a stream of server-sent events in progress.
 fn streaming(name: &str, target: &str) -> (Running, BufReader<TcpStream>) {
     let file = scratch(name, FREE_PORTS);
     let mut running = Running::start(&["run", "--demo", "--config", file.to_str().expect("a path in UTF-8")]);
@@ -362,7 +363,7 @@ fn streaming(name: &str, target: &str) -> (Running, BufReader<TcpStream>) {
 #[test]
 fn being_told_to_stop_lets_what_is_under_way_end() {
     let (mut running, mut stream) = streaming("drain", "/demo/sse?count=4&duration=1s");
-    // As `timeout` does, which tells the process and then its group.
+    // Like `timeout`, which signals the process and then its group.
     running.signal("TERM");
     running.signal("TERM");
     let mut rest = String::new();

@@ -1,4 +1,4 @@
-//! What HARchiver's options amount to.
+//! Tests of the translation of HARchiver's options.
 
 use clap::Parser;
 
@@ -113,7 +113,7 @@ fn the_printed_config_is_the_one_that_runs_and_has_no_token() {
         assert!(printed.contains("service_token: \"${env:EGRET_SERVICE_TOKEN}\""), "{printed}");
         let config = translation.config().unwrap();
         assert!(!format!("{config:?}").contains("hunter2"));
-        // Read again without the one line that needs the environment.
+        // Parsed again without the one line that needs the environment.
         let rest: String = printed
             .lines()
             .filter(|line| !line.contains("service_token:"))

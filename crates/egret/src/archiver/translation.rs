@@ -1,4 +1,4 @@
-//! HARchiver's options as a config of Egret: one text, which is what runs and what `--print-config` prints.
+//! Translates HARchiver's options into an Egret config. The same text is run and printed by `--print-config`.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -9,17 +9,18 @@ use egret_export::ExporterConfig;
 use super::{ArchiverArgs, Obfuscate};
 use crate::config::Config;
 
-/// The exporter of documents.
+/// Name of the exporter to the collector.
 const COLLECTOR: &str = "collector";
 
-/// Fields by which a client of HARchiver tells whose a request is, of both of its generations; the newer counts.
+/// Fields in which HARchiver's clients send the token, of both of its generations; the newer one takes
+/// precedence.
 const TOKEN_FIELDS: [&str; 2] = ["mashape-service-token", "service-token"];
 
-/// What a client of it says besides. The first generation had another name for the scheme, and nothing else.
+/// Further fields of HARchiver's clients. The first generation differs only in the name for the scheme.
 const ENVIRONMENT_FIELD: &str = "mashape-environment";
 const OTHER_FIELDS: [&str; 3] = ["mashape-host-override", "mashape-upstream-protocol", "x-upstream-protocol"];
 
-/// What is answered as HARchiver did, whose clients may look for it: by the name of the error.
+/// Responses that equal HARchiver's because its clients may look for them, by error name.
 const ANSWERS: [(&str, Option<u16>, Option<&str>); 5] = [
     ("too-many-in-flight", None, Some("The server is under heavy load, try again")),
     ("first-byte-timeout", None, Some("The server timed out trying to establish a connection")),
@@ -34,7 +35,7 @@ pub struct Translation<'a> {
     pub token: Option<Secret>,
 }
 
-/// A text as YAML takes it: as JSON has it.
+/// Quotes a text for YAML, in the form of JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -44,7 +45,7 @@ fn list(texts: &[impl AsRef<str>]) -> String {
 }
 
 impl Translation<'_> {
-    /// What clap cannot say of the options.
+    /// Checks the options beyond what clap can.
     pub fn check(&self) -> Result<(), String> {
         let ArchiverArgs { reverse, filter_ua, host, https, listen_port, .. } = self.arguments;
         if let Some(target) = reverse.as_deref().map(|target| target_of(target).1)
@@ -66,7 +67,7 @@ impl Translation<'_> {
         Ok(())
     }
 
-    /// The config that runs.
+    /// Returns the config to run.
     pub fn config(&self) -> Result<Config, String> {
         let mut config = Config::parse("egret archiver", &self.text(false))
             .map_err(|report| format!("{report}\n\n`egret archiver ... -print-config` shows the lines"))?;
@@ -78,12 +79,12 @@ impl Translation<'_> {
         Ok(config)
     }
 
-    /// The config that `egret run` would take.
+    /// Returns the config as text for `egret run`.
     pub fn yaml(&self) -> String {
         self.text(true)
     }
 
-    /// What HARchiver printed when it started, but for the token.
+    /// Returns the text that HARchiver prints at startup, without the token.
     pub fn banner(&self) -> String {
         let ArchiverArgs { listen_port, https, reverse, env, debug, concurrency, timeout, replays, .. } =
             self.arguments;
@@ -123,7 +124,7 @@ impl Translation<'_> {
         })
     }
 
-    /// Whether requests have to bring a token: where there is somebody who asks for it, and none is given.
+    /// Returns `true` if requests must carry a token: there is a collector and no token is given.
     fn asks_for_token(&self) -> bool {
         self.token.is_none() && self.arguments.host.is_some()
     }
@@ -137,7 +138,7 @@ impl Translation<'_> {
 
     fn data_dir(&self) -> PathBuf {
         let ArchiverArgs { data_dir, listen_port, .. } = self.arguments;
-        // Each by itself: two in one directory are told apart by their ports.
+        // Each instance has its own directory, named after its port.
         let own = || format!("./egret-data/archiver-{}", listen_port.unwrap_or_default()).into();
         data_dir.clone().unwrap_or_else(own)
     }
@@ -153,7 +154,7 @@ impl Translation<'_> {
         let ArchiverArgs { control, reverse, .. } = self.arguments;
         let _ = writeln!(text, "control: {{ listen: {} }}", quoted(&control.to_string()));
         if self.arguments.https.is_some() {
-            // HARchiver took `key.pem` as it was.
+            // HARchiver accepts `key.pem` with any permissions.
             text += "secrets: { world_readable: allow }\n";
         }
         let _ = writeln!(text, "data_dir: {}", quoted(&self.data_dir().display().to_string()));
@@ -181,7 +182,8 @@ impl Translation<'_> {
             let rules = allow.iter().map(|net| format!("{{ net: {} }}", quoted(net)));
             let _ = writeln!(text, "  egress: {{ allow: [{}] }}", rules.collect::<Vec<_>>().join(", "));
         }
-        // What stands before a target that is one's own tells by it how it was asked, not how the target is to be.
+        // A proxy in front of your own target reports in this field the scheme of the client's request, not
+        // the scheme to use for the target.
         let schemes: &[&str] = if reverse.is_some() {
             &["x-upstream-protocol"]
         } else {
@@ -281,7 +283,7 @@ impl Translation<'_> {
                 let fields = TOKEN_FIELDS.map(|name| format!("request.headers['{name}'] {sign} ''"));
                 fields.join(join)
             };
-            // Browsers ask in advance by OPTIONS, which brings no field of anybody's.
+            // Browsers send preflight OPTIONS requests, which carry no custom fields.
             let missing = format!("request.method != 'OPTIONS' && {}", has("==", " && "));
             let body = "500: Mashape-Service-Token header missing";
             let _ = writeln!(
@@ -332,7 +334,7 @@ impl Translation<'_> {
     }
 }
 
-/// Whether a target names TLS, and its host and port.
+/// Returns `true` if the target selects TLS, and its host and port.
 fn target_of(target: &str) -> (bool, &str) {
     match target.strip_prefix("https://") {
         Some(rest) => (true, rest),
