@@ -82,7 +82,7 @@ fn a_file_that_everybody_may_read_is_refused_unless_that_is_wanted() {
     let (code, said) = check(&yaml);
     assert_eq!(code, Some(2), "{said}");
     let wanted = format!(
-        "accounts.main.bearer.token: every user of this machine may read {0}: `chmod o-r {0}`",
+        "accounts.main.bearer.token: every user of this machine may read {0}: run `chmod o-r {0}`",
         file.display()
     );
     assert!(said.contains(&wanted) && !said.contains("first"), "{said}");

@@ -99,7 +99,7 @@ fn more_requests_at_once_than_it_takes_are_answered_429() {
 #[test]
 fn wrong_usage_is_exit_code_2_and_says_what_to_write() {
     for (arguments, part) in [
-        (["archiver", "1", "-reverse", "a/b"], "-reverse takes `host[:port]`"),
+        (["archiver", "1", "-reverse", "a/b"], "-reverse expects `host[:port]`"),
         (["archiver", "1", "-https", "2"], "key.pem"),
         (["archiver", "1", "-t", "0"], "a number of seconds"),
     ] {

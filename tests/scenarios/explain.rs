@@ -39,7 +39,7 @@ fn every_flow_says_whether_it_matches_and_why_not() {
         explain(CONFIG, &["--request", "GET https://api.stripe.example/v1/charges/ch_1?limit=3"]);
     assert_eq!((code, said.as_str()), (0, ""));
     for line in [
-        "GET /charges/ch_1?limit=3 goes to the provider `stripe`, at https://api.stripe.example:443",
+        "GET /charges/ch_1?limit=3 is sent to the provider `stripe`, at https://api.stripe.example:443",
         "  charges: matches, id = `ch_1`",
         "  large: does not match: its method is GET, not `POST`",
         "  billing: does not match: no header field `x-tier` has the value `gold*`",

@@ -119,7 +119,7 @@ pub enum Obfuscate {
 }
 
 /// Wraps the token. Only its source in a config is ever shown.
-#[expect(clippy::unnecessary_wraps, reason = "clap asks so")]
+#[expect(clippy::unnecessary_wraps, reason = "clap requires a Result")]
 fn secret(token: &str) -> Result<Secret, String> {
     Ok(Secret::given(format!("${{env:{TOKEN_VARIABLE}}}"), token.to_owned()))
 }
@@ -127,7 +127,7 @@ fn secret(token: &str) -> Result<Secret, String> {
 fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds) if (0.001..=TIMEOUT_S_MAX).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("a number of seconds from 0.001 to 86400".to_owned()),
+        _ => Err("expected a number of seconds from 0.001 to 86400".to_owned()),
     }
 }
 

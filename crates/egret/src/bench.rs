@@ -251,7 +251,7 @@ impl BenchArgs {
             self.url = Some(text);
             return Ok(None);
         }
-        Err(Failure::Misused(format!("egret bench: -b {text}: write a number of bytes, or nothing")))
+        Err(Failure::Misused(format!("egret bench: -b {text}: expected a number of bytes, or no value")))
     }
 
     fn wanted(&mut self) -> Wanted {
@@ -350,12 +350,14 @@ fn time(text: &str) -> Result<Duration, String> {
         "" | "s" | "S" => 1.0,
         "m" | "M" => 60.0,
         "h" | "H" => 3_600.0,
-        _ => return Err("write a number of seconds, or a unit behind it: 500ms, 10S, 5M, 1H".to_owned()),
+        _ => {
+            return Err("expected a number of seconds, or a number with a unit: 500ms, 10S, 5M, 1H".to_owned());
+        }
     };
-    let number: f64 = number.parse().map_err(|_| "write a number of seconds, like 10".to_owned())?;
+    let number: f64 = number.parse().map_err(|_| "expected a number of seconds, like 10".to_owned())?;
     // No run takes longer than a day; larger values are typing errors.
     let time = Duration::try_from_secs_f64(number * seconds).ok().filter(|time| time.as_secs() <= 86_400);
-    time.ok_or_else(|| "it lies between 0 and 24H".to_owned())
+    time.ok_or_else(|| "must be between 0 and 24H".to_owned())
 }
 
 /// Parses a rate, or a range of rates.
@@ -363,7 +365,7 @@ fn rate(text: &str) -> Result<(f64, f64), String> {
     let number = |text: &str| {
         let text = text.strip_suffix("/s").unwrap_or(text);
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-        number.ok_or_else(|| "write requests per second, like 500, or 100..2000".to_owned())
+        number.ok_or_else(|| "expected requests per second, like 500 or 100..2000".to_owned())
     };
     match text.split_once("..") {
         Some((from, to)) => Ok((number(from)?, number(to)?)),

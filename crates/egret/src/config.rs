@@ -149,14 +149,14 @@ impl Config {
                 };
                 for provider in account.provider.iter().filter(is_in_clear) {
                     let message = format!(
-                        "the credential goes to `{provider}` in the clear, since its URL is `http`: everybody on the way can read it"
+                        "the credential is sent to `{provider}` in the clear because its URL is `http`: anyone on the network path can read it"
                     );
                     warnings.push(Problem::new(format!("{at}.provider"), message));
                 }
             }
             if account.oauth2.as_ref().is_some_and(|oauth2| is_in_clear(&oauth2.token_url)) {
-                let message = "tokens are fetched in the clear, since this is `http`: everybody on the way can read them, and what they are \
-                               asked for with";
+                let message = "tokens are fetched in the clear because this URL is `http`: anyone on the network path can read them, and \
+                               the credentials sent to get them";
                 warnings.push(Problem::new(format!("{at}.oauth2.token_url"), message));
             }
         }
@@ -174,7 +174,7 @@ impl Config {
         let control = &self.control;
         if control.token.is_none() && !control.listen.ip().to_canonical().is_loopback() {
             let message = format!(
-                "`{}` is not on loopback: everybody could read the control port, set `control.token`",
+                "`{}` is not on loopback: anyone on the network could read the control port; set `control.token`",
                 control.listen
             );
             problems.push(Problem::new("control.listen", message));
@@ -194,7 +194,7 @@ fn check_secret_files(written: &Value, at: &str, problems: &mut Vec<Problem>) {
             let mode = std::fs::metadata(path).map_or(0, |file| file.permissions().mode());
             if mode & READ_BY_OTHERS != 0 {
                 let message = format!(
-                    "every user of this machine may read {path}: `chmod o-r {path}`, or set `secrets.world_readable: allow`"
+                    "every user of this machine may read {path}: run `chmod o-r {path}`, or set `secrets.world_readable: allow`"
                 );
                 problems.push(Problem::new(at, message));
             }
@@ -251,11 +251,11 @@ pub fn read_again(file: &Path) -> Result<String, String> {
 fn text_of(file: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, String> {
     let name = file.display();
     let bytes = read.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => format!("{name}: there is no such file"),
-        _ => format!("{name}: cannot be read: {error}"),
+        ErrorKind::NotFound => format!("{name}: no such file"),
+        _ => format!("{name}: cannot read the file: {error}"),
     })?;
     if bytes.len() > CONFIG_BYTES_MAX {
-        return Err(format!("{name}: longer than {CONFIG_BYTES_MAX} bytes, which no config may be"));
+        return Err(format!("{name}: longer than {CONFIG_BYTES_MAX} bytes, the limit for a config"));
     }
     String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|byte| *byte == b'\n').count();
@@ -281,7 +281,7 @@ pub fn check(file: &Path) -> Result<Checked, Failure> {
         .map_or_else(|report| report.summaries(), |_: Config| Vec::new());
     let (listeners, providers) = (config.gateway.listen.len(), config.providers.len());
     let good = format!(
-        "{name}: good ({listeners} listener{}, {providers} provider{})\n",
+        "{name}: OK ({listeners} listener{}, {providers} provider{})\n",
         plural(listeners),
         plural(providers)
     );
@@ -454,10 +454,10 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_read_says_why() {
         let missing = read(Path::new("/no/such.yaml")).unwrap_err();
-        assert_eq!(missing, "/no/such.yaml: there is no such file");
+        assert_eq!(missing, "/no/such.yaml: no such file");
         let endless = read(Path::new("/dev/zero")).unwrap_err();
         assert!(endless.contains("longer than 1048576 bytes"), "{endless}");
         let directory = read(Path::new("/")).unwrap_err();
-        assert!(directory.starts_with("/: cannot be read"), "{directory}");
+        assert!(directory.starts_with("/: cannot read the file"), "{directory}");
     }
 }

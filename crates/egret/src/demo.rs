@@ -35,7 +35,7 @@ pub fn provider_config(address: SocketAddr) -> ProviderConfig {
 /// Returns a heading and three commands: through the base URL, through the proxy, and to the metrics.
 pub fn lines(gateway: SocketAddr, provider: SocketAddr, control: SocketAddr) -> String {
     format!(
-        "Egret runs. Paste these into another terminal to see traffic go through it:\n\
+        "Egret is running. Paste these commands into another terminal to send traffic through it:\n\
          curl -i http://{gateway}/{NAME}/get\n\
          curl -i -x http://{gateway} http://{provider}/anything\n\
          curl http://{control}/metrics\n"

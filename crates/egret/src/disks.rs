@@ -69,7 +69,9 @@ impl Disks {
         match std::thread::Builder::new().name("egret-cache".into()).spawn(serve) {
             Ok(thread) => self.running.push(Running { disk, thread, ended }),
             Err(error) => {
-                tracing::error!("no thread for the disk of a cache: {error}; answers are in memory only");
+                tracing::error!(
+                    "cannot start the thread for the disk of a cache: {error}; responses are stored in memory only"
+                );
             }
         }
     }
@@ -86,7 +88,7 @@ impl Disks {
             let left = (until + END_MAX).since(Moment::now());
             if one.ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
                 let directory = one.disk.directory().display();
-                tracing::warn!(%directory, "the disk of a cache was not closed in time: what was stored last is not on it");
+                tracing::warn!(%directory, "the disk of a cache was not closed in time: responses stored last are missing from it");
             }
         }
     }
@@ -97,22 +99,22 @@ fn serve(disk: &CacheDisk) {
     let directory = disk.directory().display();
     let tell = |event| match event {
         DiskEvent::Outdated => {
-            tracing::info!(%directory, "the disk of a cache is emptied: it was of another config");
+            tracing::info!(%directory, "emptied the disk of a cache: it belonged to another config");
         }
         DiskEvent::Damaged => {
-            tracing::warn!(%directory, "the disk of a cache is damaged, and emptied");
+            tracing::warn!(%directory, "emptied the disk of a cache: it was damaged");
         }
         DiskEvent::Open { entries, dropped } => {
             tracing::info!(%directory, entries, "the disk of a cache is open");
             if dropped > 0 {
-                tracing::warn!(%directory, dropped, "stored answers on the disk of a cache were damaged, and deleted");
+                tracing::warn!(%directory, dropped, "deleted damaged responses from the disk of a cache");
             }
         }
     };
     if let Err(error) = disk.serve(&tell) {
         tracing::warn!(
             %directory,
-            "the disk of a cache is not used until the next reload, answers are in memory only: {error}"
+            "the disk of a cache is not used until the next reload, responses are stored in memory only: {error}"
         );
     }
 }

@@ -20,7 +20,7 @@ impl DurableQuotas {
     pub fn open(data_dir: &Path) -> Result<Self, String> {
         let path = data_dir.join(FILE_NAME);
         let failed =
-            |error: &dyn std::fmt::Display| format!("quotas cannot be kept in {}: {error}", path.display());
+            |error: &dyn std::fmt::Display| format!("cannot store quotas in {}: {error}", path.display());
         std::fs::create_dir_all(data_dir).map_err(|error| failed(&error))?;
         let now = Clock::new().timestamp(Moment::now());
         let store = FileStore::open(&path, now).map_err(|error| failed(&error))?;
@@ -29,7 +29,7 @@ impl DurableQuotas {
             .name("egret-store".into())
             .spawn(move || clerk.run(&mut Watched { store, has_failed: false }))
             .map_err(|error| failed(&error))?;
-        tracing::info!(file = %path.display(), "quotas are kept in a file");
+        tracing::info!(file = %path.display(), "quotas are stored in a file");
         Ok(Self { ledger, clerk })
     }
 
@@ -42,7 +42,7 @@ impl DurableQuotas {
     pub fn close(self) {
         self.ledger.close();
         if self.clerk.join().is_err() {
-            tracing::error!("the file of quotas was not closed: what was given back last may count as used");
+            tracing::error!("the quota file was not closed: units returned last may count as used");
         }
     }
 }
@@ -58,9 +58,11 @@ impl<S: Store> Store for Watched<S> {
         let result = self.store.apply(requests, loans);
         match &result {
             Err(error) if !self.has_failed => {
-                tracing::error!("the file of quotas: {error}; until it works, `on_store_error` decides");
+                tracing::error!(
+                    "the quota file failed: {error}; `on_store_error` applies until it works again"
+                );
             }
-            Ok(()) if self.has_failed => tracing::info!("the file of quotas works again"),
+            Ok(()) if self.has_failed => tracing::info!("the quota file works again"),
             _ => {}
         }
         self.has_failed = result.is_err();

@@ -50,7 +50,7 @@ impl Events {
     /// Installs signal handlers and starts to watch the file. Must be called within a runtime.
     pub fn start(file: Option<&Path>) -> Result<Self, Failure> {
         let taken = |kind| {
-            signal(kind).map_err(|error| Failure::Failed(format!("cannot take over signals: {error}")))
+            signal(kind).map_err(|error| Failure::Failed(format!("cannot install signal handlers: {error}")))
         };
         // Handling SIGXFSZ turns a file size limit (`ulimit -f`) into a write error; otherwise it would end
         // the process.
@@ -89,7 +89,7 @@ impl Events {
         if let Some((watch, changes)) = &mut self.file {
             while changes.try_recv().is_ok() {}
             if let Err(error) = watch.refresh() {
-                tracing::warn!(%error, "changes of the config file may go unnoticed; SIGHUP reloads it");
+                tracing::warn!(%error, "changes of the config file may be missed; send SIGHUP to reload it");
             }
         }
     }
@@ -99,7 +99,7 @@ impl Events {
         if let Some((watch, _)) = &mut self.file {
             watch.set_others(config::secret_files(text).map(PathBuf::from));
             if let Err(error) = watch.refresh() {
-                tracing::warn!(%error, "changes of a file with a secret may go unnoticed; SIGHUP reads it anew");
+                tracing::warn!(%error, "changes of a secret file may be missed; send SIGHUP to reload it");
             }
         }
     }
@@ -123,7 +123,7 @@ fn watch(file: &Path) -> Option<(Watch, Receiver<()>)> {
     match Watch::start(file) {
         Ok(watch) => Some(watch),
         Err(error) => {
-            tracing::warn!(%error, "the config file cannot be watched; SIGHUP reloads it");
+            tracing::warn!(%error, "cannot watch the config file; send SIGHUP to reload it");
             None
         }
     }

@@ -72,7 +72,7 @@ pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
     let (Ok(routes), Ok(router)) =
         (Routes::of(config.gateway_parts(&Exports::default())), Router::compile(&config.flows))
     else {
-        return Err(Failure::Failed(format!("{name}: a file that it names has just changed")));
+        return Err(Failure::Failed(format!("{name}: a file that it refers to has just changed; try again")));
     };
     let resolved = routes.resolve(&head, &bytes).map_err(Failure::Failed)?;
     let (path, query) = match resolved.target.split_once('?') {
@@ -130,9 +130,11 @@ fn parse(bytes: &[u8]) -> Result<RequestHead, Failure> {
     let mut head = RequestHead::new();
     match head.parse(bytes, &HeadLimits::default()) {
         Ok(Progress::Complete) if head.len == bytes.len() => Ok(head),
-        Ok(_) => Err(Failure::Misused("a method, URL or header field has a line end in it".to_owned())),
+        Ok(_) => {
+            Err(Failure::Misused("the method, the URL or a header field contains a line end".to_owned()))
+        }
         Err(error) => Err(Failure::Misused(format!(
-            "this is no request that can be sent: {error}; write `--request 'GET https://api.example.com/path'` and `-H 'name: value'`"
+            "this request cannot be sent: {error} Expected `--request 'GET https://api.example.com/path'` and `-H 'name: value'`"
         ))),
     }
 }
@@ -152,8 +154,7 @@ fn steps(flows: &[Verdict], routes: &Routes) -> Vec<Step> {
 
 fn in_json(explanation: &Explanation) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(explanation);
-    text.map(|text| text + "\n")
-        .map_err(|error| Failure::Failed(format!("cannot be written as JSON: {error}")))
+    text.map(|text| text + "\n").map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))
 }
 
 fn in_words(explanation: &Explanation) -> String {
@@ -163,9 +164,9 @@ fn in_words(explanation: &Explanation) -> String {
     } else {
         format!("the provider `{provider}`")
     };
-    let mut text = format!("{method} {target} goes to {to}, at {scheme}://{host}:{port}\n");
+    let mut text = format!("{method} {target} is sent to {to}, at {scheme}://{host}:{port}\n");
     if flows.is_empty() {
-        text.push_str("\nThe config has no flows: the request is passed on as it is.\n");
+        text.push_str("\nThe config has no flows: the request is forwarded unchanged.\n");
         return text;
     }
     text.push_str("\nFlows\n");
@@ -173,7 +174,7 @@ fn in_words(explanation: &Explanation) -> String {
         let _ = writeln!(text, "  {}: {}", verdict.flow, verdict_in_words(verdict));
     }
     if !flows.iter().any(|verdict| verdict.matches) {
-        text.push_str("\nNo flow matches: the request is passed on as it is.\n");
+        text.push_str("\nNo flow matches: the request is forwarded unchanged.\n");
         return text;
     }
     text.push_str("\nRemedies, outermost first\n");

@@ -40,7 +40,7 @@ fn load(data_dir: &Path) -> Result<Key, String> {
     let file = data_dir.join(KEY_FILE);
     let name = file.display();
     std::fs::create_dir_all(data_dir)
-        .map_err(|error| format!("the data directory {} cannot be made: {error}", data_dir.display()))?;
+        .map_err(|error| format!("cannot create the data directory {}: {error}", data_dir.display()))?;
     Key::load_or_create(&file).map_err(|error| format!("{name}: {error}"))
 }
 
@@ -56,7 +56,7 @@ impl Keeper for Kept {
         let mut bytes = Vec::new();
         let file = File::open(self.0.join(name)).ok()?;
         let read = file.take(KEPT_BYTES_MAX).read_to_end(&mut bytes);
-        read.map_err(|error| tracing::warn!(file = name, "what was kept cannot be read: {error}")).ok()?;
+        read.map_err(|error| tracing::warn!(file = name, "cannot read saved state: {error}")).ok()?;
         Some(bytes)
     }
 
@@ -71,7 +71,7 @@ impl Keeper for Kept {
         });
         if let Err(error) = written {
             let _ = std::fs::remove_file(&draft);
-            tracing::warn!(file = %path.display(), "cannot be kept: {error}");
+            tracing::warn!(file = %path.display(), "cannot save state: {error}");
         }
     }
 }

@@ -98,7 +98,7 @@ fn sanitize(files: &[PathBuf], key: &Path, rotate: bool, exclude: &[String]) -> 
         let out = beside(file, "sanitized");
         write(&har, &out)?;
         let (entries, id) = (har.log.entries.len(), obfuscator.key_id());
-        cli::print(&format!("{}: {entries} entries obfuscated by key {id}\n", out.display()))?;
+        cli::print(&format!("{}: {entries} entries obfuscated with key {id}\n", out.display()))?;
     }
     Ok(())
 }
@@ -127,9 +127,11 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
     }
     cli::print(&told)?;
     if problems + secrets > 0 {
-        return Err(Failure::Failed(format!("{problems} places break HAR 1.2, {secrets} look like secrets")));
+        return Err(Failure::Failed(format!(
+            "violations of HAR 1.2: {problems}, possible secrets: {secrets}"
+        )));
     }
-    cli::print("valid HAR 1.2, and nothing in it looks like a secret\n")
+    cli::print("valid HAR 1.2, no possible secrets found\n")
 }
 
 fn stats(files: &[PathBuf]) -> Result<(), Failure> {
@@ -217,7 +219,7 @@ mod tests {
         fs::write(&file, RECORDED).unwrap();
         assert_eq!(
             failed(verify(std::slice::from_ref(&file))),
-            "0 places break HAR 1.2, 3 look like secrets"
+            "violations of HAR 1.2: 0, possible secrets: 3"
         );
         sanitize(std::slice::from_ref(&file), &key, false, &[]).unwrap();
         let sanitized = directory.path().join("a.sanitized.har");
@@ -254,7 +256,7 @@ mod tests {
         assert!(
             failed(sanitize(std::slice::from_ref(&file), &key, false, &[])).contains("a.har: not a HAR file")
         );
-        assert_eq!(failed(verify(&[file])), "1 places break HAR 1.2, 3 look like secrets");
+        assert_eq!(failed(verify(&[file])), "violations of HAR 1.2: 1, possible secrets: 3");
     }
 
     #[test]

@@ -99,9 +99,8 @@ impl Lab {
 }
 
 fn run(arguments: &RunArguments) -> Result<(), Failure> {
-    let egret = std::env::current_exe().map_err(|error| {
-        Failure::Failed(format!("egret cannot find its own program to start it: {error}"))
-    })?;
+    let egret = std::env::current_exe()
+        .map_err(|error| Failure::Failed(format!("cannot find the executable of egret itself: {error}")))?;
     let run = match (&arguments.file, &arguments.resume) {
         (_, Some(directory)) => Run::resume(directory, egret),
         (Some(file), None) => {
@@ -113,7 +112,11 @@ fn run(arguments: &RunArguments) -> Result<(), Failure> {
             };
             Run::new(file, &changes, arguments.out.as_deref(), egret, env!("CARGO_PKG_VERSION"))
         }
-        (None, None) => return Err(Failure::Misused("which experiment? Name its file".into())),
+        (None, None) => {
+            return Err(Failure::Misused(
+                "no experiment given: name its file, or a stopped run with --resume".into(),
+            ));
+        }
     };
     let (interrupter, interrupt) = Interrupt::new();
     watch_signals(interrupter)?;
@@ -152,8 +155,7 @@ fn compare(first: &Path, second: &Path, tolerance: u8, any: bool) -> Result<(), 
 fn told(summary: &Summary) -> String {
     let verdict = summary.verdict.iter().map(|sentence| format!("{sentence}\n"));
     let tables = summary.tables.iter().map(|table| format!("\n{table}"));
-    let heading =
-        (!summary.held.is_empty()).then(|| "\nFigures to hold, with what they are to be:\n".to_owned());
+    let heading = (!summary.held.is_empty()).then(|| "\nFigures to hold, with their limits:\n".to_owned());
     let held = heading.into_iter().chain(summary.held.iter().map(|held| format!("{held}\n")));
     let doubts = summary.doubts.iter().map(|doubt| format!("Doubtful: {doubt}\n"));
     verdict.chain(tables).chain(held).chain(doubts).collect::<Vec<_>>().concat()
@@ -173,9 +175,7 @@ fn watch_signals(interrupter: Interrupter) -> Result<(), Failure> {
         })
     };
     let thread = std::thread::Builder::new().name("egret-signals".into()).spawn(watch);
-    thread
-        .map(drop)
-        .map_err(|error| Failure::Failed(format!("no thread for signals can be started: {error}")))
+    thread.map(drop).map_err(|error| Failure::Failed(format!("cannot start the signal thread: {error}")))
 }
 
 impl From<RunError> for Failure {

@@ -52,7 +52,7 @@ impl Logging {
         std::thread::Builder::new()
             .name("egret-log".into())
             .spawn(move || write_lines(&entries, &dropped, &mut io::stderr()))
-            .map_err(|error| Failure::Failed(format!("the log's thread cannot be started: {error}")))?;
+            .map_err(|error| Failure::Failed(format!("cannot start the log's thread: {error}")))?;
         let (filter, level) = reload::Layer::new(targets(config.level));
         let colours =
             io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -67,14 +67,14 @@ impl Logging {
             .with(filter)
             .with(lines)
             .try_init()
-            .map_err(|error| Failure::Failed(format!("the log cannot be started: {error}")))?;
+            .map_err(|error| Failure::Failed(format!("cannot start the log: {error}")))?;
         Ok(Self { level, queue })
     }
 
     /// Changes the log level.
     pub fn set_level(&self, level: LogLevel) {
         if let Err(error) = self.level.reload(targets(level)) {
-            tracing::warn!(%error, "the log's level stays as it is");
+            tracing::warn!(%error, "cannot change the log level");
         }
     }
 }

@@ -4,7 +4,7 @@
 #![warn(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "they panic where nobody reads: see `egret_lab::streams`"
+    reason = "they panic if the stream is closed: see `egret_lab::streams`"
 )]
 
 mod archiver;

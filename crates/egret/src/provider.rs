@@ -97,40 +97,50 @@ fn parse_duration_text(text: &str) -> Result<Duration, String> {
 
 fn rtt(text: &str) -> Result<Duration, String> {
     let rtt = parse_duration_text(text)?;
-    if rtt > Duration::from_mins(1) { Err("at most 1m".to_owned()) } else { Ok(rtt) }
+    if rtt > Duration::from_mins(1) { Err("must be at most 1m".to_owned()) } else { Ok(rtt) }
 }
 
 fn head_timeout(text: &str) -> Result<Duration, String> {
     let timeout = parse_duration_text(text)?;
-    if timeout < Duration::from_millis(1) { Err("at least 1ms".to_owned()) } else { Ok(timeout) }
+    if timeout < Duration::from_millis(1) { Err("must be at least 1ms".to_owned()) } else { Ok(timeout) }
 }
 
 fn bandwidth(text: &str) -> Result<Size, String> {
     let size: Size = text.parse()?;
-    if size.bytes() == 0 { Err("at least 1B".to_owned()) } else { Ok(size) }
+    if size.bytes() == 0 { Err("must be at least 1B".to_owned()) } else { Ok(size) }
 }
 
 fn body_size(text: &str) -> Result<Size, String> {
     let size: Size = text.parse()?;
-    if (1..=BODY_SIZE_MAX).contains(&size.bytes()) { Ok(size) } else { Err("from 1B to 1GiB".to_owned()) }
+    if (1..=BODY_SIZE_MAX).contains(&size.bytes()) {
+        Ok(size)
+    } else {
+        Err("must be from 1B to 1GiB".to_owned())
+    }
 }
 
 fn fault(text: &str) -> Result<(Fault, f64), String> {
-    let (kind, probability) = text.split_once('=').ok_or("write KIND=PROBABILITY like reset=0.01")?;
+    let (kind, probability) = text.split_once('=').ok_or("expected KIND=PROBABILITY, like reset=0.01")?;
     let kind = kind.parse().map_err(|error: egret_lab::provider::UnknownFault| error.to_string())?;
     let probability = probability.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    Ok((kind, probability.ok_or("write a probability from 0 to 1")?))
+    Ok((kind, probability.ok_or("expected a probability from 0 to 1")?))
 }
 
 fn prefix(text: &str) -> Result<String, String> {
     let well = text.starts_with('/') && !text.ends_with('/') && !text.contains(['?', '#', ' ']);
-    if well { Ok(text.to_owned()) } else { Err("begin with a slash, and end without one".to_owned()) }
+    if well {
+        Ok(text.to_owned())
+    } else {
+        Err("must begin with a slash, not end with one, and not contain `?`, `#` or spaces".to_owned())
+    }
 }
 
 impl Arguments {
     fn options(self) -> Result<Options, Failure> {
         if self.faults.iter().map(|(_, probability)| probability).sum::<f64>() > 1.0 {
-            return Err(Failure::Misused("the probabilities of --fault come to more than 1".to_owned()));
+            return Err(Failure::Misused(
+                "the probabilities of all --fault options add up to more than 1".to_owned(),
+            ));
         }
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
         let variables = std::env::vars_os()
@@ -166,7 +176,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let authority = options.tls.clone();
     let provider = Provider::start(listen, options).map_err(|error| match error {
         StartError::Listen(error) => Failure::Failed(format!(
-            "the provider cannot listen on {listen}: {error}; name another address with --listen"
+            "the provider cannot listen on {listen}: {error}; choose another address with --listen"
         )),
         error @ StartError::Recording { .. } => Failure::Misused(error.to_string()),
         error => Failure::Failed(error.to_string()),
@@ -177,7 +187,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Some(file) => {
             let (file, port) = (file.display(), address.port());
             format!(
-                "The provider runs on https://localhost:{port}, and {file} is its authority:\n\
+                "The provider runs on https://localhost:{port}, with the certificate authority {file}:\n\
                  curl --cacert {file} https://localhost:{port}/get\n"
             )
         }

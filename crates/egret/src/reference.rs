@@ -35,7 +35,7 @@ pub fn page(page: Page) -> String {
 
 fn cli_page() -> String {
     let mut page = "# Command line\n\n<!-- Made by `egret reference cli`. Do not edit. -->\n\n\
-        Exit codes: 0 done, 1 failed, 2 wrong usage or config. `--help` behind any command says what stands here.\n"
+        Exit codes: 0 done, 1 failed, 2 wrong usage or config. `--help` after any command prints the same texts.\n"
         .to_owned();
     let mut egret = Cli::command().disable_help_flag(true).disable_version_flag(true);
     egret.build();
@@ -111,7 +111,7 @@ fn config_page() -> String {
     let mut page = "# Config\n\n<!-- Made by `egret reference config`. Do not edit. -->\n\n\
         `egret check FILE` validates a config; `egret schema` prints its JSON Schema for editors.\n\
         Durations are written `250ms`, `5s`, `2m`, `1h`, `1d`; sizes `512B`, `64KiB`, `10MiB`, `1GiB`.\n\
-        Secrets are never written in the config, but named: `${env:NAME}` or `${file:PATH}`.\n"
+        Secrets must not be written in the config; refer to them as `${env:NAME}` or `${file:PATH}`.\n"
         .to_owned();
     for section in Sections::of(&schema).list {
         section.write(&schema, &mut page);

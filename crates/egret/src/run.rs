@@ -56,14 +56,14 @@ impl Run {
         let demo = if self.demo { Some(demo::start()?) } else { None };
         let text = self.read().map_err(|message| {
             Failure::Misused(format!(
-                "{message}; name another with --config, or leave it out: every key has a default"
+                "{message}; choose another file with --config, or omit the option: every key has a default"
             ))
         })?;
         let config =
             self.parse(&text, demo.as_ref()).map_err(|report| Failure::Misused(report.to_string()))?;
         let logging = Logging::start(config.log)?;
         if let Err(error) = refused {
-            tracing::warn!(%error, "the system may use huge pages, so that more memory is resident");
+            tracing::warn!(%error, "the system may use huge pages, which increases resident memory");
         }
         let runtime = runtime()?;
         // Before anything listens, so no later signal or change of the file is missed.
@@ -246,7 +246,10 @@ impl Served {
                 Event::Hangup => self.reload(events, true).await,
                 Event::FileChanged => self.reload(events, false).await,
                 Event::Stop(signal) => {
-                    tracing::info!(signal, "draining: no new connections, exchanges in flight end");
+                    tracing::info!(
+                        signal,
+                        "draining: no new connections; waiting for exchanges in flight, another signal stops immediately"
+                    );
                     return self.drain(events, signal).await;
                 }
             }
@@ -276,11 +279,11 @@ impl Served {
                 if complete == Some(true) {
                     tracing::info!("drained");
                 } else {
-                    tracing::warn!("exchanges were still in flight after gateway.timeouts.drain and were cut");
+                    tracing::warn!("exchanges still in flight after `gateway.timeouts.drain` were aborted");
                 }
                 Ok(())
             }
-            () = stopped_again => Err(Failure::Failed("stopped at once: exchanges in flight were cut".to_owned())),
+            () = stopped_again => Err(Failure::Failed("stopped immediately: exchanges in flight were aborted".to_owned())),
         }
     }
 
@@ -296,7 +299,7 @@ impl Served {
                 return self.tell_refused(applied, "command line");
             }
             Origin::Default if asked => {
-                tracing::info!("nothing to reload: no config file was named");
+                tracing::info!("nothing to reload: Egret runs without a config file");
                 return;
             }
             Origin::Default | Origin::Made(_) => return,
@@ -329,14 +332,14 @@ impl Served {
         for message in messages {
             tracing::error!("config refused: {message}");
         }
-        tracing::error!(file = origin, "the config stays as it was");
+        tracing::error!(file = origin, "the previous config stays in effect");
     }
 
     fn parse_again(&self, text: &str) -> Result<Config, Vec<String>> {
         // A file being written is briefly empty, and an empty config would be valid.
         if text.trim().is_empty() {
             return Err(vec![format!(
-                "{}: the file is empty, which is taken for a mistake on reload",
+                "{}: the file is empty, which a reload treats as a mistake",
                 self.run.name()
             )]);
         }
@@ -373,7 +376,7 @@ impl Served {
         self.shown.set_exporters(exporters.clone());
         let close = move || old.close_others(&exporters);
         if let Err(error) = std::thread::Builder::new().name("egret-close".into()).spawn(close) {
-            tracing::error!("exporters that are gone are not closed: {error}");
+            tracing::error!("removed exporters are not closed: {error}");
         }
     }
 
@@ -447,7 +450,7 @@ fn warn_unverified(providers: &Providers) {
         if config.tls.verify == TlsVerify::DangerouslyOff {
             tracing::warn!(
                 provider,
-                "tls.verify is dangerously-off: whoever answers for this provider is believed, and can read and change everything"
+                "tls.verify is dangerously-off: anyone can impersonate this provider, and read and change all its traffic"
             );
         }
     }
@@ -486,13 +489,15 @@ fn gateway_failure(error: &StartError) -> Failure {
 fn hint(cause: Option<&io::Error>, key: &str) -> String {
     match cause.map(io::Error::kind) {
         Some(io::ErrorKind::AddrInUse) => format!(
-            "\nAnother program, maybe another Egret, listens there. Stop it, or set `{key}` in a config (port 0 takes a free one)."
+            "\nAnother program, maybe another Egret, uses this address. Stop it, or set `{key}` in a config (port 0 selects a free port)."
         ),
         Some(io::ErrorKind::AddrNotAvailable) => {
-            format!("\nThis machine has no such address. Set `{key}` in a config to one that it has.")
+            format!(
+                "\nThis machine does not have this address. Set `{key}` in a config to an address of this machine."
+            )
         }
         Some(io::ErrorKind::PermissionDenied) => {
-            format!("\nPorts below 1024 need a privilege. Set `{key}` in a config to a port above.")
+            format!("\nPorts below 1024 require privileges. Set `{key}` in a config to a higher port.")
         }
         _ => String::new(),
     }

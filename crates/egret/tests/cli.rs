@@ -172,7 +172,7 @@ fn a_config_file_that_is_not_there_is_exit_code_2_with_a_hint() {
     assert_eq!(code, Some(2));
     assert_eq!(
         errors,
-        "/no/such.yaml: there is no such file; name another with --config, or leave it out: every key has a default\n"
+        "/no/such.yaml: no such file; choose another file with --config, or omit the option: every key has a default\n"
     );
 }
 
@@ -217,7 +217,7 @@ fn every_example_is_good_and_starts() {
         let name = format!("examples/{stem}.yaml");
         let (code, out, errors) = output(&["check", &name]);
         assert_eq!((code, errors.as_str()), (Some(0), ""));
-        assert!(out.starts_with(&format!("{name}: good (")), "{out}");
+        assert!(out.starts_with(&format!("{name}: OK (")), "{out}");
 
         let text = with_free_ports(&std::fs::read_to_string(&path).expect("the example is read"));
         let file = scratch(&format!("example-{stem}"), &text);
@@ -259,7 +259,7 @@ fn a_changed_file_is_applied_and_a_bad_one_changes_nothing_and_says_why() {
     replace(&format!("{FREE_PORTS}providers: {{ shap: {{ ulr: 'http://127.0.0.1:1' }} }}\n"));
     let refused = running.line("config refused");
     assert!(refused.contains("egret.yaml:3:22: providers.shap.ulr: unknown key `ulr`"), "{refused}");
-    running.line("the config stays as it was");
+    running.line("the previous config stays in effect");
     assert!(get(control, "/api/v1/config").contains("\"shop\""));
     assert!(
         get(control, "/api/v1/stats").contains("\"reloads_refused\":1"),
@@ -381,7 +381,7 @@ fn being_told_twice_stops_at_once() {
     running.signal("TERM");
     running.line("draining");
     running.signal("INT");
-    running.line("stopped at once");
+    running.line("stopped immediately");
     assert_eq!(running.wait().code(), Some(1));
 }
 

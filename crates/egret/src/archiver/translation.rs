@@ -51,26 +51,27 @@ impl Translation<'_> {
         if let Some(target) = reverse.as_deref().map(|target| target_of(target).1)
             && (target.is_empty() || !target.bytes().all(is_of_authority))
         {
-            return Err("-reverse takes `host[:port]`, or `https://host[:port]`".to_owned());
+            return Err("-reverse expects `host[:port]` or `https://host[:port]`".to_owned());
         }
         if https.is_some_and(|https| https != 0 && Some(https) == *listen_port) {
-            return Err("-https takes another port than the one for HTTP".to_owned());
+            return Err("-https needs a port that differs from the one for HTTP".to_owned());
         }
         if let Some(Err(error)) = filter_ua.as_deref().map(regex_lite::Regex::new) {
             return Err(format!(
-                "-filter-ua takes a regular expression: {error}. What Perl's can do besides, such as looking ahead, these cannot"
+                "-filter-ua is not a valid regular expression: {error}; Perl's extensions, such as look-ahead, are not supported"
             ));
         }
         if host.as_deref().is_some_and(|host| host.is_empty() || !host.bytes().all(is_of_authority)) {
-            return Err("-host takes a host name or an address; its port goes with -port".to_owned());
+            return Err("-host expects a host name or an address; set the port with -port".to_owned());
         }
         Ok(())
     }
 
     /// Returns the config to run.
     pub fn config(&self) -> Result<Config, String> {
-        let mut config = Config::parse("egret archiver", &self.text(false))
-            .map_err(|report| format!("{report}\n\n`egret archiver ... -print-config` shows the lines"))?;
+        let mut config = Config::parse("egret archiver", &self.text(false)).map_err(|report| {
+            format!("{report}\n\nrun `egret archiver ... -print-config` to see the lines")
+        })?;
         if let (Some(ExporterConfig::Alf(alf)), Some(token)) =
             (config.exporters.get_mut(COLLECTOR), &self.token)
         {
@@ -99,7 +100,7 @@ impl Translation<'_> {
         };
         let token = match (&self.token, self.asks_for_token()) {
             (Some(_), _) => "given",
-            (None, true) => "of each request",
+            (None, true) => "from each request",
             (None, false) => "none",
         };
         let rows = [
