@@ -1,6 +1,8 @@
-//! End-to-end scenarios: the binary as users run it, between real clients and real providers, and between hostile ones.
+//! End-to-end scenarios: the binary as users run it, between real clients and real providers, and between
+//! hostile ones.
 //!
-//! One theme a file, one claim a test. `EGRET_BIN` names another binary to put to the test, such as the release build.
+//! Each file covers one theme, each test one claim. `EGRET_BIN` selects another binary to test, such as the
+//! release build.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so and stops")]
 
 mod scenarios {

@@ -1,4 +1,4 @@
-//! Bodies by each load client that can send one, and a figure that is not held.
+//! Bodies sent by each load client that can send one, and a figure that misses its limit.
 
 use egret_tests::egret::egret;
 use egret_tests::peers::path_with_peers;

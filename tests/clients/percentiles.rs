@@ -1,4 +1,4 @@
-//! The lab's own load client tells of a provider with an exact delay what ab, wrk and oha tell of it.
+//! The lab's load client reports the same percentiles as ab, wrk and oha for a provider with an exact delay.
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +7,16 @@ use egret_tests::peers::path_with_peers;
 use egret_tests::process::{Directory, run};
 use serde_json::Value;
 
-/// Runs it takes until a machine that others use as well was at rest for one.
+/// Maximum number of runs until a shared machine is idle during one.
 const TRIES: usize = 3;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Whether clients tell a figure otherwise. On a machine that others use as well, only the median is as exact as its bounds: a
-/// percentile above it disagrees where its whole interval lies beyond them. Of p99, a hundredth of all times is a handful.
+/// Returns `true` if clients report different values of a figure. On a shared machine only the median is as
+/// exact as its bounds. A percentile above it disagrees if its whole interval lies outside of them. Only a
+/// handful of requests exceed the p99.
 fn disagrees(held: &Value) -> bool {
     let number = |at: &str| held.pointer(at).unwrap().as_f64().unwrap();
     let (least, most) = (number("/least"), number("/most"));

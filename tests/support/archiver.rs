@@ -1,4 +1,4 @@
-//! `egret archiver` under test: its options, its process, where it listens, what it prints.
+//! `egret archiver` under test: its options, process, addresses and output.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use crate::http::{Client, Response};
 use crate::process::{Directory, Process};
 use crate::wait;
 
-/// Where its standard output goes, in its directory.
+/// File in its directory to which standard output is written.
 const PRINTED: &str = "printed";
 
-/// A running archiver on free ports of loopback; killed when dropped.
+/// A running archiver on free loopback ports; killed when dropped.
 #[derive(Debug)]
 pub struct Archiver {
     process: Process,
@@ -29,14 +29,14 @@ impl Archiver {
         Self::start_in(Directory::default(), options, |_| {})
     }
 
-    /// The same in a directory that has been made ready, with a change to the command, such as its environment.
+    /// Does the same in a prepared directory, with a change to the command, such as its environment.
     pub fn start_in(directory: Directory, options: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let mut command = Command::new(binary());
         command.args(["archiver", "0"]).args(options);
         Self::run(directory, command.args(["-bind", "127.0.0.1"]), options.contains(&"-https"), change)
     }
 
-    /// The same where the options say on which address.
+    /// Does the same, with the listening address in the options.
     pub fn start_anywhere(options: &[&str]) -> Self {
         let mut command = Command::new(binary());
         command.args(["archiver", "0"]).args(options);
@@ -47,7 +47,7 @@ impl Archiver {
         archiver
     }
 
-    /// The same by `egret run` with the config that the options amount to, after `change` to its text.
+    /// Does the same with `egret run` and the printed config, after `change` to its text.
     pub fn start_printed(options: &[&str], change: impl FnOnce(String) -> String) -> Self {
         let directory = Directory::default();
         let mut command = Command::new(binary());
@@ -83,22 +83,22 @@ impl Archiver {
         Self { process, listeners, control, directory }
     }
 
-    /// Where it listens for HTTP.
+    /// Its HTTP address.
     pub fn address(&self) -> SocketAddr {
         self.listeners[0]
     }
 
-    /// Where it listens for HTTPS.
+    /// Its HTTPS address.
     pub fn tls_address(&self) -> SocketAddr {
         self.listeners[1]
     }
 
-    /// A connection to it.
+    /// Opens a connection to it.
     pub fn client(&self) -> Client {
         Client::connect(self.address())
     }
 
-    /// The response to a GET for `/a` with these field lines, on a connection of its own.
+    /// Returns the response to a GET for `/a` with these field lines, on a new connection.
     pub fn get(&self, fields: &str) -> Response {
         self.client().send(format!("GET /a?b=c HTTP/1.1\r\n{fields}\r\n")).response()
     }
@@ -108,23 +108,23 @@ impl Archiver {
         &self.directory
     }
 
-    /// Everything on its standard error so far.
+    /// Its standard error so far.
     pub fn log(&self) -> String {
         self.process.said()
     }
 
-    /// Everything on its standard output so far.
+    /// Its standard output so far.
     pub fn printed(&self) -> String {
         std::fs::read_to_string(self.directory.join(PRINTED)).unwrap()
     }
 
-    /// What the control port answers to a GET.
+    /// Returns the control port's response to a GET.
     pub fn control_get(&self, path: &str) -> Response {
         let fields = format!("Host: {}\r\nConnection: close\r\n", self.control);
         Client::connect(self.control).send(format!("GET {path} HTTP/1.1\r\n{fields}\r\n")).response()
     }
 
-    /// Waits until the exporter of that name has written `count` exchanges.
+    /// Waits until the exporter with that name has written `count` exchanges.
     pub fn until_written(&self, exporter: &str, count: u64) {
         wait::until_true("they are written", || {
             let exporters = self.control_get("/api/v1/exporters").json();
@@ -134,7 +134,7 @@ impl Archiver {
         });
     }
 
-    /// Has it end, and waits for that.
+    /// Terminates it and waits for its end.
     pub fn terminate(&mut self) -> ExitStatus {
         self.process.signal("TERM");
         self.process.until_ended()

@@ -1,4 +1,4 @@
-//! `egret bench` and Apache's ab, run to their ends, and what their reports have in common.
+//! Runs `egret bench` and Apache's ab, and reads their reports.
 
 use std::process::{Command, Output};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::egret::egret;
 use crate::process::{Directory, run};
 
-/// How a load client ended.
+/// The result of a load client.
 #[derive(Debug)]
 pub struct Ran {
     /// Exit code.
@@ -27,13 +27,13 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// What stands behind a label of the report, without the space around it.
+    /// Returns the value after a label of the report, trimmed.
     pub fn value(&self, label: &str) -> &str {
         let line = self.printed.lines().find_map(|line| line.strip_prefix(label));
         line.unwrap_or_else(|| panic!("no {label:?} in\n{}\n{}", self.printed, self.said)).trim()
     }
 
-    /// Checks that it ended well.
+    /// Asserts that it succeeded.
     #[expect(clippy::return_self_not_must_use, reason = "often only the check is wanted")]
     pub fn well(self) -> Self {
         assert_eq!(self.code, 0, "{}\n{}", self.printed, self.said);
@@ -46,12 +46,12 @@ pub fn bench(arguments: &[&str]) -> Ran {
     run(command().args(arguments)).into()
 }
 
-/// `egret bench`, to be given arguments.
+/// Returns the command `egret bench`, without arguments.
 pub fn command() -> Command {
     egret(["bench"])
 }
 
-/// Runs `egret bench` with these arguments, which has to end well, and reads the result that it writes as JSON.
+/// Runs `egret bench` with these arguments, which must succeed, and reads its JSON result.
 pub fn summary(arguments: &[&str]) -> Value {
     let directory = Directory::default();
     let file = directory.join("result.json");
@@ -63,21 +63,22 @@ fn run_to(file: &std::path::Path, arguments: &[&str]) -> Ran {
     run(command().arg("-q").arg("--json").arg(file).args(arguments)).into()
 }
 
-/// A count of a result, by JSON pointer.
+/// Returns a count of a result, by JSON pointer.
 pub fn count(result: &Value, pointer: &str) -> u64 {
     let value = result.pointer(pointer).and_then(Value::as_u64);
     value.unwrap_or_else(|| panic!("no {pointer} in {result:#}"))
 }
 
-/// A number of a result, by JSON pointer.
+/// Returns a number of a result, by JSON pointer.
 pub fn number(result: &Value, pointer: &str) -> f64 {
     let value = result.pointer(pointer).and_then(Value::as_f64);
     value.unwrap_or_else(|| panic!("no {pointer} in {result:#}"))
 }
 
-/// The lines of ab's report from its heading to its last percentile, with numbers made `#` and values' space made one.
+/// Returns the lines of ab's report from its heading to its last percentile. Numbers become `#`, and runs of
+/// spaces in values become one space.
 ///
-/// A label's column stays as it is, since parsers cut there.
+/// The columns of labels are kept, because parsers cut there.
 pub fn shape(report: &str) -> Vec<String> {
     let start = report.find("Server Software").or_else(|| report.find("<table")).unwrap_or(report.len());
     let end = ["(longest request)\n", "</table>\n", "Precise times", "Status codes:"];
@@ -89,7 +90,7 @@ pub fn shape(report: &str) -> Vec<String> {
 fn line_shape(line: &str) -> String {
     let (label, value) =
         line.split_at_checked(24).filter(|(label, _)| label.contains(": ")).unwrap_or(("", line));
-    // Rows of times are columns of numbers, whose width depends on them.
+    // Rows of times are columns of numbers, whose width depends on the values.
     let (label, value) =
         if label.starts_with("Connect:") || label.contains("ing: ") || label.starts_with("Total: ") {
             line.split_at(12)

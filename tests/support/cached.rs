@@ -1,4 +1,4 @@
-//! What the cache of the first flow says of itself.
+//! Reads and controls the cache of the first flow.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,20 +11,20 @@ use crate::egret::Egret;
 use crate::http::{Client, Response, find};
 use crate::wait::{DEADLINE, until_true};
 
-/// How long a reader waits for more of a body that, undisturbed, is there in a fraction of that.
+/// Maximum time that a reader waits for more of a body. Undisturbed, the body arrives in a fraction of it.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// The first flow, with a cache of these keys alone.
+/// Returns the YAML of a first flow with a cache that has these keys.
 pub fn flow(cache: &str) -> String {
     format!("flows: [ {{ name: all, remedies: [ {{ cache: {cache} }} ] }} ]\n")
 }
 
-/// A `200` that a provider gives, with its length.
+/// Returns a `200` response of a provider, with its length.
 pub fn answer(fields: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// One figure, by JSON pointer: `counts/hit`, `disk/entries`.
+/// Returns one figure, by JSON pointer: `counts/hit`, `disk/entries`.
 pub fn figure(egret: &Egret, pointer: &str) -> u64 {
     let (flows, at) = shown(egret, pointer);
     flows.pointer(&at).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {at} in {flows}"))
@@ -34,7 +34,7 @@ fn shown(egret: &Egret, pointer: &str) -> (Value, String) {
     (egret.control_get("/api/v1/flows").json(), format!("/flows/0/remedies/0/cache/{pointer}"))
 }
 
-/// Waits until it is known what is on the disk.
+/// Waits until the content of the disk is known.
 pub fn until_open(egret: &Egret) {
     until_true("the disk is open", || {
         let (flows, at) = shown(egret, "disk/is_open");
@@ -42,17 +42,17 @@ pub fn until_open(egret: &Egret) {
     });
 }
 
-/// Waits until so many answers have been written since it started.
+/// Waits until `count` responses were written since the start.
 pub fn until_written(egret: &Egret, count: u64) {
     until_true("it is written", || figure(egret, "disk/writes") >= count);
 }
 
-/// What `Cache-Status` says.
+/// Returns the value of `Cache-Status`.
 pub fn status(answer: &Response) -> &str {
     answer.field("cache-status").unwrap_or_else(|| panic!("no Cache-Status: {answer:?}"))
 }
 
-/// Has the control port purge.
+/// Purges through the control port.
 pub fn purge(egret: &Egret, query: &str) -> Value {
     let request = format!(
         "POST /api/v1/cache/purge?{query} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
@@ -61,8 +61,8 @@ pub fn purge(egret: &Egret, query: &str) -> Value {
     Client::connect(egret.control()).send(request).response().json()
 }
 
-/// A client with a small window that asks the gateway for a path of `origin`, takes 200 bytes of the response
-/// and then nothing: at 200 bytes per second, which no timeout minds, the rest would take hours.
+/// Opens a client with a small window. It requests a path of `origin`, reads 200 bytes of the response and
+/// then stops. At 200 bytes per second, which no timeout limits, the rest would take hours.
 pub fn slow(address: SocketAddr, path: &str) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
@@ -74,10 +74,10 @@ pub fn slow(address: SocketAddr, path: &str) -> TcpStream {
     stream
 }
 
-/// Bytes of the body that a client gets which takes what comes, and how it ended.
+/// Requests a path and reads the body. Returns the bytes received and how the body ended.
 pub fn taken(address: SocketAddr, path: &str) -> (usize, &'static str) {
     let mut stream = TcpStream::connect(address).unwrap();
-    // By HTTP/1.0 no framing is counted with the body.
+    // HTTP/1.0, so the count contains no framing.
     write!(stream, "GET /origin{path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut received, mut piece) = (Vec::new(), vec![0; 256 << 10]);

@@ -1,4 +1,4 @@
-//! A name server that answers as a scenario says.
+//! A name server that responds as a scenario specifies.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use crate::wait::Watched;
 
-/// What the server says about a name.
+/// The server's response for a name.
 #[derive(Debug, Clone)]
 pub enum Answer {
-    /// These IPv4 addresses, good for so many seconds; no IPv6 address.
+    /// These IPv4 addresses with this TTL in seconds; no IPv6 address.
     Addresses(Vec<Ipv4Addr>, u32),
-    /// There is no such name.
+    /// The name does not exist.
     NoSuchName,
-    /// Nothing at all.
+    /// No response.
     Silence,
 }
 
-/// A running name server; gone when dropped.
+/// A running name server; stopped when dropped.
 #[derive(Debug)]
 pub struct NameServer {
     address: SocketAddr,
@@ -25,11 +25,11 @@ pub struct NameServer {
     stopping: Arc<AtomicBool>,
 }
 
-/// The type of question for IPv4 addresses (RFC 1035 §3.2.2).
+/// The query type for IPv4 addresses (RFC 1035 §3.2.2).
 const TYPE_A: u16 = 1;
 
 impl NameServer {
-    /// Answers with what `answer` makes of a name and the number of times that its IPv4 address was asked for before.
+    /// Starts a server. `answer` gets a name and the number of earlier queries for its IPv4 address.
     pub fn start(answer: impl Fn(&str, usize) -> Answer + Send + 'static) -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = socket.local_addr().unwrap();
@@ -56,12 +56,12 @@ impl NameServer {
         Self { address, asked, stopping }
     }
 
-    /// A line for `gateway:` that makes it the only name server.
+    /// Returns a line for `gateway:` that makes it the only name server.
     pub fn config(&self) -> String {
         format!("dns: {{ servers: [\"{}\"], timeout: 1s }}", self.address)
     }
 
-    /// How often the IPv4 address of `name` has been asked for.
+    /// Number of queries for the IPv4 address of `name`.
     pub fn asked(&self, name: &str) -> usize {
         self.asked.read(|asked| asked.iter().filter(|known| *known == name).count())
     }
@@ -76,7 +76,7 @@ impl Drop for NameServer {
     }
 }
 
-/// Name, type and end of the only question in a packet.
+/// Parses the only question of a packet. Returns its name, type and end.
 fn question(packet: &[u8]) -> Option<(String, u16, usize)> {
     let (mut at, mut labels) = (12, Vec::new());
     loop {
@@ -100,7 +100,7 @@ fn reply(question: &[u8], kind: u16, answer: &Answer) -> Option<Vec<u8>> {
         Answer::Silence => return None,
     };
     let mut reply = question.to_vec();
-    // A response, recursion available, and the code; then one question, the answers, and nothing else.
+    // A response, recursion available, and the code; then one question and the answers.
     reply[2] = 0x80 | (question[2] & 1);
     reply[3] = 0x80 | code;
     reply[4..12].copy_from_slice(&[0, 1, 0, u8::try_from(addresses.len()).unwrap(), 0, 0, 0, 0]);

@@ -1,4 +1,4 @@
-//! Egret under test: its config, its process, its control port.
+//! Egret under test: its config, process and control port.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::http::{Client, Response};
 use crate::process::{Directory, Process};
 
-/// A config in the making. Listeners are on free ports unless said otherwise, logs are JSON.
+/// A config under construction. By default listeners are on free ports and logs are JSON.
 #[derive(Debug, Clone)]
 pub struct Config {
     listen: Vec<String>,
@@ -34,7 +34,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A config with one provider called `origin`.
+    /// Creates a config with one provider named `origin`.
     pub fn with_origin(url: impl Display) -> Self {
         Self::default().provider("origin", url)
     }
@@ -60,7 +60,7 @@ impl Config {
         self
     }
 
-    /// Adds the config's end: `quotas:` and `flows:`.
+    /// Appends the end of the config: `quotas:` and `flows:`.
     #[must_use]
     pub fn flows(mut self, yaml: impl Display) -> Self {
         self.flows = yaml.to_string();
@@ -74,14 +74,14 @@ impl Config {
         self
     }
 
-    /// Listens on these instead.
+    /// Replaces the listeners.
     #[must_use]
     pub fn listen<const N: usize>(mut self, entries: [&str; N]) -> Self {
         self.listen = entries.map(str::to_owned).to_vec();
         self
     }
 
-    /// The text of the file.
+    /// The text of the config file.
     pub fn yaml(&self) -> String {
         let mut yaml = format!("gateway:\n  listen: [{}]\n", self.listen.join(", "));
         push_lines(&mut yaml, &self.gateway);
@@ -95,7 +95,7 @@ impl Config {
         yaml + &self.flows
     }
 
-    /// Starts Egret with it.
+    /// Starts Egret with this config.
     pub fn start(&self) -> Egret {
         Egret::start(self)
     }
@@ -117,17 +117,17 @@ pub struct Egret {
 }
 
 impl Egret {
-    /// Starts it and waits until it listens.
+    /// Starts Egret and waits until it listens.
     pub fn start(config: &Config) -> Self {
         Self::start_with(config, |_| {})
     }
 
-    /// The same, with a change to the command, such as its environment.
+    /// Does the same with a change to the command, such as its environment.
     pub fn start_with(config: &Config, change: impl FnOnce(&mut Command)) -> Self {
         Self::start_in(Directory::default(), config, change)
     }
 
-    /// Ends it with that signal, and starts it again where it ran.
+    /// Stops it with that signal, and starts it again in the same directory.
     #[must_use]
     pub fn restart(mut self, signal: &str, config: &Config) -> Self {
         self.process.signal(signal);
@@ -150,69 +150,69 @@ impl Egret {
         Self { process, listeners, control, directory }
     }
 
-    /// Where the gateway listens.
+    /// The gateway's first listening address.
     pub fn address(&self) -> SocketAddr {
         self.listeners[0]
     }
 
-    /// Where the gateway's listener of that number in the config listens.
+    /// The listening address with that number in the config.
     pub fn listener(&self, number: usize) -> SocketAddr {
         self.listeners[number]
     }
 
-    /// The gateway's URL, without a slash at the end.
+    /// The gateway's URL, without a trailing slash.
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
 
-    /// Where the control port listens.
+    /// The control port's address.
     pub fn control(&self) -> SocketAddr {
         self.control
     }
 
-    /// A connection to the gateway.
+    /// Opens a connection to the gateway.
     pub fn client(&self) -> Client {
         Client::connect(self.address())
     }
 
-    /// A GET of `/origin` and `path` by base URL, on a connection of its own.
+    /// Sends a GET for `/origin` and `path` by base URL, on a new connection.
     pub fn get(&self, path: &str) -> Response {
         self.client().get(self.address(), &format!("/origin{path}")).response()
     }
 
-    /// A GET from the control port.
+    /// Sends a GET to the control port.
     pub fn control_get(&self, path: &str) -> Response {
         self.control_get_with(path, &format!("Host: {}\r\n", self.control))
     }
 
-    /// A GET from the control port with these field lines.
+    /// Sends a GET to the control port, with these field lines.
     pub fn control_get_with(&self, path: &str, fields: &str) -> Response {
         let request = format!("GET {path} HTTP/1.1\r\n{fields}Connection: close\r\n\r\n");
         Client::connect(self.control).send(request).response()
     }
 
-    /// The figures.
+    /// The statistics.
     pub fn stats(&self) -> Value {
         self.control_get("/api/v1/stats").json()
     }
 
-    /// One figure, by JSON pointer: `/clients/open`.
+    /// Returns one figure, by JSON pointer: `/clients/open`.
     pub fn stat(&self, pointer: &str) -> u64 {
         let stats = self.stats();
         stats.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {pointer} in {stats}"))
     }
 
-    /// One figure of a provider; 0 where nothing is known of the provider yet.
+    /// Returns one figure of a provider; 0 before its first use.
     pub fn provider_stat(&self, provider: &str, figure: &str) -> u64 {
         named(&self.stats()["providers"], provider).and_then(|found| found[figure].as_u64()).unwrap_or(0)
     }
 
-    /// How many answers the gateway has made itself with this error.
+    /// Number of responses with this error that the gateway generated.
     pub fn generated(&self, slug: &str) -> u64 {
         named(&self.stats()["generated"], slug).and_then(|found| found["count"].as_u64()).unwrap_or(0)
     }
 
-    /// How many targets have been denied for this reason.
+    /// Number of targets denied for this reason.
     pub fn denials(&self, reason: &str) -> u64 {
         named(&self.stats()["denials"], reason).and_then(|found| found["count"].as_u64()).unwrap_or(0)
     }
@@ -222,24 +222,24 @@ impl Egret {
         &self.process
     }
 
-    /// Everything it has logged so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         self.process.said()
     }
 
-    /// Waits until a logged line holds `text`.
+    /// Waits until a log line contains `text`.
     pub fn until_logged(&self, text: &str) {
         self.process.until_says(&format!("{text:?} is logged"), |lines| {
             lines.iter().any(|line| line.contains(text)).then_some(())
         });
     }
 
-    /// A directory for files that its config names; it is also where it runs.
+    /// The directory of files that the config refers to, which is also its working directory.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// Replaces its config file, which it watches.
+    /// Replaces the config file, which Egret watches.
     pub fn rewrite(&self, yaml: impl AsRef<[u8]>) {
         self.directory.write("egret.yaml", yaml);
     }
@@ -254,12 +254,12 @@ impl Egret {
         self.process.signal("TERM");
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has ended.
     pub fn until_ended(&mut self) -> ExitStatus {
         self.process.until_ended()
     }
 
-    /// The gateway serves a new connection as if nothing had happened: it neither died nor hangs.
+    /// Asserts that the gateway serves a new connection normally: it is neither dead nor stuck.
     pub fn assert_well(&self) {
         assert_eq!(self.control_get("/healthz").status, 200);
         let request = format!("GET /no-such-provider/ HTTP/1.1\r\nHost: {}\r\n\r\n", self.address());
@@ -267,18 +267,18 @@ impl Egret {
     }
 }
 
-/// What is waited for at a start. `scripts/regressions` knows a test by it that says nothing of its claim,
-/// since Egret has refused the config or has not come up.
+/// Name of the startup step that is waited for. `scripts/regressions` recognizes by it a test that proves
+/// nothing about its claim, because Egret rejected the config or did not start.
 pub fn started(part: &str) -> String {
     format!("Egret has started ({part} listens)")
 }
 
-/// The entry with that name in a list of figures.
+/// Returns the entry with that name in a list of figures.
 fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
     list.as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
-/// The addresses in log lines that say that `part` listens.
+/// Returns the addresses in log lines that report that `part` listens.
 fn listening(lines: &[String], part: &str) -> impl Iterator<Item = SocketAddr> {
     lines.iter().filter_map(move |line| {
         let record: Value = serde_json::from_str(line).ok()?;
@@ -296,7 +296,7 @@ pub fn egret<const N: usize>(arguments: [&str; N]) -> Command {
     command
 }
 
-/// The binary under test: `EGRET_BIN`, or the one that was built with this test; it is built where there is none.
+/// The binary under test: `EGRET_BIN`, or the one built with this test, which is built if it is missing.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {

@@ -1,4 +1,5 @@
-//! A strict HTTP/1.1 client over exact bytes: what it sends is what the test wrote, what it accepts is what RFC 9112 allows.
+//! A strict HTTP/1.1 client over exact bytes: it sends what the test wrote, and accepts only what RFC 9112
+//! allows.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -7,14 +8,14 @@ use serde_json::Value;
 
 use crate::wait::DEADLINE;
 
-/// A connection to the gateway, or straight to a provider.
+/// A connection to the gateway, or directly to a provider.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
     received: Vec<u8>,
 }
 
-/// A response as it came.
+/// A received response.
 #[derive(Clone)]
 pub struct Response {
     /// The status code.
@@ -23,15 +24,15 @@ pub struct Response {
     pub status_line: String,
     /// Field names as received, and values; in order.
     pub fields: Vec<(String, String)>,
-    /// The content, chunked framing taken off.
+    /// The content, without chunked framing.
     pub body: Vec<u8>,
     /// Trailer fields.
     pub trailers: Vec<(String, String)>,
-    /// Whether the connection ended before the body was whole.
+    /// `true` if the connection ended before the body was complete.
     pub cut: bool,
 }
 
-/// How a body is framed.
+/// Framing of a body.
 enum Framing {
     None,
     Length(usize),
@@ -40,14 +41,14 @@ enum Framing {
 }
 
 impl Client {
-    /// Connects.
+    /// Opens a connection.
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address)
             .unwrap_or_else(|error| panic!("cannot connect to {address}: {error}"));
         Self::over(stream)
     }
 
-    /// Speaks over a stream that stands already.
+    /// Uses an existing stream.
     pub fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -55,12 +56,12 @@ impl Client {
         Self { stream, received: Vec::new() }
     }
 
-    /// The socket, for what has no method here.
+    /// The socket, for uses without a method here.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// What has been received and not yet been taken.
+    /// Received bytes that were not yet consumed.
     pub fn pending(&self) -> &[u8] {
         &self.received
     }
@@ -71,7 +72,7 @@ impl Client {
         self
     }
 
-    /// Sends what the peer still takes of these bytes; that it closed meanwhile is no failure.
+    /// Sends as many of these bytes as the peer accepts; it may close meanwhile.
     pub fn offer(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
         let _ = self.stream.write_all(bytes.as_ref());
         self
@@ -87,7 +88,7 @@ impl Client {
         socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     }
 
-    /// Says that no more will be sent.
+    /// Shuts down the sending side.
     pub fn half_close(&mut self) -> &mut Self {
         self.stream.shutdown(Shutdown::Write).unwrap();
         self
@@ -105,7 +106,7 @@ impl Client {
         response
     }
 
-    /// Reads the next response, whose body may be cut short.
+    /// Reads the next response, whose body may be truncated.
     pub fn any_response_to(&mut self, method: &str) -> Response {
         let mut response = self.head();
         match framing(&response, method) {
@@ -146,7 +147,7 @@ impl Client {
         self.received.drain(..count).collect()
     }
 
-    /// Reads the rest of a body in chunks, whatever it is, up to its last chunk.
+    /// Reads the rest of a chunked body, up to its last chunk.
     pub fn rest_of_chunks(&mut self) {
         while !self.received.ends_with(b"\r\n0\r\n\r\n") && self.received != b"0\r\n\r\n" {
             assert!(self.more(), "closed amid a body: {:?}", String::from_utf8_lossy(&self.received));
@@ -154,19 +155,19 @@ impl Client {
         self.received.clear();
     }
 
-    /// Reads whatever comes until the peer closes. A reset is as good as a close here.
+    /// Reads until the peer closes. A reset counts as a close here.
     pub fn rest(&mut self) -> Vec<u8> {
         self.fill_until_close();
         std::mem::take(&mut self.received)
     }
 
-    /// The peer closes the connection, and nothing more comes on it.
+    /// Asserts that the peer closes the connection without sending anything more.
     pub fn assert_closed(&mut self) {
         let rest = self.rest();
         assert!(rest.is_empty(), "more came: {:?}", String::from_utf8_lossy(&rest));
     }
 
-    /// The peer neither says anything nor closes for so long.
+    /// Asserts that the peer neither sends anything nor closes during `period`.
     pub fn assert_silent(&mut self, period: std::time::Duration) {
         self.stream.set_read_timeout(Some(period)).unwrap();
         let end = self.stream.peek(&mut [0]).map_err(|error| error.kind());
@@ -203,7 +204,7 @@ impl Client {
         response.cut = true;
     }
 
-    /// The next line without its CRLF; none where the connection ends first.
+    /// Returns the next line without its CRLF; `None` if the connection ends first.
     fn line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = find(&self.received, b"\r\n") {
@@ -216,7 +217,7 @@ impl Client {
         }
     }
 
-    /// Reads until `count` bytes are there; whether they are.
+    /// Reads until `count` bytes are available. Returns `true` if they are.
     fn fill(&mut self, count: usize) -> bool {
         while self.received.len() < count {
             if !self.more() {
@@ -226,7 +227,7 @@ impl Client {
         true
     }
 
-    /// Whether the end was a clean one.
+    /// Reads until the end. Returns `true` if it was a clean one.
     fn fill_until_close(&mut self) -> bool {
         loop {
             match self.read() {
@@ -278,14 +279,14 @@ impl std::fmt::Debug for Response {
 }
 
 impl Response {
-    /// The only value of a field, by name in any case.
+    /// Returns the only value of a field, by case-insensitive name.
     pub fn field(&self, name: &str) -> Option<&str> {
         let values = self.values(name);
         assert!(values.len() < 2, "{name} stands {} times in {self:?}", values.len());
         values.first().copied()
     }
 
-    /// All values of a field, in order.
+    /// Returns all values of a field, in order.
     pub fn values(&self, name: &str) -> Vec<&str> {
         self.fields
             .iter()
@@ -304,14 +305,15 @@ impl Response {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("not JSON: {error}: {self:?}"))
     }
 
-    /// A provider's answer with this status.
+    /// Asserts that this is a provider's response with this status code.
     pub fn assert_forwarded(&self, status: u16) -> &Self {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.field("x-egret-generated"), None, "the gateway's own answer: {self:?}");
         self
     }
 
-    /// The gateway's own answer: this status and slug, and everything by which a program or a person recognises one.
+    /// Asserts that the gateway generated this response: this status code and slug, and all signs by which
+    /// programs and people recognize it.
     pub fn assert_generated(&self, status: u16, slug: &str) -> &Self {
         assert_eq!(self.status, status, "{self:?} {}", String::from_utf8_lossy(&self.body));
         assert_eq!(self.field("x-egret-generated"), Some("true"), "{self:?}");
@@ -355,7 +357,7 @@ fn parse_head(head: &[u8]) -> Response {
     }
 }
 
-/// Name and value of a field line.
+/// Splits a field line into name and value.
 pub(crate) fn split_field(line: &str) -> (String, String) {
     assert!(!line.contains(['\r', '\n', '\0']), "{line:?} holds a control byte");
     let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("{line:?} is not a field line"));
@@ -363,7 +365,7 @@ pub(crate) fn split_field(line: &str) -> (String, String) {
     (name.to_owned(), value.trim_matches([' ', '\t']).to_owned())
 }
 
-/// Where `needle` starts in `haystack`.
+/// Returns the position of `needle` in `haystack`.
 pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }

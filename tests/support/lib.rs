@@ -1,6 +1,8 @@
-//! What the end-to-end scenarios share: Egret on free ports, peers real and scripted, exact bytes, and waiting.
+//! Shared parts of the end-to-end scenarios: Egret on free ports, real and scripted peers, exact bytes, and
+//! waiting.
 //!
-//! Everything here panics where what it says does not hold or does not come in time: that is how a scenario fails.
+//! Everything here panics if its claim is false or does not become true in time: that is how a scenario
+//! fails.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Clients that ask without a pause until they are told to stop, and count what they got.
+//! Clients that send requests without a pause until they are stopped, and count the results.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,28 +9,28 @@ use std::thread::JoinHandle;
 use crate::http::find;
 use crate::wait::DEADLINE;
 
-/// Threads that send the same request over and over, each on a connection of its own.
+/// Threads that send the same request over and over, each on its own connection.
 #[derive(Debug)]
 pub struct Load {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Tally>>,
 }
 
-/// What came of the requests.
+/// The results of the requests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Requests sent whole.
+    /// Requests sent completely.
     pub sent: usize,
-    /// Answered with 200 and the whole body.
+    /// Responses with 200 and the complete body.
     pub answered: usize,
-    /// Connections that could not be made.
+    /// Failed connection attempts.
     pub refused: usize,
-    /// What went wrong otherwise, once each.
+    /// Other errors, each one once.
     pub failures: Vec<String>,
 }
 
 impl Load {
-    /// Starts `connections` clients. Where `kept` is false each request gets a connection of its own.
+    /// Starts `connections` clients. If `kept` is false, each request uses a new connection.
     pub fn start(address: SocketAddr, target: &str, connections: usize, kept: bool) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let close = if kept { "" } else { "Connection: close\r\n" };
@@ -44,7 +44,8 @@ impl Load {
         Self { stop, threads }
     }
 
-    /// Stops after the exchanges under way and sums up. Clients also stop by themselves where a connection is refused.
+    /// Stops after the exchanges in progress and returns the sum. A client also stops by itself when a
+    /// connection is refused.
     pub fn finish(self) -> Tally {
         self.stop.store(true, SeqCst);
         let mut total = Tally::default();
@@ -77,7 +78,7 @@ fn ask(address: SocketAddr, request: &[u8], stop: &AtomicBool) -> Tally {
     tally
 }
 
-/// One exchange; the connection where it is kept.
+/// Makes one exchange. Returns the connection if it is kept.
 fn exchange(mut stream: TcpStream, request: &[u8], tally: &mut Tally) -> Result<Option<TcpStream>, String> {
     stream
         .set_nodelay(true)

@@ -1,4 +1,4 @@
-//! A provider that takes its time, and notes when each call came and when it was answered.
+//! A provider with a delay that records when each call arrived and when it was answered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::provider::{Provider, ok};
 use crate::wait::Watched;
 
-/// A call. Times in microseconds since the epoch.
+/// A call. Times are in microseconds since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// When it had come.
+    /// Arrival time.
     pub came: u64,
-    /// When its answer was about to be sent; none while it is being worked on.
+    /// Time just before its response was sent; `None` while it is in progress.
     pub answered: Option<u64>,
 }
 
-/// A provider with a note of each call.
+/// A provider that records each call.
 #[derive(Debug)]
 pub struct Metered {
     provider: Provider,
@@ -25,7 +25,7 @@ pub struct Metered {
 }
 
 impl Metered {
-    /// One that answers each call after `response`.
+    /// Starts a provider that responds to each call after `response`.
     pub fn start(response: Duration) -> Self {
         let calls = Arc::new(Watched::<Vec<Call>>::default());
         let noted = Arc::clone(&calls);
@@ -47,19 +47,19 @@ impl Metered {
         self.provider.url()
     }
 
-    /// The calls so far, in the order in which they came.
+    /// The calls so far, in order of arrival.
     pub fn calls(&self) -> Vec<Call> {
         self.calls.read(Clone::clone)
     }
 
-    /// Waits until it has got `count` calls.
+    /// Waits until it was called `count` times.
     pub fn until_called(&self, count: usize) {
         let what = format!("the provider has got {count} calls");
         self.calls.until(&what, |calls| (calls.len() >= count).then_some(()));
     }
 }
 
-/// Lets so much time pass.
+/// Waits for `time`.
 fn take(time: Duration) {
     let end = Instant::now() + time;
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
@@ -67,13 +67,13 @@ fn take(time: Duration) {
     }
 }
 
-/// Now, in microseconds since the epoch.
+/// The current time, in microseconds since the epoch.
 pub fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     u64::try_from(since.as_micros()).unwrap()
 }
 
-/// How many times lie in each window of that length, by the clock.
+/// Counts the times in each window of that length, by the clock.
 pub fn by_window(times: impl IntoIterator<Item = u64>, window: Duration) -> BTreeMap<u64, usize> {
     let window = u64::try_from(window.as_micros()).unwrap();
     let mut windows = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! Real peers: go-httpbin and nginx as providers, an authorisation server; curl, ab, Python and Node as clients.
+//! Real peers: go-httpbin and nginx as providers, an authorization server; curl, ab, Python and Node as
+//! clients.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -12,12 +13,12 @@ use crate::pki::Authority;
 use crate::process::{Directory, Process, run_well};
 use crate::wait;
 
-/// The root of the checkout, under which `make test` installs peers.
+/// The root of the checkout. `make test` installs peers below it.
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// Where a program is: at `installed` in the checkout, or somewhere on the path.
+/// Returns the path of a program: `installed` in the checkout, or the one on the PATH.
 fn located(program: &str, installed: &str) -> PathBuf {
     let installed = root().join(installed);
     if installed.exists() {
@@ -40,12 +41,12 @@ pub struct Httpbin {
 }
 
 impl Httpbin {
-    /// Starts it, ready for large bodies.
+    /// Starts it with limits that allow large bodies.
     pub fn start() -> Self {
         Self::start_with(&["-max-body-size", "16777216"])
     }
 
-    /// Starts it with these arguments besides its address.
+    /// Starts it with these arguments, in addition to its address.
     pub fn start_with(arguments: &[&str]) -> Self {
         let mut command = Command::new(located("go-httpbin", ".peers/bin/go-httpbin"));
         command.args(["-host", "127.0.0.1", "-port", "0", "-log-level", "ERROR"]).args(arguments);
@@ -54,12 +55,12 @@ impl Httpbin {
         Self { _process: process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its URL, without a slash at the end.
+    /// Its URL, without a trailing slash.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -75,13 +76,13 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it with these locations, its files below [`Nginx::directory`]`/www`, and a certificate for `localhost` and
-    /// `127.0.0.1` by `authority`.
+    /// Starts it with these locations, its files below [`Nginx::directory`]`/www`, and a certificate of
+    /// `authority` for `localhost` and `127.0.0.1`.
     pub fn start(authority: &Authority, locations: &str) -> Self {
         Self::start_with(authority, locations, |_| String::new())
     }
 
-    /// The same, with more directives for the TLS server, made from its directory.
+    /// Does the same, with more directives for the TLS server, generated from its directory.
     pub fn start_with(
         authority: &Authority,
         locations: &str,
@@ -124,22 +125,22 @@ impl Nginx {
         Self { _process: process, directory, plain, tls }
     }
 
-    /// Where its plain server listens.
+    /// The address of its plain server.
     pub fn address(&self) -> SocketAddr {
         self.plain
     }
 
-    /// The plain server's URL, without a slash at the end.
+    /// The plain server's URL, without a trailing slash.
     pub fn url(&self) -> String {
         format!("http://{}", self.plain)
     }
 
-    /// The TLS server's URL, without a slash at the end.
+    /// The TLS server's URL, without a trailing slash.
     pub fn tls_url(&self) -> String {
         format!("https://localhost:{}", self.tls.port())
     }
 
-    /// Where its TLS server listens.
+    /// The address of its TLS server.
     pub fn tls_address(&self) -> SocketAddr {
         self.tls
     }
@@ -150,8 +151,8 @@ impl Nginx {
     }
 }
 
-/// A port for a program that cannot tell which one the system gave it. It lies below the range from which the system takes
-/// ports for connections, so that nothing else takes it meanwhile, and was free a moment ago.
+/// Returns a port for a program that cannot report the port chosen by the system. The port was free a moment
+/// ago and lies below the range of ephemeral ports, so no connection takes it meanwhile.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(std::process::id() % 20_000).unwrap();
@@ -160,7 +161,7 @@ fn free_port() -> u16 {
         .unwrap()
 }
 
-/// A client program that no proxy variable of whoever runs the tests reaches.
+/// Returns a client program without the proxy variables of the caller's environment.
 fn client(program: PathBuf) -> Command {
     let mut command = Command::new(program);
     for name in ["http_proxy", "https_proxy", "no_proxy", "all_proxy"] {
@@ -169,13 +170,13 @@ fn client(program: PathBuf) -> Command {
     command
 }
 
-/// The PATH with what `make test` has installed before all else.
+/// Returns the PATH, preceded by the peers that `make test` installs.
 pub fn path_with_peers() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{}:{path}", root().join(".peers/bin").display())
 }
 
-/// curl, quiet, with a time limit.
+/// Returns the command curl, quiet and with a time limit.
 pub fn curl() -> Command {
     let mut command = client(located("curl", ".peers/bin/curl"));
     command.args(["--silent", "--show-error", "--max-time", "30"]);
@@ -187,14 +188,14 @@ pub fn ab() -> Command {
     client(located("ab", ".peers/bin/ab"))
 }
 
-/// Runs a Python script with the installed clients and takes what it printed.
+/// Runs a Python script with the installed clients and returns its output.
 pub fn python(script: &str, arguments: &[&str]) -> String {
     let python = root().join(".venv/bin/python");
     assert!(python.exists(), "the Python clients are not installed: run `make test`, which installs them");
     run_well(client(python).arg("-c").arg(script).args(arguments))
 }
 
-/// Runs a script of `tests/peers/node` behind a proxy and takes what it printed.
+/// Runs a script of `tests/peers/node` behind a proxy and returns its output.
 pub fn node(script: &str, proxy: &str, arguments: &[&str]) -> String {
     run_well(node_script(script).env("HTTP_PROXY", proxy).env("HTTPS_PROXY", proxy).args(arguments))
 }
@@ -212,7 +213,7 @@ fn node_script(script: &str) -> Command {
     command
 }
 
-/// Holds files against the JSON Schema of `format`, which is `har` or a version of ALF.
+/// Asserts that files are valid by the JSON Schema of `format`: `har`, or a version of ALF.
 pub fn assert_fits_schema(format: &str, files: &[PathBuf]) {
     let printed = run_well(node_script("schema.mjs").arg(format).args(files));
     let problems: Vec<Vec<Value>> = serde_json::from_str(&printed).unwrap();
@@ -222,7 +223,7 @@ pub fn assert_fits_schema(format: &str, files: &[PathBuf]) {
     assert_eq!(problems.len(), files.len());
 }
 
-/// Has the developer tools of Chromium import HAR files: the requests of each as they would list them.
+/// Imports HAR files into Chromium's developer tools. Returns the requests of each file as listed there.
 pub fn opened_in_devtools(files: &[PathBuf]) -> Vec<Vec<Value>> {
     let profile = Directory::default();
     let mut command = headless(&profile);
@@ -234,7 +235,7 @@ pub fn opened_in_devtools(files: &[PathBuf]) -> Vec<Vec<Value>> {
     serde_json::from_str(&printed).unwrap()
 }
 
-/// Shows a page in headless Chromium with these switches and takes what it printed.
+/// Opens a page in headless Chromium with these switches and returns its output.
 pub fn chromium<const N: usize>(switches: [&str; N], page: &Path) -> String {
     let profile = Directory::default();
     run_well(headless(&profile).args(switches).arg(format!("file://{}", page.display())))
@@ -253,21 +254,21 @@ fn headless(profile: &Directory) -> Command {
     command
 }
 
-/// Executes a notebook of `notebooks/` with these variables; what it makes goes into `out`.
+/// Executes a notebook of `notebooks/` with these variables; its output is written to `out`.
 pub fn notebook(name: &str, variables: &[(&str, &Path)], out: &Path) {
     let python = root().join(".venv/bin/python");
     assert!(python.exists(), "the notebook's Python is not installed: run `make test`, which installs it");
     let mut command = client(python);
     command.args(["-m", "nbconvert", "--execute", "--to", "notebook", "--output-dir"]).arg(out);
     command.envs(variables.iter().copied()).env("MPLBACKEND", "Agg");
-    // Each kernel's connection file and each tool's cache in a place of its own: tests run side by side.
+    // Each kernel gets its own connection file and each tool its own cache, because tests run in parallel.
     for variable in ["JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "MPLCONFIGDIR"] {
         command.env(variable, out);
     }
     run_well(command.arg(root().join("notebooks").join(name)));
 }
 
-/// A program in Python from `tests/peers` that takes what exporters send, and tells line by line what it got.
+/// A Python program from `tests/peers` that receives from exporters and prints a line for each item received.
 #[derive(Debug)]
 pub struct Collector {
     process: Process,
@@ -286,17 +287,17 @@ impl Collector {
         Self { process, address }
     }
 
-    /// Where it listens: `tcp://127.0.0.1:5500`, `http://127.0.0.1:8080`.
+    /// Its address: `tcp://127.0.0.1:5500`, `http://127.0.0.1:8080`.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The port of it.
+    /// Its port.
     pub fn port(&self) -> &str {
         self.address.rsplit(':').next().unwrap_or_default()
     }
 
-    /// What it has told behind this word, once that is as much as `count`.
+    /// Waits for `count` lines that begin with this word, and returns the rest of these lines.
     pub fn told(&self, word: &str, count: usize) -> Vec<String> {
         self.process.until_says(&format!("{count} times {word}"), |lines| {
             let told: Vec<String> =
@@ -306,7 +307,7 @@ impl Collector {
     }
 }
 
-/// A running authorisation server, which grants tokens to one client.
+/// A running authorization server, which grants tokens to one client.
 #[derive(Debug)]
 pub struct AuthorizationServer {
     _process: Process,
@@ -315,7 +316,7 @@ pub struct AuthorizationServer {
 }
 
 impl AuthorizationServer {
-    /// The client that it knows, and its secret.
+    /// The name and secret of its client.
     pub const CLIENT: [&str; 2] = ["the client", "s3cr3t:of the client/0123456789"];
 
     /// Starts it.
@@ -331,13 +332,14 @@ impl AuthorizationServer {
         Self { _process: process, url, orders }
     }
 
-    /// Where it grants tokens.
+    /// The URL of its token endpoint.
     pub fn token_url(&self) -> String {
         format!("{}/token", self.url)
     }
 
-    /// Changes how it answers from now on: how long tokens live (`expires_in`), with which `status`, and whether at all (`hold`). Tells how
-    /// many answers it holds back (`held`), and what it has been asked for so far (`told`).
+    /// Changes its future responses: the lifetime of tokens (`expires_in`), the `status`, and whether
+    /// responses are held back (`hold`). Returns the number of responses held back (`held`), and the requests
+    /// so far (`told`).
     pub fn order(&self, orders: &Value) -> Value {
         let body = orders.to_string();
         let head =
@@ -345,12 +347,13 @@ impl AuthorizationServer {
         Client::connect(self.orders).send(head + &body).response().json()
     }
 
-    /// Waits until it holds an answer back.
+    /// Waits until it holds a response back.
     pub fn until_held(&self) {
         wait::until_true("an answer is held", || self.order(&Value::Object(Map::new()))["held"] == 1);
     }
 
-    /// Every request for a token that it has answered so far: the `status`, what was `asked` and the `answer`.
+    /// Returns every answered token request so far: the `status`, the request (`asked`) and the response
+    /// (`answer`).
     pub fn told(&self) -> Vec<Value> {
         let Value::Array(told) = self.order(&Value::Object(Map::new()))["told"].take() else {
             return Vec::new();
@@ -358,7 +361,7 @@ impl AuthorizationServer {
         told
     }
 
-    /// The same, once there are `count`.
+    /// Does the same, once there are `count` of them.
     pub fn until_told(&self, count: usize) -> Vec<Value> {
         wait::until(&format!("{count} requests for a token"), || {
             Some(self.told()).filter(|told| told.len() >= count)
@@ -373,7 +376,7 @@ impl AuthorizationServer {
     }
 }
 
-/// A running versitygw, a store that speaks S3; its objects are files.
+/// A running versitygw, an S3-compatible store; its objects are files.
 #[derive(Debug)]
 pub struct S3 {
     _process: Process,
@@ -382,10 +385,10 @@ pub struct S3 {
 }
 
 impl S3 {
-    /// The key's id and the key that it takes.
+    /// The key ID and the secret key that it accepts.
     pub const KEYS: [&str; 2] = ["the-id", "the-key"];
 
-    /// Starts it with a bucket called `bucket`.
+    /// Starts it with a bucket named `bucket`.
     pub fn start() -> Self {
         let directory = Directory::default();
         for name in ["data/bucket", "meta"] {
@@ -400,12 +403,12 @@ impl S3 {
         Self { _process: process, port, directory }
     }
 
-    /// Its URL, without a slash at the end.
+    /// Its URL, without a trailing slash.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The keys of all objects in the bucket and where they are, in order.
+    /// Returns the keys of all objects in the bucket and their paths, in order.
     pub fn objects(&self) -> Vec<(String, PathBuf)> {
         let (bucket, mut objects) = (self.directory.join("data/bucket"), Vec::new());
         let mut directories = vec![bucket.clone()];

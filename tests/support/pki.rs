@@ -1,4 +1,4 @@
-//! A certificate authority for one test, and servers that show its certificates.
+//! A certificate authority for one test, and servers that use its certificates.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
-/// An authority that nobody trusts unless told to.
+/// An authority that no client trusts by default.
 #[derive(Debug)]
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -34,8 +34,8 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// A server's own certificate for these names and addresses, signed with its own key; made out as an
-    /// authority's if `is_authority`.
+    /// Creates a self-signed certificate for these names and addresses; if `is_authority`, it is marked as an
+    /// authority.
     pub fn self_signed(names: &[&str], is_authority: bool) -> Self {
         let names = names.iter().copied().map(str::to_owned).collect::<Vec<_>>();
         let mut params = CertificateParams::new(names.clone()).unwrap();
@@ -45,22 +45,22 @@ impl Authority {
         Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
     }
 
-    /// Itself, as a server shows it.
+    /// The authority's own certificate and key, as if it were a server.
     pub fn own(&self) -> Leaf {
         Leaf { certificate: self.certificate(), key: self.issuer.key().serialize_pem() }
     }
 
-    /// Its own certificate, in PEM.
+    /// The authority's certificate, in PEM.
     pub fn certificate(&self) -> String {
         self.issuer.pem()
     }
 
-    /// A certificate for these names and addresses, good for servers and clients.
+    /// Issues a certificate for these names and addresses, valid for servers and clients.
     pub fn leaf(&self, names: &[&str]) -> Leaf {
         let key = KeyPair::generate().unwrap();
         let mut params =
             CertificateParams::new(names.iter().copied().map(str::to_owned).collect::<Vec<_>>()).unwrap();
-        // Without a name of its own it would look self-signed.
+        // Without a name it would look self-signed.
         params.distinguished_name.push(DnType::CommonName, names[0]);
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
@@ -70,22 +70,22 @@ impl Authority {
 }
 
 impl Leaf {
-    /// Starts a server that shows it, and that answers one request a connection with `text`. It ends with the
-    /// test.
+    /// Starts a server with this certificate, which responds to one request per connection with `text`. It
+    /// ends with the test.
     pub fn serve(&self, text: &'static str) -> SocketAddr {
         let server = self.server();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // A client that does not believe it leaves; the next may.
+                // A client that rejects the certificate leaves; the next one may accept it.
                 let _ = answer_once(&server, stream, text);
             }
         });
         address
     }
 
-    /// What a server needs to show it.
+    /// The server configuration that presents it.
     pub fn server(&self) -> Arc<rustls::ServerConfig> {
         let chain = vec![CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()];
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
@@ -111,8 +111,8 @@ fn answer_once(server: &Arc<rustls::ServerConfig>, stream: TcpStream, text: &str
     tls.flush()
 }
 
-/// Shakes hands as the server on `stream`, reads until `request_end`, sends `response` and drops the connection without the
-/// alert that says that nothing is missing.
+/// Performs a TLS handshake as the server on `stream`, reads until `request_end`, sends `response`, and drops
+/// the connection without the closing alert.
 pub fn answer_without_goodbye(
     server: &Arc<rustls::ServerConfig>,
     stream: TcpStream,

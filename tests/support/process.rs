@@ -1,4 +1,4 @@
-//! Child processes that end with the test, and what the system tells of them.
+//! Child processes that end with the test, and their resource usage.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use crate::wait::{self, Watched};
 
-/// A running program whose standard error is kept; killed when dropped.
+/// A running program whose standard error is recorded; killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     lines: Arc<Watched<Lines>>,
 }
 
-/// What a program has said so far.
+/// The output of a program so far.
 #[derive(Debug, Default)]
 struct Lines {
     lines: Vec<String>,
@@ -48,12 +48,12 @@ impl Process {
         self.child.id()
     }
 
-    /// Everything it has said so far on standard error.
+    /// Its standard error so far.
     pub fn said(&self) -> String {
         self.lines.read(|said| said.lines.join("\n"))
     }
 
-    /// Waits until `find` finds something in the lines on standard error; none may come after the program has ended.
+    /// Waits until `find` finds something in the lines of standard error. Fails if the program ends first.
     pub fn until_says<T>(&self, what: &str, find: impl Fn(&[String]) -> Option<T>) -> T {
         let found = self.lines.until(what, |said| match find(&said.lines) {
             Some(found) => Some(Ok(found)),
@@ -64,7 +64,7 @@ impl Process {
 
     /// Sends a signal, by name: `TERM`, `HUP`.
     pub fn signal(&self, name: &str) {
-        // The shell's own `kill` is there even where no program of that name is.
+        // The shell's built-in `kill` exists even if there is no program of that name.
         let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.id())]).status().unwrap();
         assert!(sent.success(), "process {} takes no signal", self.id());
     }
@@ -76,32 +76,32 @@ impl Process {
         status
     }
 
-    /// Whether it runs.
+    /// Returns `true` if it is running.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// The memory that is resident, in bytes, without the pages of its program: how many of these there are is the system's business.
+    /// Resident memory in bytes, without the pages of the program file, whose number depends on the system.
     pub fn resident_bytes(&self) -> u64 {
         self.status_kib("VmRSS:").saturating_sub(self.status_kib("RssFile:")) << 10
     }
 
-    /// The most memory that was ever resident, in bytes, without the pages of its program that are now.
+    /// Peak resident memory in bytes, without the current pages of the program file.
     pub fn resident_bytes_max(&self) -> u64 {
         self.status_kib("VmHWM:").saturating_sub(self.status_kib("RssFile:")) << 10
     }
 
-    /// The processor time that it has used so far, in user and system mode. To a hundredth of a second.
+    /// CPU time used so far, in user and system mode, with a resolution of 10 ms.
     pub fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
         let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-        // The 14th and 15th fields (proc_pid_stat(5)), of which two and the name are gone.
+        // Fields 14 and 15 of proc_pid_stat(5), after two fields and the name were removed.
         let ticks: u64 =
             after_name.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
         Duration::from_millis(ticks * 10)
     }
 
-    /// Its open sockets, each once however often it is held.
+    /// Its open sockets, each one once even if several descriptors refer to it.
     pub fn sockets(&self) -> BTreeSet<String> {
         let fds = std::fs::read_dir(format!("/proc/{}/fd", self.id())).into_iter().flatten().flatten();
         let files = fds.filter_map(|fd| Some(std::fs::read_link(fd.path()).ok()?.display().to_string()));
@@ -114,7 +114,7 @@ impl Process {
         line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// The ports on which it listens over TCP, as the system knows them.
+    /// Its TCP listening ports, according to the system.
     pub fn listening_ports(&self) -> Vec<u16> {
         let own = self.sockets();
         let tables = ["tcp", "tcp6"]
@@ -139,12 +139,12 @@ impl Drop for Process {
     }
 }
 
-/// Runs a program to its end.
+/// Runs a program until it ends.
 pub fn run(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"))
 }
 
-/// Runs a program to its end and takes what it printed.
+/// Runs a program, which must succeed, and returns its output.
 pub fn run_well(command: &mut Command) -> String {
     let output = run(command);
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -153,7 +153,7 @@ pub fn run_well(command: &mut Command) -> String {
     printed
 }
 
-/// Runs a program to its end with this on its standard input and takes what it printed.
+/// Runs a program with this standard input, which must succeed, and returns its output.
 pub fn run_with_input(command: &mut Command, mut input: impl Read) -> String {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -163,7 +163,7 @@ pub fn run_with_input(command: &mut Command, mut input: impl Read) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Lets this process open as many files as the system allows it; tells how many.
+/// Raises the limit of open files of this process to the maximum, and returns it.
 pub fn raise_open_files() -> u64 {
     let own = std::process::id().to_string();
     let hard = run_well(Command::new("prlimit").args([
@@ -180,7 +180,7 @@ pub fn raise_open_files() -> u64 {
     hard.parse().unwrap_or(u64::MAX)
 }
 
-/// A directory of a test's own; gone when dropped.
+/// A test's own directory; deleted when dropped.
 #[derive(Debug)]
 pub struct Directory(PathBuf);
 
@@ -195,17 +195,17 @@ impl Default for Directory {
 }
 
 impl Directory {
-    /// A path in it.
+    /// Returns a path in it.
     pub fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Its own path.
+    /// Its path.
     pub fn path(&self) -> &std::path::Path {
         &self.0
     }
 
-    /// Writes a file in it, all at once for whoever watches it, and tells its path.
+    /// Writes a file in it atomically, and returns its path.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let (path, draft) = (self.join(name), self.join(&format!(".{name}.draft")));
         std::fs::write(&draft, content).unwrap();
@@ -213,7 +213,7 @@ impl Directory {
         path
     }
 
-    /// Writes a file that nobody else may read, likewise.
+    /// Does the same with a file that only its owner can read.
     pub fn write_secret(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let (path, draft) = (self.join(name), self.join(&format!(".{name}.draft")));
         std::fs::write(&draft, content).unwrap();

@@ -1,4 +1,5 @@
-//! A provider that does exactly what a scenario says, byte by byte: a thread for each connection, everything it received kept.
+//! A provider that is scripted byte by byte: it uses a thread per connection and keeps everything it
+//! receives.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +13,7 @@ use socket2::SockRef;
 use crate::http::{find, split_field};
 use crate::wait::Watched;
 
-/// A listening provider; gone when dropped.
+/// A listening provider; stopped when dropped.
 #[derive(Debug)]
 pub struct Provider {
     address: SocketAddr,
@@ -25,7 +26,7 @@ struct Shared {
     seen: Watched<Seen>,
 }
 
-/// What has come in so far.
+/// The data received so far.
 #[derive(Debug, Default)]
 struct Seen {
     connections: usize,
@@ -35,16 +36,16 @@ struct Seen {
     requests: Vec<Request>,
 }
 
-/// A request as it came in.
+/// A received request.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The connection it came on, counted from 0.
+    /// Number of its connection, counted from 0.
     pub connection: usize,
     /// Method, target and version.
     pub line: String,
     /// Field names as received, and values; in order.
     pub fields: Vec<(String, String)>,
-    /// The content, chunked framing taken off.
+    /// The content, without chunked framing.
     pub body: Vec<u8>,
     /// Trailer fields.
     pub trailers: Vec<(String, String)>,
@@ -56,7 +57,7 @@ impl Request {
         self.line.split(' ').nth(1).unwrap_or_default()
     }
 
-    /// All values of a field, by name in any case.
+    /// Returns all values of a field, by case-insensitive name.
     pub fn values(&self, name: &str) -> Vec<&str> {
         self.fields
             .iter()
@@ -69,7 +70,7 @@ impl Request {
 /// One connection, as the scenario's script sees it.
 #[derive(Debug)]
 pub struct Peer {
-    /// Which connection this is, counted from 0.
+    /// Number of this connection, counted from 0.
     pub number: usize,
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -83,7 +84,7 @@ impl Provider {
         Self::scripted_at(IpAddr::V4(Ipv4Addr::LOCALHOST), script)
     }
 
-    /// The same on another address.
+    /// Does the same on another address.
     pub fn scripted_at(ip: IpAddr, script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((ip, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -103,12 +104,12 @@ impl Provider {
         Self { address, shared }
     }
 
-    /// Answers every request with the same bytes and keeps the connection.
+    /// Sends the same bytes in response to every request, and keeps the connection open.
     pub fn answering(response: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         Self::with_answers(move |_| response.as_ref().to_vec())
     }
 
-    /// Answers every request with what `answer` makes of it and keeps the connection.
+    /// Sends the result of `answer` in response to every request, and keeps the connection open.
     pub fn with_answers(answer: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self::scripted(move |peer| {
             while let Some(request) = peer.request() {
@@ -117,22 +118,22 @@ impl Provider {
         })
     }
 
-    /// Answers every request with a small 200 and keeps the connection.
+    /// Sends a small 200 in response to every request, and keeps the connection open.
     pub fn plain() -> Self {
         Self::answering(ok("hello"))
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its URL, without a slash at the end.
+    /// Its URL, without a trailing slash.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// How many connections have been made to it.
+    /// Number of connections accepted so far.
     pub fn connections(&self) -> usize {
         self.shared.seen.read(|seen| seen.connections)
     }
@@ -149,7 +150,7 @@ impl Provider {
         requests[0].clone()
     }
 
-    /// Every byte received so far, connection after connection.
+    /// All bytes received so far, connection after connection.
     pub fn received(&self) -> Vec<u8> {
         self.shared.seen.read(|seen| seen.received.concat())
     }
@@ -160,7 +161,7 @@ impl Provider {
         self.shared.seen.until(&what, |seen| (seen.ended >= count).then_some(()));
     }
 
-    /// Waits until `count` connections have been made.
+    /// Waits until `count` connections were accepted.
     pub fn until_connected(&self, count: usize) {
         let what = format!("{count} connections to the provider are made");
         self.shared.seen.until(&what, |seen| (seen.connections >= count).then_some(()));
@@ -185,7 +186,7 @@ impl Drop for Provider {
     }
 }
 
-/// A 200 with this text.
+/// Returns a 200 response with this text.
 pub fn ok(text: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{text}", text.len())
         .into_bytes()
@@ -204,7 +205,7 @@ impl Peer {
         Self { number, stream, buffer: Vec::new(), reset: false, shared: Arc::clone(shared) }
     }
 
-    /// Reads a whole request; none once the connection has ended.
+    /// Reads a whole request; `None` once the connection has ended.
     pub fn request(&mut self) -> Option<Request> {
         let mut request = self.request_head()?;
         let chunked = !request.values("transfer-encoding").is_empty();
@@ -218,7 +219,7 @@ impl Peer {
         Some(request)
     }
 
-    /// Reads only a request's head, and does not count it as a request received.
+    /// Reads only a request's head, and does not count it as a received request.
     pub fn request_head(&mut self) -> Option<Request> {
         let end = self.until_found(b"\r\n\r\n")?;
         let head = self.take(end + 4)?;
@@ -233,12 +234,12 @@ impl Peer {
         })
     }
 
-    /// Sends exactly these bytes; false once the peer takes no more.
+    /// Sends exactly these bytes; returns `false` if the peer has closed.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Reads raw bytes, without keeping them; 0 once the connection has ended.
+    /// Reads raw bytes without recording them; 0 once the connection has ended.
     pub fn read(&mut self, piece: &mut [u8]) -> usize {
         if self.buffer.is_empty() {
             return self.stream.read(piece).unwrap_or(0);
@@ -249,7 +250,7 @@ impl Peer {
         count
     }
 
-    /// Takes `count` bytes of the body; none where the connection ends before.
+    /// Reads `count` bytes of the body; `None` if the connection ends before.
     pub fn take(&mut self, count: usize) -> Option<Vec<u8>> {
         while self.buffer.len() < count {
             self.more()?;
@@ -257,22 +258,22 @@ impl Peer {
         Some(self.buffer.drain(..count).collect())
     }
 
-    /// Says nothing until the peer leaves.
+    /// Sends nothing until the peer leaves.
     pub fn stall(&mut self) {
         while self.more().is_some() {}
     }
 
-    /// Whether the scenario is over.
+    /// Returns `true` if the scenario is over.
     pub fn stopped(&self) -> bool {
         self.shared.stopping.load(SeqCst)
     }
 
-    /// Says that no more will be sent, and goes on reading.
+    /// Shuts down the sending side, and continues to read.
     pub fn half_close(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Makes the end of this connection a reset.
+    /// Makes this connection end with a reset.
     pub fn reset(&mut self) {
         self.reset = true;
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));

@@ -1,4 +1,4 @@
-//! What has become of recorded exchanges: what diagnoses and exporters have counted, and the files that were written.
+//! Reads the results of recording: counters of diagnoses and exporters, and the written files.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use crate::egret::{Egret, egret};
 use crate::process::run_well;
 use crate::wait;
 
-/// What diagnoses count of exchanges that they have not recorded.
+/// Counters of exchanges that diagnoses have not recorded.
 const LOST: [&str; 4] = ["dropped", "shed", "failed", "queued"];
 
-/// How many exchanges of the config's first flow its first diagnosis has `recorded`, `dropped` and so on.
+/// Number of exchanges of the first flow that its first diagnosis counted as `recorded`, `dropped` and so on.
 pub fn diagnosed(egret: &Egret, what: &str) -> u64 {
     let flows = egret.control_get("/api/v1/flows").json();
     flows["flows"][0]["diagnoses"][0][what].as_u64().unwrap()
 }
 
-/// Waits until so many exchanges are recorded; none is lost.
+/// Waits until `expected` exchanges are recorded; none may be lost.
 pub fn until_recorded(egret: &Egret, expected: u64) {
     wait::until_true(&format!("{expected} exchanges are recorded"), || {
         diagnosed(egret, "recorded") >= expected
@@ -28,35 +28,35 @@ pub fn until_recorded(egret: &Egret, expected: u64) {
     assert_eq!(LOST.map(|what| diagnosed(egret, what)), [0; 4], "{LOST:?}");
 }
 
-/// What an exporter has counted.
+/// Returns the counters of an exporter.
 pub fn exporter(egret: &Egret, name: &str) -> Value {
     let all = egret.control_get("/api/v1/exporters").json();
     let found = all["exporters"].as_array().unwrap().iter().find(|exporter| exporter["name"] == name);
     found.unwrap_or_else(|| panic!("no {name} in {all}")).clone()
 }
 
-/// Waits until an exporter's counters are as they should be.
+/// Waits until `probe` accepts an exporter's counters.
 pub fn until_exporter(egret: &Egret, name: &str, what: &str, probe: impl Fn(&Value) -> bool) -> Value {
     wait::until(what, || Some(exporter(egret, name)).filter(&probe))
 }
 
-/// All that an exporter has lost.
+/// Number of entries that an exporter has lost.
 pub fn lost(exporter: &Value) -> u64 {
     exporter["dropped"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
 }
 
-/// How often a line of the log holds `text`.
+/// Number of log lines that contain `text`.
 pub fn lines_with(egret: &Egret, text: &str) -> usize {
     egret.log().lines().filter(|line| line.contains(text)).count()
 }
 
-/// The files below a directory that can be seen, sorted by path.
+/// Returns the visible files below a directory, sorted by path.
 pub fn files(directory: &Path) -> Vec<PathBuf> {
     let is_hidden = |file: &PathBuf| file.file_name().unwrap().as_encoded_bytes().starts_with(b".");
     every_file(directory).into_iter().filter(|file| !is_hidden(file)).collect()
 }
 
-/// The files below a directory, sorted by path.
+/// Returns all files below a directory, sorted by path.
 pub fn every_file(directory: &Path) -> Vec<PathBuf> {
     let (mut files, mut directories) = (Vec::new(), vec![directory.to_owned()]);
     while let Some(directory) = directories.pop() {
@@ -68,7 +68,7 @@ pub fn every_file(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What is in a file, decompressed where it is compressed by gzip.
+/// Returns the content of a file, decompressed if it is gzip.
 pub fn content(file: &Path) -> Vec<u8> {
     let bytes = std::fs::read(file).unwrap();
     if !bytes.starts_with(b"\x1f\x8b") {
@@ -79,7 +79,7 @@ pub fn content(file: &Path) -> Vec<u8> {
     content
 }
 
-/// The entries of HAR files, each of which is valid JSON.
+/// Returns the entries of HAR files, which must all be valid JSON.
 pub fn entries(files: &[PathBuf]) -> Vec<Value> {
     let entries = files.iter().flat_map(|file| {
         let har: Value = serde_json::from_slice(&content(file))
@@ -89,7 +89,7 @@ pub fn entries(files: &[PathBuf]) -> Vec<Value> {
     entries.collect()
 }
 
-/// `egret har verify` finds every file valid and no secret in it.
+/// Asserts that `egret har verify` finds every file valid and without secrets.
 pub fn assert_verified(files: &[PathBuf]) {
     run_well(egret(["har", "verify"]).args(files));
 }

@@ -1,6 +1,6 @@
-//! Secrets of every kind, planted in every place of an exchange where a value can be.
+//! Secrets of every kind, planted in every part of an exchange that can hold a value.
 //!
-//! They are put together here, so that no scanner of repositories takes them for real.
+//! They are assembled at run time, so repository scanners do not mistake them for real ones.
 
 use std::io::Write as _;
 
@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
-/// Random in the eyes of a detector, the same each time.
+/// Returns text that a detector considers random, but that is the same in each run.
 fn random(letters: &str, len: usize) -> String {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let letter = |_| {
@@ -24,7 +24,7 @@ const BASE62: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345
 const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 const HEX: &str = "0123456789abcdef";
 
-/// Secrets of every kind that is detected, each with the part of it that must be found nowhere.
+/// Returns secrets of every detected kind, each with the part that must not be found anywhere.
 pub fn secrets() -> Vec<(String, String)> {
     let token = |prefix: &str, letters: &str, len: usize| {
         let random = random(letters, len);
@@ -56,7 +56,7 @@ pub fn secrets() -> Vec<(String, String)> {
     ]
 }
 
-/// Percent-encoded.
+/// Percent-encodes a text.
 pub fn encoded(text: &str) -> String {
     text.bytes()
         .map(
@@ -71,7 +71,7 @@ pub fn encoded(text: &str) -> String {
         .collect()
 }
 
-/// Every letter as an escape.
+/// Writes every letter as an escape.
 fn escaped(text: &str) -> String {
     text.bytes().fold(String::new(), |escaped, byte| escaped + &format!("\\u{byte:04x}"))
 }
@@ -85,19 +85,19 @@ fn gzip(text: &str) -> Vec<u8> {
 /// A message with a secret in it.
 #[derive(Debug, Clone, Default)]
 pub struct Planted {
-    /// Where it is.
+    /// Its position.
     pub place: &'static str,
-    /// The request's target, where it is in there.
+    /// The request target, which may contain it.
     pub target: String,
     /// Header fields, for the request and the response.
     pub fields: Vec<(&'static str, String)>,
-    /// The body of both.
+    /// The body of the request and the response.
     pub body: Vec<u8>,
-    /// Whether the body was longer.
+    /// `true` if the body is truncated.
     pub is_cut: bool,
 }
 
-/// A secret in every place of an exchange where a value can be.
+/// Returns one message for every part of an exchange that can hold a value.
 pub fn planted(secret: &str) -> Vec<Planted> {
     let one_line = secret.replace('\n', " ");
     let (in_url, quoted) = (encoded(secret), json!(secret).to_string());
@@ -150,7 +150,7 @@ pub fn planted(secret: &str) -> Vec<Planted> {
     ]
 }
 
-/// Every text in it, names too, as it stands and with percent-encoding and base64 taken off.
+/// Collects every text in a value, including names, as it is and decoded from percent-encoding and base64.
 pub fn texts(value: &Value, found: &mut Vec<String>) {
     let mut add = |text: &str| {
         found.push(text.to_owned());
@@ -169,7 +169,7 @@ pub fn texts(value: &Value, found: &mut Vec<String>) {
         Value::Object(members) => {
             for (name, value) in members {
                 add(name);
-                // Bodies that are JSON are looked into as such.
+                // JSON bodies are parsed and searched as well.
                 let inner = value.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
                 if let Some(inner) = inner.filter(|inner| inner.is_object() || inner.is_array()) {
                     let mut within = Vec::new();

@@ -1,4 +1,5 @@
-//! The built-in provider beside go-httpbin: the same request to both, and what has to be the same in their answers.
+//! Compares the built-in provider with go-httpbin: the same request to both, and the parts that must be equal
+//! in their responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,12 +22,12 @@ pub struct BuiltIn {
 }
 
 impl BuiltIn {
-    /// Starts it with these arguments besides its address, in a directory of its own.
+    /// Starts it with these arguments, in addition to its address, in its own directory.
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_with(arguments, |_| {})
     }
 
-    /// The same, with a change to the command, such as its environment.
+    /// Does the same with a change to the command, such as its environment.
     pub fn start_with(arguments: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let directory = Directory::default();
         let mut command = Command::new(binary());
@@ -37,12 +38,12 @@ impl BuiltIn {
         Self { process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)), directory }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The directory that it runs in.
+    /// Its working directory.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -52,23 +53,23 @@ impl BuiltIn {
         &self.process
     }
 
-    /// A connection.
+    /// Opens a connection to it.
     pub fn client(&self) -> Client {
         Client::connect(self.address)
     }
 
-    /// A GET on a connection of its own.
+    /// Sends a GET on a new connection.
     pub fn get(&self, target: &str) -> Response {
         self.client().get("provider.test", target).response()
     }
 
-    /// What it has counted.
+    /// Its counters.
     pub fn counters(&self) -> Value {
         self.get("/counters").json()
     }
 }
 
-/// Both, with the same limits.
+/// Both providers, with the same limits.
 #[derive(Debug)]
 pub struct Twins {
     httpbin: Httpbin,
@@ -81,7 +82,7 @@ impl Default for Twins {
     }
 }
 
-/// A request in the making.
+/// A request under construction.
 #[derive(Debug, Clone)]
 pub struct Asking {
     method: String,
@@ -90,20 +91,20 @@ pub struct Asking {
     content: Vec<u8>,
 }
 
-/// A request with this method and target.
+/// Creates a request with this method and target.
 pub fn ask(method: &str, target: &str) -> Asking {
     Asking { method: method.into(), target: target.into(), fields: String::new(), content: Vec::new() }
 }
 
 impl Asking {
-    /// With this field.
+    /// Adds this field.
     #[must_use]
     pub fn field(mut self, name: &str, value: &str) -> Self {
         self.fields.extend([name, ": ", value, "\r\n"]);
         self
     }
 
-    /// With this content and its length.
+    /// Adds this content and its length.
     #[must_use]
     pub fn content(self, content: impl Into<Vec<u8>>) -> Self {
         let content = content.into();
@@ -111,7 +112,7 @@ impl Asking {
         Self { content, ..self.field("Content-Length", &length) }
     }
 
-    /// The answer of whoever listens there.
+    /// Sends it to this address and returns the response.
     pub fn of(&self, address: SocketAddr) -> Response {
         let Self { method, target, fields, content } = self;
         let mut client = Client::connect(address);
@@ -125,20 +126,21 @@ impl Asking {
     }
 }
 
-/// Fields that are about the connection, the moment or the framing, which is compared where it matters.
+/// Fields of the connection, the time or the framing; other tests compare them where they matter.
 const NOT_COMPARED: [&str; 4] = ["date", "content-length", "transfer-encoding", "connection"];
 
-/// Fields whose values differ between two calls of one provider, too.
+/// Fields whose values differ even between two calls of the same provider.
 const ONLY_NAMED: [&str; 6] =
     ["content-security-policy", "etag", "last-modified", "www-authenticate", "server-timing", "x-more-info"];
 
 impl Twins {
-    /// The built-in one.
+    /// The built-in provider.
     pub fn built_in(&self) -> &BuiltIn {
         &self.built_in
     }
 
-    /// Both answer with the same status, the same header fields, and JSON of the same shape. The built-in one's answer first.
+    /// Asserts that both respond with the same status code, the same header fields, and JSON of the same
+    /// shape. Returns the responses, the built-in provider's first.
     pub fn assert_alike(&self, asking: &Asking) -> (Response, Response) {
         let ours = asking.of(self.built_in.address());
         let theirs = asking.of(self.httpbin.address());
@@ -153,14 +155,14 @@ impl Twins {
         (ours, theirs)
     }
 
-    /// The same, and the same JSON.
+    /// Does the same and compares the JSON values.
     pub fn assert_equal_json(&self, asking: &Asking) -> Value {
         let (ours, theirs) = self.assert_alike(asking);
         assert_eq!(ours.json(), theirs.json(), "{} {}", asking.method, asking.target);
         ours.json()
     }
 
-    /// Each of these GETs is answered alike.
+    /// Asserts the same of GET requests for all these targets.
     pub fn assert_all_alike(&self, targets: &[&str]) {
         for target in targets {
             self.assert_alike(&ask("GET", target));
@@ -168,7 +170,7 @@ impl Twins {
     }
 }
 
-/// Fields by name, with those values that have to be the same.
+/// Returns the fields by name, with the values that must be equal.
 fn fields(response: &Response) -> BTreeMap<String, Vec<String>> {
     let mut fields = BTreeMap::<String, Vec<String>>::new();
     for (name, value) in &response.fields {
@@ -185,7 +187,7 @@ fn fields(response: &Response) -> BTreeMap<String, Vec<String>> {
     fields
 }
 
-/// A value without what is random or a moment in it.
+/// Replaces random parts and times in a value.
 fn comparable(value: &str) -> String {
     let value = value.split("boundary=").next().unwrap_or_default();
     match value.split_once("Expires=") {
@@ -198,7 +200,7 @@ fn names(fields: &[(String, String)]) -> BTreeSet<String> {
     fields.iter().map(|(name, _)| name.to_ascii_lowercase()).collect()
 }
 
-/// The shapes of one document, or of one on each line.
+/// Returns the shapes of one document, or of one per line.
 fn documents(response: &Response) -> Vec<Value> {
     let text = response.text();
     match serde_json::from_str(text) {
@@ -207,8 +209,8 @@ fn documents(response: &Response) -> Vec<Value> {
     }
 }
 
-/// The value with a word for each leaf: which keys there are, and of which kind their values. What a list holds has to be alike,
-/// so that its first stands for all.
+/// Replaces each leaf by the name of its type, so only keys and types remain. Elements of a list must have
+/// the same shape, so the first one represents all.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Null => "null".into(),

@@ -3,13 +3,13 @@
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long anything in a test may take to happen before the test fails. Generous: two cores carry everything at once.
+/// Deadline for anything that a test waits for. Generous, because two cores run everything at once.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Between two looks at something that gives no notice of itself, such as a child's exit or a counter behind HTTP.
+/// Interval between checks of a state without notification, such as a child's exit or a counter behind HTTP.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Looks with `probe` until it finds something.
+/// Calls `probe` until it returns a value.
 pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -21,18 +21,18 @@ pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Looks with `probe` until it says yes.
+/// Calls `probe` until it returns `true`.
 pub fn until_true(what: &str, mut probe: impl FnMut() -> bool) {
     until(what, || probe().then_some(()));
 }
 
-/// A time of day, by UTC, that does not come within the next hours.
+/// A UTC time of day that is hours away.
 pub fn far_from_now() -> &'static str {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     if (6..18).contains(&(now / 3_600 % 24)) { "00:00" } else { "12:00" }
 }
 
-/// A value that threads add to and wait on.
+/// A value that threads change and wait for.
 #[derive(Debug, Default)]
 pub struct Watched<T> {
     value: Mutex<T>,
@@ -40,7 +40,7 @@ pub struct Watched<T> {
 }
 
 impl<T> Watched<T> {
-    /// Changes the value and wakes everybody who waits.
+    /// Changes the value and wakes all waiting threads.
     pub fn change(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.value.lock().unwrap());
         self.changed.notify_all();
