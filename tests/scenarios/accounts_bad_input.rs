@@ -1,9 +1,9 @@
-//! Accounts that are wrong: each is refused with its place and what to do, and no secret is repeated.
+//! Invalid accounts: each is rejected with its position and advice, and no secret is repeated.
 
 use egret_tests::egret::egret;
 use egret_tests::process::{Directory, run};
 
-/// What `egret check` says of accounts and of what authenticates with them.
+/// Returns the output of `egret check` for accounts and the remedies that use them.
 fn check(directory: &Directory, accounts: &str, remedies: &str) -> (Option<i32>, String) {
     let yaml = format!(
         "providers:\n  stripe: {{ url: 'https://api.stripe.example' }}\n  plain: {{ url: 'http://plain.example' }}\n\

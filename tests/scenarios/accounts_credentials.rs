@@ -1,4 +1,5 @@
-//! Accounts: the provider gets the gateway's credential, whatever the client has sent, and nobody else gets or sees it.
+//! Accounts: the provider gets the gateway's credential, whatever the client sends, and no other provider
+//! gets it.
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
@@ -10,12 +11,12 @@ use egret_tests::wait;
 
 const SECRET: &str = "s3cr3t-0123456789-abcdefgh";
 
-/// A secret as the config names it.
+/// Writes a secret file and returns its reference for the config.
 fn secret(directory: &Directory, name: &str, value: &str) -> String {
     format!("\"${{file:{}}}\"", directory.write_secret(name, value).display())
 }
 
-/// Egret before `url`, all of whose calls are made with the account that `kind` describes.
+/// Starts Egret in front of `url`. All calls use the account that `kind` describes.
 fn with_account(url: &str, kind: &str) -> Egret {
     Config::with_origin(url)
         .flows(format!(
@@ -57,7 +58,7 @@ fn what_the_client_sends_under_the_same_name_is_removed() {
     let request = origin.only_request();
     assert_eq!((request.values("x-api-key"), request.values("x-other")), (vec![SECRET], vec!["1"]));
     assert_eq!(request.target(), "/a?b=1");
-    // Naming it as one of the connection's own does not keep it away either.
+    // Nominating it in `Connection` does not remove it either.
     get(&header, "/origin/a", "X-Api-Key: mine\r\nConnection: x-api-key\r\n").assert_forwarded(200);
     assert_eq!(origin.requests()[1].values("x-api-key"), [SECRET]);
 
@@ -87,7 +88,7 @@ fn a_credential_goes_to_its_own_provider_alone() {
              flows:\n  - name: f\n    remedies:\n      - authenticate: {{ account: main }}\n      - fallback: {{ provider: other }}\n"
         ))
         .start();
-    // Another provider, by its name, by its host, and as what is called where the first one fails.
+    // Another provider, called by its name, by its host, and as the fallback of the first one.
     get(&egret, "/other/a", "").assert_forwarded(200);
     get(&egret, "/b", &format!("x-egret-host: {}\r\n", other.address())).assert_forwarded(200);
     get(&egret, "/origin/c", "").assert_forwarded(200);
@@ -159,7 +160,7 @@ fn an_account_with_a_certificate_has_connections_of_its_own() {
     let (one, two, nobody) = (shown("x-tenant: one\r\n"), shown("x-tenant: two\r\n"), shown(""));
     assert_ne!(one, two);
     assert!(nobody.starts_with(' '), "no certificate is shown where no account is chosen: {nobody}");
-    // Kept, and never lent to another.
+    // Connections are kept, and never lent to another account.
     assert_eq!((shown("x-tenant: one\r\n"), shown("x-tenant: two\r\n"), shown("")), (one, two, nobody));
 }
 
@@ -194,7 +195,7 @@ fn a_cache_keeps_the_answers_of_accounts_apart() {
 
 #[test]
 fn what_a_cache_asks_for_in_the_background_is_asked_for_with_the_account() {
-    // Too old when it comes, and to be served all the same while it is asked for anew.
+    // Stale on arrival, and served while it is revalidated.
     let origin = Provider::answering(
         "HTTP/1.1 200 OK\r\nCache-Control: max-age=1, stale-while-revalidate=600\r\nAge: 9\r\nETag: \"a\"\r\nContent-Length: 2\r\n\r\nhi",
     );
@@ -215,7 +216,7 @@ fn what_a_cache_asks_for_in_the_background_is_asked_for_with_the_account() {
         assert_eq!(request.target(), "/a?of=egret");
         assert_eq!(request.values("authorization"), [format!("Bearer {SECRET}")], "{request:?}");
     }
-    // It is about the answer that is stored.
+    // The validator is that of the stored response.
     assert_eq!(origin.requests()[1].values("if-none-match"), ["\"a\""]);
 }
 

@@ -1,4 +1,5 @@
-//! Echoes: a provider that sends a secret back shows it to nobody, in whatever form and in whatever pieces, and streams still stream.
+//! Echoes: if a provider sends a secret back, it is masked in every form and however it is split, and streams
+//! still stream.
 
 use std::io::Write as _;
 use std::sync::Mutex;
@@ -13,10 +14,12 @@ use egret_tests::recorded::{files, until_recorded};
 
 const SECRET: &str = "s3cr3t/0123456789+abc";
 const MASK: &str = "*********************";
-/// The secret in Base64, whose every character is the secret's alone: its length is a multiple of three.
+/// The secret in Base64. All its characters depend on the secret only, because the length is a multiple of
+/// three.
 const BASE64: &str = "czNjcjN0LzAxMjM0NTY3ODkrYWJj";
 
-/// Egret before `url`, whose account's secret is masked in responses; with `remedies` before and after the one that sees to it.
+/// Starts Egret in front of `url` and masks the account's secret in responses; `remedies` surround the
+/// masking remedy.
 fn with(url: &str, directory: &Directory, outer: &str, rest: &str) -> Egret {
     let secret = directory.write_secret("secret", SECRET).display().to_string();
     Config::with_origin(url)
@@ -46,7 +49,7 @@ fn httpbin_shows_requests_without_their_secrets() {
         assert_eq!(echo["headers"]["Authorization"][0], format!("Bearer {MASK}"));
         assert_eq!(echo["headers"]["Accept-Encoding"][0], "identity");
     }
-    // What was asked for is no secret, nor is anything like it.
+    // The request's own text is not a secret, and neither is similar text.
     let echo = get(&egret, "/origin/anything/s3cr3t/0123456789", "X-A: s3cr3t/0123456789+ab\r\n");
     assert_eq!(echo.assert_forwarded(200).json()["headers"]["X-A"][0], "s3cr3t/0123456789+ab");
     get(&egret, &format!("/origin/response-headers?X-Key={SECRET}"), "").assert_forwarded(200);
@@ -116,7 +119,7 @@ fn events_pass_as_they_come() {
         peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
         for event in EVENTS {
             peer.send(format!("{:x}\r\n{event}\r\n", event.len()));
-            // The next one comes when the client has this one.
+            // The next piece is sent after the client has received this one.
             if told.lock().unwrap().recv().is_err() {
                 return;
             }
@@ -178,7 +181,7 @@ fn what_could_not_be_masked_is_refused() {
         refused.assert_generated(502, "echo-unreadable");
         assert!(refused.text().contains(why), "{}", refused.text());
     }
-    // Where there is nothing to read, nothing has to be.
+    // A response without a body needs no reading.
     let mut client = egret.client();
     client.send(format!("HEAD /origin/gzip HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", egret.address()));
     client.response_to("HEAD").assert_forwarded(200);

@@ -1,4 +1,4 @@
-//! Secrets in files: picked up when they change, refused where everybody may read them.
+//! Secret files: changes are picked up, world-readable files are rejected.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -15,7 +15,7 @@ fn config(origin: &Provider, file: &std::path::Path) -> Config {
     ))
 }
 
-/// The token with which the next call is made.
+/// Returns the token used by the next call.
 fn token(egret: &Egret, origin: &Provider) -> String {
     egret.get("/a").assert_forwarded(200);
     origin.requests().last().unwrap().values("authorization").concat()
@@ -35,7 +35,7 @@ fn a_secret_that_changes_is_picked_up_without_a_signal() {
 
 #[test]
 fn a_secret_behind_a_link_that_is_swapped_is_picked_up() {
-    // As Kubernetes mounts them: token → ..data/token, ..data → ..one.
+    // The layout of Kubernetes mounts: token → ..data/token, ..data → ..one.
     let origin = Provider::plain();
     let directory = Directory::default();
     for (name, token) in [("..one", "first"), ("..two", "second")] {

@@ -1,4 +1,5 @@
-//! Tokens by OAuth 2.0 from a real authorisation server: fetched once for all, renewed in time, replaced when revoked, kept by a reload.
+//! OAuth 2.0 tokens from a real authorization server: fetched once for all, renewed in time, replaced when
+//! revoked, kept across a reload.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -13,10 +14,10 @@ use egret_tests::provider::{Provider, Request, ok};
 use egret_tests::wait::{self, Watched};
 use serde_json::json;
 
-/// When clocks start that a test sets.
+/// Start time of the test clocks.
 const NOW_S: u64 = 1_795_307_476;
 
-/// A config whose calls to the origin are made with a token that this server grants; `more` are further keys.
+/// Returns a config whose calls to the origin use a token of this server; `more` are further keys.
 fn with_token(origin: &Provider, server: &AuthorizationServer, more: &str) -> Config {
     let [client, _] = AuthorizationServer::CLIENT;
     Config::with_origin(origin.url()).flows(format!(
@@ -36,13 +37,13 @@ fn start(config: &Config, clock: Option<&Clock>) -> Egret {
     })
 }
 
-/// The token that a request has come with.
+/// Returns the token of a request.
 fn token_of(request: &Request) -> String {
     let [value] = request.values("authorization")[..] else { panic!("{request:?}") };
     value.strip_prefix("Bearer ").unwrap().to_owned()
 }
 
-/// Nothing that Egret has logged, at its most talkative, holds the client's secret or a token.
+/// Asserts that Egret's log, at its most verbose, contains neither the client's secret nor a token.
 fn assert_discreet(egret: &Egret, server: &AuthorizationServer) {
     egret.until_logged("a token has been fetched");
     let log = egret.log();
@@ -55,11 +56,11 @@ fn assert_discreet(egret: &Egret, server: &AuthorizationServer) {
     assert!(!log.contains("Bearer ") && !log.contains("the-first-refresh-token"), "{log}");
 }
 
-/// How a provider refuses a token.
+/// A provider's rejection of a token.
 const REFUSAL: &[u8] =
     b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer error=\"invalid_token\"\r\nContent-Length: 0\r\n\r\n";
 
-/// A provider that refuses these tokens.
+/// Starts a provider that rejects these tokens.
 fn refusing(revoked: &Arc<Mutex<HashSet<String>>>) -> Provider {
     let revoked = Arc::clone(revoked);
     Provider::with_answers(move |request| {
@@ -151,7 +152,7 @@ fn a_token_is_renewed_before_its_end_while_traffic_flows() {
     clock.pass(15);
     for count in 2..=4 {
         let old = server.tokens().pop().unwrap();
-        // It is 46 seconds old now, which is more than three quarters of its life.
+        // The token is 46 seconds old now, more than three quarters of its lifetime.
         clock.pass(31);
         server.until_told(count);
         let then = seen.read(Vec::len);
@@ -196,7 +197,7 @@ fn a_server_that_is_down_harms_nobody_until_the_token_is_over_and_is_asked_again
     is_refused();
     let asked = server.told().len();
     is_refused();
-    // The second has left it alone, and no call has gone on without a token.
+    // The second call did not ask the server again, and no call was sent without a token.
     assert_eq!((server.told().len(), origin.requests().len()), (asked, 5));
     server.order(&json!({ "status": 200 }));
     clock.pass(60);
@@ -252,7 +253,7 @@ fn a_provider_that_refuses_every_token_does_not_have_one_fetched_for_each_call()
     for _ in 0..20 {
         egret.get("/a").assert_forwarded(401);
     }
-    // The first one is called twice, with two tokens.
+    // The first provider is called twice, with two tokens.
     assert_eq!((origin.requests().len(), server.told().len()), (21, 2));
     clock.pass(6);
     for _ in 0..20 {
@@ -313,13 +314,13 @@ fn of_several_accounts_those_whose_endpoint_fails_are_left_out() {
              retry: {{ base: 1m }} }} }}\n"
         )
     };
-    // Nobody listens at the first one's.
+    // Nothing listens at the first account's endpoint.
     let accounts = account("a", "http://127.0.0.1:1/") + &account("b", &server.token_url());
     let config = Config::with_origin(origin.url()).flows(format!(
         "accounts:\n{accounts}flows: [{{ name: f, remedies: [{{ accounts: {{ use: [a, b] }} }}] }}]\n"
     ));
     let egret = start(&config, None);
-    // The first one finds that out, and goes on with the other.
+    // The first call detects the failure and continues with the other account.
     for _ in 0..5 {
         egret.get("/a").assert_forwarded(200);
     }

@@ -1,4 +1,5 @@
-//! Token endpoints that fail, lie, hang or lead astray: a defined answer each, a back-off, and no secret anywhere but where it belongs.
+//! Token endpoints that fail, send invalid responses, hang or redirect: each has a defined response and a
+//! back-off, and no secret is exposed.
 
 use std::time::Duration;
 
@@ -31,7 +32,8 @@ fn answer(status: &str, fields: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// What is told of why there is no token. It is worth trying again, and nothing is told that is nobody's business.
+/// Returns the reported reason for the missing token. The response must be retriable and must not reveal
+/// secrets.
 fn why(response: &Response) -> String {
     response.assert_generated(503, "account-unavailable");
     let retry_after_s: u64 = response.field("retry-after").unwrap().parse().unwrap();
@@ -82,7 +84,7 @@ fn an_endpoint_that_answers_something_else_is_named_and_left_alone() {
                 "{detail}"
             );
         }
-        // The first call has asked it, the others have left it alone, and none has gone on without a token.
+        // The first call asked the endpoint, the others did not, and none was sent without a token.
         assert_eq!((endpoint.requests().len(), origin.requests().len()), (1, 0));
         assert_discreet(&egret);
     }
@@ -120,11 +122,11 @@ fn an_endpoint_that_hangs_holds_nobody_up_for_longer_than_is_allowed() {
         why(&egret.get("/a"))
             .contains("there is still no token for the account main after 300ms (`wait_max`)")
     );
-    // It is still being asked, by the first.
+    // The first request is still in progress.
     why(&egret.get("/a"));
     assert_eq!((endpoint.requests().len(), origin.requests().len()), (2, 0));
 
-    // One that sends a byte now and then is no better.
+    // An endpoint that sends a byte now and then is treated the same.
     let dripping = Provider::scripted(|peer| {
         peer.request();
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
@@ -149,7 +151,7 @@ fn a_wrong_secret_is_told_by_its_name_alone() {
         assert!(why(&egret.get("/a")).contains("the token endpoint refused the request: 401 invalid_client"));
     }
     assert_eq!((server.told().len(), origin.requests().len()), (1, 0));
-    // It is not tried again as soon as after a failure that may pass.
+    // The back-off is longer than after a transient failure.
     assert!(egret.get("/a").field("retry-after").unwrap().parse::<u64>().unwrap() >= 45);
     assert_discreet(&egret);
 }
@@ -157,7 +159,7 @@ fn a_wrong_secret_is_told_by_its_name_alone() {
 #[test]
 fn an_endpoint_that_is_changed_is_asked_at_once() {
     let (origin, endpoint) = (Provider::plain(), Provider::answering(answer("200 OK", "", GRANTED)));
-    // Nobody listens there.
+    // Nothing listens there.
     let before = with_endpoint(Config::with_origin(origin.url()), "http://127.0.0.1:1/token", "");
     let egret = start(&before);
     assert!(why(&egret.get("/a")).contains("has not responded (connect-failed)"));
@@ -185,7 +187,7 @@ fn an_endpoint_is_reached_as_the_provider_at_its_place_is() {
     let with = start(&with_endpoint(config, &token_url, ""));
     with.get("/a").assert_forwarded(200);
     assert_eq!(origin.only_request().values("authorization"), ["Bearer the-granted-token"]);
-    // It counts for that provider, and what the config says of flows is not asked.
+    // It counts for that provider, and flows are not applied to it.
     assert_eq!(with.provider_stat("id", "connects"), 1);
 }
 
@@ -198,7 +200,7 @@ fn an_endpoint_that_the_config_names_may_be_called_where_other_hosts_may_not() {
     egret.get("/a").assert_forwarded(200);
     let elsewhere = format!("GET {}/ HTTP/1.1\r\nHost: h\r\n\r\n", endpoint.url());
     egret.client().send(elsewhere).response().assert_generated(403, "egress-denied");
-    // A rule that denies it holds for it too.
+    // A deny rule applies to it as well.
     let port = endpoint.address().port();
     let egret = start(&config(&format!("egress: {{ deny: [{{ net: 127.0.0.1/32, ports: [{port}] }}] }}")));
     assert!(why(&egret.get("/a")).contains("has not responded (egress-denied)"));

@@ -1,4 +1,4 @@
-//! Placeholders: a program that holds no key sends a word instead, in whatever place its API wants the key.
+//! Placeholders: a program without the key sends a word instead, in any part where the API expects the key.
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::{Httpbin, curl};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const WORD: &str = "__EGRET_KEY__";
 const SECRET: &str = "s3cr3t/\"0123456789+";
 
-/// Egret before `url`, where an account has its secret stand in the place of [`WORD`], in these parts.
+/// Starts Egret in front of `url`. The account's secret replaces [`WORD`] in these parts.
 fn before(url: &str, directory: &Directory, parts: &str) -> Egret {
     let secret = directory.write_secret("secret", SECRET).display().to_string();
     Config::with_origin(url)
@@ -21,7 +21,7 @@ fn before(url: &str, directory: &Directory, parts: &str) -> Egret {
         .start()
 }
 
-/// What httpbin says of the request that curl has made.
+/// Returns httpbin's description of the request that curl sent.
 fn curled(egret: &Egret, provider: &str, target: &str, arguments: &[&str]) -> Value {
     let url = format!("{}/{provider}/anything{target}", egret.url());
     let shown = run_well(curl().args(["--globoff", &url]).args(arguments));
@@ -82,7 +82,8 @@ fn nobody_but_the_accounts_provider_gets_more_than_the_word() {
     assert_eq!(got["headers"]["Authorization"][0], format!("Bearer {WORD}"));
     assert_eq!(got["args"]["key"][0], WORD);
     assert!(!got.to_string().contains("s3cr3t"), "{got}");
-    // Nor does it stand anywhere unasked: not in a body, not where the client sends no word.
+    // It is not replaced in other parts: not in a body, and it does not appear if the client does not send
+    // the word.
     let got = curled(&egret, "origin", "", &["--data", &format!("key={WORD}")]);
     assert_eq!(got["form"]["key"][0], WORD);
     assert!(got["headers"]["Authorization"].is_null() && !got.to_string().contains("s3cr3t"), "{got}");

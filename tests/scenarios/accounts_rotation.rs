@@ -1,4 +1,5 @@
-//! Several accounts for one provider: together they carry what none of them could, and one that is refused is left out and missed by nobody.
+//! Several accounts for one provider: together they carry more than each of them, and a rejected one is
+//! skipped without an effect on clients.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,14 +15,14 @@ use egret_tests::twins::BuiltIn;
 use egret_tests::wait;
 use serde_json::{Value, json};
 
-/// The accounts `a`, `b` and `c`: each is a key in `x-api-key`, in a file of its own.
+/// The accounts `a`, `b` and `c`: each is a key in `x-api-key`, in its own file.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 fn key(name: &str) -> String {
     format!("k3y-0f-{name}-0123456789")
 }
 
-/// Egret before `url` with these accounts, and a flow with `remedies`, each on a line of its own.
+/// Starts Egret in front of `url` with these accounts, and a flow with `remedies`, each on its own line.
 fn rotating(url: &str, remedies: &[&str]) -> (Egret, Directory) {
     let directory = Directory::default();
     let (mut accounts, mut lines) = (String::new(), String::new());
@@ -46,7 +47,7 @@ fn rotating(url: &str, remedies: &[&str]) -> (Egret, Directory) {
     (egret, directory)
 }
 
-/// A provider that knows all keys but those that have been revoked.
+/// Starts a provider that accepts all keys except the revoked ones.
 fn revoking() -> (Provider, Arc<Mutex<BTreeSet<String>>>) {
     let revoked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     let known = Arc::clone(&revoked);
@@ -59,7 +60,7 @@ fn revoking() -> (Provider, Arc<Mutex<BTreeSet<String>>>) {
     (provider, revoked)
 }
 
-/// What the control port says of an account.
+/// Returns the state of an account from the control port.
 fn standing(egret: &Egret, name: &str) -> Value {
     let accounts = egret.control_get("/api/v1/accounts").json();
     let found = accounts["accounts"].as_array().unwrap().iter().find(|account| account["name"] == name);
@@ -115,7 +116,7 @@ fn traffic_moves_away_from_an_account_that_is_revoked_and_no_exchange_is_lost() 
     assert!(tally.failures.is_empty() && tally.sent == tally.answered && tally.refused == 0, "{tally:?}");
     let b = standing(&egret, "b");
     assert_eq!(b["reason"], "401");
-    // Those that were under way when it happened, and none after.
+    // Only calls that were in flight at that moment, none after it.
     let refused = b["refused"]["401"].as_u64().unwrap();
     assert!((1..=8).contains(&refused), "{b}");
     for name in ["a", "c"] {
@@ -140,7 +141,7 @@ fn where_all_are_revoked_the_client_is_told_when_to_come_back_and_a_new_key_is_t
     let (provider, revoked) = revoking();
     let (egret, keys) = rotating(&provider.url(), &["accounts: { use: [a, b, c] }"]);
     revoked.lock().unwrap().extend(NAMES.map(key));
-    // Of the last one it is told what the provider says.
+    // The last account's rejection is forwarded from the provider.
     assert_eq!(ask(&egret, "GET /origin/a", "").assert_forwarded(401).field("www-authenticate"), Some("Key"));
     let refused = ask(&egret, "GET /origin/a", "");
     let wait: u64 =

@@ -1,4 +1,4 @@
-//! Accounts that sign (AWS Signature Version 4): a client without keys works with a real store that speaks S3.
+//! Accounts that sign (AWS Signature Version 4): a client without keys uses a real S3-compatible store.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::{S3, curl};
 use egret_tests::process::{Directory, run_well};
 
-/// A request with it is made with no account.
+/// A request with this field uses no account.
 const ANONYMOUS: &str = "X-App:";
 
-/// Egret before `store`, with an account that signs with the store's keys.
+/// Starts Egret in front of `store`, with an account that signs with the store's keys.
 fn before(store: &S3, directory: &Directory, keys: &str) -> Egret {
     let [id, key] = S3::KEYS.map(|key| directory.write_secret(key, key).display().to_string());
     let sigv4 = format!(
@@ -23,7 +23,7 @@ fn before(store: &S3, directory: &Directory, keys: &str) -> Egret {
         .start()
 }
 
-/// What curl has got from a path in the bucket, and the status on a line after it.
+/// Returns curl's output for a path in the bucket, and the status code from its last line.
 fn curled(egret: &Egret, path: &str, arguments: &[&str]) -> (String, String) {
     let url = format!("{}/origin/bucket{path}", egret.url());
     let app = if arguments.contains(&ANONYMOUS) { ANONYMOUS } else { "X-App: one" };
@@ -48,7 +48,7 @@ fn objects_are_put_listed_read_and_deleted_by_a_client_without_keys() {
     let (store, directory) = (S3::start(), Directory::default());
     let egret = before(&store, &directory, "");
     let file = directory.write("object", "what it holds");
-    // Names as people give them, encoded as clients do and as they do not have to.
+    // Names as people choose them, with the encoding that clients use, and with unnecessary encoding.
     let paths = [
         "/plain.txt",
         "/a%20dir/%C3%A4+b.txt",

@@ -1,4 +1,4 @@
-//! `egret archiver`: what it answers itself, and its limits.
+//! `egret archiver`: responses that it generates, and its limits.
 
 use std::net::TcpListener;
 use std::sync::{Arc, PoisonError};
@@ -9,7 +9,7 @@ use egret_tests::egret::egret;
 use egret_tests::process::run;
 use egret_tests::provider::{Provider, ok};
 
-/// Where nobody listens.
+/// Returns an address without a listener.
 fn nobody() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
@@ -110,7 +110,8 @@ fn wrong_usage_is_exit_code_2_and_says_what_to_write() {
     }
 }
 
-/// A private address is not for strangers: whoever listens on all addresses and takes any host is asked by them.
+/// An archiver that listens on all addresses and forwards to any host must not give other machines access to
+/// private addresses.
 #[test]
 fn private_addresses_are_for_those_on_this_machine_unless_they_are_allowed() {
     let origin = Provider::plain();

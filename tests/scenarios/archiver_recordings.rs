@@ -1,4 +1,4 @@
-//! `egret archiver`: what becomes of what it records, and where the token never is.
+//! `egret archiver`: destinations of its recordings, and that the token is never exposed.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const TOKEN: &str = "a-token-that-nobody-may-see";
 
-/// The archives below a directory.
+/// Returns the archives below a directory.
 fn archives(directory: &Directory) -> Vec<PathBuf> {
     let mut found = files(directory.path());
     found.retain(|file| file.extension().is_some_and(|extension| extension == "har"));
@@ -44,7 +44,7 @@ fn without_a_collector_there_are_har_files() {
     }
 }
 
-/// The value of a field of the request.
+/// Returns the value of a request's field.
 fn field(entry: &Value, name: &str) -> String {
     let fields = entry["request"]["headers"].as_array().unwrap();
     let found =

@@ -1,4 +1,5 @@
-//! `egret archiver`: where requests go, by the header fields of both generations of HARchiver, and what arrives there.
+//! `egret archiver`: routing by the header fields of both generations of HARchiver, and the documents that
+//! result.
 
 use egret_tests::archiver::Archiver;
 use egret_tests::peers::{Collector, Nginx, assert_fits_schema, curl};
@@ -7,10 +8,10 @@ use egret_tests::process::{Directory, run_well};
 use egret_tests::provider::Provider;
 use serde_json::Value;
 
-/// What stands before each document of the collector.
+/// Prefix of each document for the collector.
 const ALF: &str = "alf_1.0.0 ";
 
-/// The documents that a collector has got, each a valid one.
+/// Returns the documents that a collector has received, all valid.
 fn documents(collector: &Collector, count: usize) -> Vec<Value> {
     let texts = collector.told(ALF, count);
     let directory = Directory::default();
@@ -21,7 +22,7 @@ fn documents(collector: &Collector, count: usize) -> Vec<Value> {
     texts.iter().map(|text| serde_json::from_str(text).unwrap()).collect()
 }
 
-/// The document of the request whose field `x-number` has that value.
+/// Returns the document of the request whose field `x-number` has that value.
 fn numbered<'a>(documents: &'a [Value], number: &str) -> &'a Value {
     let field = serde_json::json!({ "name": "X-Number", "value": number });
     let has_it = |document: &&Value| {
@@ -127,7 +128,7 @@ fn a_target_gets_every_request_with_the_clients_host() {
     let target = origin.address().to_string();
     let options = ["the-token", "-reverse", &target, "-host", "127.0.0.1", "-port", collector.port()];
     let archiver = Archiver::start(&options);
-    // What stands before it speaks TLS with its clients, which says nothing of how the target is to be asked.
+    // The proxy in front speaks TLS with its clients, which does not determine the scheme for the target.
     let fields = "Host: mine.example\r\nX-Number: 1\r\nX-Forwarded-Proto: https\r\n";
     archiver.get(fields).assert_forwarded(200);
     let overridden = "Host: mine.example\r\nX-Number: 2\r\nMashape-Host-Override: other.example:81\r\n";

@@ -1,18 +1,19 @@
-//! Addresses that mean another, or a metadata service that few know of.
+//! Addresses that stand for others, and little-known metadata services.
 
 use egret_tests::egret::Config;
 
 #[test]
 fn a_metadata_service_is_denied_however_its_address_is_written() {
-    // Everything is denied here, so that nothing is called whatever an address is taken for; what tells is the reason.
+    // Everything is denied, so nothing is called however an address is interpreted; the reason shows the
+    // interpretation.
     let egret = Config::default().gateway("egress: { default: deny }").start();
     for host in [
-        // Scaleway's.
+        // Scaleway's metadata service.
         "fd00:42::42",
         // IPv4-translated.
         "::ffff:0:169.254.169.254",
         "::ffff:0:a9fe:a9fe",
-        // ISATAP, with the bit for a global address and without, under any prefix.
+        // ISATAP, with and without the bit for a global address, under any prefix.
         "::5efe:169.254.169.254",
         "::200:5efe:169.254.169.254",
         "2001:db8:1:2:0:5efe:a9fe:a9fe",

@@ -1,4 +1,4 @@
-//! A report says what was measured, however the run ended.
+//! A bench report describes only what was measured, however the run ended.
 
 use std::fs::File;
 
@@ -21,6 +21,6 @@ fn a_run_that_is_interrupted_does_not_count_what_was_due_after_that() {
     let report = std::fs::read_to_string(printed).unwrap();
     let never_sent = report.lines().find_map(|line| line.split_once(" requests were due and never sent"));
     let never_sent: u64 = never_sent.map_or(0, |(count, _)| count.trim().parse().unwrap());
-    // Those of the four minutes are 24,000. A busy machine may owe some of the first moments.
+    // The four minutes would be 24,000. A busy machine may miss some of the first moments.
     assert!(never_sent < 1_000, "{never_sent} requests were due after the run had ended\n{report}");
 }

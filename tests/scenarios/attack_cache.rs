@@ -1,5 +1,5 @@
-//! One client against the others of a cache: by taking its response slowly or not at all, by fields that the
-//! provider does not see, by fields that say who asks, and by another secret under the same name.
+//! Attacks of one cache client on the others: reading its response slowly or not at all, fields that the
+//! provider does not see, fields that identify the caller, and another secret under the same name.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use egret_tests::process::{Directory, run};
 use egret_tests::provider::{Peer, Provider, Request};
 use egret_tests::wait::{Watched, until_true};
 
-/// More than the system buffers between two sockets, one of which has a small window.
+/// More than the system buffers between two sockets if one of them has a small window.
 const LARGE: usize = 8 << 20;
 const ROOMY: &str = "{ max_entry: 16MiB, memory: 256MiB }";
 
-/// How the provider frames a large body.
+/// Framing of the provider's large body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Framed {
     Length,
@@ -22,7 +22,7 @@ enum Framed {
     UntilClose,
 }
 
-/// Answers every request with a large body that may be stored, framed as its path says.
+/// Starts a provider that responds with a large, storable body, with the framing named by the path.
 fn large() -> Provider {
     Provider::scripted(|peer| {
         while let Some(request) = peer.request() {
@@ -112,7 +112,7 @@ fn a_response_goes_on_into_the_cache_when_its_client_leaves() {
         let mut first = egret.client();
         first.get(egret.address(), &format!("/origin{path}")).head();
         first.reset();
-        // There is one worker: by the time it has served others it has noticed who has left.
+        // There is one worker: after it has served others, it has noticed the closed connection.
         for _ in 0..3 {
             egret.client().get(egret.address(), "/probe/").response().assert_forwarded(200);
         }
@@ -125,7 +125,7 @@ fn a_response_goes_on_into_the_cache_when_its_client_leaves() {
     }
 }
 
-/// Says with whose request it was got: everything that the provider has seen of `fields`.
+/// Starts a provider whose response contains the values of `fields` in the request.
 fn telling(fields: &'static str) -> Provider {
     Provider::with_answers(move |request| answer(fields, &told(request)))
 }
@@ -169,7 +169,7 @@ fn a_field_that_is_not_forwarded_does_not_count_where_vary_names_it() {
     assert_eq!(origin.requests().len(), 2, "who sends none has what was got without");
 }
 
-/// Fields by which APIs in use tell tenants, users and what they may see apart.
+/// Fields by which existing APIs distinguish tenants, users and permissions.
 const IDENTITIES: [&str; 32] = [
     "X-Scope-OrgID",
     "X-Grafana-Org-Id",
@@ -259,7 +259,7 @@ fn an_account_with_a_new_secret_is_not_served_what_the_old_one_got() {
     assert_eq!(got("/a"), "authorization=Bearer TENANT-B-KEY;");
 }
 
-/// Answers with that status and those fields, and counts in the body.
+/// Starts a provider that responds with that status line and fields, and counts in the body.
 fn counting(line: &'static str) -> Provider {
     let calls = Arc::new(Watched::<usize>::default());
     Provider::with_answers(move |_| {
@@ -307,11 +307,11 @@ fn a_config_that_would_store_what_no_cache_may_is_refused() {
 #[test]
 fn what_is_stale_is_served_where_the_provider_closes_without_a_response() {
     let origin = Provider::scripted(|peer| {
-        // Each connection for one call, so that none is taken for one that had died before.
+        // One call per connection, so no reused connection can be dead.
         if let Some(request) = peer.request()
             && request.values("if-none-match").is_empty()
         {
-            // Stale as it comes.
+            // Stale on arrival.
             peer.send(
                 "HTTP/1.1 200 OK\r\nCache-Control: max-age=10\r\nAge: 20\r\nETag: \"1\"\r\nConnection: close\r\n\
                  Content-Length: 4\r\n\r\nbody",

@@ -1,4 +1,4 @@
-//! Credentials that go over the network in the clear, without a word.
+//! Credentials sent over the network in the clear must cause a warning.
 
 use egret_tests::egret::egret;
 use egret_tests::process::{Directory, run};

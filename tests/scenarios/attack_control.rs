@@ -1,5 +1,5 @@
-//! Attacks on the control port: peers that hold its connections, and pages of other sites that have something
-//! changed.
+//! Attacks on the control port: peers that hold its connections, and pages of other sites that request
+//! changes.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
 
-/// Well below what a connection is kept for that sends nothing more, and above what a busy machine takes to
-/// serve one.
+/// Well below the timeout of an idle connection, and above the time of a busy machine to serve a request.
 const SOON: Duration = Duration::from_secs(3);
 
-/// Connections with half a request's head.
+/// Opens connections that have sent half of a request's head.
 fn hold(egret: &Egret, count: usize) -> Vec<TcpStream> {
     let half = |_| {
         let mut client = Client::connect(egret.control());
@@ -21,7 +20,7 @@ fn hold(egret: &Egret, count: usize) -> Vec<TcpStream> {
     (0..count).map(half).collect()
 }
 
-/// How long `/healthz` takes on a connection of its own.
+/// Returns the duration of a `/healthz` request on a new connection.
 fn probe(egret: &Egret) -> Duration {
     let started = Instant::now();
     assert_eq!(egret.control_get("/healthz").status, 200);
@@ -39,7 +38,7 @@ fn half_requests_do_not_keep_a_probe_from_the_same_address_waiting() {
     drop(held);
 }
 
-/// The status of a purge of all caches, with these field lines.
+/// Returns the status code of a purge of all caches, with these field lines.
 fn purge(egret: &Egret, fields: &str) -> u16 {
     let host = egret.control();
     let head = format!("POST /api/v1/cache/purge?all=true HTTP/1.1\r\nHost: {host}\r\n{fields}");

@@ -1,4 +1,4 @@
-//! Echoes that were missed, and what the masking of them told of the secret itself.
+//! Echoes that masking could miss, and masking that could reveal parts of the secret.
 
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -8,8 +8,8 @@ use egret_tests::http::Client;
 use egret_tests::process::Directory;
 use egret_tests::provider::{Provider, ok};
 
-/// Egret before `url`, whose account's secret is masked in responses. One worker, so that what it has done is
-/// known from what it does next.
+/// Starts Egret in front of `url` and masks the account's secret in responses. With one worker, the order of
+/// its actions is known.
 fn before(url: &str, directory: &Directory, secret: &str) -> Egret {
     let secret = directory.write_secret("secret", secret).display().to_string();
     Config::with_origin(url)
@@ -21,7 +21,7 @@ fn before(url: &str, directory: &Directory, secret: &str) -> Egret {
         .start()
 }
 
-/// How much is there to be read without waiting.
+/// Number of bytes that can be read without waiting.
 fn arrived(client: &Client) -> usize {
     client.stream().set_nonblocking(true).unwrap();
     let more = client.stream().peek(&mut [0; 4096]).unwrap_or(0);
@@ -43,7 +43,7 @@ fn how_much_of_a_stream_is_passed_on_does_not_tell_a_guess_from_the_secret() {
             };
             peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
             peer.send(format!("{:x}\r\n{guess}\r\n", guess.len()));
-            // Nothing more comes until the client has looked.
+            // Nothing more is sent until the client has looked.
             if told.lock().unwrap().recv().is_err() {
                 return;
             }
@@ -55,7 +55,7 @@ fn how_much_of_a_stream_is_passed_on_does_not_tell_a_guess_from_the_secret() {
     let passed = |guess: &str| {
         let mut client = egret.client();
         assert_eq!(client.get(egret.address(), &format!("/origin/guess/{guess}")).head().status, 200);
-        // The worker turns to these after what it has received before.
+        // The worker handles these after the bytes that it received before.
         for _ in 0..2 {
             egret.get("/still").assert_forwarded(200);
         }
@@ -80,7 +80,7 @@ fn how_much_of_a_stream_is_passed_on_does_not_tell_a_guess_from_the_secret() {
 #[test]
 fn a_secret_in_base64_in_lines_is_masked() {
     let secret = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    // As Python's `base64.encodebytes` has it, of forty other bytes and the secret.
+    // The output of Python's `base64.encodebytes` for forty other bytes and the secret.
     let lines = [
         "eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eDAxMjM0NTY3ODlhYmNkZWZn",
         "aGlqa2xtbm9wcXJzdHV2d3h5ekFCQ0RFRkdISUpLTE1OT1BRUlNUVVZXWFla",

@@ -1,4 +1,4 @@
-//! Credentials of a client that followed its call to another provider.
+//! A client's credentials must not follow its call to a fallback provider.
 
 use egret_tests::egret::Config;
 use egret_tests::http::find;
@@ -21,7 +21,7 @@ fn the_client_s_credentials_for_one_provider_do_not_go_to_another_that_stands_in
     let seen = other.only_request();
     assert_eq!(find(&other.received(), b"s3cr3t"), None, "{seen:?}");
     assert_eq!((seen.target(), seen.values("accept")), ("/a?page=2&b", vec!["text/plain"]));
-    // It was for this one.
+    // The credentials were for this provider.
     let seen = down.only_request();
     assert_eq!((seen.target(), seen.values("x-api-key")), ("/a?page=2&api_key=s3cr3t&b", vec!["s3cr3t"]));
 }

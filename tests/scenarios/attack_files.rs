@@ -1,4 +1,4 @@
-//! What others on the machine learn or change by way of the files that Egret writes.
+//! Attacks by other users of the machine through the files that Egret writes.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
@@ -7,7 +7,7 @@ use egret_tests::egret::Config;
 use egret_tests::provider::Provider;
 use egret_tests::wait;
 
-/// What a file allows to its group and to others.
+/// Returns a file's permissions for its group and for others.
 fn others(file: &Path) -> u32 {
     std::fs::metadata(file).unwrap().permissions().mode() & 0o077
 }

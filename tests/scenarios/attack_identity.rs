@@ -1,4 +1,5 @@
-//! One call is one call, however a client names it and spells it: for what is stored, for the rules of flows and for credentials.
+//! A call is recognized as the same however a client names and spells it: in the cache, in the rules of flows
+//! and for credentials.
 
 use egret_tests::cached::answer;
 use egret_tests::egret::{Config, Egret};
@@ -6,7 +7,7 @@ use egret_tests::http::Response;
 use egret_tests::process::Directory;
 use egret_tests::provider::Provider;
 
-/// A provider that answers with what was asked for, and may be stored.
+/// Starts a provider that responds with the request target, storably.
 fn storable() -> Provider {
     Provider::with_answers(|request| {
         let host = request.values("host").first().copied().unwrap_or_default().to_owned();
@@ -16,7 +17,7 @@ fn storable() -> Provider {
 
 const CACHE: &str = "flows: [ { name: all, remedies: [ { cache: {} } ] } ]\n";
 
-/// Spellings of `/v2/charges/1` that some provider reads as that.
+/// Spellings of `/v2/charges/1` that some provider treats as equivalent.
 const SPELLINGS: [&str; 14] = [
     "/v2/charges/1",
     "/v2//charges/1",
@@ -39,12 +40,12 @@ fn send(egret: &Egret, target: &str, fields: &str) -> Response {
     egret.client().send(request).response()
 }
 
-/// By `Host`, which is where it goes.
+/// Sends a request to the host in `Host`.
 fn by_host(egret: &Egret, origin: &Provider, target: &str) -> Response {
     send(egret, target, &format!("Host: {}\r\n", origin.address()))
 }
 
-/// By the base URL of the provider of that name.
+/// Sends a request to the base URL of the provider with that name.
 fn by_name(egret: &Egret, provider: &str, path: &str) -> Response {
     send(egret, &format!("/{provider}{path}"), &format!("Host: {}\r\n", egret.address()))
 }
@@ -132,7 +133,8 @@ fn a_quota_for_each_path_has_one_group_for_all_spellings_of_it() {
     assert_eq!(origin.requests().len(), 1);
 }
 
-/// A gateway before two tenants of one origin, each with an account of its own, and the secrets of both.
+/// Starts a gateway in front of two tenants of one origin, each with its own account, and the secrets of
+/// both.
 fn tenants(origin: &Provider, directory: &Directory) -> Egret {
     let secret =
         |name: &str| directory.write_secret(name, format!("secret-of-{name}-0123")).display().to_string();

@@ -1,4 +1,4 @@
-//! Limits that lose what they allow, or do not count what was used, or do not say when to come back.
+//! Limits that waste their allowance, do not count used units, or do not report when to retry.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// So many requests at once: each one's answer, and after how long it came.
+/// Sends `count` requests at once. Returns each response and its latency.
 fn at_once(egret: &Egret, count: usize) -> Vec<(Response, Duration)> {
     let asked = Instant::now();
     let ask = || {
@@ -32,7 +32,7 @@ fn limited(origin: &Metered, quota: &str, remedy: &str) -> Egret {
     Config::with_origin(origin.url()).flows(flows).start()
 }
 
-/// Fourteen at once, two in half a second.
+/// Sends fourteen calls at once; two per half second are allowed.
 fn assert_no_window_is_lost(quota: &str, remedy: &str, response: Duration) {
     let origin = Metered::start(response);
     let egret = limited(&origin, quota, remedy);
@@ -40,7 +40,7 @@ fn assert_no_window_is_lost(quota: &str, remedy: &str, response: Duration) {
         answer.assert_forwarded(200);
     }
     let windows = by_window(origin.calls().iter().map(|call| call.came), WINDOW);
-    // Calls that are under way when the first window ends count in the second too.
+    // Calls in flight at the end of the first window also count in the second.
     let later: Vec<u64> = windows.keys().skip(1).copied().collect();
     let is_gap = |pair: &[u64]| pair[1] - pair[0] > 1;
     assert!(!later.windows(2).any(is_gap), "{remedy}: windows are left out: {windows:?}");
@@ -77,7 +77,7 @@ fn a_queue_on_windows_from_the_first_call_on_lets_the_limit_through_in_each_of_t
     at_once(&egret, 14);
     let calls = origin.calls();
     assert_eq!(calls.len(), 14);
-    // Seven windows of them, one after the other; every second one left out it would be 5.5 s.
+    // Seven windows in succession; if every second one were skipped, it would take 5.5 s.
     let took = Duration::from_micros(calls[13].came - calls[0].came);
     assert!(took < Duration::from_millis(4_500), "{took:?}");
 }
@@ -87,7 +87,7 @@ fn who_cannot_be_served_in_time_is_told_at_once_and_all_others_are_served() {
     let origin = Metered::start(Duration::ZERO);
     let egret =
         limited(&origin, "limit: 1, window: 1s, kind: fixed", "queue: { quota: live, max_wait: 3500ms }");
-    // So that nobody's turn comes when its wait is about to end.
+    // Prevents that a request's turn comes just when its wait ends.
     until_true("a second has begun a while ago", || (100_000..300_000).contains(&(now_us() % 1_000_000)));
     let answers = at_once(&egret, 7);
     let told = answers.iter().filter(|(answer, _)| answer.status == 429);
@@ -114,7 +114,7 @@ fn deflate(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Asks four times for that body, which costs 60 of 100 units.
+/// Requests the body four times; each costs 60 of 100 units.
 fn assert_costs_are_counted(media_type: &str, coding: &str, body: &[u8]) {
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Encoding: {coding}\r\nContent-Length: {}\r\n\r\n",

@@ -1,4 +1,4 @@
-//! Memory: of bodies that are gathered and never end, and of connections that wait.
+//! Memory of endless buffered bodies and of waiting connections.
 
 use egret_tests::egret::Config;
 use egret_tests::http::Client;
@@ -11,10 +11,10 @@ const MIB: u64 = 1 << 20;
 #[test]
 fn bodies_that_are_gathered_and_never_end_take_no_more_than_they_may_together() {
     const CLIENTS: u64 = 120;
-    // 64 MiB by default. The allocator needs some beside them: it keeps pieces of different sizes apart, and a body
-    // has several sizes before it has its last one.
+    // The default is 64 MiB. The allocator needs more: it separates blocks by size, and a body passes through
+    // several sizes until it has its final one.
     const MOST: u64 = 128 * MIB;
-    // The allocator keeps a few pages of each size for what comes next.
+    // The allocator keeps a few pages of each size for later use.
     const KEPT: u64 = 32 * MIB;
     const LENGTH: usize = 1 << 20;
     const MISSING: usize = 64;

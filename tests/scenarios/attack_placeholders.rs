@@ -1,4 +1,4 @@
-//! Placeholders that a client had put where the provider would hand the secret on.
+//! Placeholders that a client puts where the provider would pass the secret on.
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::find;
@@ -8,7 +8,7 @@ use egret_tests::provider::Provider;
 const WORD: &str = "__EGRET_KEY__";
 const SECRET: &str = "s3cr3tK3y0123";
 
-/// Egret before `url`, where an account has its secret stand in the place of [`WORD`].
+/// Starts Egret in front of `url`. The account's secret replaces [`WORD`].
 fn with_placeholder(url: &str, directory: &Directory) -> Egret {
     let secret = directory.write_secret("secret", SECRET).display().to_string();
     Config::with_origin(url)
@@ -43,7 +43,7 @@ fn a_secret_is_not_put_where_the_provider_would_hand_it_on() {
         egret.client().send(&request).response().assert_forwarded(200);
         assert!(find(&origin.received(), SECRET.as_bytes()).is_none(), "the secret was sent with {request}");
     }
-    // Where it is meant to stand it does.
+    // It is replaced where it is intended.
     let request = format!("GET /origin/ HTTP/1.1\r\nHost: {}\r\nX-Key: {WORD}\r\n\r\n", egret.address());
     egret.client().send(request).response().assert_forwarded(200);
     assert_eq!(origin.requests().last().unwrap().values("x-key"), [SECRET]);

@@ -1,4 +1,4 @@
-//! Secrets that have no look of their own, in what is recorded where not everything is obfuscated: their names say what they are.
+//! Recorded secrets without a recognizable form, if not everything is obfuscated: their names identify them.
 
 use egret_tests::archiver::Archiver;
 use egret_tests::egret::{Config, egret};
@@ -9,7 +9,7 @@ use egret_tests::recorded::{assert_verified, entries, files, until_recorded};
 use egret_tests::secrets::texts;
 use serde_json::{Value, json};
 
-/// None of them looks like a secret.
+/// None of these looks like a secret.
 const SECRETS: [&str; 12] = [
     "my-team-token",
     "live-key-0042",
@@ -25,14 +25,14 @@ const SECRETS: [&str; 12] = [
     "user-pass",
 ];
 
-/// What tells nothing, and stays.
+/// Harmless values, which are kept.
 const PLAIN: [&str; 6] =
     ["next-page-please", "once-and-only", "max_tokens", "bearer-type", "text/plain", "Bearer"];
 
 const JSON: &str = r#"{"user":{"p\u0061ssword":"hunter2pass","pin":4711,"recovery_codes":["4711-0815"]},
     "access_token":"ya29short","token_type":"bearer-type","max_tokens":4711,"env":[{"name":"DB_PASSWORD","value":"user-pass"}]}"#;
 
-/// Requests with secrets in every place that has a name: target, fields and body.
+/// Returns requests with secrets in every named part: target, fields and body.
 fn requests() -> Vec<(&'static str, String, String)> {
     let fields = "Authorization: Bearer my-team-token\r\nX-Api-Key: live-key-0042\r\nCookie: sid=s3ss10n-in-cookie; theme=9f8a7b6c5d4e3f2a\r\n\
         Idempotency-Key: once-and-only\r\n";
@@ -53,13 +53,13 @@ fn requests() -> Vec<(&'static str, String, String)> {
         ("/c", "Content-Type: multipart/form-data; boundary=b\r\n".to_owned(), parts),
         ("/d", "Content-Type: application/x-ndjson\r\n".to_owned(), lines),
         ("/e", "Content-Type: text/event-stream\r\n".to_owned(), events),
-        // Cut off, and none at all.
+        // Truncated JSON, and text that is not JSON.
         ("/f", json.to_owned(), "{\"client_secret\": \"8xLOxBtZp8".to_owned()),
         ("/g", json.to_owned(), "{'client_secret': '8xLOxBtZp8'}".to_owned()),
     ]
 }
 
-/// Answers with the body that was sent, and a cookie.
+/// Starts a provider that responds with the request's body and a cookie.
 fn provider() -> Provider {
     Provider::with_answers(|request| {
         let media_type = request.values("content-type").first().copied().unwrap_or("text/plain");
@@ -71,7 +71,7 @@ fn provider() -> Provider {
     })
 }
 
-/// The same as messages, with the field line of the host.
+/// Returns the requests as messages, with the Host field.
 fn messages(host: &str, prefix: &str) -> Vec<String> {
     let message = |(target, fields, body): (&str, String, String)| {
         let length = body.len();
@@ -80,7 +80,7 @@ fn messages(host: &str, prefix: &str) -> Vec<String> {
     requests().into_iter().map(message).collect()
 }
 
-/// Every secret is gone from what was recorded, and what is none is there.
+/// Asserts that recordings contain no secret and all harmless values.
 fn assert_hidden(entries: &[Value]) {
     let mut found = Vec::new();
     for entry in entries {
@@ -124,7 +124,7 @@ fn the_archiver_keeps_what_a_name_makes_a_secret_from_its_collector() {
     assert_hidden(&entries.collect::<Vec<_>>());
 }
 
-/// The entries of what was sent while nothing but secrets was hidden. Messages are lacking their `Host`.
+/// Returns the recorded entries of messages while only secrets are hidden. The messages lack their `Host`.
 fn recorded(origin: &Provider, messages: &[Vec<u8>]) -> Vec<Value> {
     let flows = "exporters: { archive: { type: har, directory: ./har } }\n\
         flows: [{ name: all, diagnoses: [har: { export: archive, bodies: 64KiB, media_types: ['*/*'], obfuscate: false }] }]\n";
@@ -181,7 +181,7 @@ fn secrets_are_looked_for_in_utf_16_whatever_it_is_called() {
     }
 }
 
-/// Base64 as text, without the zeros between its letters.
+/// Decodes Base64 to text, without the zeros between its letters.
 fn unpacked(base64: &str) -> String {
     let value = |digit: u8| match digit {
         b'A'..=b'Z' => digit - b'A',
@@ -210,7 +210,7 @@ fn same_site_tells_nothing_but_what_it_may_say() {
     assert_eq!(entry["response"]["cookies"][1]["sameSite"], "lax");
 }
 
-/// An archive of one exchange, with what `change` makes of it.
+/// Returns an archive of one exchange, modified by `change`.
 fn archive(change: impl FnOnce(&mut Value)) -> String {
     let mut entry = json!({
         "startedDateTime": "2026-01-02T03:04:05.250Z", "time": 3.5,
@@ -225,7 +225,7 @@ fn archive(change: impl FnOnce(&mut Value)) -> String {
         .to_string()
 }
 
-/// Exit code and output of `egret har verify`.
+/// Returns exit code and output of `egret har verify`.
 fn verify(archive: String) -> (Option<i32>, String) {
     let directory = Directory::default();
     let file = directory.write("a.har", archive).display().to_string();

@@ -1,4 +1,4 @@
-//! Files in the place of a secret that held up whoever reads them, or had no end.
+//! Secret files that would block the reader, or are endless.
 
 use egret_tests::egret::{Config, egret};
 use egret_tests::process::{Directory, run, run_well};

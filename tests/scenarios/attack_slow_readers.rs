@@ -1,5 +1,4 @@
-//! Clients that take next to nothing of what waits for them, and hold a connection, a provider or a stored
-//! answer with it.
+//! Clients that read almost nothing, and so hold a connection, a provider or a stored response.
 
 use std::io::Read;
 use std::thread;
@@ -10,12 +9,12 @@ use egret_tests::http::Client;
 use egret_tests::provider::Provider;
 use socket2::{Domain, Socket, Type};
 
-/// More than all systems between buffer.
+/// More than all systems in between can buffer.
 const LARGE: usize = 24 << 20;
-/// A window of 10 s, what the system may hide at the least rate, and some to spare.
+/// A window of 10 s, the data that the system may buffer at the minimum rate, and a reserve.
 const PATIENCE: Duration = Duration::from_secs(14);
 
-/// Asks for `path`, with a small buffer.
+/// Requests `path` with a small receive buffer.
 fn asking(egret: &Egret, path: &str) -> Client {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(16 << 10).unwrap();
@@ -27,8 +26,8 @@ fn asking(egret: &Egret, path: &str) -> Client {
     client
 }
 
-/// Takes some bytes every now and then, for as long as they are there and [`PATIENCE`] lasts. Whether it has
-/// been cut off.
+/// Reads some bytes now and then, until [`PATIENCE`] is over. Returns `true` if the connection was closed
+/// before.
 fn is_cut_off(client: &Client) -> bool {
     let (start, mut piece) = (Instant::now(), [0; 1_000]);
     while start.elapsed() < PATIENCE {
@@ -45,7 +44,7 @@ fn who_takes_a_response_too_slowly_is_cut_off_wherever_it_comes_from() {
     let origin = Provider::scripted(|peer| {
         while let Some(request) = peer.request() {
             if request.target() == "/pausing" {
-                // Slower than any client may be, with nothing that waits for the client.
+                // Slower than any client may be, but no data waits for the client.
                 peer.send("HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n");
                 for _ in 0..60 {
                     peer.send("a");
@@ -67,7 +66,7 @@ fn who_takes_a_response_too_slowly_is_cut_off_wherever_it_comes_from() {
          - name: made\n  match: { path: /made }\n  remedies:\n  - transform: { body: 16MiB, response: { json: { set: { /more: 1 } } } }\n\
          \x20 - cache: { memory: 64MiB, max_entry: 32MiB }\n";
     let egret = Config::with_origin(origin.url()).gateway("limits: { body_rate: 4MiB }").flows(flows).start();
-    // From here on they are stored; the second is put together anew for each client.
+    // The responses are stored now; the second one is transformed again for each client.
     for path in ["/stored", "/made"] {
         egret.get(path).assert_forwarded(200);
     }

@@ -1,4 +1,4 @@
-//! Status lines that a strict client would refuse.
+//! Status lines that a strict client would reject.
 
 use egret_tests::egret::Config;
 use egret_tests::provider::Provider;

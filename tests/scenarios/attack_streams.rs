@@ -1,4 +1,4 @@
-//! Whoever reads a command's output may leave at any time, as `head` does.
+//! Readers of a command's output that close it early, like `head`.
 
 use std::process::{Command, Stdio};
 
@@ -6,14 +6,14 @@ use egret_tests::egret::egret;
 use egret_tests::process::Directory;
 use egret_tests::provider::Provider;
 
-/// A pipe that nobody reads.
+/// Returns a pipe whose reading end is closed.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     writer.into()
 }
 
-/// The exit code where nobody reads standard error.
+/// Returns the exit code of a command whose standard error is closed.
 fn code_unheard(command: &mut Command) -> Option<i32> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(closed()).status().unwrap().code()
 }
@@ -32,7 +32,7 @@ fn a_bad_config_is_refused_though_nobody_reads_why() {
 fn a_run_of_the_load_client_ends_though_nobody_reads_its_warnings() {
     let provider = Provider::plain();
     let url = format!("{}/", provider.url());
-    // Lines of progress come from 150 requests on.
+    // Progress is printed from 150 requests on.
     assert_eq!(code_unheard(&mut egret(["bench", "-k", "-n", "300", &url])), Some(0));
     assert_eq!(code_unheard(&mut egret(["bench", "-n", "2", "--fail-if", "p50>1us", &url])), Some(1));
 }

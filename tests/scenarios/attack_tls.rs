@@ -1,4 +1,4 @@
-//! A server's own certificate in `tls.ca`, whose key could sign certificates for any name.
+//! A server's own certificate in `tls.ca` must not authorize its key to sign certificates for other names.
 
 use egret_tests::egret::Config;
 use egret_tests::pki::Authority;
@@ -7,7 +7,7 @@ use egret_tests::process::Directory;
 #[test]
 fn who_has_the_key_of_a_pinned_certificate_makes_no_others_that_are_believed() {
     let own = Authority::self_signed(&["other.example"], false);
-    // Its holder is no authority, and signs a certificate for a name that it has not.
+    // The key's owner is not an authority, but signs a certificate for a foreign name.
     let forged = own.leaf(&["127.0.0.1"]);
     let directory = Directory::default();
     let ca = directory.write("ca.pem", own.certificate());

@@ -1,4 +1,4 @@
-//! Tunnels that count towards no limit.
+//! Tunnels count towards the limits.
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::{Client, Response};

@@ -1,4 +1,4 @@
-//! Upgrades to whatever a client likes: past them no flow sees what is sent.
+//! Upgrades to arbitrary protocols, which would bypass the flows.
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
@@ -7,8 +7,8 @@ use egret_tests::pki::Authority;
 use egret_tests::process::Directory;
 use egret_tests::provider::{Provider, Request, ok};
 
-/// Agrees to the first protocol that it is asked for, and is asked for anything after that; answers 200 where
-/// there is none.
+/// Starts a provider that agrees to the first protocol requested, and serves further requests after it; it
+/// responds 200 if there is none.
 fn agreeing() -> Provider {
     Provider::scripted(|peer| {
         while let Some(request) = peer.request() {
@@ -31,7 +31,7 @@ fn asking(egret: &Egret, fields: &str) -> Client {
     client
 }
 
-/// Nothing in it asks for another protocol.
+/// Asserts that nothing in the request asks for another protocol.
 fn assert_plain(request: &Request) {
     for name in ["upgrade", "connection", "http2-settings"] {
         assert_eq!(request.values(name), Vec::<&str>::new(), "{name}");
@@ -47,7 +47,7 @@ fn a_protocol_that_is_not_allowed_is_not_asked_for() {
         let response = client.head();
         assert_eq!(response.status, 200, "{protocol}: {response:?}");
         client.bytes("as ever".len());
-        // It is an ordinary exchange, after which another follows.
+        // An ordinary exchange, which another one can follow.
         client.get(egret.address(), "/origin/b").response().assert_forwarded(200);
         origin.requests().iter().for_each(assert_plain);
         assert_eq!((origin.requests().len(), egret.stat("/clients/tunnels")), (2, 0), "{protocol}");
@@ -58,7 +58,7 @@ fn a_protocol_that_is_not_allowed_is_not_asked_for() {
 fn clients_that_offer_http_2_by_default_are_served_as_if_they_did_not() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
-    // What `java.net.http.HttpClient` sends; and the same without naming what is for this connection only.
+    // The fields of `java.net.http.HttpClient`, and the same without the nominated connection field.
     for connection in ["Upgrade, HTTP2-Settings", "Upgrade"] {
         let fields = format!(
             "Connection: {connection}\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAABgAGAAA\r\n"

@@ -1,4 +1,5 @@
-//! Malformed requests: refused with a status that says so, the connection closed, nothing forwarded, nothing logged raw.
+//! Malformed requests: rejected with a matching status code, the connection closed, nothing forwarded, no raw
+//! bytes logged.
 
 use std::fmt::Write as _;
 
@@ -6,10 +7,10 @@ use egret_tests::egret::{Config, Egret};
 use egret_tests::http::{Client, find};
 use egret_tests::provider::Provider;
 
-/// Stands in every request of the tables; nothing of it may ever reach a provider or a log.
+/// Part of every request of the tables; it must not reach a provider or a log.
 const MARK: &str = "m4rkedbytes";
 
-/// Sends a request, whatever it is, and asserts that it is refused as one that nothing is known of.
+/// Sends a request and asserts that it is rejected without being forwarded.
 fn assert_refused(egret: &Egret, origin: &Provider, name: &str, request: &[u8], status: u16, slug: &str) {
     let mut client = egret.client();
     let response = client.offer(request).any_response_to("GET");
@@ -25,7 +26,7 @@ fn assert_refused(egret: &Egret, origin: &Provider, name: &str, request: &[u8], 
     assert!(received.is_empty(), "{name}: forwarded: {:?}", String::from_utf8_lossy(&received));
 }
 
-/// Nothing raw in the log, and the next connection works.
+/// Asserts that the log contains no raw bytes and that the next connection works.
 fn assert_unharmed(egret: &Egret, origin: &Provider) {
     assert!(!egret.log().contains(MARK), "raw bytes are in the log: {}", egret.log());
     egret.get("/after").assert_forwarded(200);
@@ -44,7 +45,7 @@ fn malformed_heads() {
     let own = egret.address();
     let get = format!("GET /origin/{MARK} HTTP/1.1\r\n");
     let host = format!("Host: {own}\r\n");
-    // A head with these lines after Host, and one with these instead of everything.
+    // Returns a head with these lines after Host, and one with these lines only.
     let with = |lines: &str| format!("{get}{host}{lines}\r\n\r\n").into_bytes();
     let raw = |text: &str| text.replace("HOST", &own.to_string()).replace("MARK", MARK).into_bytes();
     let bad: Vec<(&str, Vec<u8>)> = vec![
@@ -185,7 +186,7 @@ fn ambiguous_framing() {
     for (name, request) in bad {
         assert_refused(&egret, &origin, &name, &request, 400, "bad-request");
     }
-    // Codings that are well-formed and not ours: 501 where nothing else is wrong with them, 400 otherwise.
+    // Well-formed codings that are not supported: 501 if nothing else is wrong with them, 400 otherwise.
     for coding in ["gzip, chunked", "xchunked", "identity", "gzip"] {
         let mut client = egret.client();
         let response =
@@ -365,7 +366,8 @@ fn an_http_1_0_request_body_needs_a_length() {
     let origin = Provider::plain();
     let egret = gateway(&origin);
     let mut client = egret.client();
-    // Without a length there is no body, so what follows is no part of the request; and no request either.
+    // Without a length there is no body, so the following bytes are not part of the request; nor are they a
+    // valid request.
     client
         .send(format!("POST /origin/ HTTP/1.0\r\nHost: {}\r\n\r\n{MARK} body until close", egret.address()));
     client.response().assert_forwarded(200);

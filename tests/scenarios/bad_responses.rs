@@ -1,4 +1,4 @@
-//! Providers are not trusted either: whatever breaks the rules is a 502, and never reaches the client.
+//! Providers are not trusted either: an invalid response becomes a 502 and never reaches the client.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use egret_tests::egret::{Config, Egret};
 use egret_tests::provider::Provider;
 use egret_tests::wait::Watched;
 
-/// Stands in what must not reach the client or the log.
+/// Marks bytes that must not reach the client or the log.
 const MARK: &str = "m4rkedbytes";
 
-/// A provider that answers every request with these bytes and closes.
+/// Starts a provider that sends these bytes in response to every request, and closes.
 fn answering_once(response: String) -> Provider {
     Provider::scripted(move |peer| {
         let _ = peer.request();
@@ -186,7 +186,7 @@ fn a_response_that_came_before_its_request_is_never_taken_for_its_answer() {
     let egret = Config::with_origin(origin.url()).gateway("workers: 1").start();
     for number in 1..=3 {
         assert_eq!(egret.get("/").text(), "good");
-        // Bytes that come after the request is sent cannot be told from its answer; these are there before.
+        // Bytes that arrive after the request was sent look like its response; these arrive before.
         unasked.until("the unasked answer is sent", |count| (*count == number).then_some(()));
     }
     assert_eq!(origin.connections(), 3);

@@ -1,4 +1,5 @@
-//! `egret bench` beside the real ab: the same labels in the same lines, the same figures where they can be the same.
+//! Compares `egret bench` with the real ab: the same labels in the same lines, and equal figures where
+//! possible.
 
 use std::process::Command;
 
@@ -24,7 +25,7 @@ fn both(arguments: &[&str]) -> [Ran; 2] {
     [abbed(arguments).well(), bench(arguments).well()]
 }
 
-/// Lines of warnings about means and medians come and go with the machine.
+/// Removes warnings about means and medians, which depend on the machine.
 fn without_warnings(report: &str) -> Vec<String> {
     let warns =
         |line: &String| line.starts_with("WARNING") || line.starts_with("ERROR") || line.contains("reli");
@@ -123,7 +124,7 @@ fn tls_is_told_in_ab_s_words() {
     }
 }
 
-/// Columns of a file, and whether each cell of a column is a number.
+/// Returns the heading of a file and the cells of its rows.
 fn table(file: &std::path::Path, separator: char) -> (String, Vec<Vec<String>>) {
     let text = std::fs::read_to_string(file).unwrap();
     let mut lines = text.lines().map(str::to_owned);
@@ -160,7 +161,7 @@ fn files_have_the_same_columns() {
             assert_eq!(numbers[1] + numbers[2], numbers[3], "connect and processing make the total: {row:?}");
         }
         let column = |at: usize| tsv.1.iter().map(|row| row[at].parse::<u64>().unwrap()).collect::<Vec<_>>();
-        // ab sorts by how long it took, which readers take for time.
+        // ab sorts by latency; readers often assume it sorts by time.
         assert!(if extra.is_some() { column(4).is_sorted() } else { column(1).is_sorted() });
     }
 }
@@ -169,7 +170,7 @@ fn files_have_the_same_columns() {
 fn the_percentiles_agree_with_ab_s_on_a_provider_with_a_known_delay() {
     let provider = egret_tests::provider::Provider::scripted(|peer| {
         let (_never, wait) = std::sync::mpsc::channel::<()>();
-        // ab asks in HTTP/1.0 and waits for the end of the connection.
+        // ab sends HTTP/1.0 requests and waits for the end of the connection.
         if peer.request().is_some() {
             let _ = wait.recv_timeout(std::time::Duration::from_millis(50));
             peer.send(egret_tests::provider::ok("late"));
@@ -177,7 +178,7 @@ fn the_percentiles_agree_with_ab_s_on_a_provider_with_a_known_delay() {
     });
     let url = format!("{}/x", provider.url());
     let median = |ran: &Ran| ran.value("  50%").parse::<f64>().unwrap();
-    // A machine that is busy adds to both, but not the same: the best of a few is what is compared.
+    // A busy machine slows both, but not equally: the best of three runs is compared.
     let best = |run: &dyn Fn() -> Ran| (0..3).map(|_| median(&run())).fold(f64::MAX, f64::min);
     let ab = best(&|| abbed(&["-q", "-n", "40", "-c", "4", &url]));
     let own = best(&|| bench(&["-q", "-n", "40", "-c", "4", &url]));

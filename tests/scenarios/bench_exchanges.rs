@@ -1,4 +1,4 @@
-//! What `egret bench` sends, and how it takes what comes back.
+//! Requests that `egret bench` sends, and its handling of responses.
 
 use egret_tests::bench::{bench, count, summary};
 use egret_tests::egret::Config;
@@ -58,7 +58,7 @@ fn a_response_in_single_bytes_is_the_same_response() {
 #[test]
 fn a_kept_connection_that_was_closed_meanwhile_is_no_failure() {
     let provider = Provider::scripted(|peer| {
-        // It promises to stay and leaves after three.
+        // The server announces keep-alive, but closes after three requests.
         for _ in 0..3 {
             if peer.request().is_none() {
                 return;

@@ -1,4 +1,4 @@
-//! What `egret bench` writes: files that are whole or not there, a schema that holds, exit codes that a pipeline can trust.
+//! Files of `egret bench`: complete or missing, with a valid schema; and its exit codes.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use egret_tests::process::{Directory, Process, run, run_well};
 use egret_tests::provider::{Provider, ok};
 use serde_json::Value;
 
-/// Holds a value against its schema, and the schema against the rule that everything is explained.
+/// Validates a value against its schema, and checks that the schema describes every member.
 fn check(schema: &Value, root: &Value, value: &Value, path: &str) {
     let schema = match schema["$ref"].as_str() {
         Some(reference) => root.pointer(reference.trim_start_matches('#')).unwrap(),
@@ -87,7 +87,7 @@ fn a_provider_that_dies_mid_run_leaves_no_file_that_looks_whole() {
                 return;
             }
             if number == 50 {
-                // It takes its listener along.
+                // This drops its listener as well.
                 drop(own.lock().unwrap().take());
                 return;
             }
@@ -170,7 +170,7 @@ fn output_may_be_cut_short_by_its_reader() {
     assert_eq!(run(&mut full).status.code(), Some(1));
 }
 
-/// A bar on a terminal: one line, written over, gone at the end.
+/// The progress bar of a terminal: one line, overwritten, and removed at the end.
 #[test]
 fn the_bar_is_one_line_of_a_terminal_and_leaves_nothing_behind() {
     let provider = Provider::plain();

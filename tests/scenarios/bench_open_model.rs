@@ -1,4 +1,5 @@
-//! The open model: a stall is seen by every request that was due in it, as wrk2 defines it; the closed model hides it.
+//! The open model shows a stall in every request that was scheduled during it, as wrk2 defines it; the closed
+//! model hides it.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -8,14 +9,15 @@ use egret_tests::bench::{bench, count, number, summary};
 use egret_tests::provider::{Provider, ok};
 use egret_tests::twins::BuiltIn;
 
-/// How long the provider stalls.
+/// Duration of the provider's stall.
 const STALL: Duration = Duration::from_secs(1);
 
-/// Requests per second, and seconds.
+/// Requests per second, and the duration in seconds.
 const RATE: f64 = 200.0;
 const SECONDS: f64 = 3.0;
 
-/// A provider that answers at once, but for one request, before whose answer it stalls. Tells how long that really was.
+/// Starts a provider that responds at once, except to one request, where it stalls first. Returns the actual
+/// duration of the stall.
 fn stalling(stalled_request: usize) -> (Provider, Arc<Mutex<Duration>>) {
     let stalled = Arc::new(Mutex::new(Duration::ZERO));
     let told = Arc::clone(&stalled);
@@ -41,7 +43,8 @@ fn times_count_from_when_a_request_was_due() {
     let result = summary(&["-k", "-c", "1", "--rate", "200", "-t", "3", &provider.url()]);
     assert!((number(&result, "/requests") - RATE * SECONDS).abs() <= 1.0, "{result:#}");
     let stall = stalled.lock().unwrap().as_secs_f64();
-    // Those due in the stall waited for what was left of it: a share s of all, the longest waits, took at least stall - s*N/R.
+    // Requests scheduled during the stall wait for its end: a share s of all, the longest waits, takes at
+    // least stall - s*N/R.
     for (percentile, share) in [("p75", 0.25), ("p90", 0.10), ("p95", 0.05), ("p99", 0.01)] {
         let expected = stall - share * SECONDS;
         let seen = number(&result, &format!("/latency_us/{percentile}")) / 1e6;
@@ -80,7 +83,7 @@ fn threads_share_a_rate_and_a_number_of_requests() {
 
 #[test]
 fn what_was_due_and_never_sent_is_told() {
-    // One connection and a provider that never answers: the rest has nowhere to go.
+    // One connection and a provider that never responds: the other requests cannot be sent.
     let provider = Provider::scripted(|peer| {
         let _ = peer.request();
         peer.stall();
@@ -101,7 +104,7 @@ fn warming_up_is_not_counted() {
 
 #[test]
 fn the_knee_is_found_where_it_is_by_construction() {
-    // Eight at a time that take 40 ms each are 200 a second.
+    // Eight concurrent calls of 40 ms are 200 calls per second.
     let provider = BuiltIn::start(&["--parallel", "8", "--delay", "40ms"]);
     let url = format!("http://{}/get", provider.address());
     let ran = bench(&["-q", "-k", "-c", "60", "-t", "800ms", "--find-knee", &url]).well();

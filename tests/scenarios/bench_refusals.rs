@@ -1,4 +1,4 @@
-//! What `egret bench` does not do: nonsense, the impossible, and harm to strangers.
+//! Requests that `egret bench` refuses: invalid, impossible, and harmful to third parties.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -65,7 +65,7 @@ fn an_unreachable_target_is_exit_code_1_and_says_what_to_look_at() {
 
 #[test]
 fn a_stranger_s_host_is_not_put_under_load_without_consent() {
-    // An address for documentation (RFC 5737): nobody's, and nobody answers.
+    // A documentation address (RFC 5737), which belongs to no host.
     for load in
         [&["-n", "5000"][..], &["-n", "50", "-c", "20"], &["-t", "5"], &["-n", "500", "--rate", "100"]]
     {

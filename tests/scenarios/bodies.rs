@@ -1,4 +1,4 @@
-//! Bodies are streamed, never gathered: large ones, slow ones, and ones that break off.
+//! Bodies are streamed without buffering: large, slow and aborted ones.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use socket2::SockRef;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
-/// What a body of any size may add to the memory resident.
+/// Maximum growth of resident memory for a body of any size.
 const GROWTH_MAX: u64 = 8 * MIB;
-/// A prime, so that no buffer's size divides it and a byte lost or doubled shows.
+/// A prime, so it divides no buffer size and a lost or doubled byte shows.
 const PATTERN_LEN: usize = 65_521;
 
 fn pattern() -> Vec<u8> {
     (0..PATTERN_LEN).map(|at| u8::try_from(at % 251).unwrap()).collect()
 }
 
-/// Checks a stream against the pattern, piece by piece.
+/// Compares a stream with the pattern, piece by piece.
 #[derive(Default)]
 struct Checker {
     pattern: Vec<u8>,
@@ -50,7 +50,7 @@ impl Checker {
     }
 }
 
-/// Memory resident before and the most there ever was after `work`.
+/// Returns the growth of resident memory during `work`, at its peak.
 fn growth(egret: &Egret, work: impl FnOnce()) -> u64 {
     let before = egret.process().resident_bytes();
     work();
@@ -172,7 +172,7 @@ fn a_slow_reader_holds_the_provider_back_and_not_the_gateways_memory() {
     let mut client = egret.client();
     SockRef::from(client.stream()).set_recv_buffer_size(64 << 10).unwrap();
     assert_eq!(client.get(egret.address(), "/origin/").head().status, 200);
-    // The provider gets rid of what the sockets on the way hold, and then of nothing more.
+    // The provider can send what the sockets in between buffer, and then nothing more.
     let held = settled(&offered);
     assert!(held < 64 * MIB, "{} MiB went ahead of the client", held / MIB);
     let growth = egret.process().resident_bytes_max().saturating_sub(before);
@@ -218,7 +218,7 @@ fn a_slow_provider_holds_the_client_back_and_not_the_gateways_memory() {
     sender.join().unwrap();
 }
 
-/// Waits until the number stands still, and tells it.
+/// Waits until the number no longer changes, and returns it.
 fn settled(number: &AtomicU64) -> u64 {
     let (mut last, mut same) = (0, 0);
     wait::until("nothing more is taken", || {
@@ -257,11 +257,11 @@ fn a_body_that_the_provider_breaks_off_is_never_passed_on_as_whole() {
         let mut client = egret.client();
         let response = client.get(egret.address(), &format!("/origin{target}")).any_response_to("GET");
         if !response.cut {
-            // What is wrong was seen before anything was passed on.
+            // The error was detected before anything was forwarded.
             response.assert_generated(502, "bad-response");
             continue;
         }
-        // What came before a reset may be lost with it.
+        // Bytes received before a reset may be lost with it.
         assert!(b"only this".starts_with(&response.body), "{target}: {response:?}");
         client.assert_closed();
     }
@@ -277,7 +277,7 @@ fn a_chunked_answer_that_breaks_off_shows_to_an_http_1_0_client_as_a_reset() {
     let egret = Config::with_origin(origin.url()).start();
     let mut client = egret.client();
     client.send(format!("GET /origin/ HTTP/1.0\r\nHost: {}\r\n\r\n", egret.address()));
-    // Nothing else is left that could tell it: the end of the connection is the end of the body.
+    // A close-delimited body has no other sign of an error: the end of the connection is its end.
     assert!(broken(&mut client), "a clean end says that the body is whole");
 }
 

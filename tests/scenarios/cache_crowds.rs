@@ -1,4 +1,4 @@
-//! Many who ask for the same at once, many who must not get each other's answers, and many keys.
+//! Many concurrent requests for the same response, many clients that must not share responses, and many keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn crowd(egret: &Egret, size: usize) -> Vec<Client> {
     (0..size).map(|_| egret.client()).collect()
 }
 
-/// Calls that the provider has under way, and whether they may end.
+/// Calls in progress at the provider, and a flag that releases them.
 #[derive(Debug, Default)]
 struct UnderWay {
     now: usize,
@@ -24,7 +24,7 @@ struct UnderWay {
     is_released: bool,
 }
 
-/// A provider that holds every answer back until it is released.
+/// Starts a provider that holds every response back until it is released.
 fn holding(fields: &'static str) -> (Provider, Arc<Watched<UnderWay>>) {
     let under_way = Arc::new(Watched::<UnderWay>::default());
     let calls = Arc::clone(&under_way);
@@ -70,7 +70,8 @@ fn those_who_wait_for_an_answer_that_is_for_nobody_else_go_on_all_at_once() {
         client.get(egret.address(), "/origin/a");
     }
     calls.until("the first is there", |calls| (calls.seen == 1).then_some(()));
-    // The first one's answer lets all others go. Each of them is held until all are there: one after the other, none ever would be.
+    // The first response releases all other calls. Each of them is held until all have arrived, so sequential
+    // calls would never end.
     let release = Arc::clone(&calls);
     let first = thread::spawn(move || {
         release.change(|calls| calls.is_released = true);
@@ -85,7 +86,7 @@ fn those_who_wait_for_an_answer_that_is_for_nobody_else_go_on_all_at_once() {
         answer.assert_forwarded(200);
         assert!(answer.field("cache-status").unwrap().contains("detail=no-store"), "{answer:?}");
     }
-    // From now on nobody waits for it.
+    // From now on no call is held back.
     calls.change(|calls| (calls.is_released, calls.seen) = (false, 0));
     for client in &mut crowd {
         client.get(egret.address(), "/origin/a");
@@ -117,7 +118,7 @@ fn where_the_first_leaves_another_takes_its_place() {
     assert_eq!(origin.requests().len(), 2);
 }
 
-/// Who asks, and for what: what the provider's answer tells.
+/// Returns the caller and target of a request, which the provider's response contains.
 fn told(request: &Request) -> String {
     format!("{} {}", request.target(), request.values("authorization").join(","))
 }
@@ -154,7 +155,7 @@ fn nobody_gets_what_was_got_with_another_credential() {
     }
     let hits = figure(&egret, "counts/hit");
     assert!(hits > REQUESTS / 2, "{hits}: it was put to the test");
-    // One call for each who asks for what stays fresh, and not much more.
+    // About one call per caller for responses that stay fresh.
     let mut calls: HashMap<String, usize> = HashMap::new();
     for request in origin.requests() {
         *calls.entry(told(&request)).or_default() += 1;
@@ -189,7 +190,7 @@ fn nobody_gets_what_was_got_with_another_value_of_any_field() {
         }
     }
     assert!(figure(&egret, "counts/hit") >= NAMES, "who asks for the same gets the same");
-    // What says nothing of who asks is shared, with a credential and without.
+    // Fields that do not identify the caller are shared, with and without a credential.
     for credential in ["", "Authorization: Bearer b\r\n"] {
         let before = origin.requests().len();
         for (name, value) in

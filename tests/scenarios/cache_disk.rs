@@ -1,4 +1,4 @@
-//! A cache with a disk: what is stored outlives restarts, kills and a small memory, and what is gone stays gone.
+//! A cache with a disk: stored responses survive restarts, kills and a small memory, and deletion is durable.
 
 use egret_tests::cached::{answer, figure, flow, purge, status, until_open, until_written};
 use egret_tests::egret::{Config, Egret};
@@ -9,7 +9,7 @@ use serde_json::json;
 
 const DISK: &str = "{ disk: { size: 64MiB } }";
 
-/// An origin that says what it was asked for, and answers what is not safe with a 204.
+/// Starts an origin whose responses contain the request target; it responds with 204 to unsafe methods.
 fn telling(fields: &'static str) -> Provider {
     Provider::with_answers(move |request| {
         if request.line.starts_with("POST") {
@@ -23,7 +23,7 @@ fn told(request: &Request) -> String {
     format!("{} {}", request.target(), request.values("authorization").join(","))
 }
 
-/// Whether it is answered without the provider; then it is what the provider has said before.
+/// Returns `true` if the response comes from the cache; it must then equal the provider's earlier response.
 fn is_hit(egret: &Egret, path: &str) -> bool {
     let answer = egret.get(path);
     assert_eq!(answer.text(), format!("{path} "));
@@ -43,7 +43,7 @@ fn a_restart_answers_from_the_disk_without_the_provider() {
     let egret = config.start();
     let paths: Vec<String> = (0..50).map(|number| format!("/{number}")).collect();
     assert!(paths.iter().all(|path| !is_hit(&egret, path)));
-    // What still waits to be written when it is told to stop is written.
+    // Pending writes are completed at shutdown.
     let egret = restart(egret, &config);
     assert_eq!(figure(&egret, "disk/entries"), 50);
     for path in &paths {
@@ -84,7 +84,7 @@ fn what_is_changed_or_purged_does_not_come_back_after_a_restart() {
     for path in ["/a", "/a?q", "/b", "/c/1", "/c/2", "/d"] {
         assert!(!is_hit(&egret, path));
     }
-    // From here on they are on the disk alone.
+    // From here on they are only on the disk.
     let egret = restart(egret, &config);
     let post = format!("POST /origin/a HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", egret.address());
     assert_eq!(egret.client().send(post).response().status, 204);
@@ -99,7 +99,7 @@ fn what_is_changed_or_purged_does_not_come_back_after_a_restart() {
         assert!(!is_hit(&egret, path), "{path}");
     }
     assert!(is_hit(&egret, "/d"));
-    // What is in both places is counted once.
+    // A response in memory and on the disk counts once.
     assert_eq!(purge(&egret, "tag=green"), json!({ "purged": 6 }));
     let egret = restart(egret, &config);
     assert_eq!(figure(&egret, "disk/entries"), 0);
@@ -117,7 +117,7 @@ fn a_kill_loses_nothing_that_was_written_and_damages_nothing() {
             assert!(!is_hit(&egret, &path));
         }
         until_written(&egret, 40);
-        // Some of these are amid being written when it dies.
+        // Some of these are being written when the process is killed.
         for number in 0..20 {
             egret.get(&format!("/{round}/late/{number}"));
         }
@@ -127,7 +127,7 @@ fn a_kill_loses_nothing_that_was_written_and_damages_nothing() {
             let path = format!("/{round}/{number}");
             assert!(is_hit(&egret, &path), "{path}");
         }
-        // Each is there or not; what is answered is right.
+        // Each one is either stored or not; every response is correct.
         for number in 0..20 {
             is_hit(&egret, &format!("/{round}/late/{number}"));
         }
@@ -156,7 +156,7 @@ fn nobody_gets_what_was_got_with_another_credential_after_a_restart() {
     assert!(!ask(&egret, "Bearer salmon"));
     assert_eq!(origin.requests().len(), 4);
     until_written(&egret, 1);
-    // Bodies are there as they came. Credentials are not.
+    // Bodies are stored as received. Credentials are not.
     let files = files(&egret);
     assert!(files.len() >= 6, "{} files", files.len());
     for file in files {
@@ -201,7 +201,7 @@ fn an_account_finds_what_is_its_own_after_a_restart_unless_its_secret_is_another
     assert_eq!((found.text(), origin.requests().len()), ("/a Bearer first", 2));
 }
 
-/// The files on its disk.
+/// Returns the files on its disk.
 fn files(egret: &Egret) -> Vec<std::path::PathBuf> {
     let caches = std::fs::read_dir(egret.directory().join("egret-data/cache")).unwrap();
     let files = caches.flat_map(|cache| std::fs::read_dir(cache.unwrap().path()).unwrap());
@@ -222,7 +222,7 @@ fn what_a_304_has_freshened_is_fresh_after_a_restart() {
     let egret = config.start();
     assert_eq!(egret.get("/a").field("x-version"), Some("1"));
     let egret = restart(egret, &config);
-    // What is to be validated comes from the disk, too.
+    // Stored responses that need validation also come from the disk.
     let validated = egret.get("/a");
     assert_eq!((validated.field("x-version"), validated.text()), (Some("2"), "body"));
     let egret = restart(egret, &config);

@@ -1,4 +1,5 @@
-//! Disks of caches that fail, are damaged, belong to somebody else, or are no longer wanted: traffic never notices.
+//! Cache disks that fail, are damaged, belong to another process, or are no longer wanted: traffic is not
+//! affected.
 
 use std::process::Command;
 
@@ -18,7 +19,7 @@ fn is_hit(egret: &Egret, path: &str) -> bool {
     status(&answer).starts_with("egret; hit")
 }
 
-/// The files of the only disk that there is.
+/// Returns the files of the only disk.
 fn files(egret: &Egret) -> Vec<std::path::PathBuf> {
     let caches = std::fs::read_dir(egret.directory().join("egret-data/cache")).unwrap();
     let files = caches.flat_map(|cache| std::fs::read_dir(cache.unwrap().path()).unwrap());
@@ -76,7 +77,7 @@ fn a_disk_of_which_nobody_knows_whose_it_is_is_emptied() {
     egret.until_logged("is damaged, and emptied");
     until_open(&egret);
     assert!(!is_hit(&egret, "/a") && is_hit(&egret, "/a"));
-    // Under other keys nothing of it would be found, or too much.
+    // With other cache keys, stored responses would not be found, or wrongly shared.
     let shared = Config::with_origin(origin.url()).flows(flow("{ shared: true, disk: {} }"));
     let egret = egret.restart("TERM", &shared);
     egret.until_logged("it was of another config");
@@ -114,7 +115,7 @@ fn what_goes_wrong_while_it_works_turns_it_off_and_leaves_nothing() {
     let egret = config.start();
     assert!(!is_hit(&egret, "/a"));
     until_written(&egret, 1);
-    // In the place of the next entry's file stands what cannot be written: a directory.
+    // A directory takes the place of the next entry's file, so the file cannot be written.
     let mut numbers: Vec<u64> = files(&egret)
         .iter()
         .filter(|file| is_entry(file))
@@ -178,7 +179,7 @@ fn a_disk_that_the_config_no_longer_has_is_deleted() {
     let egret = config.start();
     assert!(!is_hit(&egret, "/a"));
     until_written(&egret, 1);
-    // Another size keeps it.
+    // A change of its size keeps the content.
     reload(&egret, &base().flows(flow("{ disk: { size: 64MiB } }")), 1);
     assert!(is_hit(&egret, "/a"));
     assert_eq!(figure(&egret, "disk/entries"), 1);
@@ -186,7 +187,7 @@ fn a_disk_that_the_config_no_longer_has_is_deleted() {
     let caches = egret.directory().join("egret-data/cache");
     until_true("it is deleted", || std::fs::read_dir(&caches).unwrap().next().is_none());
     assert!(!is_hit(&egret, "/a"));
-    // While it was away something may have changed.
+    // Invalidations may have been missed while the disk was off.
     reload(&egret, &config, 3);
     until_open(&egret);
     assert!(!is_hit(&egret, "/a"));

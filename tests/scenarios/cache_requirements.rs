@@ -1,5 +1,5 @@
-//! Every requirement on a shared cache, through the running gateway: the rows that `crates/flow` runs on the cache's judgement alone, here
-//! with real clients, a real provider and a clock that is told.
+//! Every requirement on a shared cache, through the running gateway. `crates/flow` runs the same rows on the
+//! cache's logic alone; here they run with real clients, a real provider and a test clock.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -25,19 +25,19 @@ fn date(at_s: u64) -> String {
     moment.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// What the provider of a row is to do, and what it has done.
+/// The provider's responses of a row, and the requests that it has received.
 #[derive(Debug, Default)]
 struct Script {
     next: VecDeque<Origin>,
     delay_s: u64,
     answers: usize,
-    /// The request that it has seen last.
+    /// The requests received.
     seen: Vec<(String, String)>,
     unexpected: Option<String>,
 }
 
 impl Script {
-    /// The bytes of the next answer; none where the provider is down.
+    /// Returns the bytes of the next response; `None` if the provider is down.
     fn answer(&mut self, request: &Request, time: &Clock) -> Option<Vec<u8>> {
         self.seen.clone_from(&request.fields);
         time.pass(std::mem::take(&mut self.delay_s));
@@ -62,19 +62,19 @@ impl Script {
             let missing = if is_cut { 10 } else { 0 };
             write!(text, "content-length: {}\r\n", body.len() + missing).unwrap();
         }
-        // A connection that is used once is never taken for a dead one.
+        // A connection that is used once is never mistaken for a dead one.
         text.push_str("connection: close\r\n\r\n");
         Some((text + &body).into_bytes())
     }
 }
 
-/// A row on its way.
+/// A row in progress.
 struct Run<'a> {
     row: &'a Row,
     egret: &'a Egret,
     time: &'a Clock,
     script: &'a Watched<Script>,
-    /// Exchanges that the gateway has to have ended.
+    /// Number of exchanges that the gateway must have finished.
     exchanges: u64,
 }
 
@@ -136,7 +136,7 @@ impl Run<'_> {
                 Step::Origin(origin) => self.script.change(|script| script.next.push_back(origin)),
                 Step::Ask(method, path, fields, body) => asked = Some((method, path, fields, body)),
                 Step::Seen(fields) if asked.is_some() => {
-                    // It is seen once the answer is there.
+                    // It is visible once the response has arrived.
                     let at = steps.iter().position(|step| matches!(step, Step::Get(..))).unwrap();
                     steps.insert(at + 1, Step::Seen(fields));
                 }
@@ -148,7 +148,7 @@ impl Run<'_> {
                 }
                 Step::Get(status, fields, body) => {
                     if let Some(Step::Later(origin)) = steps.front() {
-                        // It is asked for as soon as the client has its answer.
+                        // It is requested as soon as the client has its response.
                         self.script.change(|script| script.next.push_back(origin.clone()));
                     }
                     let (method, path, sent, sent_body) = asked.take().unwrap();
@@ -158,7 +158,7 @@ impl Run<'_> {
                     self.compare(&answer, status, &fields, body.as_deref())
                         .map_err(|what| format!("{method} {path}: {what}, got {answer:?}"))?;
                 }
-                // Asked for already.
+                // Already requested.
                 Step::Later(_) => {}
             }
         }
@@ -185,7 +185,7 @@ impl Run<'_> {
         self.egret.client().send(text).any_response_to(method)
     }
 
-    /// Waits until the gateway has done with the exchange, and with the call in the background if there is one.
+    /// Waits until the gateway has finished the exchange, and the background call if there is one.
     fn until_ended(&mut self, number: usize, is_later: bool) {
         self.exchanges += 1 + u64::from(is_later);
         until_true("the exchanges have ended", || {

@@ -1,5 +1,5 @@
-//! What is stored on its way to one client, and served to others: whole, in part, while it comes, and what becomes of it when somebody
-//! leaves, purges it, or loads another config.
+//! Stored responses while they are received for one client and served to others: whole, in part, during the
+//! transfer, and when a client leaves, purges them, or loads another config.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ fn what_breaks_off_is_too_large_or_stops_amid_its_body_is_not_stored() {
                     return;
                 }
                 "/large" => peer.send(answer("Cache-Control: max-age=60", &large)),
-                // Too large, but its head does not tell.
+                // Too large, but the head does not show it.
                 "/chunked" => peer.send(format!(
                     "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n1388\r\n{large}\r\n0\r\n\r\n"
                 )),
@@ -107,7 +107,7 @@ fn what_breaks_off_is_too_large_or_stops_amid_its_body_is_not_stored() {
     assert!(cut.cut);
     assert!(status(&egret.get("/large")).contains("detail=too-large"));
     assert_eq!(egret.get("/chunked").body.len(), 5_000);
-    // Nobody waits for the rest, and the provider does not send it.
+    // No client waits for the rest, and the provider does not send it.
     let mut left = egret.client();
     left.get(egret.address(), "/origin/left").head();
     left.bytes(4);
@@ -270,7 +270,7 @@ fn a_config_that_keeps_the_keys_keeps_what_is_stored() {
     };
     reload("{ stale_if_error: 1h }");
     assert!(status(&egret.get("/a")).starts_with("egret; hit"));
-    // Others may see now what was stored for one.
+    // Responses stored for one credential could now be visible to others.
     reload("{ shared: true }");
     assert!(status(&egret.get("/a")).contains("fwd=uri-miss"));
 }
@@ -301,7 +301,7 @@ fn an_override_stores_a_post_by_members_of_its_body_and_for_whom_it_is() {
     assert_ne!(post("two", r#"{"model":"m","q":[1,2]}"#), first);
     assert_ne!(post("one", "no json"), post("one", "no json"));
     assert_eq!(calls.read(|calls| *calls), 5);
-    // The connection is of use after a hit: the body of the request has been read.
+    // The connection can be reused after a hit, because the request's body was read.
     let mut client = egret.client();
     for _ in 0..2 {
         client.send(format!(

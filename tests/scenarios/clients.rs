@@ -8,13 +8,13 @@ use egret_tests::pki::Authority;
 use egret_tests::process::{Directory, run_well};
 use serde_json::Value;
 
-/// A gateway with go-httpbin as its provider `origin`.
+/// Starts a gateway with go-httpbin as its provider `origin`.
 fn before_httpbin() -> (Egret, Httpbin) {
     let httpbin = Httpbin::start();
     (Config::with_origin(httpbin.url()).start(), httpbin)
 }
 
-/// Runs curl and takes what it printed.
+/// Runs curl and returns its output.
 fn curled<const N: usize>(arguments: [&str; N]) -> String {
     run_well(curl().args(arguments))
 }
@@ -50,7 +50,7 @@ fn curl_by_base_url() {
 #[test]
 fn curl_follows_redirects() {
     let (egret, httpbin) = before_httpbin();
-    // Relative ones stay on the base URL's host; through a proxy even absolute ones do.
+    // Relative redirects stay on the base URL's host; through a proxy absolute ones work as well.
     let final_url = curled([
         "-x",
         &egret.url(),
@@ -164,7 +164,7 @@ fn curl_reuses_its_connection() {
     assert_eq!(connects, "100");
 }
 
-/// Runs ab, which must count nothing as failed.
+/// Runs ab, which must count no failures.
 fn abbed(command: &mut Command, requests: &str) -> String {
     let report = run_well(command);
     assert!(report.contains(&format!("Complete requests:      {requests}\n")), "{report}");
@@ -287,6 +287,6 @@ fn node_fetch_behind_http_proxy() {
     assert_eq!(json(text(2))["gzipped"], true);
     assert_eq!(results[3]["url"], format!("{}/get", httpbin.url()));
     assert_eq!(text(4).lines().count(), 3);
-    // It tunnels even to plain providers, so its requests are seen as tunnels.
+    // It uses tunnels even for plain providers, so its requests appear as tunnels.
     assert!(egret.provider_stat("-", "tunnels") >= 1);
 }

@@ -1,9 +1,9 @@
-//! The command line: exit codes, and messages that say where and what.
+//! The command line: exit codes, and messages with position and cause.
 
 use egret_tests::egret::{Config, egret};
 use egret_tests::process::{Directory, run, run_well};
 
-/// Runs a command: exit code, standard output, standard error.
+/// Runs a command. Returns exit code, standard output and standard error.
 fn outcome<const N: usize>(arguments: [&str; N]) -> (i32, String, String) {
     let output = run(&mut egret(arguments));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

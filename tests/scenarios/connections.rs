@@ -1,4 +1,4 @@
-//! Connections that are kept: on the client's side, on the provider's side, and when they die in between.
+//! Persistent connections: to the client, to the provider, and when they die between exchanges.
 
 use std::io::Write as _;
 use std::sync::Barrier;
@@ -10,7 +10,7 @@ use egret_tests::egret::{Config, Egret};
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait;
 
-/// One worker, so that whatever one connection leaves in the pool the next one finds.
+/// Starts Egret with one worker, so each connection finds what the previous one left in the pool.
 fn before(origin: &Provider) -> Egret {
     Config::with_origin(origin.url()).gateway("workers: 1").start()
 }
@@ -99,7 +99,8 @@ fn pipelined_requests_are_answered_in_order() {
 
 #[test]
 fn a_client_that_keeps_the_pipeline_full_keeps_nobody_else_waiting() {
-    // As large as what is received at once, so that each time there is one whole request, and seemingly more to come.
+    // As large as the receive buffer, so each time there is exactly one whole request, and more seems to
+    // follow.
     const BYTES: usize = 16 << 10;
     const CLIENTS: usize = 8;
     const REQUESTS: usize = 512;
@@ -191,7 +192,7 @@ fn a_refusal_of_expect_100_continue_leaves_no_connection_that_waits_for_a_body()
         "POST /origin/ HTTP/1.1\r\nHost: {own}\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
     ));
     client.response().assert_forwarded(417);
-    // Whether it would still send the body is not known: neither connection can carry another exchange.
+    // The client may still send the body, so neither connection can carry another exchange.
     client.assert_closed();
     origin.until_ended(1);
     egret.get("/").assert_forwarded(417);
@@ -277,7 +278,8 @@ fn a_provider_that_says_close_is_not_asked_again_on_that_connection() {
     assert_eq!(origin.connections(), 3);
 }
 
-/// Answers the first request on every connection, and closes without a word when it sees a second one.
+/// Starts a provider that responds to the first request on every connection, and closes silently at the
+/// second one.
 fn one_answer_a_connection() -> Provider {
     Provider::scripted(|peer| {
         if peer.request().is_some() && peer.send(ok("once")) {

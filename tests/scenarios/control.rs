@@ -1,4 +1,4 @@
-//! The control port: what it tells, and to whom.
+//! The control port: its content and its access rules.
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::python;

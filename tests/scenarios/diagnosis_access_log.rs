@@ -1,4 +1,4 @@
-//! The diagnosis `access-log`: a line for each exchange, in a file or on standard output, which no secret gets into.
+//! The diagnosis `access-log`: a line for each exchange, in a file or on standard output, without secrets.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const LINES: &str = "exporters: { access: { type: lines, directory: ./access } }\n";
 
-/// Stops Egret and takes the lines that it has written.
+/// Stops Egret and returns the lines that it has written.
 fn lines(mut egret: Egret) -> Vec<String> {
     egret.terminate();
     assert!(egret.until_ended().success());
@@ -68,7 +68,7 @@ fn a_template_writes_to_standard_output() {
     assert_eq!(printed.lines().count(), 1);
 }
 
-/// Sends every secret in every place of a head; in which lines one is found then.
+/// Sends every secret in every part of a head. Returns the lines that contain one.
 fn leaks(keys: &str) -> (Vec<String>, usize) {
     let origin = Provider::plain();
     let every_field = ["x-custom", "authorization", "cookie", "location", "content-type"]

@@ -1,5 +1,5 @@
-//! The diagnosis `discovery`: ids of real traffic come together, what it proposes is a good config that does what it says, and no secret
-//! gets into either.
+//! The diagnosis `discovery`: IDs in real traffic are merged, the proposed config is valid and works as
+//! described, and neither contains secrets.
 
 use egret_tests::egret::{Config, Egret, egret as egret_command};
 use egret_tests::process::{Directory, run_well};
@@ -69,7 +69,7 @@ fn ids_come_together_and_what_is_proposed_is_a_good_config() {
     let directory = Directory::default();
     let file = directory.write("proposed.yaml", &yaml);
     run_well(egret_command(["check"]).arg(file));
-    // It runs as it stands, and its flows are for what they were made of.
+    // The config runs unchanged, and its flows match the traffic that they were made from.
     drop(egret);
     let again = Config::default().flows(yaml).start();
     ask(&again, "GET", "/anything/users/77");

@@ -1,4 +1,5 @@
-//! The diagnosis `metrics`: what it counts is what was sent, as a parser of others reads it from the control port, and it stays bounded.
+//! The diagnosis `metrics`: its counts equal the traffic, as read by an independent parser from the control
+//! port, and its size is bounded.
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::python;
@@ -6,8 +7,8 @@ use egret_tests::provider::Provider;
 use egret_tests::recorded::until_recorded;
 use egret_tests::secrets::secrets;
 
-/// Prints every sample of the diagnosis, as the reference parser of Prometheus' text has it. Histograms have to be cumulative, and end
-/// with all that they count.
+/// Prints every sample of the diagnosis, parsed by the reference parser of Prometheus' text format.
+/// Histograms must be cumulative, and end with the total count.
 const SCRAPE: &str = r#"
 import sys, urllib.request
 from prometheus_client.parser import text_string_to_metric_families
@@ -44,7 +45,7 @@ fn assert_has(samples: &str, expected: &str) {
     assert!(samples.lines().any(|sample| sample == expected), "{expected} is not in\n{samples}");
 }
 
-/// Answers as the path has it: with a number of tokens, in JSON, and as an error.
+/// Responds as the path says: with a number of tokens, in JSON, or with an error.
 fn provider() -> Provider {
     Provider::scripted(|peer| {
         while let Some(request) = peer.request() {
@@ -98,7 +99,7 @@ fn what_is_counted_is_what_was_sent() {
     assert_has(&samples, "egret_flow_exchange_seconds_count{flow=other,status=2xx} 3.0");
     assert_has(&samples, &format!("egret_custom_tokens_total{{{of_users}}} 105.0"));
     assert_has(&samples, &format!("egret_custom_remaining{{{of_users}}} 7.0"));
-    // A response that is no JSON says nothing of tokens.
+    // A response that is not JSON has no tokens.
     assert_has(&samples, "egret_custom_failures_total{flow=api,metric=tokens} 1.0");
 }
 

@@ -1,5 +1,5 @@
-//! Every exchange of a flow with a diagnosis is recorded once, however it ends, with the times that its client has seen; what is not
-//! recorded is counted.
+//! Every exchange of a flow with a diagnosis is recorded once, however it ends, with the times that its
+//! client measures; exchanges that are not recorded are counted.
 
 use std::fs;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const EXPORTERS: &str = "exporters: { kept: { type: ndjson, directory: ./kept } }\n";
 
-/// A config whose flow `all`, for everything, archives in the clear.
+/// Returns a config whose flow `all` matches everything and archives without obfuscation.
 fn config(url: &str, keys: &str) -> Config {
     let flows = format!(
         "flows:\n\
@@ -23,7 +23,7 @@ fn config(url: &str, keys: &str) -> Config {
     Config::with_origin(url).flows(EXPORTERS.to_owned() + &flows).gateway("timeouts: { first_byte: 2s }")
 }
 
-/// What has become of the exchanges of the flow `all`.
+/// Returns a counter of the exchanges of the flow `all`.
 fn count(egret: &Egret, what: &str) -> u64 {
     let flows = egret.control_get("/api/v1/flows").json();
     flows["flows"][0]["diagnoses"][0][what].as_u64().unwrap()
@@ -33,7 +33,7 @@ fn until_recorded(egret: &Egret, expected: u64) {
     wait::until_true(&format!("{expected} exchanges are recorded"), || count(egret, "recorded") == expected);
 }
 
-/// Stops Egret and reads what it has archived, oldest first.
+/// Stops Egret and reads its archive, oldest entry first.
 fn entries(mut egret: Egret) -> Vec<Value> {
     egret.terminate();
     assert!(egret.until_ended().success());
@@ -42,12 +42,12 @@ fn entries(mut egret: Egret) -> Vec<Value> {
     files.sort();
     let text: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     let mut entries: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    // Of two workers one may be looked at first.
+    // With two workers the order in the file may differ.
     entries.sort_by_key(|entry| entry["startedDateTime"].as_str().unwrap().to_owned());
     entries
 }
 
-/// The phases of an entry, in milliseconds, that are added up to its time.
+/// Returns the sum of an entry's phases in milliseconds, which is its total time.
 fn sum_ms(entry: &Value) -> f64 {
     let phases = ["blocked", "dns", "connect", "send", "wait", "receive"];
     phases.iter().map(|phase| entry["timings"][phase].as_f64().unwrap_or(-1.0).max(0.0)).sum()
@@ -78,7 +78,7 @@ fn times_are_those_that_the_client_has_seen() {
             assert!(entry["timings"][phase].as_f64().unwrap() >= least_ms, "{phase} of {entry}");
             (measured_ms - time_ms).abs()
         });
-        // On a machine that is busy either may be late to look.
+        // On a busy machine either one may measure late.
         let least = differences.fold(f64::INFINITY, f64::min);
         assert!(least < 1.0, "{least} ms between what the client measured and what is recorded of {target}");
     }
@@ -87,7 +87,7 @@ fn times_are_those_that_the_client_has_seen() {
     assert_eq!(connects.count(), 1, "one connection serves all");
 }
 
-/// Ends an exchange as its path has it.
+/// Ends an exchange as its path says.
 fn by_path(peer: &mut Peer) {
     while let Some(request) = peer.request() {
         match request.target() {
@@ -223,7 +223,7 @@ fn a_drain_writes_what_waits() {
     for _ in 0..200 {
         client.get(egret.address(), "/origin/").response().assert_forwarded(200);
     }
-    // At once: most of it has not been looked at.
+    // Sent at once: most exchanges have not been processed yet.
     assert_eq!(entries(egret).len(), 200);
 }
 

@@ -1,5 +1,6 @@
-//! The remedy `trace` and the diagnosis `traces`: a provider sees the client's trace go on, and a receiver of OpenTelemetry gets a span for
-//! the exchange and one for each call, also after it was away. Metrics go there too.
+//! The remedy `trace` and the diagnosis `traces`: the client's trace continues at the provider, and an
+//! OpenTelemetry receiver gets a span for the exchange and one for each call, even after an outage. Metrics
+//! are exported there as well.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -30,7 +31,7 @@ fn start(config: &Config) -> Egret {
     })
 }
 
-/// What the receiver has told, once there is as much of it.
+/// Returns the receiver's lines with this word, once there are `count` of them.
 fn told(receiver: &Collector, word: &str, count: usize) -> Vec<Value> {
     receiver.told(word, count).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -44,7 +45,7 @@ fn get(egret: &Egret, path: &str, fields: &str) -> u16 {
         .status
 }
 
-/// Fails the first so many calls.
+/// Starts a provider that fails the first `failures` calls.
 fn flaky(failures: usize) -> Provider {
     let left = AtomicUsize::new(failures);
     Provider::with_answers(move |_| {
@@ -86,7 +87,7 @@ fn a_trace_goes_on_through_egret_with_a_span_for_each_call() {
     for (number, (call, parent)) in calls.iter().zip(&parents).enumerate() {
         assert_eq!((&call["trace"], &call["state"]), (&CLIENT[3..35].into(), &"vendor=1".into()));
         assert_eq!((&call["kind"], &call["parent"]), (&3.into(), &exchange["id"]));
-        // What the provider was told is the span of that very call.
+        // The provider got the span of that very call.
         assert_eq!(*parent, format!("00-{}-{}-01", &CLIENT[3..35], call["id"].as_str().unwrap()));
         let status = call["attributes"]["http.response.status_code"].as_u64();
         assert_eq!(
@@ -124,7 +125,7 @@ fn what_the_client_does_not_want_recorded_is_not_and_other_traces_begin_here() {
 #[test]
 fn spans_wait_while_the_receiver_is_away_and_no_secret_is_in_them() {
     let origin = Provider::plain();
-    // A port on which nobody listens any more, until the receiver does.
+    // A port without a listener until the receiver starts.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let flow = "diagnoses: [traces: { export: otel }]";
     let mut egret = start(&config(&origin.url(), &format!("http://127.0.0.1:{port}"), flow));
@@ -174,7 +175,7 @@ fn metrics_go_there_too() {
         assert_eq!(get(&egret, "/", ""), 200);
     }
     until_recorded(&egret, 3);
-    // What has been counted until then goes out at the end at the latest.
+    // Counts are exported at shutdown at the latest.
     egret.terminate();
     assert!(egret.until_ended().success());
     let all = wait::until("all that was counted is told", || {
@@ -183,7 +184,7 @@ fn metrics_go_there_too() {
             metric["name"] == "egret_flow_exchange_seconds" && metric["points"][0]["count"] == 3
         };
         let at = all.iter().position(is_last)?;
-        // It is the first of those that go out together.
+        // This metric is the first of those exported together.
         (all.len() >= at + 5).then_some(all)
     });
     let last = |name: &str| {

@@ -1,4 +1,4 @@
-//! Names: looked up once for all who ask, kept as long as their TTL says, and judged by where they lead.
+//! Names: each is resolved once for all requests, cached for its TTL, and checked by its address.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn an_answer_is_kept_as_long_as_its_ttl_says() {
         Answer::Addresses(vec![HERE], if name == "short.example" { 1 } else { 3600 })
     });
     let egret = behind(&names);
-    // A tunnel always dials, whatever idle connections there are.
+    // A tunnel always opens a connection, even if there are idle ones.
     let tunnel = |host: &str| {
         let request = format!("CONNECT {host}:{} HTTP/1.1\r\nHost: a\r\n\r\n", origin.address().port());
         assert_eq!(egret.client().send(request).response_to("HEAD").status, 200);
@@ -114,14 +114,14 @@ fn a_name_that_leads_to_the_control_port_is_denied() {
 #[test]
 fn a_name_that_changes_its_mind_is_judged_by_the_address_that_is_connected_to() {
     let (good, secret) = (Provider::plain(), Provider::plain());
-    // First an address that is allowed, then one that is not: what a rebinding attack does.
+    // First an allowed address, then a forbidden one: the pattern of a rebinding attack.
     let names = NameServer::start(|_, before| {
         Answer::Addresses(vec![if before == 0 { HERE } else { Ipv4Addr::new(127, 0, 0, 9) }], 0)
     });
     let rules = "egress: { deny: [{ net: 127.0.0.9 }] }";
     let egret = Config::default().gateway(names.config()).gateway(rules).start();
     ask(&egret, "rebinding.example", &good).assert_forwarded(200);
-    // Until the first answer is forgotten, what was judged by it is what is connected to.
+    // Until the first response expires, connections use the address that was checked.
     let denied = egret_tests::wait::until("the name is looked up again", || {
         let request =
             format!("CONNECT rebinding.example:{} HTTP/1.1\r\nHost: a\r\n\r\n", secret.address().port());

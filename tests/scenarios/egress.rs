@@ -1,4 +1,4 @@
-//! Egress policy: what may be connected to, judged on the address actually connected to.
+//! Egress policy: allowed and denied targets, judged by the address that is actually connected to.
 
 use std::net::SocketAddr;
 
@@ -6,17 +6,17 @@ use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
 use egret_tests::provider::Provider;
 
-/// Asks the gateway as a forward proxy.
+/// Sends a request to the gateway as a forward proxy.
 fn ask(egret: &Egret, authority: impl std::fmt::Display) -> Response {
     egret.client().send(format!("GET http://{authority}/ HTTP/1.1\r\nHost: a\r\n\r\n")).response()
 }
 
-/// Asks for a tunnel.
+/// Requests a tunnel.
 fn tunnel(egret: &Egret, authority: impl std::fmt::Display) -> Response {
     egret.client().send(format!("CONNECT {authority} HTTP/1.1\r\nHost: a\r\n\r\n")).response_to("HEAD")
 }
 
-/// Both ways are denied, for this reason.
+/// Asserts that both are denied for this reason.
 fn assert_denied(egret: &Egret, authority: impl std::fmt::Display, reason: &str) {
     let before = egret.denials(reason);
     ask(egret, &authority).assert_generated(403, "egress-denied");
@@ -48,13 +48,13 @@ fn a_range_is_denied_whatever_name_leads_there() {
     for host in ["127.0.0.1", "[::ffff:127.0.0.1]"] {
         assert_denied(&egret, format!("{host}:{port}"), "rule");
     }
-    // It may stand for an IPv6 address too, at which nobody listens.
+    // The name may also resolve to an IPv6 address without a listener.
     let by_name = ask(&egret, format!("localhost:{port}"));
     assert!(
         matches!(by_name.field("x-egret-error"), Some("egress-denied" | "connect-failed")),
         "{by_name:?}"
     );
-    // Spellings of the same address that a strict parser does not know must not lead there either.
+    // Spellings of the same address that a strict parser rejects must not reach it either.
     for host in ["2130706433", "0x7f.1", "0177.0.0.1", "127.1", "0"] {
         let response = ask(&egret, format!("{host}:{port}"));
         assert_eq!(response.field("x-egret-generated"), Some("true"), "{host}: {response:?}");
@@ -120,7 +120,8 @@ fn an_allow_rule_that_names_what_is_built_in_lifts_it() {
     let control = egret.control();
     let config = format!("allow: [{{ net: 127.0.0.1, ports: [{}] }}]", control.port());
     let other = with_egress(&config).start();
-    // Another process's control port is nobody's own; its own would need the port before it is known.
+    // The control port of another process has no special protection. To allow its own, the port would have to
+    // be known before.
     ask(&other, control).assert_forwarded(200);
 }
 
@@ -140,7 +141,7 @@ fn off_lets_through_and_counts_nothing() {
     assert_eq!(egret.denials("rule"), 0);
 }
 
-/// A gateway that the network can reach, at its loopback address.
+/// Starts a gateway that the network can reach. Returns its loopback address.
 fn exposed(config: Config) -> (Egret, SocketAddr) {
     let egret = config.listen(["\"0.0.0.0:0\""]).start();
     let address = SocketAddr::from(([127, 0, 0, 1], egret.address().port()));

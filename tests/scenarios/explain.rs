@@ -1,4 +1,5 @@
-//! `egret explain`: which flows are for a request, why others are not, and what their remedies would do.
+//! `egret explain`: the flows of a request, the reasons why others do not match, and the effects of their
+//! remedies.
 
 use egret_tests::egret::egret;
 use egret_tests::process::{Directory, run};
@@ -23,7 +24,7 @@ flows:
     match: { sample: 10 }
 "#;
 
-/// Runs `egret explain`: exit code, standard output, standard error.
+/// Runs `egret explain`. Returns exit code, standard output and standard error.
 fn explain(config: &str, arguments: &[&str]) -> (i32, String, String) {
     let directory = Directory::default();
     let file = directory.write("egret.yaml", config);

@@ -1,4 +1,5 @@
-//! What flows record arrives: ALF of every version at a PULL socket and at a collector behind HTTP, HAR in a store that speaks S3.
+//! Recorded exchanges are delivered: every version of ALF to a PULL socket and to an HTTP collector, HAR to
+//! an S3-compatible store.
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::{Collector, S3, assert_fits_schema};
@@ -9,10 +10,10 @@ use serde_json::Value;
 
 const VERSIONS: [&str; 3] = ["1.0.0", "1.1.0", "2.0.0"];
 const TOKEN: &str = "token-of-the-service";
-/// Exchanges of each test.
+/// Number of exchanges of each test.
 const EXCHANGES: usize = 50;
 
-/// Records everything for an exporter called `out`.
+/// Records everything with an exporter named `out`.
 fn start(exporter: &str, origin: &Provider) -> Egret {
     let yaml = format!(
         "exporters: {{ out: {exporter} }}\n\
@@ -34,7 +35,7 @@ fn provider() -> Provider {
     })
 }
 
-/// Exchanges of some kinds.
+/// Makes exchanges of several kinds.
 fn exchange(egret: &Egret) {
     let mut client = egret.client();
     let host = egret.address();
@@ -130,7 +131,7 @@ fn a_store_gets_objects_that_are_whole_archives() {
     );
     exchange(&egret);
     until_exporter(&egret, "out", "the first are there", |out| out["written"].as_u64() > Some(0));
-    // What is not long enough to go out by itself does so at the end.
+    // A batch too small to be sent alone is sent at shutdown.
     egret.terminate();
     assert!(egret.until_ended().success());
     let (directory, objects) = (Directory::default(), store.objects());

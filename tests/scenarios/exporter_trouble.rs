@@ -1,4 +1,5 @@
-//! Exporters that cannot work: their traffic is not touched, memory stays bounded, what is lost is counted, and the log says so once.
+//! Exporters that cannot work: traffic is not affected, memory stays bounded, losses are counted and logged
+//! once.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -14,20 +15,20 @@ use egret_tests::recorded::{
 use egret_tests::wait;
 use serde_json::Value;
 
-/// What recording may take at most beside what Egret takes anyway: rings, what waits for an exporter, and the allocator's slack.
+/// Maximum additional memory of recording: rings, queues of exporters, and the allocator's reserve.
 const MEMORY_MAX: u64 = 160 << 20;
 
-/// Where nobody listens.
+/// Returns an address without a listener.
 fn nobody() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// A provider whose answers are long enough to fill whatever has a bound.
+/// Starts a provider whose responses are long enough to fill every bounded buffer.
 fn provider() -> Provider {
     Provider::answering(ok(&"all is well ".repeat(200)))
 }
 
-/// Records all of every exchange for an exporter called `out`.
+/// Records everything of every exchange with an exporter named `out`.
 fn config(exporter: &str, origin: &Provider) -> Config {
     Config::with_origin(origin.url()).flows(format!(
         "exporters: {{ out: {exporter} }}\n\
@@ -41,7 +42,8 @@ fn start(exporter: &str, origin: &Provider) -> Egret {
     })
 }
 
-/// Loads Egret until `probe` says that it is enough; every request is answered as if nothing were recorded. What the exporter counts then.
+/// Sends requests until `probe` is satisfied; every response must be as if nothing were recorded. Returns the
+/// exporter's counters at that time.
 fn under_load(egret: &Egret, what: &str, probe: impl Fn(&Value) -> bool) -> Value {
     let load = Load::start(egret.address(), "/origin/", 4, true);
     until_exporter(egret, "out", what, probe);
@@ -56,7 +58,7 @@ fn under_load(egret: &Egret, what: &str, probe: impl Fn(&Value) -> bool) -> Valu
     until_exporter(egret, "out", "all are given to it", |out| out["put"] == diagnosed(egret, "recorded"))
 }
 
-/// The exporter is down: metrics say so, and the log has said it once.
+/// Asserts that metrics show the exporter as down, and that the log reports it once.
 fn assert_told(egret: &Egret, out: &Value) {
     assert_eq!(out["up"], false, "{out}");
     assert!(!out["last_error"].as_str().unwrap_or_default().is_empty(), "{out}");
@@ -72,7 +74,7 @@ fn assert_told(egret: &Egret, out: &Value) {
     assert_eq!(lines_with(egret, "the exporter works again"), 0);
 }
 
-/// So many exchanges take less room than may wait in memory.
+/// Number of exchanges that take less memory than the limit.
 const SOME: u64 = 2_000;
 
 fn is_down(out: &Value) -> bool {
@@ -93,7 +95,7 @@ fn collectors_and_stores_that_are_away() {
     ];
     for exporter in exporters {
         let egret = start(&exporter, &origin);
-        // As many as may wait in memory: what comes beyond depends on how fast the disk is.
+        // As many as fit in memory: the fate of further ones depends on the speed of the disk.
         let mut client = egret.client();
         for _ in 0..SOME {
             client.get(egret.address(), "/origin/").response().assert_forwarded(200);
@@ -133,7 +135,7 @@ fn a_full_spool_loses_the_oldest() {
     );
     let out = under_load(&egret, "the spool is full", |out| out["dropped"]["spool-full"].as_u64() > Some(0));
     assert!(out["spooled_bytes"].as_u64().unwrap() <= 16 << 20, "{out}");
-    // A disk that is slower than the load costs what comes meanwhile.
+    // If the disk is slower than the load, exchanges are dropped meanwhile.
     let reasons = ["spool-full", "full"].map(|reason| out["dropped"][reason].as_u64().unwrap());
     assert_eq!(lost(&out), reasons.iter().sum::<u64>(), "{out}");
     assert_told(&egret, &out);
@@ -149,7 +151,7 @@ fn a_directory_that_cannot_be_made_or_written() {
             let run = command.get_current_dir().unwrap().join("mine");
             std::fs::create_dir(&run).unwrap();
             run_well(Command::new("chmod").arg("555").arg(&run));
-            // Permissions are nothing to the superuser, unless this one is taken.
+            // Permissions do not restrict the superuser unless this capability is dropped.
             if run_well(Command::new("id").arg("-u")).trim() == "0" {
                 within(command, &["setpriv", "--bounding-set=-dac_override,-dac_read_search"]);
             }
@@ -161,7 +163,7 @@ fn a_directory_that_cannot_be_made_or_written() {
     }
 }
 
-/// Has another program run the command.
+/// Runs the command within another program.
 fn within(command: &mut Command, wrapper: &[&str]) {
     let mut wrapped = Command::new(wrapper[0]);
     wrapped.args(&wrapper[1..]).arg(command.get_program()).args(command.get_args());
@@ -169,7 +171,7 @@ fn within(command: &mut Command, wrapper: &[&str]) {
     *command = wrapped;
 }
 
-/// The archive has what was counted, and is valid.
+/// Asserts that the archive contains the counted entries and is valid.
 fn assert_kept(files: &[PathBuf], out: &Value) {
     assert_eq!(entries(files).len() as u64, out["written"].as_u64().unwrap(), "{out}");
     assert_verified(files);
@@ -187,7 +189,7 @@ fn files_that_may_grow_no_more() {
     assert_told(&egret, &out);
     let directory = egret.directory().join("har");
     assert_kept(&files(&directory), &out);
-    // There is room again: what waits is written, at the end at the latest.
+    // There is space again: pending entries are written, at shutdown at the latest.
     run_well(Command::new("prlimit").args([
         "--pid",
         &egret.process().id().to_string(),
@@ -225,7 +227,7 @@ fn a_disk_that_is_full() {
         assert_eq!(lost(&out), out["dropped"]["full"].as_u64().unwrap(), "{out}");
         assert!(out["last_error"].as_str().unwrap().contains("No space left"), "{out}");
         assert_told(&egret, &out);
-        // Only the process sees its disk.
+        // Only the process sees this disk.
         let root =
             format!("/proc/{}/root{}", egret.process().id(), egret.directory().join("disk/har").display());
         let files = files(root.as_ref());

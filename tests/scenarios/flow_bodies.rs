@@ -1,4 +1,4 @@
-//! Bodies that flows have to do with: kept to be sent again, shown to a `when`, read for what they have cost.
+//! Bodies that flows use: kept for a retry, read by a `when`, or parsed for their cost.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use egret_tests::provider::{Provider, Request, ok};
 
 const RETRY: &str = "flows:\n  - name: again\n    remedies:\n      - retry: { on: [503], body: 256KiB, backoff: { base: 1ms } }\n";
 
-/// Answers 503 to the first request and 200 to all after it.
+/// Responds 503 to the first request and 200 to all others.
 fn failing_once() -> Provider {
     let failures = AtomicU32::new(1);
     Provider::with_answers(move |_| {
@@ -18,7 +18,7 @@ fn failing_once() -> Provider {
     })
 }
 
-/// What an upload of this content looks like on the wire, in chunks.
+/// Returns an upload of this content in chunked framing.
 fn in_chunks(content: &[u8]) -> Vec<u8> {
     let chunks = content
         .chunks(10_000)
@@ -47,7 +47,7 @@ fn an_upload_is_sent_again_whole() {
         let requests = origin.requests();
         assert_eq!(requests.len(), 2);
         assert!(requests.iter().all(|request: &Request| request.body == content));
-        // The next request on the connection is found where it starts.
+        // The next request on the connection is parsed from its correct start.
         let mut client = egret.client();
         client.send(
             format!("POST /origin/x HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
@@ -100,7 +100,7 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
     assert!(origin.requests().is_empty());
 }
 
-/// Three calls under a quota of 100 tokens, charged from what the response says.
+/// Makes three calls with a quota of 100 tokens, charged by the response. Returns the status codes.
 fn statuses_with_costs_told_in(media_type: &'static str, body: &'static str) -> [u16; 3] {
     let origin = Provider::with_answers(move |_| {
         format!(

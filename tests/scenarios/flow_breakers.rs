@@ -1,4 +1,4 @@
-//! A provider that is down: what its calls cost while its circuit is open, and that a reload does not close it.
+//! A provider that is down: the cost of calls while its circuit is open, and a reload that keeps it open.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn guarded(url: &str) -> Config {
     Config::with_origin(url).flows(flows)
 }
 
-/// Opens the circuit with two calls that fail so; says how long the second one took for it.
+/// Opens the circuit with two calls that fail this way. Returns the duration of the second one.
 fn open(egret: &Egret, status: u16, slug: &str) -> Duration {
     egret.get("/").assert_generated(status, slug);
     let begun = Instant::now();
@@ -23,7 +23,7 @@ fn open(egret: &Egret, status: u16, slug: &str) -> Duration {
     begun.elapsed()
 }
 
-/// The median of what a call takes that the open circuit answers.
+/// Returns the median duration of a call that the open circuit rejects.
 fn median(egret: &Egret) -> Duration {
     let mut client = egret.client();
     let mut times: Vec<_> = (0..CALLS)
@@ -37,11 +37,12 @@ fn median(egret: &Egret) -> Duration {
     times[CALLS / 2]
 }
 
-/// The bound is no measurement: what the circuit spares is a connection that is not made, or an answer that does not come, which takes
-/// hundreds of milliseconds here and seconds elsewhere. Half of all calls would have to be held up for the median to be.
+/// The limit is not a measurement: the circuit avoids a failing connection attempt or a missing response,
+/// which take hundreds of milliseconds here and seconds elsewhere. The median exceeds the limit only if half
+/// of all calls are delayed.
 #[test]
 fn while_the_circuit_is_open_a_dead_provider_costs_less_than_a_millisecond() {
-    // Holds its port, and listens to nobody.
+    // Holds its port without accepting connections.
     let deaf = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     deaf.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
     let port = deaf.local_addr().unwrap().as_socket().unwrap().port();

@@ -1,9 +1,9 @@
-//! Flows and quotas that make no sense are refused before anything is started, with line and column.
+//! Invalid flows and quotas are rejected before anything is started, with line and column.
 
 use egret_tests::egret::egret;
 use egret_tests::process::{Directory, run};
 
-/// Checks that `egret check` says of each text exactly the problems that stand beside it, each with its place.
+/// Asserts that `egret check` reports for each text exactly the problems in its row, each with its position.
 fn assert_refused(rows: &[(String, &[&str])]) {
     let directory = Directory::default();
     for (text, problems) in rows {
@@ -23,7 +23,7 @@ fn assert_refused(rows: &[(String, &[&str])]) {
 fn quotas_that_contradict_themselves_are_refused_where_they_do() {
     let quotas = |lines: &str| format!("quotas:\n{lines}");
     assert_refused(&[
-        // Keys that do not go together.
+        // Keys that exclude each other.
         (quotas("  a: { limit: 5 }\n"), &["2:3: quotas.a: the key `window` is missing"]),
         (quotas("  a: { limit: 5, window: 1s, burst: 9 }\n"), &["2:37: quotas.a.burst: only a token-bucket"]),
         (
@@ -38,7 +38,7 @@ fn quotas_that_contradict_themselves_are_refused_where_they_do() {
             quotas("  a: { limit: 5, kind: calendar, period: month, renews: { time_zone: Europe/Berln } }\n"),
             &["2:70: quotas.a.renews.time_zone: "],
         ),
-        // Parents in a circle, or missing.
+        // Circular or missing parents.
         (
             quotas("  a: { limit: 5, window: 1s, parent: b }\n  b: { limit: 5, window: 1s, parent: a }\n"),
             &["2:38: quotas.a.parent: forms a cycle: a → b → a"],
@@ -62,7 +62,7 @@ fn quotas_that_contradict_themselves_are_refused_where_they_do() {
             quotas("  a: { limit: 10, window: 1s, group_by: consumer, shares: { groups: { x: 1% } } }\n"),
             &["2:74: quotas.a.shares.groups.x: 1% of 10 units is less than one unit"],
         ),
-        // Absurd numbers.
+        // Excessive numbers.
         (
             quotas("  a: { limit: 0, window: 1s }\n"),
             &["2:15: quotas.a.limit: expected a whole number from 1"],
@@ -73,7 +73,7 @@ fn quotas_that_contradict_themselves_are_refused_where_they_do() {
         ),
         (quotas("  a: { limit: -1, window: 1s }\n"), &["2:15: quotas.a.limit: "]),
         (quotas("  a: { limit: 1, window: 9000d }\n"), &["2:26: quotas.a.window: expected 1ms to 366d"]),
-        // Expressions that are none, or come to the wrong thing, or name what is not there.
+        // Expressions with wrong syntax, wrong type or unknown names.
         (
             quotas("  a: { limit: 1, window: 1s, cost: { request: '1 +' } }\n"),
             &["2:47: quotas.a.cost.request: this is not CEL"],

@@ -1,4 +1,4 @@
-//! A thousand clients at once, and never one call above what a quota allows, counted where it matters: at the provider.
+//! A thousand concurrent clients, and never more calls than a quota allows, as counted by the provider.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ fn crowd(egret: &Egret) -> Vec<Client> {
     (0..CLIENTS).map(|_| egret.client()).collect()
 }
 
-/// Has all of them ask before the first one looks for its answer.
+/// Sends a request from each client before the first one reads its response.
 fn ask(egret: &Egret, crowd: &mut [Client], target: impl Fn(usize) -> &'static str) {
     for (number, client) in crowd.iter_mut().enumerate() {
         client.get(egret.address(), target(number));
     }
 }
 
-/// How many are let through. The others are told that there is nothing left, and when there will be.
+/// Number of forwarded requests. The others must be rejected with the time of the next units.
 fn through(crowd: &mut [Client]) -> usize {
     let is_through = |client: &mut Client| {
         let answer = client.response();
@@ -80,7 +80,7 @@ fn two_quotas_below_one_let_its_limit_through_together() {
     let (a, b) = (of("/a"), of("/b"));
     assert_eq!(a + b, LIMIT);
     assert!(a <= 40 && b <= 40, "{a} and {b}");
-    // What the one above has refused has not been charged below.
+    // Calls that the parent rejected were not charged to the child quotas.
     let quotas = egret.control_get("/api/v1/quotas").json();
     let used = |name: &str| {
         let quotas = quotas["quotas"].as_array().unwrap();
@@ -90,12 +90,12 @@ fn two_quotas_below_one_let_its_limit_through_together() {
     assert_eq!([used("a"), used("b"), used("all")], [a, b, LIMIT].map(|count| count as u64));
 }
 
-/// Calls that the provider has under way, and the most that there were.
+/// Calls in progress at the provider, and their maximum.
 #[derive(Debug, Default)]
 struct UnderWay {
     now: usize,
     peak: usize,
-    /// How many may end.
+    /// Number of calls that may end.
     released: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Answers in the place of failed calls, and calls that go elsewhere, with values of the exchange in them.
+//! Fixed responses for failed calls, and calls to fallback providers, with values of the exchange.
 
 use egret_tests::egret::Config;
 use egret_tests::provider::{Provider, ok};
@@ -23,7 +23,7 @@ fn an_answer_says_what_was_asked_for_and_nothing_that_is_sent_gets_out_of_its_pl
     assert_eq!((answer.status, answer.field("x-egret-generated")), (200, Some("true")));
     assert_eq!(answer.json(), serde_json::json!({ "id": "a\"b", "status": 503 }));
     assert_eq!(answer.field("x-asked-for"), Some("a\"b"));
-    // A line end in a field is a failure of the remedy: the provider's own answer stands.
+    // A line end in a field makes the remedy fail: the provider's own response is forwarded.
     let split = egret.get("/prices/a%0d%0aX-Smuggled:1");
     split.assert_forwarded(503);
     assert_eq!(split.field("x-smuggled"), None);
@@ -44,7 +44,7 @@ fn another_provider_is_called_by_another_path_and_two_stand_in_for_each_other() 
     assert_eq!(second.only_request().target(), "/people/a%2Fb/3?c=d");
     assert_eq!(first.only_request().target(), "/users/a%2Fb?c=d");
 
-    // With both down, each is asked once.
+    // With both providers down, each is called once.
     let (first, second) = (failing(), failing());
     let egret = Config::with_origin(first.url()).provider("second", second.url()).flows(flows).start();
     egret.get("/users/7").assert_forwarded(503);
@@ -52,7 +52,7 @@ fn another_provider_is_called_by_another_path_and_two_stand_in_for_each_other() 
     egret.client().get(egret.address(), "/second/users/7").response().assert_forwarded(503);
     assert_eq!((first.requests().len(), second.requests().len()), (2, 2));
 
-    // Whether the first one has acted on a POST, nobody knows: it goes nowhere else.
+    // The first provider may have acted on a POST, so it is not sent to another one.
     let post =
         format!("POST /origin/users/7 HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", egret.address());
     egret.client().send(post).response().assert_forwarded(503);

@@ -1,4 +1,4 @@
-//! `hedge`: a second call beside one that is slow.
+//! `hedge`: a second call in parallel to a slow one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::provider::{Provider, ok};
 
-/// Leaves the first request without an answer until its connection closes, and answers all others.
+/// Starts a provider that leaves the first request without a response until its connection closes, and serves
+/// all others.
 fn slow_once() -> (Provider, Arc<AtomicUsize>) {
     let seen = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&seen);
@@ -32,11 +33,11 @@ fn the_faster_of_two_calls_answers_and_the_other_is_given_up() {
     let egret = hedging(&origin);
     let response = egret.get("/origin/x");
     assert_eq!(response.assert_forwarded(200).text(), "second");
-    // The slow call's connection is closed rather than kept.
+    // The slow call's connection is closed, not kept.
     origin.until_ended(1);
     assert_eq!(seen.load(Relaxed), 2);
     assert_eq!(egret.provider_stat("origin", "repeats"), 1);
-    // The one that answered is.
+    // The connection of the faster call is kept.
     egret.get("/origin/y").assert_forwarded(200);
     assert_eq!(origin.connections(), 2);
 }
@@ -47,7 +48,7 @@ fn a_first_call_that_fails_waits_for_the_second() {
     let origin = Provider::scripted(move |peer| {
         while peer.request().is_some() {
             match calls.fetch_add(1, Relaxed) {
-                // Until the second one has come.
+                // Waits until the second call has arrived.
                 0 => {
                     while calls.load(Relaxed) < 2 {
                         std::thread::yield_now();
@@ -64,7 +65,7 @@ fn a_first_call_that_fails_waits_for_the_second() {
 
 #[test]
 fn a_call_that_is_not_safe_is_made_once() {
-    // The POST is kept waiting until a GET that came after it has been made twice.
+    // The POST waits until a later GET was sent twice.
     let gets = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&gets);
     let origin = Provider::scripted(move |peer| {

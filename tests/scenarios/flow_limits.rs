@@ -1,4 +1,4 @@
-//! Quotas at work: a provider that is never asked for more than it allows, by however many clients.
+//! Quotas under load: a provider never gets more calls than it allows, from any number of clients.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -10,18 +10,18 @@ use egret_tests::provider::{Provider, ok};
 use egret_tests::twins::BuiltIn;
 use egret_tests::wait::{until, until_true};
 
-/// What the provider allows a second.
+/// Calls that the provider allows per second.
 const LIMIT: u64 = 100;
 const CLIENTS: usize = 200;
 
-/// What the rate-limited endpoint has let through and refused.
+/// Returns the numbers of calls that the rate-limited endpoint admitted and refused.
 fn counted(provider: &BuiltIn) -> (u64, u64) {
     let window = &provider.counters()["rate_limits"]["k"];
     let figure = |name: &str| window[name].as_u64().unwrap_or(0);
     (figure("admitted"), figure("refused"))
 }
 
-/// Has all clients ask over and over until `probe` finds something.
+/// Sends requests from all clients over and over until `probe` finds something.
 fn under_load<T>(egret: &Egret, probe: impl FnMut() -> Option<T>) -> T {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -63,7 +63,7 @@ fn with_a_limit_or_a_queue_it_refuses_none_and_all_that_it_allows_is_used() {
         let started = Instant::now();
         let enough = |(admitted, _): &(u64, u64)| *admitted >= LIMIT * 3 * 98 / 100;
         let took = under_load(&egret, || Some(counted(&provider)).filter(enough).map(|_| started.elapsed()));
-        // The third window has begun after 2 s and would be over after 3 s.
+        // The third window begins after 2 s and would end after 3 s.
         assert!(took < Duration::from_secs(3), "{remedy}: {took:?}");
         assert_eq!(counted(&provider).1, 0, "{remedy}");
     }
@@ -138,7 +138,7 @@ fn a_reload_loses_nobody_who_waits_and_keeps_what_is_counted() {
     });
     egret.rewrite(config(200).yaml());
     egret.until_logged("config reloaded");
-    // One more, by the new config, stands behind them.
+    // One more client, under the new config, queues behind them.
     clients.push(egret.client());
     clients.last_mut().unwrap().get(egret.address(), "/origin/");
     for client in &mut clients {

@@ -1,4 +1,4 @@
-//! A provider that fails: what the client sees of it, and what the provider sees of that.
+//! A failing provider: the responses to the client, and the calls that the provider gets.
 
 use std::thread;
 
@@ -6,7 +6,7 @@ use egret_tests::egret::{Config, Egret};
 use egret_tests::provider::Provider;
 use egret_tests::twins::BuiltIn;
 
-/// How many of 1,000 calls by ten clients fail.
+/// Number of failed calls, of 1,000 by ten clients.
 fn failures(egret: &Egret, target: &str) -> usize {
     let ask = || {
         let mut client = egret.client();
@@ -47,7 +47,7 @@ fn a_budget_bounds_what_a_provider_that_is_down_gets() {
 
 #[test]
 fn a_post_without_a_key_reaches_the_provider_once_however_it_fails() {
-    // Takes the whole request and closes: whether it acted on it, nobody knows.
+    // Reads the whole request and closes: it may have acted on it.
     let provider = Provider::scripted(|peer| {
         peer.request();
     });
@@ -66,7 +66,7 @@ fn a_post_without_a_key_reaches_the_provider_once_however_it_fails() {
         assert_eq!(post(""), 502);
         assert_eq!(provider.requests().len(), sent);
     }
-    // With a key the provider can tell that it is the same.
+    // With a key the provider can recognize the repetition.
     assert_eq!(post("Idempotency-Key: 1\r\n"), 502);
     assert_eq!(provider.requests().len(), 24);
 }

@@ -1,4 +1,5 @@
-//! `transform`: fields, path, query and JSON bodies as the provider and the client get them, and their framing.
+//! `transform`: fields, path, query and JSON bodies as received by the provider and the client, and their
+//! framing.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -10,7 +11,7 @@ use egret_tests::provider::{Provider, Request, ok};
 use egret_tests::twins::BuiltIn;
 use serde_json::{Value, json};
 
-/// Egret with one flow for `/items/{id}` of the origin, which has these remedies.
+/// Starts Egret with one flow with these remedies for `/items/{id}` of the origin.
 fn with_remedies(url: &str, remedies: &str) -> Egret {
     let flows =
         format!("flows: [{{ name: items, match: {{ path: \"/items/{{id}}\" }}, remedies: [{remedies}] }}]\n");
@@ -35,7 +36,7 @@ fn with_status(status: u16, mut answer: Vec<u8>) -> Vec<u8> {
     answer
 }
 
-/// A POST of JSON with this framing field.
+/// Returns a POST request with a JSON body and this framing field.
 fn post(egret: &Egret, fields: &str, body: &str) -> String {
     let host = egret.address();
     format!(
@@ -73,7 +74,7 @@ fn whoever_uses_curl_sees_both_messages_changed() {
         let target = format!("{}/origin/items/7?debug=1&page=2", egret.url());
         let body = r#"{"user":{"email":"a@b","name":"c"},"amount":1.0,"tags":["old"]}"#;
         for framing in ["Content-Length:", "Transfer-Encoding: chunked"] {
-            // An empty one is left out by curl, which then tells the length itself.
+            // curl omits an empty field and sends the length itself.
             let framing = if framing.ends_with(':') { "X-None: 1" } else { framing };
             let printed = run_well(curl().args(["--compressed", "--include", "-H", framing]).args([
                 "-H",
@@ -114,7 +115,7 @@ fn a_changed_request_tells_its_length_and_the_next_one_is_found() {
     let chunks = "4\r\n{\"ta\r\n6\r\ngs\":[]\r\n1;ext\r\n}\r\n0\r\nX-Sum: 1\r\n\r\n";
     let digests = "Content-MD5: a\r\nContent-Digest: b\r\n";
     let mut client = egret.client();
-    // One after the other without waiting.
+    // Pipelined without waiting.
     client.send(post(&egret, &format!("{digests}Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n"), chunks));
     client.send(post_with_length(&egret, r#"{"tags":[]}"#));
     client.send(post(&egret, "Content-Length: 0\r\n", ""));
@@ -132,7 +133,7 @@ fn a_changed_request_tells_its_length_and_the_next_one_is_found() {
         assert!(request.trailers.is_empty());
     }
     assert_eq!((requests[2].body.len(), requests[3].target()), (0, "/other"));
-    // HTTP/1.0 as well.
+    // An HTTP/1.0 request as well.
     let old = post_with_length(&egret, r#"{"tags":[1]}"#).replace("HTTP/1.1", "HTTP/1.0");
     egret.client().send(old).response().assert_forwarded(200);
     assert_eq!(origin.requests()[4].body, br#"{"tags":[1,"x"],"source":"egret"}"#);
@@ -211,7 +212,7 @@ fn what_cannot_be_read_is_refused_or_passes_as_it_is() {
         assert_eq!(only(&origin.only_request(), "accept-encoding"), "identity");
         let open = with_remedies(&origin.url(), &format!("{{ {SET_IN_RESPONSE} }}"));
         assert_eq!(open.get("/items/7").assert_forwarded(200).text(), body);
-        // A client that asks is told.
+        // A client that asks for the trace gets it.
         let mut client = open.client();
         client.send(format!(
             "GET /origin/items/7 HTTP/1.1\r\nHost: {}\r\nx-egret-trace: 1\r\n\r\n",
@@ -315,7 +316,7 @@ fn a_repeated_call_carries_the_changed_body_once_more() {
         assert_eq!((request.target(), request.values("x-tag")), (target, vec!["a"]));
         assert_eq!(request.body, br#"{"tags":[0,"x"]}"#);
     }
-    // The next request is found where it starts.
+    // The next request is parsed from its correct start.
     client.send(post_with_length(&egret, r#"{"tags":[]}"#)).response().assert_forwarded(200);
 }
 
@@ -349,7 +350,7 @@ fn whoever_stops_while_a_response_is_wanted_whole_is_not_waited_for() {
     let egret = Config::default().provider_with("origin", origin.url(), timeouts).flows(&flows).start();
     egret.get("/items/7").assert_generated(504, "idle-timeout");
     origin.until_ended(1);
-    // A client that leaves takes the provider's connection with it.
+    // If a client leaves, the provider's connection is closed as well.
     let egret = Config::with_origin(origin.url()).flows(&flows).start();
     let mut client = egret.client();
     client.get(egret.address(), "/origin/items/7");

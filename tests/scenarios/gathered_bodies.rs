@@ -1,14 +1,13 @@
-//! Bodies that flows want to see whole, or keep to send them again: what happens where there is no memory for
-//! them.
+//! Bodies that are buffered for flows or retries: behaviour if there is not enough memory.
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::{Client, Response};
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait;
 
-/// The least that there may be for all.
+/// The minimum of the total.
 const SMALL: &str = "limits: { gathered: 1MiB }";
-/// Takes a part of that alone, and not of what is left when another has taken as much.
+/// A body of this length fits alone, but not while another one of this length is buffered.
 const LENGTH: usize = 600_000;
 
 const CHANGED: &str = "flows:\n  - name: f\n    match: { path: /changed }\n    remedies:\n      - transform: { request: { json: { set: { /seen: true } } } }\n";
@@ -28,7 +27,7 @@ fn post(egret: &Egret, path: &str, body: &[u8]) -> Response {
     egret.client().send(head(egret, path, body.len())).offer(body).response()
 }
 
-/// An upload that never comes to its end.
+/// Starts an upload that never ends.
 fn stalled(egret: &Egret, path: &str) -> Client {
     let (mut client, before) = (egret.client(), egret.stat("/clients/received_bytes"));
     client.send(head(egret, path, LENGTH)).send(&json(LENGTH)[..LENGTH - 1]);
@@ -52,7 +51,7 @@ fn a_body_for_which_there_is_no_memory_is_a_503_until_there_is() {
     let refused = post(&egret, "/changed", &json(LENGTH));
     refused.assert_generated(503, "bodies-full");
     assert_eq!(refused.field("retry-after"), Some("1"));
-    // What needs little, or is not to be seen, goes on.
+    // Small bodies, and bodies that need no buffering, continue.
     post(&egret, "/changed", &json(10_000)).assert_forwarded(200);
     post(&egret, "/other", &json(LENGTH)).assert_forwarded(200);
     assert_eq!(egret.generated("bodies-full"), 1);
@@ -103,7 +102,7 @@ fn a_body_in_chunks_is_counted_as_it_is_held_and_changed_all_the_same() {
         "{}",
         request.body.len()
     );
-    // As it came and decoded, with what doubling leaves unused.
+    // As received and decoded, plus the unused part of a doubled buffer.
     chunked(900_000).assert_generated(503, "bodies-full");
 }
 

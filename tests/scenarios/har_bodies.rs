@@ -1,4 +1,5 @@
-//! Bodies that are too long, never end, or are not what they say: they go through as they are, and their entries stay small and say so.
+//! Bodies that are too long, endless, or not what they claim: they are forwarded unchanged, and their entries
+//! stay small and report it.
 
 use std::io::{Read as _, Write as _};
 use std::process::Command;
@@ -13,8 +14,8 @@ use serde_json::Value;
 
 const GIB: u64 = 1 << 30;
 const PIECE: usize = 256 << 10;
-/// What one exchange may take of memory more than the others before it, in bytes: far less than its body. A body that is unpacked up to
-/// 1 MiB may be six times as long in JSON, and is there several times while it is made.
+/// Maximum additional memory of one exchange, in bytes: far less than its body. A body that is decoded up to
+/// 1 MiB may be six times as long in JSON, and exists several times during recording.
 const GROWTH_MAX: u64 = 96 << 20;
 
 fn start(origin: &Provider, keys: &str) -> Egret {
@@ -23,13 +24,13 @@ fn start(origin: &Provider, keys: &str) -> Egret {
          flows: [{{ name: all, diagnoses: [har: {{ export: archive, bodies: 64KiB, media_types: ['*/*']{keys} }}] }}]\n"
     );
     let egret = Config::with_origin(origin.url()).flows(flows).start();
-    // What is there once and for all is there now.
+    // One-time allocations are made now.
     egret.get("/first").assert_forwarded(200);
     until_recorded(&egret, 1);
     egret
 }
 
-/// Answers small requests, so that memory can be compared, and others with `long`.
+/// Responds to small requests, to compare memory, and to others with `long`.
 fn provider(long: impl Fn(&mut Peer, &str) + Send + Sync + 'static) -> Provider {
     Provider::scripted(move |peer| {
         while let Some(request) = peer.request_head() {
@@ -43,7 +44,7 @@ fn provider(long: impl Fn(&mut Peer, &str) + Send + Sync + 'static) -> Provider 
     })
 }
 
-/// Stops Egret and takes the entry of the last exchange that a provider has answered, of a valid archive.
+/// Stops Egret and returns the last entry of a provider's response from the valid archive.
 fn last_entry(mut egret: Egret) -> Value {
     egret.terminate();
     assert!(egret.until_ended().success());
@@ -52,14 +53,14 @@ fn last_entry(mut egret: Egret) -> Value {
     entries(&files).into_iter().rfind(|entry| entry["_error"].is_null()).unwrap()
 }
 
-/// The exchange has not grown what Egret holds by its body.
+/// Asserts that the exchange did not grow Egret's memory by its body.
 fn assert_bounded(egret: &Egret, before: u64) {
     let grown = egret.process().resident_bytes_max().saturating_sub(before);
     assert!(grown < GROWTH_MAX, "{grown} bytes more");
     egret.assert_well();
 }
 
-/// So many bodies have been found to be so, and the log says it of the first.
+/// Asserts that `count` bodies have this result, and that the log reports the first.
 fn assert_told(egret: &Egret, result: &str, count: u64) {
     let metrics = egret.control_get("/metrics").text().to_owned();
     let sample = format!("egret_har_bodies_total{{flow=\"all\",result=\"{result}\"}} {count}\n");
@@ -69,7 +70,7 @@ fn assert_told(egret: &Egret, result: &str, count: u64) {
     }
 }
 
-/// Receives so many bytes and forgets them.
+/// Receives and discards this number of bytes.
 fn receive(client: &Client, mut bytes: u64) {
     let mut piece = vec![0; PIECE];
     while bytes > 0 {

@@ -1,5 +1,5 @@
-//! Killed while it writes archives under load: all that was counted as written is there, every file is valid JSON, and nothing is left
-//! that would have to be repaired.
+//! Killed while it writes archives under load: all entries counted as written are there, every file is valid
+//! JSON, and nothing needs repair.
 
 use egret_tests::egret::Config;
 use egret_tests::load::Load;
@@ -8,7 +8,7 @@ use egret_tests::provider::Provider;
 use egret_tests::recorded::{assert_verified, entries, exporter, files, until_exporter};
 use serde_json::Value;
 
-/// How often it is killed, each time further on.
+/// Number of kills, each one later than the previous.
 const KILLS: u64 = 6;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Secrets of every kind, in every place of an exchange, through the gateway: none gets into a file, the log, a metric or an answer of the
-//! control port.
+//! Secrets of every kind, in every part of an exchange: none appears in a file, the log, a metric or a
+//! response of the control port.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,10 @@ use egret_tests::recorded::{content, diagnosed, entries, every_file, until_expor
 use egret_tests::secrets::{Planted, encoded, planted, secrets, texts};
 use egret_tests::wait;
 
-/// Names the row of the corpus that an exchange is made of.
+/// Names the row of the corpus that an exchange belongs to.
 const ROW: &str = "X-Row";
 
-/// A secret with its part that must be found nowhere, and where it is planted.
+/// A secret, the part of it that must not be found, and its position.
 #[derive(Debug, Clone)]
 struct Row {
     secret: String,
@@ -41,7 +41,7 @@ impl Row {
         })
     }
 
-    /// With the secret split over chunks.
+    /// Returns the request with the secret split over chunks.
     fn chunked(&self) -> Vec<u8> {
         let mut chunks = Vec::new();
         for piece in self.planted.body.chunks(7) {
@@ -52,7 +52,7 @@ impl Row {
         chunks
     }
 
-    /// Asks with the secret in the request, and takes the answer, which has it too.
+    /// Sends a request with the secret and receives the response, which contains it too.
     fn send(&self, number: usize, egret: &Egret) {
         let mut client = egret.client();
         let target = if self.planted.target.is_empty() { "/" } else { &self.planted.target };
@@ -74,7 +74,7 @@ impl Row {
 
     fn answer(&self, number: usize) -> Vec<u8> {
         let fields = self.fields();
-        // What is cut off has a length that is never reached.
+        // A truncated body has a length that is never reached.
         let (framing, body) = match (self.planted.is_cut, number % 2) {
             (true, _) => {
                 (format!("Content-Length: {}", self.planted.body.len() + 60), self.planted.body.clone())
@@ -86,7 +86,7 @@ impl Row {
     }
 }
 
-/// Answers each request with what is planted in it.
+/// Responds to each request with the text planted in it.
 fn provider(rows: Vec<Row>) -> Provider {
     Provider::scripted(move |peer| {
         while let Some(request) = peer.request() {
@@ -103,7 +103,7 @@ fn row(request: &Request) -> usize {
     request.values(ROW)[0].parse().unwrap()
 }
 
-/// Every exporter there is; the collector and the store are away, so that all of it stays in spools.
+/// Uses every exporter; the collector and the store are unreachable, so all data stays in spools.
 fn config(url: &str, keys: &str) -> Config {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut flows = format!(
@@ -127,7 +127,7 @@ fn config(url: &str, keys: &str) -> Config {
 
 const EXPORTERS: [&str; 5] = ["har", "small", "lines", "alf", "store"];
 
-/// Requests that go nowhere, with the secret in all that is read of them before that is known.
+/// Sends requests that are rejected, with the secret in all parts that are read before.
 fn send_refused(egret: &Egret, secret: &str) {
     let host = egret.address();
     let (line, url) = (secret.replace('\n', " "), encoded(secret));
@@ -147,7 +147,7 @@ fn send_refused(egret: &Egret, secret: &str) {
     }
 }
 
-/// Sends every row and stops Egret; in which places a secret is found then, and in which rows it stands.
+/// Sends every row and stops Egret. Returns the places that contain a secret, and the number of rows that do.
 fn found(keys: &str) -> (Vec<String>, usize) {
     let rows = rows();
     let origin = provider(rows.clone());

@@ -1,4 +1,5 @@
-//! Whatever httpbin has, and however an exchange ends: each is in the archive once, as its client has seen it, and readers of HAR open it.
+//! All endpoints of httpbin, and all ends of an exchange: each is in the archive once, with the values its
+//! client received, and HAR readers can open it.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -10,15 +11,15 @@ use egret_tests::recorded::{assert_verified, entries, files, lost, until_exporte
 use egret_tests::twins::BuiltIn;
 use serde_json::Value;
 
-/// The marker of an exchange in its entry, which is not obfuscated.
+/// Marks an exchange in its entry, where it is not obfuscated.
 const MARKER: &str = "X-Marker";
-/// Clients that ask side by side, since some answers take their time.
+/// Number of parallel clients, because some responses are slow.
 const CLIENTS: usize = 12;
 
-/// How long a time is up to its milliseconds.
+/// A time up to its milliseconds, for its length.
 const MILLISECONDS: &str = "2026-01-02T03:04:05.250";
 
-/// A request, and how its client behaves.
+/// A request, and the behaviour of its client.
 #[derive(Debug, Clone, Default)]
 struct Ask {
     method: &'static str,
@@ -26,11 +27,11 @@ struct Ask {
     fields: String,
     body: Vec<u8>,
     version: &'static str,
-    /// Leaves after the response's head.
+    /// `true` if the client leaves after the response's head.
     leaves: bool,
 }
 
-/// What the client has seen.
+/// The client's view of an exchange.
 #[derive(Debug)]
 struct Seen {
     ask: Ask,
@@ -85,7 +86,7 @@ impl Ask {
     }
 }
 
-/// What there is at either provider.
+/// Returns the requests to all endpoints of a provider.
 fn surface(examples: &[String], provider: &str) -> Vec<Ask> {
     let at = |target: &str| format!("/{provider}{target}");
     let mut asks: Vec<Ask> = examples.iter().map(|example| ask("GET", at(example))).collect();
@@ -125,7 +126,8 @@ fn surface(examples: &[String], provider: &str) -> Vec<Ask> {
     asks
 }
 
-/// What the gateway and its remedies answer, and what only the built-in provider does.
+/// Returns requests whose responses come from the gateway and its remedies, and endpoints only the built-in
+/// provider has.
 fn others(nobody: SocketAddr) -> Vec<Ask> {
     let faults = [
         "reset",
@@ -174,7 +176,7 @@ fn config(httpbin: &Httpbin, built_in: &BuiltIn, nobody: SocketAddr) -> Config {
         .flows(flows)
 }
 
-/// Sends all of them, some side by side.
+/// Sends all requests, some in parallel.
 fn send_all(egret: &Egret, asks: Vec<Ask>) -> Vec<Seen> {
     let (address, all) = (egret.address(), asks.len());
     let mut queues: Vec<Vec<(usize, Ask)>> = vec![Vec::new(); CLIENTS];
@@ -253,14 +255,14 @@ fn every_exchange_is_in_the_archive_once_and_readers_open_it() {
         assert_eq!(marker(entry), number);
         assert_is_what_was_seen(entry, seen);
     }
-    // On a machine that is busy either may be late to look.
+    // On a busy machine either one may measure late.
     let agreeing =
         entries.iter().zip(&seen).filter(|(entry, seen)| entry["time"].as_f64().unwrap() <= seen.ms + 1.0);
     assert!(agreeing.count() > seen.len() / 2, "times are those of the client");
     assert_verified(&files);
     assert_fits_schema("har", &files);
 
-    // They order by milliseconds what stands in the file by its end.
+    // The tools order by start in milliseconds; the file is ordered by end.
     let mut archived = archived;
     archived.sort_by_key(|entry| entry["startedDateTime"].as_str().unwrap()[..MILLISECONDS.len()].to_owned());
     let opened: Vec<Value> = opened_in_devtools(&files).concat();

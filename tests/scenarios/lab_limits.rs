@@ -1,4 +1,5 @@
-//! `egret lab run` shows that limits hold: what the provider counted is a figure, and figures are held by themselves.
+//! `egret lab run` shows that limits hold: the provider's count is a figure, and figures can be held to a
+//! limit.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,7 @@ use egret_tests::egret::egret;
 use egret_tests::process::{Directory, run};
 use serde_json::Value;
 
-/// Runs an experiment with `--hold`: exit code, what it printed, and the folder's summary.
+/// Runs an experiment with `--hold`. Returns exit code, output, and the summary in the results folder.
 fn held(file: &Path, words: &[&str]) -> (i32, String, Value) {
     let directory = Directory::default();
     let out = directory.join("out");

@@ -1,4 +1,4 @@
-//! `egret lab report` and `compare`: a page that a browser shows, and the same numbers from the notebook.
+//! `egret lab report` and `compare`: a page that a browser renders, and the same numbers in the notebook.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,8 @@ use egret_tests::peers::{chromium, notebook, python};
 use egret_tests::process::{Directory, run, run_well};
 use serde_json::Value;
 
-/// Two cases that differ in provider time, two scenarios, two rounds: every kind of chart but one.
+/// Two cases with different provider times, two scenarios, two rounds: this gives every kind of chart except
+/// one.
 const EXPERIMENT: &str = "title: Twice around\nprovider: { path: \"/delay/@{delay_s}\" }\n\
     client: { kind: ab, requests: 60, concurrency: 10, warm_up_requests: 10 }\nrounds: 2\n\
     cases: [{ name: short, delay: 10ms }, { name: long, delay: 40ms }]\n\
@@ -20,11 +21,11 @@ const NO_FLOW: &str = "gateway: { listen: [{ address: \"127.0.0.1:@{port}\", pro
     control: { listen: \"127.0.0.1:@{control_port}\" }\n\
     providers: { api: { url: \"http://127.0.0.1:@{provider_port}\" } }\n";
 
-/// A folder with a report, made once for all tests here.
+/// Returns a folder with a report, created once for all tests here.
 fn reported() -> &'static Path {
     static RESULTS: OnceLock<PathBuf> = OnceLock::new();
     RESULTS.get_or_init(|| {
-        // A static is never dropped, so this one is kept where builds keep theirs, and made anew by the next run.
+        // A static is never dropped, so the folder is in the build directory, and the next run replaces it.
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-report");
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).unwrap();
@@ -46,7 +47,7 @@ fn summary(results: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(results.join("summary.json")).unwrap()).unwrap()
 }
 
-/// The elements of one chart in a page.
+/// Returns the elements of one chart in a page.
 fn chart<'a>(page: &'a str, name: &str) -> &'a str {
     let start = page.find(&format!("data-name=\"{name}\"")).unwrap_or_else(|| panic!("no chart {name}"));
     let end = page[start..].find("</svg>").unwrap();

@@ -1,4 +1,4 @@
-//! `egret lab run`: experiments from file to folder, stopped and resumed, and what is said when something fails.
+//! `egret lab run`: experiments from file to folder, stopped and resumed, and the messages of failures.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use egret_tests::process::{Directory, Process, run};
 use egret_tests::wait;
 use serde_json::Value;
 
-/// An Egret that passes traffic on to the provider.
+/// The config of an Egret that forwards traffic to the provider.
 const NO_FLOW: &str = "gateway:\n  listen: [{ address: \"127.0.0.1:@{port}\", provider: api }]\n  workers: 1\n\
     control: { listen: \"127.0.0.1:@{control_port}\" }\n\
     providers: { api: { url: \"http://127.0.0.1:@{provider_port}\" } }\n";
@@ -16,7 +16,7 @@ const NO_FLOW: &str = "gateway:\n  listen: [{ address: \"127.0.0.1:@{port}\", pr
 /// Few enough requests for a test.
 const SMALL: &str = "client: { kind: ab, requests: 60, concurrency: 5, warm_up_requests: 5 }\n";
 
-/// An experiment's file, beside the config that its scenarios may name.
+/// Writes an experiment file beside the config that its scenarios may use.
 fn experiment(directory: &Directory, text: &str) -> PathBuf {
     directory.write("no-flow.yaml", NO_FLOW);
     directory.write("small.yaml", format!("title: A small run\n{text}"))
@@ -28,7 +28,7 @@ fn lab(arguments: &[&Path]) -> Command {
     command
 }
 
-/// Runs it: exit code, and what it said.
+/// Runs it. Returns exit code and output.
 fn outcome(mut command: Command) -> (i32, String) {
     let output = run(&mut command);
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
@@ -40,7 +40,7 @@ fn json(file: impl AsRef<Path>) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The turns that a folder keeps, by name.
+/// Returns the names of the turns in a folder.
 fn turns(results: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(results.join("turns")).unwrap();
     let mut names: Vec<String> =
@@ -105,7 +105,7 @@ fn only_the_gateway_is_kept_from_huge_pages() {
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
         status.lines().find_map(|line| line.strip_prefix("THP_enabled:")?.trim().parse::<u8>().ok())
     };
-    // What each of its children is, and whether it may have huge pages.
+    // Returns the command of each child, and if it may use huge pages.
     let children = || -> Vec<(String, Option<u8>)> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", lab.id())).into_iter().flatten().flatten();
         let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
@@ -181,10 +181,10 @@ fn a_provider_that_speaks_tls_is_reached_straight_and_through_a_proxy() {
             .as_f64()
             .unwrap()
     };
-    // Three round trips and one's own, against one's own alone.
+    // Three round trips plus the exchange, compared with the exchange alone.
     let (direct, pooled) = (p50("direct"), p50("no-flow"));
     assert!(direct >= 60.0 && pooled >= 20.0 && pooled < direct, "{direct} and {pooled}");
-    // Every client takes the certificate, which no authority of the system's has signed.
+    // Every client accepts the certificate, although no system authority has signed it.
     assert!(p50("bench") >= 60.0, "{}", p50("bench"));
 }
 
@@ -328,7 +328,7 @@ fn a_full_disk_is_told_and_nothing_looks_whole() {
     let (out, partial) = (directory.join("out"), directory.join("out.partial"));
     let (code, _) = outcome(lab(&[&file, "--out".as_ref(), &out]));
     assert_eq!(code, 0);
-    // The device takes no byte, as a full disk does not; the last thing that a run writes goes there.
+    // The device accepts no bytes, like a full disk; it is the target of the last write of a run.
     std::fs::rename(&out, &partial).unwrap();
     std::fs::remove_dir_all(partial.join("turns/01-default-direct")).unwrap();
     let before = std::fs::read(partial.join("metadata.json")).unwrap();

@@ -1,4 +1,4 @@
-//! Everything has a limit, and a limit has an answer.
+//! Every limit has a defined response.
 
 use egret_tests::egret::Config;
 use egret_tests::http::Client;

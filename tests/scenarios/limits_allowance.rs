@@ -1,5 +1,5 @@
-//! How much of what a provider allows is used, by quotas of each kind, with few and many clients that wait
-//! and a provider that takes its time; and that nobody is let through above it.
+//! Share of a provider's allowance that quotas of each kind use, with few and many waiting clients and a slow
+//! provider; and that no call exceeds it.
 
 use std::thread;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use egret_tests::metered::{Call, Metered, by_window};
 use egret_tests::process::raise_open_files;
 use egret_tests::wait::until_true;
 
-/// A provider, a quota of what it allows, and clients that wait for it.
+/// A provider, a quota equal to its allowance, and clients that wait for it.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     kind: &'static str,
     limit: usize,
     window_ms: u64,
-    /// Requests that wait, or clients that ask again and again where they `ask_again`.
+    /// Number of waiting requests, or of clients that send again and again if `asks_again`.
     clients: usize,
     asks_again: bool,
     response_ms: u64,
@@ -39,7 +39,7 @@ impl Case {
         Duration::from_millis(self.window_ms)
     }
 
-    /// Has its clients ask until the provider was called `count` times.
+    /// Sends requests until the provider was called `count` times.
     fn calls(&self, count: usize) -> Vec<Call> {
         raise_open_files();
         let origin = Metered::start(Duration::from_millis(self.response_ms));
@@ -61,8 +61,8 @@ impl Case {
         origin.calls()
     }
 
-    /// The share of the allowance that was used from the call `first` on, where `calls` is cut off after
-    /// whole refills; and the time that responses took, in microseconds.
+    /// Returns the share of the allowance used from the call `first` on, with `calls` cut off after whole
+    /// refills; and the mean response time in microseconds.
     fn used(&self, calls: &[Call], first: usize) -> (f64, f64) {
         let refills = (calls.len() - 1 - first) / self.limit;
         let last = first + refills * self.limit;
@@ -73,7 +73,7 @@ impl Case {
         (allowed / real(took), response)
     }
 
-    /// As the provider counts, in its windows by the clock: a call when it comes, or when it is answered.
+    /// Asserts the limit in clock-aligned windows of the provider, by arrival and by response time.
     fn assert_within_windows_by_the_clock(&self, calls: &[Call]) {
         for times in [came(calls), answered(calls)] {
             let windows = by_window(times, self.window());
@@ -81,7 +81,7 @@ impl Case {
         }
     }
 
-    /// The same in any window, wherever it begins.
+    /// Asserts the same in any window, wherever it begins.
     fn assert_within_any_window(&self, calls: &[Call]) {
         for mut times in [came(calls), answered(calls)] {
             times.sort_unstable();
@@ -106,7 +106,7 @@ fn answered(calls: &[Call]) -> Vec<u64> {
     calls.iter().filter_map(|call| call.answered).collect()
 }
 
-/// Tries all cases at the same time.
+/// Runs all cases in parallel.
 fn at_once<const N: usize>(cases: [Case; N], test: impl Fn(Case) + Sync) {
     thread::scope(|scope| {
         for case in cases {
@@ -116,7 +116,7 @@ fn at_once<const N: usize>(cases: [Case; N], test: impl Fn(Case) + Sync) {
     });
 }
 
-/// So many clients, all of which have asked.
+/// Returns `count` clients that have all sent a request.
 fn waiting(egret: &Egret, count: usize) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..count).map(|_| egret.client()).collect();
     for client in &mut clients {
@@ -125,8 +125,8 @@ fn waiting(egret: &Egret, count: usize) -> Vec<Client> {
     clients
 }
 
-/// What a quota by the clock uses of windows: all but what the first one, which has begun already, may cost
-/// the second.
+/// Asserts that a clock-aligned quota uses its windows, except for the share that the partial first window
+/// may cost the second.
 fn assert_windows_by_the_clock_are_used(case: Case, windows: usize) {
     let calls = case.calls((windows + 2) * case.limit);
     case.assert_within_windows_by_the_clock(&calls);
@@ -214,13 +214,13 @@ fn a_token_bucket_is_used_as_far_as_its_burst_reaches() {
             times.sort_unstable();
             assert_never_emptied(&times);
         }
-        // Seven come back in 300 ms, and ten are there.
+        // Seven units are refilled in 300 ms, and ten are available.
         let (used, _) = case.used(&calls, 10);
         assert!(used >= 0.95, "{case:?}: {used}");
     });
 }
 
-/// A bucket of the provider that holds 10, of which 20 come back in a second, has enough for each call.
+/// Asserts that a bucket of 10 units at the provider, refilled at 20 per second, never runs empty.
 fn assert_never_emptied(times: &[u64]) {
     let (mut debt, mut last) = (0_u64, times[0]);
     for time in times {
@@ -232,13 +232,14 @@ fn assert_never_emptied(times: &[u64]) {
 
 #[test]
 fn those_who_cannot_be_served_in_time_are_told_when_that_is_known() {
-    // One a second; responses after 300 ms: the first of them says that the third refill comes too late.
+    // One call per second, responses after 300 ms: the first response shows that the third refill is too
+    // late.
     let origin = Metered::start(Duration::from_millis(300));
     let flows = "quotas: { live: { limit: 1, window: 1s } }\n\
                  flows: [{ name: all, remedies: [queue: { quota: live, max_wait: 3500ms }] }]\n";
     let egret = Config::with_origin(origin.url()).flows(flows).start();
     let clients = waiting(&egret, 6);
-    // It is called at 0, 1.3 and 2.6 s. The other three are told before it is called a second time.
+    // It is called at 0, 1.3 and 2.6 s. The other three are rejected before the second call.
     until_true("three are told", || egret.generated("queue-timeout") == 3);
     assert_eq!(origin.calls().len(), 1);
     let served =

@@ -1,4 +1,4 @@
-//! Requests that come back are noticed before they go round.
+//! Looping requests are detected before they circulate.
 
 use egret_tests::egret::Config;
 use egret_tests::provider::Provider;
@@ -39,7 +39,7 @@ fn a_providers_answer_by_the_same_gateway_is_recognised_by_its_name_in_via() {
     let request =
         format!("GET /origin/again HTTP/1.1\r\nHost: {}\r\nVia: 1.0 other, {via}\r\n\r\n", egret.address());
     egret.client().send(request).response().assert_generated(508, "loop-detected");
-    // Another product of the same kind in the chain is none of its business.
+    // Another product of the same kind in the chain is not a loop.
     let request =
         format!("GET /origin/other HTTP/1.1\r\nHost: {}\r\nVia: 1.1 egret\r\n\r\n", egret.address());
     egret.client().send(request).response().assert_forwarded(200);

@@ -1,4 +1,4 @@
-//! The built-in provider asks for credentials as go-httpbin does.
+//! The built-in provider requires credentials like go-httpbin.
 
 use egret_tests::peers::curl;
 use egret_tests::process::run_well;

@@ -1,4 +1,4 @@
-//! The built-in provider validates and cuts content as go-httpbin does.
+//! The built-in provider validates and splits content like go-httpbin.
 
 use egret_tests::twins::{Twins, ask};
 

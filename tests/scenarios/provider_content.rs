@@ -1,4 +1,4 @@
-//! The built-in provider makes content as go-httpbin does.
+//! The built-in provider generates content like go-httpbin.
 
 use egret_tests::twins::{Twins, ask};
 

@@ -1,4 +1,4 @@
-//! The built-in provider sets cookies as go-httpbin does.
+//! The built-in provider sets cookies like go-httpbin.
 
 use egret_tests::twins::{Twins, ask};
 

@@ -1,11 +1,11 @@
-//! The built-in provider draws delays from distributions, for one answer or for all.
+//! The built-in provider draws delays from distributions, for one response or for all.
 
 use std::time::{Duration, Instant};
 
 use egret_tests::http::Response;
 use egret_tests::twins::BuiltIn;
 
-/// The delay that an answer says it had, in milliseconds.
+/// Returns the delay that a response reports, in milliseconds.
 fn told_millis(answer: &Response) -> f64 {
     let timing = answer.field("server-timing").unwrap();
     timing.split("dur=").nth(1).unwrap().split(';').next().unwrap().parse().unwrap()
@@ -38,7 +38,7 @@ fn what_is_drawn_is_cut_to_the_maximum() {
     assert_eq!(provider.get("/delay/21ms").status, 400);
 }
 
-/// A timer that counts in milliseconds would be one to two of them late.
+/// A timer with a resolution of milliseconds would be one to two of them late.
 #[test]
 fn a_delay_ends_on_time() {
     let provider = BuiltIn::start(&["--threads", "1"]);
@@ -53,7 +53,7 @@ fn a_delay_ends_on_time() {
     delayed.sort_unstable();
     direct.sort_unstable();
     assert!(delayed[0] >= Duration::from_millis(10), "{delayed:?}");
-    // The lower quartile: on a busy machine others make some of them late.
+    // The lower quartile: a busy machine delays some calls.
     let late = delayed[15].saturating_sub(direct[15]).saturating_sub(Duration::from_millis(10));
     assert!(late < Duration::from_micros(800), "{late:?}: {delayed:?} {direct:?}");
 }

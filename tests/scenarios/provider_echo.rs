@@ -1,4 +1,4 @@
-//! The built-in provider says what was asked, as go-httpbin does.
+//! The built-in provider describes the request like go-httpbin.
 
 use egret_tests::twins::{Twins, ask};
 

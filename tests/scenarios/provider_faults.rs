@@ -1,4 +1,4 @@
-//! The built-in provider spoils answers on request: each fault as a client meets it on the wire.
+//! The built-in provider injects faults on request: each one as a client sees it on the wire.
 
 use std::time::{Duration, Instant};
 

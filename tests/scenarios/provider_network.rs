@@ -1,4 +1,4 @@
-//! The built-in provider seems to be far away, on a slow line, behind TLS, or all of it.
+//! The built-in provider simulates distance, a slow line and TLS, alone and combined.
 
 use std::time::{Duration, Instant};
 

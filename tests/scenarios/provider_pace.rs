@@ -1,4 +1,4 @@
-//! The built-in provider takes its time as go-httpbin does.
+//! The built-in provider delays responses like go-httpbin.
 
 use std::time::{Duration, Instant};
 
@@ -79,7 +79,7 @@ fn a_drip_falls_byte_by_byte() {
     assert!(started.elapsed() < Duration::from_secs(4), "the first byte waits for no other");
 }
 
-/// Lines of JSON, whatever characters are escaped in them.
+/// Returns the lines of JSON, regardless of escaped characters.
 fn lines(answer: &Response) -> Vec<serde_json::Value> {
     answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -130,7 +130,7 @@ fn events_are_spread_and_end_in_a_trailer() {
         "/sse?duration=6&delay=6",
         "/sse?jitter=-1",
     ]);
-    // The most that may be asked for: as many as fit into the largest content.
+    // The maximum count: as many as fit into the largest content.
     let refused = |count: u32| {
         let asking = ask("GET", &format!("/sse?count={count}&duration=1ns&delay=11"));
         twins.assert_alike(&asking).0.text().contains("count")

@@ -1,4 +1,4 @@
-//! The built-in provider has the pages, documents and images that go-httpbin has.
+//! The built-in provider has the pages, documents and images of go-httpbin.
 
 use egret_tests::twins::{BuiltIn, Twins, ask};
 
@@ -59,7 +59,7 @@ fn the_page_leads_to_every_example() {
     for example in examples {
         assert!(example.starts_with("/v1/"), "{example}");
         let target = example.replace("&amp;", "&");
-        // Faults are no answers, and one endpoint hides behind 404.
+        // Faults send no valid response, and one endpoint hides behind 404.
         if !target.contains("/fault/") && !target.contains("/hidden-basic-auth/") {
             let status = provider.get(&target).status;
             assert_ne!(status, 404, "{target}");

@@ -1,4 +1,4 @@
-//! The built-in provider plays back a recording.
+//! The built-in provider replays a recording.
 
 use std::time::{Duration, Instant};
 

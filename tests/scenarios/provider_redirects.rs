@@ -1,4 +1,4 @@
-//! The built-in provider redirects as go-httpbin does.
+//! The built-in provider redirects like go-httpbin.
 
 use egret_tests::peers::Httpbin;
 use egret_tests::twins::{BuiltIn, Twins, ask};

@@ -1,4 +1,4 @@
-//! The built-in provider remembers: failures that end, rate limits, counters.
+//! The built-in provider keeps state: failures that end, rate limits, counters.
 
 use egret_tests::twins::{BuiltIn, ask};
 

@@ -1,4 +1,4 @@
-//! The built-in provider answers with the status asked for, as go-httpbin does.
+//! The built-in provider responds with the requested status code like go-httpbin.
 
 use egret_tests::twins::{BuiltIn, Twins, ask};
 

@@ -14,7 +14,7 @@ fn open(provider: &BuiltIn, query: &str) -> Client {
     client
 }
 
-/// A client's frame, with a mask that leaves the payload as it is.
+/// Returns a client's frame, with a mask that does not change the payload.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     assert!(payload.len() < 126);
     let length = u8::try_from(payload.len()).unwrap();

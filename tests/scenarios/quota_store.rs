@@ -1,4 +1,4 @@
-//! Quotas that outlive the process: counted in a file, whatever ends it.
+//! Durable quotas: counted in a file, however the process ends.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use egret_tests::process::{Directory, Process, run};
 use egret_tests::provider::Provider;
 use egret_tests::wait::far_from_now;
 
-/// A gateway whose calls to `origin` draw from a quota of 20 a day that is kept in a file.
+/// Writes the config of a gateway whose calls to `origin` draw from a quota of 20 per day in a file.
 fn config(directory: &Directory, origin: &Provider) -> PathBuf {
     let yaml = format!(
         "gateway: {{ listen: ['127.0.0.1:0'], workers: 1 }}\n\
@@ -40,7 +40,7 @@ fn start(file: &Path) -> (Process, SocketAddr) {
     (process, address)
 }
 
-/// How many of `count` calls go through; the others are refused for the quota.
+/// Number of `count` calls that are forwarded; the quota rejects the others.
 fn calls(address: SocketAddr, count: usize) -> usize {
     let mut client = Client::connect(address);
     let answers = (0..count).map(|_| client.get(address, "/origin/").response());

@@ -1,4 +1,4 @@
-//! Reloads and the end, under load: nothing is lost by either.
+//! Reloads and shutdown under load: neither loses a request.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ fn a_reload_every_100_ms_for_10_s_under_load_loses_nothing() {
     let fresh = Load::start(egret.address(), "/origin/fresh", 2, false);
     let start = Instant::now();
     for number in 1..=100_u32 {
-        // Another provider comes and goes, the load's own gets other limits, and every third time all stays as it is.
+        // Another provider is added and removed, the load's provider gets other limits, and every third
+        // reload changes nothing.
         let changed = match number % 3 {
             0 => config.clone(),
             1 => config.clone().provider("spare", spare.url()),

@@ -1,5 +1,5 @@
-//! Redirects and cookies lead a client that has named its provider by base URL back through the gateway; what is stored and recorded
-//! stays as the provider has sent it.
+//! Redirects and cookies lead a client that uses a base URL back through the gateway; stored and recorded
+//! responses stay unchanged.
 
 use egret_tests::cached::{answer, status};
 use egret_tests::egret::{Config, Egret};
@@ -9,7 +9,7 @@ use egret_tests::process::run_well;
 use egret_tests::provider::Provider;
 use egret_tests::recorded::{entries, files, until_recorded};
 
-/// A provider whose responses lead elsewhere and set cookies, and may be stored.
+/// Starts a provider whose storable responses redirect and set cookies.
 fn leading() -> Provider {
     Provider::with_answers(|request| {
         let host = request.values("host")[0].to_owned();

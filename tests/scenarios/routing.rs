@@ -1,11 +1,11 @@
-//! The five ways to name a provider, all on one port.
+//! The five ways to address a provider, all on one port.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::provider::{Provider, ok};
 
-/// A gateway in front of `origin`, which is also its configured provider of that name.
+/// Starts a gateway in front of `origin`, which is also its configured provider of that name.
 fn before(origin: &Provider) -> Egret {
     Config::with_origin(origin.url()).start()
 }
@@ -89,7 +89,7 @@ fn a_base_url_without_a_rest_asks_for_the_root_and_a_providers_own_path_comes_fi
     }
     let targets: Vec<String> = origin.requests().iter().map(|request| request.target().to_owned()).collect();
     assert_eq!(targets[..3], ["/", "/", "/?a=b"]);
-    // What was asked for without a slash may or may not get one; nothing is asked for beside the prefix.
+    // The prefix may be requested with or without a trailing slash; nothing outside of it is requested.
     assert_eq!(targets[3].trim_end_matches('/'), "/api/v2");
     assert_eq!(targets[4..], ["/api/v2/", "/api/v2/x?y=z", "//x/../y%2f"]);
 }

@@ -1,4 +1,4 @@
-//! Many at once: idle connections that cost next to nothing, busy ones that all get their answer, and a quick start.
+//! Many connections: cheap idle ones, busy ones that all get their response, and a fast start.
 
 use std::io::Read;
 use std::process::Command;
@@ -55,10 +55,10 @@ fn two_thousand_exchanges_at_once_all_get_their_answers() {
     const EXCHANGES: usize = 2_000;
     raise_open_files();
     let (arrived, have_all_asked) = (AtomicUsize::new(0), Watched::<bool>::default());
-    // Nobody is answered before everybody has asked.
+    // No response is sent before all requests have arrived.
     let origin = Provider::scripted(move |peer| {
         let Some(request) = peer.request() else { return };
-        // The last one alone wakes the others: if each did, they would be woken millions of times.
+        // Only the last one wakes the others: if each did, they would be woken millions of times.
         if arrived.fetch_add(1, Relaxed) + 1 == EXCHANGES {
             have_all_asked.change(|have_all_asked| *have_all_asked = true);
         }
@@ -113,6 +113,6 @@ fn the_first_byte_is_served_soon_after_the_start() {
     let count = client.stream().read(&mut [0; 1]).unwrap();
     println!("start to listening: {listening:?}, to the first byte served: {:?}", start.elapsed());
     assert_eq!(count, 1);
-    // Fifty milliseconds is the goal for a machine at rest; here tests run side by side in a debug build.
+    // The goal is 50 milliseconds on an idle machine; here tests run in parallel in a debug build.
     assert!(start.elapsed().as_secs() < 5);
 }

@@ -1,4 +1,4 @@
-//! Slow, silent, dead and half-closed peers, on either side: each is let go of in time.
+//! Slow, silent, dead and half-closed peers on either side: each is disconnected in time.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
@@ -10,14 +10,14 @@ use egret_tests::provider::{Peer, Provider, ok};
 use egret_tests::wait;
 use socket2::{Domain, Socket, Type};
 
-/// Between the timeout under test and any other that could be taken for it.
+/// Between the timeout under test and every other timeout.
 const PROMPT: Duration = Duration::from_secs(4);
 
 fn before(origin: &Provider, timeouts: &str) -> Egret {
     Config::with_origin(origin.url()).gateway(format!("timeouts: {{ {timeouts} }}")).start()
 }
 
-/// How long `work` takes is between `least` and [`PROMPT`].
+/// Asserts that `work` takes between `least` and [`PROMPT`].
 fn assert_takes(least: Duration, work: impl FnOnce()) {
     let start = Instant::now();
     work();
@@ -25,7 +25,8 @@ fn assert_takes(least: Duration, work: impl FnOnce()) {
     assert!(taken >= least && taken < PROMPT, "took {taken:?}, not {least:?} to {PROMPT:?}");
 }
 
-/// An address that takes no connection: a listener whose queue is full, so that the system leaves further ones waiting.
+/// Returns an address that accepts no connections: the queue of its listener is full, so the system leaves
+/// further ones waiting.
 fn taking_no_connection() -> (SocketAddr, Vec<Socket>) {
     let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -42,7 +43,7 @@ fn a_head_that_dribbles_in_is_a_408() {
     let mut client = egret.client();
     assert_takes(Duration::from_millis(450), || {
         client.send(format!("GET /origin/ HTTP/1.1\r\nHost: {}\r\n", egret.address()));
-        // A byte now and then does not buy time.
+        // A byte now and then does not extend the timeout.
         let (stream, stop) = (client.stream().try_clone().unwrap(), std::sync::mpsc::channel::<()>());
         let dribbler = std::thread::spawn(move || {
             while stop
@@ -189,7 +190,7 @@ fn a_slow_but_steady_reader_is_not_cut() {
         taken += piece.len();
         std::thread::park_timeout(Duration::from_millis(200));
     }
-    // What the system holds could hide a cut: the rest has to come as well.
+    // Buffers of the system could hide an abort: the rest must arrive as well.
     client.bytes(LENGTH - taken);
 }
 
@@ -256,7 +257,7 @@ fn a_provider_that_never_shakes_hands_is_a_504() {
 fn a_client_that_closed_its_sending_side_still_gets_its_answer() {
     let origin = Provider::scripted(|peer| {
         while peer.request().is_some() {
-            // Long enough for the end of the client's side to be seen first.
+            // Long enough for the client's half-close to be noticed first.
             std::thread::park_timeout(Duration::from_millis(100));
             peer.send(ok("late"));
         }

@@ -1,4 +1,4 @@
-//! Providers over TLS: checked unless told otherwise in so many words.
+//! Providers over TLS: verified unless explicitly disabled.
 
 use std::net::TcpListener;
 
@@ -8,7 +8,8 @@ use egret_tests::pki::{Authority, answer_without_goodbye};
 use egret_tests::process::Directory;
 use egret_tests::provider::Provider;
 
-/// A gateway whose provider is nginx over TLS, with more keys for `tls:`, made from a directory that holds `ca.pem`.
+/// Starts a gateway whose provider is nginx over TLS, with more keys for `tls:`, in a directory with
+/// `ca.pem`.
 fn before(nginx: &Nginx, authority: &Authority, keys: &str) -> (Egret, Directory) {
     let directory = Directory::default();
     directory.write("ca.pem", authority.certificate());
@@ -88,7 +89,7 @@ fn a_server_s_own_certificate_is_believed_where_it_stands_in_ca() {
             )
             .start();
         assert_eq!(egret.get("/").assert_forwarded(200).text(), "its own");
-        // Neither another certificate of that name nor this one for another name.
+        // Neither another certificate with that name nor this one for another name.
         for provider in ["other", "renamed"] {
             let refused = egret.client().get(egret.address(), &format!("/{provider}/")).response();
             refused.assert_generated(502, "tls-failed");

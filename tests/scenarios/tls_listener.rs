@@ -1,4 +1,4 @@
-//! A listener that speaks TLS with its clients.
+//! A listener that uses TLS with its clients.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use egret_tests::pki::Authority;
 use egret_tests::process::{Directory, run, run_well};
 use egret_tests::wait;
 
-/// A gateway that listens in plain and over TLS, and a directory with `ca.pem`.
+/// Starts a gateway that listens with and without TLS. Returns it with a directory that contains `ca.pem`.
 fn over_tls(authority: &Authority, origin: &str, more: &str) -> (Egret, Directory) {
     let directory = Directory::default();
     directory.write("ca.pem", authority.certificate());
@@ -71,7 +71,7 @@ fn an_idle_connection_over_tls_uses_no_processor() {
     let (egret, directory) = over_tls(&authority, &httpbin.url(), "workers: 1");
     let ca = directory.join("ca.pem").display().to_string();
     let target = url(&egret, "/origin/delay/2");
-    // While one call is waited for, its connection and those to come are idle: the worker sleeps.
+    // While a call is in progress, its connection and pending ones are idle: the worker sleeps.
     let before = egret.process().cpu_time();
     let code = run_well(curl().args(["--cacert", &ca, "-o", "/dev/null", "-w", "%{http_code}"]).arg(target));
     assert_eq!(code, "200");
@@ -87,7 +87,7 @@ fn who_speaks_no_tls_is_turned_away_and_counted() {
     let failed = run(curl().args(["--max-time", "10", &plain]));
     assert!(!failed.status.success());
     wait::until("the failure is counted", || (egret.stat("/clients/tls_failures") == 1).then_some(()));
-    // One who says nothing has as long as for a head.
+    // A silent client gets the timeout of a head.
     let silent = std::net::TcpStream::connect(egret.listener(1)).unwrap();
     wait::until("the silent one is let go", || (egret.stat("/clients/tls_failures") == 2).then_some(()));
     drop(silent);

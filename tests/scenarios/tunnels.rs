@@ -1,4 +1,4 @@
-//! Upgrades: a tunnel after a real 101 and never before.
+//! Upgrades: a tunnel is opened only by a real 101.
 
 use egret_tests::egret::Config;
 use egret_tests::http::Client;
@@ -6,7 +6,7 @@ use egret_tests::peers::Httpbin;
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait;
 
-/// One masked frame: what RFC 6455 §5.2 asks of a client.
+/// Returns a masked frame, as RFC 6455 §5.2 requires of a client.
 fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mask = [0x12, 0x34, 0x56, 0x78];
     let mut frame = vec![0x80 | opcode, 0x80 | u8::try_from(payload.len()).unwrap()];
@@ -15,7 +15,7 @@ fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The payload of the next frame, which is a short one.
+/// Returns the payload of the next frame, which must be short.
 fn payload(client: &mut Client) -> Vec<u8> {
     let head = client.bytes(2);
     client.bytes(usize::from(head[1] & 0x7f))
@@ -53,7 +53,8 @@ fn an_upgrade_that_is_answered_with_200_stays_http() {
     let egret = Config::with_origin(origin.url()).gateway("workers: 1").start();
     let own = egret.address();
     let mut client = egret.client();
-    // What follows would reach the provider as it is, host and target of the client's choice, if a tunnel were opened.
+    // If a tunnel were opened, the following bytes would reach the provider unchanged, with a host and target
+    // chosen by the client.
     client.send(format!(
         "GET /origin/a HTTP/1.1\r\nHost: {own}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nGET /origin/b HTTP/1.1\r\nHost: {own}\r\n\r\n"
     ));
@@ -117,7 +118,7 @@ fn a_tunnel_takes_the_place_of_an_idle_connection() {
     for number in 1..=3 {
         wait::until_true("a connection is free", || egret.get("/").status == 200);
         wait::until_true("the connection is idle", || egret.provider_stat("origin", "connections_idle") == 1);
-        // Whichever worker it is that has it.
+        // Any worker may serve it.
         let mut client = egret.client();
         client.send(format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.address()));
         assert_eq!(client.response_to("HEAD").status, 200);

@@ -351,7 +351,9 @@ fn time(text: &str) -> Result<Duration, String> {
         "m" | "M" => 60.0,
         "h" | "H" => 3_600.0,
         _ => {
-            return Err("expected a number of seconds, or a number with a unit: 500ms, 10S, 5M, 1H".to_owned());
+            return Err(
+                "expected a number of seconds, or a number with a unit: 500ms, 10S, 5M, 1H".to_owned()
+            );
         }
     };
     let number: f64 = number.parse().map_err(|_| "expected a number of seconds, like 10".to_owned())?;
