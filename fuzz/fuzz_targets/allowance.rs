@@ -1,4 +1,4 @@
-//! Any bytes as what a provider says of its count: points in time, and the fields with what is left.
+//! Fuzzes rate-limit fields of a provider: points in time, and the remaining allowance.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ static QUOTAS: LazyLock<Quotas> = LazyLock::new(|| {
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert!(retry_after::read(bytes, NOW).is_none_or(|time| time >= NOW));
 
-    // A line is a value of each field in turn.
+    // Each line is the value of one field, in this order.
     let names: [&[u8]; 5] =
         [b"ratelimit", b"ratelimit-remaining", b"x-ratelimit-remaining", b"x-ratelimit-reset", b"retry-after"];
     let fields = names.into_iter().zip(bytes.split(|byte| *byte == b'\n'));
     let quota = QUOTAS.get("q").expect("it is configured");
-    // What was learned before is over by now, and so is what was taken.
+    // Two hours later, earlier limits and used units have expired.
     let now = NOW + Duration::from_hours(HOUR.fetch_add(2, Ordering::Relaxed));
     let mut grant = quota.take(now, &[], 1).expect("nothing that was said holds for more than an hour");
     grant.answered(now);

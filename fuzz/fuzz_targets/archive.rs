@@ -1,4 +1,4 @@
-//! Any bytes as an archive that is read, verified, merged, split and sanitized.
+//! Fuzzes HAR archives: reading, verifying, merging, splitting and sanitizing.
 #![no_main]
 
 #[path = "../../crates/records/har/tests/checks/mod.rs"]

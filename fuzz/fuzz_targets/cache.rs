@@ -1,4 +1,4 @@
-//! Any bytes as what a client and a provider say of caching.
+//! Fuzzes the caching fields of requests and responses.
 #![no_main]
 
 #[path = "../../crates/policy/flow/tests/checks/mod.rs"]

@@ -1,4 +1,4 @@
-//! Any bytes as the file of an entry on a cache's disk.
+//! Fuzzes the file of an entry on a cache's disk.
 #![no_main]
 
 #[path = "../../crates/policy/flow/tests/checks/mod.rs"]

@@ -1,4 +1,4 @@
-//! Any bytes as a chunked body.
+//! Fuzzes chunked bodies.
 #![no_main]
 
 #[expect(dead_code, reason = "each target uses a part of the checks")]

@@ -1,4 +1,4 @@
-//! Any bytes as an expression, a template, and a body that they are evaluated on.
+//! Fuzzes expressions and templates, and the bodies that they are evaluated on.
 #![no_main]
 
 #[path = "../../crates/policy/flow/tests/checks/mod.rs"]

@@ -1,7 +1,8 @@
-//! Any bytes as a HAR file: limits, order and names hold for whatever is accepted.
+//! Fuzzes HAR files: limits, order and names hold for every accepted file.
 #![no_main]
 
-// The reader alone: with the lab's servers and their cryptography a target would take minutes to build.
+// Only the reader is included: with the lab's servers and their cryptography the target would take minutes to
+// build.
 extern crate self as egret_lab;
 
 #[expect(dead_code, reason = "base64 is written elsewhere")]

@@ -1,4 +1,4 @@
-//! Any bytes as the head of a request and of a response.
+//! Fuzzes heads of requests and responses.
 #![no_main]
 
 #[expect(dead_code, reason = "each target uses a part of the checks")]

@@ -1,4 +1,4 @@
-//! Any bytes as a way to name a call and to spell it.
+//! Fuzzes the ways to address and spell a call.
 #![no_main]
 
 use std::cell::RefCell;

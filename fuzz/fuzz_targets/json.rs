@@ -1,4 +1,4 @@
-//! Any bytes as a pointer and a body that is edited.
+//! Fuzzes edits of JSON bodies by pointers.
 #![no_main]
 
 #[path = "../../crates/policy/flow/tests/checks/mod.rs"]

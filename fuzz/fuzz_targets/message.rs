@@ -1,4 +1,4 @@
-//! Any bytes as messages one after the other: heads, bodies, and where each ends.
+//! Fuzzes sequences of messages: heads, bodies, and their ends.
 #![no_main]
 
 #[expect(dead_code, reason = "each target uses a part of the checks")]

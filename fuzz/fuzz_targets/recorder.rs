@@ -1,4 +1,4 @@
-//! Any bytes as an exchange that is recorded.
+//! Fuzzes the recording of exchanges.
 #![no_main]
 
 #[path = "../../crates/records/har/tests/checks/mod.rs"]

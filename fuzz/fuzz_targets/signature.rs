@@ -1,4 +1,4 @@
-//! Any bytes as a request that is signed by AWS's rules.
+//! Fuzzes AWS signatures of requests.
 #![no_main]
 
 #[path = "../../crates/policy/flow/tests/checks/mod.rs"]

@@ -1,4 +1,4 @@
-//! Any bytes as what a token endpoint answers.
+//! Fuzzes the responses of token endpoints.
 #![no_main]
 
 #[path = "../../crates/policy/flow/tests/checks/mod.rs"]

@@ -1,4 +1,4 @@
-"""A collector of ALF behind HTTP that has its moods: tells on standard error where it listens, then what it is sent and saves."""
+"""An HTTP collector of ALF with configurable failures: prints its address, then requests and saved documents, to standard error."""
 
 import argparse
 import gzip
@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int, default=0)
-parser.add_argument("--failures", type=int, default=0, help="requests that are answered 500 first")
-parser.add_argument("--most", type=int, default=1_000_000, help="documents in a request; 413 above")
-parser.add_argument("--refuse", default=None, help="documents with this word are not saved: 207")
+parser.add_argument("--failures", type=int, default=0, help="number of initial requests that get 500")
+parser.add_argument("--most", type=int, default=1_000_000, help="maximum documents per request; 413 above")
+parser.add_argument("--refuse", default=None, help="do not save documents with this word; respond 207")
 options = parser.parse_args()
 
 

@@ -1,5 +1,5 @@
-"""A receiver of OTLP over HTTP that has its moods: tells on standard error where it listens, then what it is sent, decoded by the
-library of OpenTelemetry and as one line of JSON each."""
+"""An OTLP receiver over HTTP with configurable failures: prints its address to standard error, then each span and metric received,
+decoded by the OpenTelemetry library, as one line of JSON."""
 
 import argparse
 import gzip
@@ -13,8 +13,8 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int, default=0)
-parser.add_argument("--failures", type=int, default=0, help="requests that are answered 503 first")
-parser.add_argument("--reject", type=int, default=0, help="spans that are refused of each request")
+parser.add_argument("--failures", type=int, default=0, help="number of initial requests that get 503")
+parser.add_argument("--reject", type=int, default=0, help="number of spans to reject per request")
 options = parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""A collector of ALF behind a PULL socket: tells on standard error where it listens, then every message it gets."""
+"""A collector of ALF with a PULL socket: prints its address, then every message received, to standard error."""
 
 import sys
 

@@ -1,4 +1,4 @@
-// Has Chromium's DevTools import HAR files and prints the requests that they would list of each, as JSON.
+// Imports HAR files into Chromium's DevTools and prints the requests listed for each file, as JSON.
 //
 //     node devtools.mjs ws://127.0.0.1:PORT/devtools/browser/ID FILE...
 import { readFileSync } from "node:fs";
@@ -22,7 +22,7 @@ async function call(method, params, sessionId) {
   return result;
 }
 
-// Runs in Chromium: what the Network panel does with a file that it is given.
+// Runs in Chromium: imports a file like the Network panel.
 async function read(text) {
   const { HARFormat, Importer } = await import("/devtools/models/har/har.js");
   const requests = Importer.Importer.requestsFromHARLog(new HARFormat.HARRoot(JSON.parse(text)).log);
@@ -44,15 +44,15 @@ async function read(text) {
   );
 }
 
-// Any page of the browser's own server will do: the code of DevTools is taken from there.
+// Any page of the browser's own server works: the code of DevTools is loaded from there.
 const url = `http://${new URL(browser).host}/json/version`;
 const { targetId } = await call("Target.createTarget", { url });
 const { sessionId } = await call("Target.attachToTarget", { targetId, flatten: true });
-// Until it is there, the page is an empty one, which may take code from nowhere.
+// Until it is loaded, the page is empty and cannot import code.
 for (let state, left = 3000; state !== "http:complete"; await new Promise((resolve) => setTimeout(resolve, 10))) {
   if (--left === 0) throw new Error(`no page at ${url}`);
   const told = call("Runtime.evaluate", { expression: "location.protocol + document.readyState" }, sessionId);
-  // The empty page may go while it is asked.
+  // The empty page may be replaced during the request.
   state = await told.then(({ result }) => result.value).catch(() => undefined);
 }
 const lists = [];
@@ -61,5 +61,5 @@ for (const file of files) {
   const { result } = await call("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true }, sessionId);
   lists.push(result.value);
 }
-// All of it goes out before the end, however long it is.
+// Waits until all output is written, however long it is.
 process.stdout.write(JSON.stringify(lists), () => process.exit(0));

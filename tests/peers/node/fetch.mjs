@@ -1,4 +1,4 @@
-// Node's own fetch behind HTTP_PROXY: fetches every URL given and prints what came back, as JSON.
+// Node's own fetch with HTTP_PROXY: fetches every URL and prints the responses, as JSON.
 import { EnvHttpProxyAgent, setGlobalDispatcher } from "undici";
 
 setGlobalDispatcher(new EnvHttpProxyAgent());

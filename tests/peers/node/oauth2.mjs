@@ -1,5 +1,5 @@
-// A real authorisation server for the tests of accounts. It tells on standard error where it listens. How it answers is changed by what is
-// sent to its second port, as JSON: `{"expires_in": 60, "status": 503, "hold": true}`; that one answers with what has happened so far.
+// A real authorization server for the tests of accounts. It prints its address to standard error. JSON sent to its second port changes
+// its responses: `{"expires_in": 60, "status": 503, "hold": true}`; that port responds with the events so far.
 import { createServer } from "node:http";
 import { OAuth2Issuer, OAuth2Service } from "oauth2-mock-server";
 
@@ -12,7 +12,7 @@ const issuer = new OAuth2Issuer();
 await issuer.keys.generate("RS256");
 const service = new OAuth2Service(issuer);
 
-// Two tokens of one second would be the same otherwise.
+// Otherwise two tokens of the same second would be equal.
 service.on("beforeTokenSigning", (token) => Object.assign(token.payload, { jti: String(told.length) }));
 
 service.on("beforeResponse", (response, request) => {

@@ -1,4 +1,4 @@
-// Holds documents against the JSON Schema of their format: prints what is wrong with each, as JSON.
+// Validates documents against the JSON Schema of their format: prints the errors of each, as JSON.
 //
 //     node schema.mjs FORMAT FILE...      FORMAT is `har`, or a version of ALF: 1.0.0, 1.1.0, 2.0.0
 import { readFileSync } from "node:fs";
