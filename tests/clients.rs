@@ -1,6 +1,6 @@
 //! Compares the lab's load client with ab, wrk, and oha, which takes minutes to build. A separate suite,
 //! `make test-clients`, which runs one test at a time because the tests compare times.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so and stops")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
 
 mod clients {
     mod bodies;

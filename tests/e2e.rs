@@ -3,7 +3,7 @@
 //!
 //! Each file covers one theme, each test one claim. `EGRET_BIN` selects another binary to test, such as the
 //! release build.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so and stops")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
 
 mod scenarios {
     mod accounts_bad_input;

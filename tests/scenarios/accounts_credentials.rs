@@ -159,7 +159,7 @@ fn an_account_with_a_certificate_has_connections_of_its_own() {
     let shown = |fields: &str| get(&egret, "/origin/", fields).assert_forwarded(200).text().to_owned();
     let (one, two, nobody) = (shown("x-tenant: one\r\n"), shown("x-tenant: two\r\n"), shown(""));
     assert_ne!(one, two);
-    assert!(nobody.starts_with(' '), "no certificate is shown where no account is chosen: {nobody}");
+    assert!(nobody.starts_with(' '), "no certificate is presented without an account: {nobody}");
     // Connections are kept, and never lent to another account.
     assert_eq!((shown("x-tenant: one\r\n"), shown("x-tenant: two\r\n"), shown("")), (one, two, nobody));
 }

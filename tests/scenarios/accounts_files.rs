@@ -60,7 +60,7 @@ fn a_secret_that_goes_away_leaves_the_running_config_and_comes_back() {
     let file = directory.write_secret("token", "first");
     let egret = config(&origin, &file).start();
     std::fs::remove_file(&file).unwrap();
-    wait::until_true("the reload is refused", || egret.stat("/reloads_refused") == 1);
+    wait::until_true("the reload is rejected", || egret.stat("/reloads_refused") == 1);
     egret.until_logged("cannot read the secret file");
     assert_eq!(token(&egret, &origin), "Bearer first");
     directory.write_secret("token", "third");

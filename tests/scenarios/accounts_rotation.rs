@@ -106,11 +106,11 @@ fn traffic_moves_away_from_an_account_that_is_revoked_and_no_exchange_is_lost() 
         NAMES.iter().all(|name| standing(&egret, name)["calls"].as_u64().unwrap() >= 20)
     });
     revoked.lock().unwrap().insert(key("b"));
-    wait::until_true("the revoked one is left out", || standing(&egret, "b")["state"] == "cooling");
+    wait::until_true("the revoked one is not used", || standing(&egret, "b")["state"] == "cooling");
     let before = standing(&egret, "a")["calls"].as_u64().unwrap();
     wait::until_true("the others go on", || standing(&egret, "a")["calls"].as_u64().unwrap() >= before + 50);
     let tally = load.finish();
-    wait::until_true("nothing is under way", || {
+    wait::until_true("nothing is in progress", || {
         NAMES.iter().all(|name| standing(&egret, name)["in_flight"] == 0)
     });
     assert!(tally.failures.is_empty() && tally.sent == tally.answered && tally.refused == 0, "{tally:?}");

@@ -65,7 +65,7 @@ fn a_slow_reader_of_a_stored_response_delays_nobody() {
             assert_eq!(taken(egret.address(), path), (LARGE, "an orderly end"), "{path}");
         }
     }
-    assert_eq!(origin.requests().len(), 3, "each was asked for once");
+    assert_eq!(origin.requests().len(), 3, "each was requested once");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_field_that_is_not_forwarded_does_not_count_in_the_key() {
     for (path, field) in [("/a", "X-Tenant-Id: victim"), ("/b", "X-Shade: dark")] {
         let name = field.split(':').next().unwrap();
         let poison = ask(&egret, path, &format!("{field}\r\nConnection: {name}\r\n"));
-        assert_eq!(poison.text(), "", "the provider answers for nobody");
+        assert_eq!(poison.text(), "", "the provider serves no one");
         let own = ask(&egret, path, &format!("{field}\r\n"));
         assert_eq!(own.text(), field.replace(": ", "=").replace(name, &name.to_ascii_lowercase()) + ";");
     }
@@ -166,7 +166,7 @@ fn a_field_that_is_not_forwarded_does_not_count_where_vary_names_it() {
     assert_eq!(ask(&egret, "/a", "X-Shade: dark\r\nConnection: x-shade\r\n").text(), "");
     assert_eq!(ask(&egret, "/a", "X-Shade: dark\r\n").text(), "x-shade=dark;");
     assert_eq!(ask(&egret, "/a", "").text(), "");
-    assert_eq!(origin.requests().len(), 2, "who sends none has what was got without");
+    assert_eq!(origin.requests().len(), 2, "a client without the field gets the response fetched without it");
 }
 
 /// Fields by which existing APIs distinguish tenants, users and permissions.

@@ -71,7 +71,7 @@ fn how_much_of_a_stream_is_passed_on_does_not_tell_a_guess_from_the_secret() {
             assert_eq!(
                 passed(right),
                 passed(&wrong),
-                "{right} and {wrong} are told apart by when they arrive: the next guess is for the place of {next}"
+                "{right} and {wrong} differ in their timing, which helps to guess {next}"
             );
         }
     }

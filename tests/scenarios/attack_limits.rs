@@ -88,13 +88,16 @@ fn who_cannot_be_served_in_time_is_told_at_once_and_all_others_are_served() {
     let egret =
         limited(&origin, "limit: 1, window: 1s, kind: fixed", "queue: { quota: live, max_wait: 3500ms }");
     // Prevents that a request's turn comes just when its wait ends.
-    until_true("a second has begun a while ago", || (100_000..300_000).contains(&(now_us() % 1_000_000)));
+    until_true("a second began 100 to 300 ms ago", || (100_000..300_000).contains(&(now_us() % 1_000_000)));
     let answers = at_once(&egret, 7);
     let told = answers.iter().filter(|(answer, _)| answer.status == 429);
     for (answer, after) in told {
         answer.assert_generated(429, "queue-timeout");
         assert!(answer.field("retry-after").is_some(), "{answer:?}");
-        assert!(*after < Duration::from_millis(1_500), "told after {after:?}, with a wait of at most 3.5 s");
+        assert!(
+            *after < Duration::from_millis(1_500),
+            "rejected after {after:?}, with a wait of at most 3.5 s"
+        );
     }
     let served = answers.iter().filter(|(answer, _)| answer.status == 200).count();
     assert_eq!(served, 4, "one at once, and one in each of the windows that begin in the next 3.5 s");
@@ -129,10 +132,7 @@ fn assert_costs_are_counted(media_type: &str, coding: &str, body: &[u8]) {
     let statuses: Vec<u16> = (0..4)
         .map(|_| {
             let answer = client.get(egret.address(), "/origin/").response();
-            assert!(
-                answer.status != 200 || answer.body == body,
-                "the client gets it as it was sent: {answer:?}"
-            );
+            assert!(answer.status != 200 || answer.body == body, "the client gets it unchanged: {answer:?}");
             answer.status
         })
         .collect();

@@ -40,7 +40,7 @@ fn bodies_that_are_gathered_and_never_end_take_no_more_than_they_may_together() 
         .collect();
     let sent = (LENGTH - MISSING) as u64;
     let growth = || egret.process().resident_bytes().saturating_sub(before);
-    wait::until_true("all that was sent has been received, or refused, or it is too much already", || {
+    wait::until_true("all data was received or rejected, or exceeds the limit", || {
         let refused = egret.generated("bodies-full");
         let is_done = egret.stat("/clients/received_bytes") + refused * sent >= CLIENTS * sent;
         is_done || growth() > MOST
@@ -50,7 +50,7 @@ fn bodies_that_are_gathered_and_never_end_take_no_more_than_they_may_together() 
     assert!(taken <= MOST, "{} KiB", taken >> 10);
     drop(clients);
     wait::until_true("all have left", || egret.stat("/clients/open") <= 1);
-    wait::until_true("their memory is given back", || growth() <= KEPT);
+    wait::until_true("their memory is released", || growth() <= KEPT);
     whole.send(&post).send(vec![b'a'; LENGTH]).response().assert_forwarded(200);
 }
 

@@ -24,7 +24,7 @@ fn a_pipe_in_the_place_of_a_secret_holds_up_no_reload() {
     run_well(std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe));
     std::fs::rename(&pipe, &file).unwrap();
     egret.hang_up();
-    wait::until_true("the reload is refused", || egret.stat("/reloads_refused") > 0);
+    wait::until_true("the reload is rejected", || egret.stat("/reloads_refused") > 0);
     egret.until_logged("it is not a regular file");
     assert_eq!(token(), "Bearer first");
     std::fs::remove_file(&file).unwrap();

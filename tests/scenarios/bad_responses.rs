@@ -168,7 +168,7 @@ fn stray_bytes_after_a_response_are_never_a_response() {
         assert_eq!(client.get(egret.address(), "/origin/").response().text(), "good");
         origin.until_ended(count);
     }
-    assert_eq!(origin.connections(), 3, "such a connection is not used again");
+    assert_eq!(origin.connections(), 3, "the connection is not reused");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_response_that_came_before_its_request_is_never_taken_for_its_answer() {
     for number in 1..=3 {
         assert_eq!(egret.get("/").text(), "good");
         // Bytes that arrive after the request was sent look like its response; these arrive before.
-        unasked.until("the unasked answer is sent", |count| (*count == number).then_some(()));
+        unasked.until("the unsolicited response is sent", |count| (*count == number).then_some(()));
     }
     assert_eq!(origin.connections(), 3);
 }

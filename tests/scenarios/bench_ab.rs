@@ -105,7 +105,7 @@ fn figures_that_do_not_depend_on_time_are_the_same_in_ab_s_own_way() {
             lines.sort();
             lines
         };
-        assert_eq!(head(&ab), head(&own), "the same request but for the order of its fields: {options:?}");
+        assert_eq!(head(&ab), head(&own), "the same request except for the order of its fields: {options:?}");
     }
 }
 

@@ -101,7 +101,7 @@ fn a_provider_that_dies_mid_run_leaves_no_file_that_looks_whole() {
     assert_eq!(
         ran.value("Complete requests:").parse::<u64>().unwrap() / 10,
         6,
-        "the report is of what there is"
+        "the report covers the existing turns"
     );
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }

@@ -74,7 +74,7 @@ fn a_stranger_s_host_is_not_put_under_load_without_consent() {
         assert!(ran.said.contains("192.0.2.1") && ran.said.contains("--yes"), "{}", ran.said);
     }
     let proxied = bench(&["-n", "5000", "-X", "127.0.0.1:9", "http://192.0.2.1/"]);
-    assert_eq!(proxied.code, 2, "a proxy that is near does not make its target so: {}", proxied.said);
+    assert_eq!(proxied.code, 2, "a local proxy does not make its target local: {}", proxied.said);
     let near = bench(&["-q", "-n", "5000", "http://127.0.0.1:9/"]);
     assert!(!near.said.contains("--yes"), "{}", near.said);
 }

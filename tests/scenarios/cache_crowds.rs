@@ -154,7 +154,7 @@ fn nobody_gets_what_was_got_with_another_credential() {
         thread.join().unwrap();
     }
     let hits = figure(&egret, "counts/hit");
-    assert!(hits > REQUESTS / 2, "{hits}: it was put to the test");
+    assert!(hits > REQUESTS / 2, "{hits}: it was tested");
     // About one call per caller for responses that stay fresh.
     let mut calls: HashMap<String, usize> = HashMap::new();
     for request in origin.requests() {
@@ -189,7 +189,7 @@ fn nobody_gets_what_was_got_with_another_value_of_any_field() {
             assert_eq!(client.response().text(), format!("{name}={value};"));
         }
     }
-    assert!(figure(&egret, "counts/hit") >= NAMES, "who asks for the same gets the same");
+    assert!(figure(&egret, "counts/hit") >= NAMES, "equal requests get the same response");
     // Fields that do not identify the caller are shared, with and without a credential.
     for credential in ["", "Authorization: Bearer b\r\n"] {
         let before = origin.requests().len();

@@ -100,7 +100,7 @@ fn where_nothing_can_be_written_answers_are_in_memory_alone_until_a_reload_finds
     std::fs::remove_file(&directory).unwrap();
     reload(&egret, &config, 2);
     until_open(&egret);
-    assert!(is_hit(&egret, "/a"), "what is in memory stays");
+    assert!(is_hit(&egret, "/a"), "memory keeps its content");
     assert!(!is_hit(&egret, "/b"));
     until_written(&egret, 1);
     let egret = egret.restart("TERM", &config);
@@ -167,7 +167,7 @@ fn a_config_that_is_checked_or_refused_makes_no_file() {
     let listen = format!("'{}'", taken.local_addr().unwrap());
     egret.rewrite(config.listen([&listen]).yaml());
     egret.hang_up();
-    until_true("the config is refused", || egret.stat("/reloads_refused") >= 1);
+    until_true("the config is rejected", || egret.stat("/reloads_refused") >= 1);
     assert!(!egret.directory().join("egret-data").exists());
 }
 

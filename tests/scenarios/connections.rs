@@ -27,7 +27,7 @@ fn http_1_1_keeps_the_connection_until_told_to_close() {
     client.send(format!("GET /origin/ HTTP/1.1\r\nHost: {own}\r\nConnection: close\r\n\r\n"));
     assert_eq!(client.response().field("connection"), Some("close"));
     client.assert_closed();
-    assert_eq!(origin.connections(), 1, "what the client's connection does is none of the provider's");
+    assert_eq!(origin.connections(), 1, "the provider is not affected by the client's connection");
 }
 
 #[test]

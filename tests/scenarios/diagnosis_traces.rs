@@ -161,7 +161,7 @@ fn what_the_receiver_refuses_is_counted() {
     let flow = "diagnoses: [traces: { export: otel }]";
     let egret = start(&config(&origin.url(), receiver.address(), flow));
     get(&egret, "/", "");
-    let otel = until_exporter(&egret, "otel", "one is refused", |otel| otel["dropped"]["rejected"] == 1);
+    let otel = until_exporter(&egret, "otel", "one is rejected", |otel| otel["dropped"]["rejected"] == 1);
     assert_eq!(otel["written"], 1);
     assert!(exporter(&egret, "otel")["last_error"].as_str().unwrap().contains("enough"));
 }
@@ -178,7 +178,7 @@ fn metrics_go_there_too() {
     // Counts are exported at shutdown at the latest.
     egret.terminate();
     assert!(egret.until_ended().success());
-    let all = wait::until("all that was counted is told", || {
+    let all = wait::until("all counts are exported", || {
         let all = told(&receiver, "metric", 1);
         let is_last = |metric: &Value| {
             metric["name"] == "egret_flow_exchange_seconds" && metric["points"][0]["count"] == 3

@@ -35,7 +35,7 @@ fn an_answer_is_kept_as_long_as_its_ttl_says() {
         tunnel("short.example");
     }
     assert_eq!(names.asked("long.example"), 1);
-    egret_tests::wait::until_true("the short answer is asked for again", || {
+    egret_tests::wait::until_true("the short response is requested again", || {
         tunnel("short.example");
         names.asked("short.example") >= 2
     });
@@ -145,6 +145,6 @@ fn the_scheme_of_a_configured_provider_holds_for_its_host_by_every_route() {
     assert_eq!(
         egret.provider_stat("origin", "pool_hits") + egret.provider_stat("origin", "connects"),
         3,
-        "all are the provider's"
+        "all come from the provider"
     );
 }

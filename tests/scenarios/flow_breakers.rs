@@ -57,9 +57,9 @@ fn while_the_circuit_is_open_a_dead_provider_costs_less_than_a_millisecond() {
     assert!(without >= Duration::from_millis(200), "{without:?}");
     let with = median(&egret);
     assert!(with < Duration::from_millis(1), "{with:?}");
-    assert_eq!(silent.requests().len(), 2, "nobody asks it while the circuit is open");
+    assert_eq!(silent.requests().len(), 2, "it gets no calls while the circuit is open");
     println!(
-        "a call of a dead provider, median of {CALLS}: {refused:?} where nobody listens, {with:?} where nobody answers, instead of {without:?}"
+        "a call of a dead provider, median of {CALLS}: {refused:?} if it refuses, {with:?} if it does not respond, instead of {without:?}"
     );
 }
 

@@ -124,7 +124,7 @@ fn a_quota_of_calls_at_once_is_never_exceeded_at_the_provider() {
     for wave in 1..=3 {
         ask(&egret, &mut crowd, |_| "/origin/");
         let refused = (wave * (CLIENTS - LIMIT)) as u64;
-        until_true("all but those that are under way are refused", || {
+        until_true("all are rejected except those in progress", || {
             egret.generated("quota-exceeded") == refused && under_way.read(|calls| calls.now) == LIMIT
         });
         under_way.change(|calls| calls.released = LIMIT);

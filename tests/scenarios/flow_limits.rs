@@ -34,7 +34,7 @@ fn under_load<T>(egret: &Egret, probe: impl FnMut() -> Option<T>) -> T {
                 }
             });
         }
-        let found = until("the load has done what it was made for", probe);
+        let found = until("the load had its effect", probe);
         stop.store(true, Relaxed);
         found
     })
@@ -131,7 +131,7 @@ fn a_reload_loses_nobody_who_waits_and_keeps_what_is_counted() {
     for client in &mut clients {
         client.get(egret.address(), "/origin/");
     }
-    until_true("all have been let through or wait", || {
+    until_true("all are forwarded or waiting", || {
         egret.stat("/clients/open") == 15
             && egret.stat("/clients/idle") <= 5
             && times.lock().unwrap().len() >= 5

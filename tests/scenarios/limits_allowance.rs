@@ -240,7 +240,7 @@ fn those_who_cannot_be_served_in_time_are_told_when_that_is_known() {
     let egret = Config::with_origin(origin.url()).flows(flows).start();
     let clients = waiting(&egret, 6);
     // It is called at 0, 1.3 and 2.6 s. The other three are rejected before the second call.
-    until_true("three are told", || egret.generated("queue-timeout") == 3);
+    until_true("three are rejected", || egret.generated("queue-timeout") == 3);
     assert_eq!(origin.calls().len(), 1);
     let served =
         clients.into_iter().map(|mut client| client.response().status).filter(|status| *status == 200);

@@ -47,7 +47,7 @@ fn tls_is_spoken_with_a_certificate_that_its_authority_vouches_for() {
         assert_eq!(echo["url"], url);
     }
     let untrusted = run(curl().arg(format!("https://localhost:{}/get", provider.address().port())));
-    assert_eq!(untrusted.status.code(), Some(60), "nobody else trusts it");
+    assert_eq!(untrusted.status.code(), Some(60), "clients do not trust it by default");
     let pem = std::fs::read_to_string(file).unwrap();
     assert!(pem.contains("BEGIN CERTIFICATE") && !pem.contains("PRIVATE KEY"));
 }

@@ -49,7 +49,7 @@ fn messages_come_back_whole() {
     client.send(frame(0x81, b"hello"));
     assert_eq!(client.bytes(7), b"\x81\x05hello");
     client.send(frame(0x02, b"ab")).send(frame(0x89, b"ping")).send(frame(0x80, b"c"));
-    assert_eq!(client.bytes(6), b"\x8a\x04ping", "a ping is answered within a message");
+    assert_eq!(client.bytes(6), b"\x8a\x04ping", "a ping gets a pong within a message");
     assert_eq!(client.bytes(5), b"\x82\x03abc");
     client.send(frame(0x88, &1000_u16.to_be_bytes()));
     assert_eq!(client.bytes(4), b"\x88\x02\x03\xe8");

@@ -55,7 +55,7 @@ fn sigterm_under_load_loses_nothing() {
     let origin = Provider::plain();
     let mut egret = Config::with_origin(origin.url()).start();
     let load = Load::start(egret.address(), "/origin/", 8, true);
-    wait::until_true("the load is under way", || egret.provider_stat("origin", "pool_hits") > 200);
+    wait::until_true("the load is running", || egret.provider_stat("origin", "pool_hits") > 200);
     egret.terminate();
     assert!(egret.until_ended().success());
     let tally = load.finish();
@@ -179,7 +179,7 @@ fn a_bad_reload_changes_nothing_and_says_why() {
         let refused = egret.stat("/reloads_refused");
         egret.rewrite(bad);
         egret.hang_up();
-        wait::until_true("the config is refused", || egret.stat("/reloads_refused") > refused);
+        wait::until_true("the config is rejected", || egret.stat("/reloads_refused") > refused);
         egret.until_logged(told);
         egret.get("/").assert_forwarded(200);
     }

@@ -47,7 +47,7 @@ fn ten_thousand_idle_connections_hold_no_buffers() {
     assert!(all <= 24 << 20, "{} KiB", all >> 10);
     let mut last = clients.into_iter().last().unwrap();
     last.get(egret.address(), "/origin/").response().assert_forwarded(200);
-    wait::until_true("all that left are gone", || egret.stat("/clients/open") == 1);
+    wait::until_true("all aborted exchanges have ended", || egret.stat("/clients/open") == 1);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn two_thousand_exchanges_at_once_all_get_their_answers() {
         if arrived.fetch_add(1, Relaxed) + 1 == EXCHANGES {
             have_all_asked.change(|have_all_asked| *have_all_asked = true);
         }
-        have_all_asked.until("everybody has asked", |have_all_asked| have_all_asked.then_some(()));
+        have_all_asked.until("all requests have arrived", |have_all_asked| have_all_asked.then_some(()));
         peer.send(ok(&format!("{} {}", request.target(), "x".repeat(8_000))));
     });
     let egret = Config::with_origin(origin.url()).start();

@@ -133,7 +133,7 @@ fn a_provider_that_wants_a_client_certificate_gets_it() {
     egret.client().get(egret.address(), "/without/hello").response().assert_forwarded(400);
     let shown = egret.control_get("/api/v1/config");
     let key = leaf.key.lines().nth(1).unwrap();
-    assert!(!shown.text().contains(key) && !egret.log().contains(key), "the private key shows");
+    assert!(!shown.text().contains(key) && !egret.log().contains(key), "the private key is visible");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_body_until_close_without_the_closing_alert_is_cut_short() {
         .start();
     let response = egret.client().get(egret.address(), "/origin/").any_response_to("GET");
     provider.join().unwrap();
-    assert!(response.cut, "whoever cuts the wire could shorten the answer unseen: {response:?}");
+    assert!(response.cut, "a cut connection could shorten the response unnoticed: {response:?}");
 }
 
 #[test]

@@ -89,7 +89,9 @@ fn who_speaks_no_tls_is_turned_away_and_counted() {
     wait::until("the failure is counted", || (egret.stat("/clients/tls_failures") == 1).then_some(()));
     // A silent client gets the timeout of a head.
     let silent = std::net::TcpStream::connect(egret.listener(1)).unwrap();
-    wait::until("the silent one is let go", || (egret.stat("/clients/tls_failures") == 2).then_some(()));
+    wait::until("the silent one is disconnected", || {
+        (egret.stat("/clients/tls_failures") == 2).then_some(())
+    });
     drop(silent);
     wait::until("nobody is left", || (egret.stat("/clients/open") == 0).then_some(()));
 }

@@ -8,7 +8,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::missing_panics_doc,
-    reason = "a test that cannot go on says so and stops"
+    reason = "a test that cannot continue panics with the reason"
 )]
 
 pub mod archiver;

@@ -323,7 +323,7 @@ impl AuthorizationServer {
     pub fn start() -> Self {
         let process = Process::start(node_script("oauth2.mjs").args(Self::CLIENT));
         let address = |word: &str| {
-            process.until_says("the authorisation server listens", |lines| {
+            process.until_says("the authorization server listens", |lines| {
                 lines.iter().find_map(|line| Some(line.strip_prefix(word)?.trim().to_owned()))
             })
         };
@@ -349,7 +349,7 @@ impl AuthorizationServer {
 
     /// Waits until it holds a response back.
     pub fn until_held(&self) {
-        wait::until_true("an answer is held", || self.order(&Value::Object(Map::new()))["held"] == 1);
+        wait::until_true("a response is held back", || self.order(&Value::Object(Map::new()))["held"] == 1);
     }
 
     /// Returns every answered token request so far: the `status`, the request (`asked`) and the response

@@ -251,7 +251,7 @@ mod tests {
         assert!(
             matches!(misused, Err(Failure::Misused(message)) if message.starts_with("--exclude `request.pth[0]`: `pth`"))
         );
-        assert!(!key.exists(), "nothing is made where the command is wrong");
+        assert!(!key.exists(), "a wrong command creates no file");
         fs::write(&file, RECORDED.replace("\"GET\"", "1")).unwrap();
         assert!(
             failed(sanitize(std::slice::from_ref(&file), &key, false, &[])).contains("a.har: not a HAR file")

@@ -1,6 +1,6 @@
 //! Tests of the command line: output, exit codes, and the examples.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on says why")]
+#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -121,7 +121,7 @@ fn get(address: SocketAddr, target: &str) -> String {
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
         .expect("the request is sent");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer comes");
+    stream.read_to_string(&mut answer).expect("a response arrives");
     answer
 }
 

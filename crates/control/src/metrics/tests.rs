@@ -220,7 +220,7 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
         value: "2".into()
     }));
     let waits = &families["egret_remedy_wait_seconds"].samples;
-    assert_eq!(waits.len(), 12, "only of the remedy that has let wait");
+    assert_eq!(waits.len(), 12, "only for the remedy that delayed the exchange");
     assert_eq!((waits[1].labels["le"].as_str(), waits[1].value.as_str()), ("0.005", "1"));
     assert_eq!(waits[9].value, "2");
     assert_eq!((waits[10].value.as_str(), waits[11].value.as_str()), ("61", "2"));
