@@ -18,7 +18,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub struct FlowView<'a> {
     name: &'a str,
-    /// Number of exchanges for which `when` had no value.
+    /// Number of exchanges for which `when` could not be evaluated.
     match_failures: u64,
     /// Outermost first.
     remedies: Vec<RemedyView<'a>>,

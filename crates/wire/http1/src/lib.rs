@@ -1,11 +1,10 @@
 //! HTTP/1.1 message syntax over bytes: heads, framing, edits and bodies.
 //!
-//! The crate does no I/O and knows no policy. A head is a table of offsets into the bytes received
-//! ([`RequestHead`], [`ResponseHead`]); what is to change in it is a list ([`Edits`]); both together are
-//! written with one vectored write. Bodies are walked in place by [`BodyDecoder`], which hands out spans of
-//! body data.
+//! The crate does no I/O and makes no policy decisions. A head is a table of offsets into the received bytes
+//! ([`RequestHead`], [`ResponseHead`]), and its changes are a list ([`Edits`]); both are sent together with
+//! one vectored write. [`BodyDecoder`] walks bodies in place and returns spans of body data.
 //!
-//! It is strict on purpose: a message that two implementations could read differently is refused, never
+//! It is deliberately strict: a message that two implementations could read differently is rejected, never
 //! repaired (RFC 9112 §11.2). Each rule is a variant of [`HeadError`] or [`BodyError`].
 //!
 //! ```
