@@ -1,4 +1,4 @@
-//! Base64 (RFC 4648): written with the alphabet that is safe in URLs, read in either, always with padding.
+//! Base64 (RFC 4648) with padding: writes and reads both the standard and the URL-safe alphabet.
 
 /// The alphabet of RFC 4648 §4.
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -6,17 +6,18 @@ const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// The alphabet of RFC 4648 §5, safe in URLs and file names.
 const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// In the alphabet of RFC 4648 §5, with padding.
+/// Encodes in the alphabet of RFC 4648 §5, with padding.
 pub(crate) fn encode_url_safe(bytes: &[u8]) -> String {
     encode(bytes, URL_SAFE)
 }
 
-/// In the alphabet of RFC 4648 §4, with padding.
+/// Encodes in the alphabet of RFC 4648 §4, with padding.
 pub(crate) fn encode_standard(bytes: &[u8]) -> String {
     encode(bytes, STANDARD)
 }
 
-/// Reads either alphabet, but not both at once. `None` where the text is not base64 with padding; line ends in it are skipped.
+/// Decodes either alphabet, but not both in one text. Skips line ends. Returns `None` unless the text is
+/// base64 with padding.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let text: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
     let alphabet = if text.iter().any(|byte| matches!(byte, b'-' | b'_')) { URL_SAFE } else { STANDARD };

@@ -1,7 +1,8 @@
-//! A load client: ab's options and reports, and what ab lacks.
+//! A load client with ab's options and reports, plus features that ab lacks.
 //!
-//! [`Options`] say what to do and become a [`plan`]; the [`engine`] runs it on threads of its own; a `report` tells what it came
-//! to. Of the HTTP client in between nothing is shared with others: `egret-http1` parses, and the rest is an event loop.
+//! [`Options`] describe the run and compile to a [`plan`]. The [`engine`] runs the plan on its own threads,
+//! and a `report` presents the results. The HTTP client shares no code with other crates except the parser,
+//! `egret-http1`; the rest is an event loop.
 
 mod check;
 mod connection;
@@ -44,30 +45,31 @@ pub use report::{Attributes, Report, Style};
 pub use threshold::{Threshold, ThresholdError};
 pub use tls::TlsOptions;
 
-/// From this share of responses that are not 2xx on, the result deserves a second look.
+/// One in this many responses that are not 2xx makes a result suspicious.
 const SUSPICIOUS_SHARE: u64 = 10;
 
-/// What is to be done with a result.
+/// The outputs and conditions requested for a run.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// How it is told.
+    /// Presentation of the report.
     pub style: Style,
     /// ab's `-e`.
     pub csv: Option<PathBuf>,
     /// ab's `-g`.
     pub tsv: Option<PathBuf>,
-    /// The result as JSON.
+    /// File for the result as JSON.
     pub json: Option<PathBuf>,
-    /// The histograms.
+    /// File for the histograms.
     pub hdr: Option<PathBuf>,
     /// Conditions under which the run counts as failed.
     pub fail_if: Vec<Threshold>,
-    /// What to measure beside one run.
+    /// The kind of measurement.
     pub mode: Mode,
 }
 
 impl Wanted {
-    /// For what is more than one run: nothing that tells of a single one may be asked for, rather than left out without a word.
+    /// Rejects options that describe a single run, for modes that consist of several. Ignoring them silently
+    /// would mislead.
     fn refuse_files_and_conditions(&self, why: &str) -> Result<(), Error> {
         let files = [&self.csv, &self.tsv, &self.json, &self.hdr];
         if self.fail_if.is_empty() && files.iter().all(|file| file.is_none()) {
@@ -77,28 +79,28 @@ impl Wanted {
     }
 }
 
-/// What is measured.
+/// A kind of measurement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Mode {
     /// One run.
     #[default]
     Once,
-    /// The highest rate at which the target keeps up.
+    /// Search for the highest rate at which the target keeps up.
     Knee,
-    /// The target against another URL.
+    /// Comparison of the target with another URL.
     Versus(String),
 }
 
-/// What a run reports to.
+/// The outputs and the interrupt flag of a run.
 #[derive(Debug)]
 pub struct Console<'a, W: Write> {
-    /// Where reports go.
+    /// Destination of reports.
     pub out: &'a mut W,
-    /// Set from elsewhere to end the run early; the report is of what there is.
+    /// Set by another thread to end the run early. The report then covers the requests so far.
     pub interrupted: &'a AtomicBool,
 }
 
-/// Measures as asked, and reports. Whether the result is one to be content with.
+/// Measures as requested, and reports. Returns `true` if the result is acceptable.
 pub fn run<W: Write>(
     options: &Options,
     wanted: &Wanted,
@@ -149,13 +151,12 @@ fn once<W: Write>(options: &Options, wanted: &Wanted, console: &mut Console<'_, 
 }
 
 impl<W: Write> Console<'_, W> {
-    /// Prints.
     fn print(&mut self, text: &str) -> Result<(), Error> {
         let printed = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
         printed.map_err(|error| Error::Write("standard output".into(), error))
     }
 
-    /// Runs a plan, telling news.
+    /// Runs a plan and shows its progress.
     fn execute(&self, run: &Compiled, news: &mut News) -> Result<Outcome, Error> {
         let outcome = execute(&run.plan, &mut |progress| {
             news.tell(progress);
@@ -165,7 +166,7 @@ impl<W: Write> Console<'_, W> {
     }
 }
 
-/// What makes a result doubtful, said where it cannot be overlooked.
+/// Warns about everything that makes a result doubtful.
 fn warn(outcome: &Outcome) {
     let tally = &outcome.tally;
     warn_of_non_2xx("", tally.non_2xx(), tally.done);
@@ -182,8 +183,8 @@ fn warn(outcome: &Outcome) {
     }
 }
 
-/// Error pages are quickly made: what was measured of them says little of the target. `of` names it where
-/// there are several.
+/// Warns about responses that are not 2xx: error pages are cheap to produce, so their times say little about
+/// the target. `of` names the target if there are several.
 fn warn_of_non_2xx(of: &str, non_2xx: u64, done: u64) {
     if non_2xx * SUSPICIOUS_SHARE > done {
         say(format_args!(
@@ -193,7 +194,7 @@ fn warn_of_non_2xx(of: &str, non_2xx: u64, done: u64) {
     }
 }
 
-/// The first request's head, as ab's `-v 2` shows it.
+/// The head of the first request, as ab's `-v 2` shows it.
 fn shown_request(run: &Compiled) -> String {
     let bytes = run.plan.requests.first().map(|request| request.bytes.as_slice()).unwrap_or_default();
     let end = memchr::memmem::find(bytes, b"\r\n\r\n").map_or(bytes.len(), |at| at + 4);
@@ -202,7 +203,7 @@ fn shown_request(run: &Compiled) -> String {
     format!("INFO: {method} header == \n---\n{head}\n---\n")
 }
 
-/// The files of a result, opened before the run.
+/// The output files of a run, opened before it starts.
 struct Files {
     csv: Option<Output>,
     tsv: Option<Output>,

@@ -1,9 +1,9 @@
-//! Experiments: a YAML file that says what is measured through what, and the run that carries it out.
+//! Experiments: a YAML file that describes a measurement, and the run that carries it out.
 //!
-//! An experiment sends the same work (a *case*) to one provider in several ways (*scenarios*): straight, through Egret, through
-//! any other proxy. Each *turn* is one case through one scenario, with every part started afresh; a *round* is a turn of
-//! each, in an order that changes from round to round. Figures are compared within rounds, so that a machine that drifts
-//! hits all scenarios alike.
+//! An experiment sends the same work (a *case*) to one provider in several ways (*scenarios*): directly,
+//! through Egret, or through another proxy. Each *turn* is one case through one scenario, with every process
+//! restarted. A *round* is one turn of each, in an order that changes from round to round. Figures are
+//! compared within rounds, so a machine whose speed drifts affects all scenarios alike.
 
 mod client;
 mod clock;

@@ -1,5 +1,5 @@
-//! Proof by measurement: the provider that traffic is sent to, the client that sends it, readers of recorded
-//! traffic, the experiments that measure what lies between, and what the measured figures say.
+//! The test provider, the load client, the reader of recorded traffic, and the experiments that measure
+//! Egret's footprint, with their statistics and reports.
 
 #![warn(clippy::print_stdout, clippy::print_stderr, reason = "they panic where nobody reads: see `streams`")]
 

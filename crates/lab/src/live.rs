@@ -1,42 +1,45 @@
-//! A line of a terminal that is written over while something runs.
+//! A terminal line that is overwritten while a command runs.
 
 use std::io::{self, Write};
 
-/// What a terminal is taken for that does not tell its width.
+/// Assumed width of a terminal that does not report one.
 const COLUMNS: usize = 80;
 
-/// A line that changes. Each change is one write that puts the new text over the old one and clears what is left behind it, so that
-/// nothing flickers; and it is cut to the terminal's width, so that it stays one line.
+/// A line whose text changes.
+///
+/// Each change is one write that overwrites the old text and clears the rest of the line, so nothing
+/// flickers. The text is cut to the terminal's width, so it stays on one line.
 #[derive(Debug, Default)]
 pub struct LiveLine {
-    /// Columns of what is shown.
+    /// Number of columns shown.
     shown: usize,
 }
 
 impl LiveLine {
-    /// Shows what `text` makes of the number of columns there are; what is more is cut.
+    /// Shows the text that `text` returns for the number of columns available; longer text is cut.
     pub fn show(&mut self, out: &mut dyn Write, text: impl FnOnce(usize) -> String) {
         self.show_in(out, columns(), text);
     }
 
     fn show_in(&mut self, out: &mut dyn Write, columns: usize, text: impl FnOnce(usize) -> String) {
-        // In the last column a terminal may or may not go on to the next line.
+        // A character in the last column may or may not make the terminal wrap.
         let room = columns.saturating_sub(1);
         let text: String = text(room).chars().take(room).collect();
         let written = format!("{}{text}\x1b[J", self.start(columns));
         self.shown = text.chars().count();
-        // News that cannot be written are no reason to stop.
+        // A progress line that cannot be written is not worth stopping for.
         let _ = out.write_all(written.as_bytes()).and_then(|()| out.flush());
     }
 
-    /// Takes it away.
+    /// Clears the line.
     pub fn clear(&mut self, out: &mut dyn Write) {
         if self.shown > 0 {
             self.show(out, |_| String::new());
         }
     }
 
-    /// What leads to the line's first column: a terminal that was made narrower meanwhile has broken it into several.
+    /// Escape sequence that moves to the line's first column. A terminal that became narrower since the last
+    /// write has wrapped the line over several rows.
     fn start(&self, columns: usize) -> String {
         match self.shown.saturating_sub(1) / columns.max(1) {
             0 => "\r".to_owned(),
@@ -45,7 +48,7 @@ impl LiveLine {
     }
 }
 
-/// Columns of the terminal that standard error is.
+/// Number of columns of the terminal on standard error.
 fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr());
     size.map(|size| usize::from(size.ws_col)).ok().filter(|columns| *columns > 0).unwrap_or(COLUMNS)
@@ -55,7 +58,7 @@ fn columns() -> usize {
 mod tests {
     use super::*;
 
-    /// What is written for each text in turn, at these widths.
+    /// The bytes written for each text in turn, at these widths.
     fn written(shows: &[(usize, &str)]) -> Vec<String> {
         let mut line = LiveLine::default();
         let each = shows.iter().map(|(columns, text)| {

@@ -1,11 +1,13 @@
-//! A provider after httpbin for Go: answers that say what was asked, with a chosen status, time, size, pace, or fault.
+//! A test provider modelled on httpbin for Go: it echoes requests, or responds with a chosen status, delay,
+//! size, pace or fault.
 //!
-//! A file for each group of endpoints, each with its table of `Endpoint`s, from which the routes, the page at `/` and
-//! the handbook come. The way of a call: `server` (threads, sockets, hyper) over `stream` (TLS) and `network` (distance and
-//! bandwidth that are not there), then `front` (what holds for all calls), then the endpoint. What hyper cannot send, because it
-//! breaks HTTP, is a `takeover` of its connection.
+//! Each group of endpoints has its own file and table of `Endpoint`s. The routes, the page at `/` and the
+//! handbook are made from these tables. A call passes through `server` (threads, sockets, hyper), `stream`
+//! (TLS) and `network` (simulated distance and bandwidth), then `front` (the rules for all calls), then the
+//! endpoint. Responses that hyper cannot send, because they violate HTTP, are made by a `takeover` of the
+//! connection.
 //!
-//! Whatever the limits do not allow is refused with a message that says so, never cut silently.
+//! A request that exceeds a limit is rejected with a message that says so; it is never cut silently.
 
 mod answer;
 mod auth;
@@ -63,13 +65,13 @@ use lab::Lab;
 use network::Network;
 use server::Service;
 
-/// The largest content that is taken or made unless told otherwise, in bytes.
+/// Default limit of request and response content, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// The longest time that an answer may be asked to take unless told otherwise.
+/// Default limit of the duration that a client may request for a response.
 pub const DURATION_MAX: Duration = Duration::from_secs(10);
 
-/// How long a client may take to send a head unless told otherwise.
+/// Default time that a client may take to send a head.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The handbook's table of endpoints, in Markdown.
@@ -77,38 +79,38 @@ pub fn reference() -> String {
     endpoint::table()
 }
 
-/// Reads a duration as the endpoints do: `0.15`, `150ms`, `1m30s`; at most a day.
+/// Parses a duration as the endpoints do: `0.15`, `150ms`, `1m30s`; at most a day.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     duration::parse(text, Duration::from_hours(24))
 }
 
-/// A running provider. Dropping it stops it as well.
+/// A running provider. Dropping it stops it.
 pub struct Provider {
     address: SocketAddr,
     stop: Option<watch::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Why a provider cannot start.
+/// The reason why a provider cannot start.
 #[derive(Debug)]
 pub enum StartError {
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     Listen(io::Error),
     /// The recording cannot be read.
     Recording {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         error: har::Error,
     },
-    /// No certificate could be made, or its authority not be written to this file.
+    /// The certificate cannot be made, or the certificate of its authority cannot be written to this file.
     Tls {
         /// The file.
         file: PathBuf,
-        /// What went wrong.
+        /// The cause.
         error: io::Error,
     },
-    /// The system gives no thread or event loop.
+    /// The system refuses a thread or an event loop.
     Thread(io::Error),
 }
 
@@ -135,7 +137,7 @@ impl std::error::Error for StartError {
 }
 
 impl Provider {
-    /// Binds the address (port 0 lets the system choose), then serves on threads of its own until stopped.
+    /// Binds the address (port 0 lets the system choose), then serves on its own threads until stopped.
     pub fn start(listen: SocketAddr, options: Options) -> Result<Self, StartError> {
         let (listener, address) = bound(listen).map_err(StartError::Listen)?;
         let tls = options.tls.as_deref().map(|file| {
@@ -152,12 +154,13 @@ impl Provider {
         Ok(Self { address, stop: Some(stop), threads })
     }
 
-    /// The address listened on.
+    /// The address that the provider listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops accepting, gives answers under way a second, and returns once the threads are gone.
+    /// Stops accepting connections, gives responses in progress one second, and returns when the threads have
+    /// ended.
     pub fn stop(self) {
         drop(self);
     }

@@ -1,4 +1,5 @@
-//! What a results folder says: a summary in figures and words, charts, and one page that holds them all.
+//! The report on a results folder: a summary in figures and words, charts, and one page that contains them
+//! all.
 
 mod bars;
 mod compare;
@@ -20,8 +21,11 @@ pub use table::Table;
 
 use crate::experiment::{Results, ResultsError, make_directory, write_json, write_whole};
 
-/// Writes the report into a results folder: `report.html`, which needs nothing beside it, every chart as a file in `charts/`, the
-/// percentiles of each scenario in `percentiles/` as ab writes them, every turn in `turns.csv`, and the figures in `summary.json`.
+/// Writes the report into a results folder.
+///
+/// It consists of `report.html`, which is self-contained; every chart as a file in `charts/`; the percentiles
+/// of each scenario in `percentiles/`, in ab's format; every turn in `turns.csv`; and the figures in
+/// `summary.json`.
 pub fn report(results: &Results) -> Result<Summary, ResultsError> {
     let summary = Summary::of(results);
     let sections = page::sections(&summary);

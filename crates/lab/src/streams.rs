@@ -1,19 +1,18 @@
-//! Standard output and standard error of a command, either of which may be closed by whoever reads it, as
+//! Standard output and standard error of a command, which keep working after their reader has closed them, as
 //! `head` does.
 //!
-//! What nobody reads any more is dropped. The command goes on and ends with the exit code that it would have
-//! had: files that it writes are whole, and a script that looks at the code learns what became of the command
-//! and not of its reader. `println!` and `eprintln!` panic instead, which is why clippy refuses them here and
-//! in the binary.
+//! Text without a reader is dropped. The command continues and ends with its usual exit code: the files it
+//! writes are complete, and a script that checks the code learns about the command and not about its reader.
+//! `println!` and `eprintln!` panic instead, so clippy rejects them here and in the binary.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
-/// Standard output. A reader that has left is no error; a full disk is one.
+/// Standard output. A closed reader is not an error; a full disk is.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stdout;
 
-/// Standard error. Nothing is an error: there is nowhere left to report it.
+/// Standard error. Errors are ignored: there is no place left to report them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stderr;
 
@@ -48,7 +47,7 @@ pub fn say(line: impl Display) {
     let _ = Stderr.write_all(format!("{line}\n").as_bytes());
 }
 
-/// The result, or `dropped` where the reader has left.
+/// Returns the result, or `dropped` if the reader has closed the stream.
 fn unless_gone<T>(result: io::Result<T>, dropped: T) -> io::Result<T> {
     match result {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(dropped),

@@ -1,14 +1,14 @@
-//! What responses are held against: status, body, fields.
+//! Checks of responses: status code, body and header fields.
 
 use std::fmt;
 
 use egret_http1::ResponseHead;
 use memchr::memmem::Finder;
 
-/// Most bytes of a body that are gathered to look into.
+/// Maximum number of body bytes that are buffered for a check.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// Checks on responses; those that are not there say yes.
+/// Checks of responses. A check that is not configured passes.
 #[derive(Debug, Default)]
 pub struct Checks {
     statuses: Vec<StatusRange>,
@@ -16,16 +16,16 @@ pub struct Checks {
     fields: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Status codes from one to another, both included.
+/// An inclusive range of status codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StatusRange(u16, u16);
 
-/// A check that cannot be understood.
+/// The error for an invalid check.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CheckError {
-    /// Not a status.
+    /// Not a status code.
     Status(String),
-    /// Not a field.
+    /// Not a header field.
     Field(String),
 }
 
@@ -48,7 +48,8 @@ impl fmt::Display for CheckError {
 impl std::error::Error for CheckError {}
 
 impl Checks {
-    /// Compiles checks: statuses like `200,3xx`, text that a body has, fields like `Name: text that the value has`.
+    /// Compiles checks: status codes like `200,3xx`, a text that the body must contain, and fields like
+    /// `Name: text that the value contains`.
     pub fn compile(
         statuses: Option<&str>,
         body: Option<&str>,
@@ -66,13 +67,13 @@ impl Checks {
         })
     }
 
-    /// Whether bodies are to be gathered.
+    /// Returns `true` if bodies must be buffered.
     #[inline]
     pub fn wants_body(&self) -> bool {
         self.body.is_some()
     }
 
-    /// Whether a head, parsed from `bytes`, is as it should be.
+    /// Returns `true` if a head, parsed from `bytes`, passes.
     #[inline]
     pub fn head(&self, head: &ResponseHead, bytes: &[u8]) -> bool {
         self.status(head.status) && self.fields.iter().all(|field| has_field(head, bytes, field))
@@ -82,13 +83,13 @@ impl Checks {
         self.statuses.is_empty() || self.statuses.iter().any(|range| (range.0..=range.1).contains(&status))
     }
 
-    /// Whether a body is as it should be.
+    /// Returns `true` if a body passes.
     #[inline]
     pub fn body(&self, body: &[u8]) -> bool {
         self.body.as_ref().is_none_or(|finder| finder.find(body).is_some())
     }
 
-    /// Adds to a gathered body what may be kept of it.
+    /// Appends a piece to a buffered body, up to the limit.
     pub fn gather(body: &mut Vec<u8>, piece: &[u8]) {
         let room = BODY_BYTES_MAX.saturating_sub(body.len());
         body.extend_from_slice(&piece[..piece.len().min(room)]);

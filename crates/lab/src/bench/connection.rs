@@ -1,4 +1,4 @@
-//! One connection and the exchange on it: what has been sent, what has come, what that makes of it.
+//! One connection and its current exchange: sends the request, and receives and checks the response.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,20 +12,20 @@ use super::tally::Fault;
 use super::transport::Transport;
 use crate::streams::print;
 
-/// Informational responses that may come before the one asked for.
+/// Maximum number of informational responses before the final one.
 const INFORMATIONAL_MAX: u8 = 16;
 
-/// Bytes that one read may take. Larger ones are no faster and push more out of the processor's cache.
+/// Maximum size of one read, in bytes. Larger reads are not faster and evict more from the processor's cache.
 const READ_BYTES: usize = 64 << 10;
 
-/// What all connections of a thread share to receive with.
+/// Receive state shared by all connections of a thread.
 #[derive(Debug)]
 pub struct Reader {
     head: ResponseHead,
     limits: HeadLimits,
     spans: Vec<Span>,
     buffer: Box<[u8]>,
-    /// The `Server` field of the first response: what software answers.
+    /// The `Server` field of the first response, which names the target's software.
     pub server: Option<String>,
 }
 
@@ -41,88 +41,89 @@ impl Default for Reader {
     }
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// There is none.
+    /// There is no connection.
     Closed,
-    /// It is being made.
+    /// The connection is being made.
     Connecting,
-    /// A proxy is asked for a tunnel.
+    /// The proxy has been asked for a tunnel.
     Tunnelling,
-    /// TLS is being agreed on.
+    /// The TLS handshake is in progress.
     Handshaking,
-    /// A request is being sent.
+    /// The request is being sent.
     Sending,
-    /// A response is waited for.
+    /// The response is awaited or being received.
     Receiving,
-    /// It is kept for the next exchange.
+    /// The connection is kept open for the next exchange.
     Idle,
 }
 
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// How far it is.
+    /// The state of the connection.
     pub stage: Stage,
-    /// Its byte stream, unless closed.
+    /// The byte stream; `None` if the connection is closed.
     pub transport: Option<Transport>,
-    /// The request of the exchange on it, as an index into the plan's.
+    /// The request of the current exchange, as an index into the plan's requests.
     pub request: usize,
-    /// When the exchange started, or was due.
+    /// Start of the exchange, or the moment it was due.
     pub started: Instant,
-    /// When the connection was there and the request could be sent; before that, when making it began.
+    /// The moment at which the connection was ready to send the request. Before that, the moment at which
+    /// connecting began.
     pub ready: Instant,
-    /// What making the connection took, once it is there.
+    /// Time taken to connect, once connected.
     pub connect: Duration,
-    /// Whether the connection was made for this exchange.
+    /// `true` if the connection was made for this exchange.
     pub fresh: bool,
-    /// What has come of the response.
+    /// The response received so far.
     pub response: Response,
     sent: usize,
 }
 
-/// What has come of a response.
+/// The part of a response received so far.
 #[derive(Debug)]
 pub struct Response {
-    /// When its first byte came.
+    /// Arrival of the first byte.
     pub first_byte: Option<Instant>,
-    /// Its status, once the head is whole.
+    /// The status code, once the head is complete.
     pub status: Option<u16>,
-    /// Bytes of it, head included.
+    /// Bytes received, head included.
     pub bytes: u64,
-    /// Bytes of its body.
+    /// Bytes received of the body.
     pub bytes_body: u64,
-    /// Whether the checks have said yes so far.
+    /// `true` while no check has rejected the response.
     pub passes: bool,
     persistent: bool,
     informational: u8,
     decoder: BodyDecoder,
-    /// The start of a head that is not whole yet.
+    /// The start of an incomplete head.
     partial: Vec<u8>,
-    /// The body, where a check looks into it.
+    /// The body, if a check needs it.
     body: Vec<u8>,
 }
 
-/// What came of trying to send.
+/// The result of an attempt to send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// All of it is on its way.
+    /// All bytes were written.
     All,
-    /// The connection takes no more for now.
+    /// The connection accepts no more bytes for now.
     Part,
 }
 
-/// What came of receiving.
+/// The result of an attempt to receive.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
-    /// More is to come.
+    /// The response is incomplete.
     Part,
-    /// The response is whole.
+    /// The response is complete.
     Whole {
-        /// When.
+        /// The time of completion.
         at: Instant,
-        /// Whether the connection can be used again.
+        /// `true` if the connection can be reused.
         kept: bool,
     },
     /// The exchange has failed.
@@ -130,7 +131,7 @@ pub enum Received {
 }
 
 impl Connection {
-    /// A connection that is not there yet.
+    /// Creates a connection in the closed state.
     pub fn new(now: Instant) -> Self {
         Self {
             stage: Stage::Closed,
@@ -145,7 +146,7 @@ impl Connection {
         }
     }
 
-    /// Begins an exchange; on a kept connection the request can be sent at once.
+    /// Begins an exchange. On a kept connection the request can be sent at once.
     #[inline]
     pub fn begin(&mut self, request: usize, started: Instant, now: Instant) {
         self.request = request;
@@ -155,20 +156,20 @@ impl Connection {
         self.restart();
     }
 
-    /// Forgets what has been sent and received.
+    /// Resets the state of sending and receiving.
     #[inline]
     pub fn restart(&mut self) {
         self.sent = 0;
         self.response.clear();
     }
 
-    /// Closes it.
+    /// Closes the connection.
     pub fn close(&mut self) {
         self.stage = Stage::Closed;
         self.transport = None;
     }
 
-    /// Sends what is left of `bytes`.
+    /// Sends the rest of `bytes`.
     #[inline]
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<Sent> {
         let Some(transport) = &mut self.transport else { return Err(ErrorKind::NotConnected.into()) };
@@ -184,7 +185,8 @@ impl Connection {
         Ok(if transport.flush()? { Sent::All } else { Sent::Part })
     }
 
-    /// Receives what has come. `closing` says that the other side has closed: then a read that comes up short is not the last.
+    /// Receives the available bytes. If `closing`, the peer has closed the connection, so a short read is not
+    /// the last one.
     #[inline]
     pub fn receive(&mut self, reader: &mut Reader, plan: &Plan, closing: bool) -> Received {
         let request = &plan.requests[self.request];
@@ -198,7 +200,7 @@ impl Connection {
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return Received::Part,
                     ErrorKind::Interrupted => continue,
-                    // A peer that leaves without TLS's goodbye after a body that only its end delimits.
+                    // The peer closed without a TLS `close_notify`. The close may be what delimits the body.
                     ErrorKind::UnexpectedEof => return self.response.end(),
                     kind => return Received::Failed(Fault::Receive, kind),
                 },
@@ -218,7 +220,7 @@ impl Connection {
         }
     }
 
-    /// Receives the answer to a CONNECT; whether the tunnel is there.
+    /// Receives the response to a CONNECT. Returns `true` when the tunnel is established.
     pub fn receive_tunnel(&mut self, reader: &mut Reader) -> io::Result<bool> {
         let Some(transport) = &mut self.transport else { return Err(ErrorKind::NotConnected.into()) };
         let count = match transport.read(&mut reader.buffer) {
@@ -231,7 +233,7 @@ impl Connection {
         reader.head.reset();
         match reader.head.parse(partial, &reader.limits, Method::Connect) {
             Ok(Progress::Partial) => Ok(false),
-            // Nothing may come of the target before it was asked.
+            // The target must not send anything before it receives a request.
             Ok(Progress::Complete) if reader.head.status / 100 == 2 && reader.head.len == partial.len() => {
                 partial.clear();
                 Ok(true)
@@ -272,12 +274,12 @@ impl Response {
         self.body.clear();
     }
 
-    /// Whether nothing of it has come.
+    /// Returns `true` if no byte of the response has arrived.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Takes in what was read; whether the response is whole.
+    /// Processes the bytes read. Returns `true` when the response is complete.
     fn take(
         &mut self,
         reader: &mut Reader,
@@ -290,7 +292,7 @@ impl Response {
             return self.take_body(&reader.buffer[..count], &mut reader.spans, plan);
         }
         let Reader { head, limits, spans, buffer, server } = reader;
-        // Nearly always the head comes whole and is read where it is.
+        // The head nearly always arrives in one read and is parsed in place.
         let mut partial = std::mem::take(&mut self.partial);
         let bytes = if partial.is_empty() {
             &buffer[..count]
@@ -323,7 +325,7 @@ impl Response {
             *server = Some(server_of(head, bytes));
         }
         let whole = self.take_body(rest, spans, plan);
-        // Its allocation serves the next one.
+        // Keeps the allocation for the next response.
         partial.clear();
         self.partial = partial;
         whole
@@ -364,12 +366,13 @@ impl Response {
             return Ok(false);
         }
         self.passes &= plan.checks.body(&self.body);
-        // What comes unasked behind a response makes the connection worthless, not the response.
+        // Unrequested bytes after a response make the connection unusable, but not the response.
         self.persistent &= consumed == bytes.len();
         Ok(true)
     }
 
-    /// The other side has closed.
+    /// Handles the end of the connection: it completes a body that is delimited by closing, and otherwise is
+    /// a failure.
     fn end(&mut self) -> Received {
         if self.status.is_some() && self.decoder.end_of_input().is_ok() {
             return Received::Whole { at: Instant::now(), kept: false };
@@ -378,7 +381,7 @@ impl Response {
     }
 }
 
-/// A line of ab's `-v`. Where it cannot be written, the report will say so.
+/// Prints a line of ab's `-v`. If it cannot be written, printing the report fails as well.
 #[cold]
 fn log(line: fmt::Arguments<'_>) {
     let _ = print(&format!("{line}\n"));

@@ -1,13 +1,14 @@
-//! How busy the load client's own threads are: one that has no time to spare measures itself.
+//! CPU usage of the load client's threads: a thread without time to spare measures itself instead of the
+//! target.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// From this share of its time on, a thread is what limits the result.
+/// Share of its time from which a thread counts as the bottleneck.
 const BUSY: f64 = 0.9;
 
-/// What a thread did with its time.
+/// CPU usage of a thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     started: Instant,
@@ -15,22 +16,22 @@ pub struct Effort {
     spent: Spent,
 }
 
-/// Where a thread's time has gone since it started.
+/// The uses of a thread's time since it started.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spent {
-    /// Computing.
+    /// Time spent computing.
     cpu: Duration,
-    /// Ready to compute, but without a processor.
+    /// Time spent ready to run but waiting for a processor.
     delayed: Duration,
 }
 
 impl Effort {
-    /// Starts to watch the calling thread.
+    /// Starts measuring the calling thread.
     pub fn start() -> Self {
         Self { started: Instant::now(), elapsed: Duration::ZERO, spent: Spent::by_now() }
     }
 
-    /// Ends that.
+    /// Stops measuring.
     pub fn stop(&mut self) {
         let now = Spent::by_now();
         self.spent.cpu = now.cpu.saturating_sub(self.spent.cpu);
@@ -38,19 +39,19 @@ impl Effort {
         self.elapsed = self.started.elapsed();
     }
 
-    /// The share of its time that it computed, from 0 to 1.
+    /// Share of its time that the thread spent computing, 0 to 1.
     pub fn cpu_share(&self) -> f64 {
         share(self.spent.cpu, self.elapsed)
     }
 
-    /// The share of its time that it wanted to compute: what it did, and what it had to wait for a processor.
+    /// Share of its time that the thread wanted to compute: computing plus waiting for a processor.
     pub fn wanted_share(&self) -> f64 {
         share(self.spent.cpu + self.spent.delayed, self.elapsed)
     }
 
-    /// Whether it had no time to spare.
+    /// Returns `true` if the thread had no time to spare.
     pub fn is_saturated(&self) -> bool {
-        // What is over in a moment is no steady state.
+        // A very short run has no steady state.
         self.elapsed > Duration::from_millis(20) && self.wanted_share() >= BUSY
     }
 }
@@ -60,7 +61,8 @@ fn share(part: Duration, whole: Duration) -> f64 {
 }
 
 impl Spent {
-    /// Of the calling thread. A system without `schedstat` does not tell how long it was kept waiting.
+    /// Usage of the calling thread so far. Without `schedstat`, the time spent waiting for a processor is
+    /// unknown and counts as zero.
     fn by_now() -> Self {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let mut nanos = text.split_ascii_whitespace().map_while(|nanos| nanos.parse().ok());

@@ -1,4 +1,4 @@
-//! Runs a plan: its threads, what they bring home, and news of how far they are.
+//! Runs a plan: starts its threads, reports progress, and collects the results.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -10,10 +10,10 @@ use super::tally::Tally;
 use super::tls::TlsFacts;
 use super::worker::{Harvest, Shared, Worker};
 
-/// How often it is told how far a run is.
+/// Interval between progress reports.
 const NEWS: Duration = Duration::from_millis(100);
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     /// Exchanges that have ended.
@@ -22,40 +22,40 @@ pub struct Progress {
     pub elapsed: Duration,
 }
 
-/// What whoever watches a run wants.
+/// The decision of the observer of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
-    /// That it goes on.
+    /// Continue.
     GoOn,
-    /// That it stops at once.
+    /// Stop at once.
     Stop,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Everything that was counted.
+    /// All counters.
     pub tally: Tally,
-    /// From the first exchange that counts to the end of the last, or of the time.
+    /// Time from the first counted exchange to the end of the last one, or to the end of the requested time.
     pub elapsed: Duration,
-    /// Why it was given up, if it was.
+    /// The reason why the run was aborted, if it was.
     pub fatal: Option<String>,
-    /// Whether it was asked to stop.
+    /// `true` if the run was asked to stop.
     pub interrupted: bool,
-    /// The share of its time that the busiest thread computed.
+    /// Share of its time that the busiest thread spent computing.
     pub cpu_share: f64,
-    /// Whether a thread had no time to spare, so that the result is the client's and not the target's.
+    /// `true` if a thread had no time to spare, so the result describes the client and not the target.
     pub saturated: bool,
-    /// What software answered.
+    /// The target's software, from the first response's `Server` field.
     pub server: String,
-    /// What was agreed on with TLS.
+    /// The negotiated TLS parameters.
     pub tls: Option<TlsFacts>,
 }
 
-/// Runs a plan to its end. `watch` is told how far it is ten times a second and may end it.
+/// Runs a plan to its end. `watch` receives the progress ten times a second and may stop the run.
 pub fn execute(plan: &Plan, watch: &mut dyn FnMut(Progress) -> Wish) -> io::Result<Outcome> {
     let shared = Shared::new(plan);
-    // All is allocated before the clock starts.
+    // Everything is allocated before the clock starts.
     let workers: Vec<_> =
         (0..plan.threads).map(|index| Worker::new(plan, &shared, index)).collect::<io::Result<_>>()?;
     let start = Instant::now();
@@ -68,14 +68,14 @@ pub fn execute(plan: &Plan, watch: &mut dyn FnMut(Progress) -> Wish) -> io::Resu
             let ended = ended.clone();
             let thread =
                 thread::Builder::new().name(format!("bench-{index}")).spawn_scoped(scope, move || {
-                    // Dropped at the end, however that comes.
+                    // Dropped when the thread ends, even by a panic.
                     let _ended = ended;
                     worker.run(start)
                 });
             threads.push(thread.inspect_err(|_| shared.stop.store(true, Relaxed))?);
         }
         drop(ended);
-        // Nobody sends; all have ended once every sender is gone.
+        // Nothing is ever sent: the channel disconnects when all threads have ended.
         while ends.recv_timeout(NEWS) == Err(RecvTimeoutError::Timeout) {
             let elapsed = Instant::now().saturating_duration_since(measured_from);
             if watch(Progress { done: shared.done(), elapsed }) == Wish::Stop {
@@ -106,7 +106,7 @@ fn gather(
     }
     tally.samples.sort_by_key(|sample| sample.start_us);
     let last = harvests.iter().map(|harvest| harvest.ended).max().unwrap_or(measured_from);
-    // A run for a time has lasted so long, however early its last response came.
+    // A run for a fixed time lasts that long, however early its last response arrived.
     let ended = match plan.duration.map(|duration| measured_from + duration) {
         Some(until)
             if shared.fatal().is_none()

@@ -1,4 +1,4 @@
-//! Why a run of the load client could not be made.
+//! The errors of the load client.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
@@ -9,18 +9,18 @@ use super::tls::TlsError;
 use super::url::UrlError;
 use crate::har;
 
-/// Why a run could not be made, or not to its end.
+/// The reason why a run could not be started or completed.
 #[derive(Debug)]
 pub enum Error {
-    /// An option, or several together, that make no sense; what to do instead.
+    /// An invalid option or combination of options. The text includes the remedy.
     Usage(String),
-    /// A text that is no URL.
+    /// An invalid URL.
     Url(String, UrlError),
-    /// A check that cannot be understood.
+    /// An invalid check.
     Check(CheckError),
-    /// A threshold that cannot be understood.
+    /// An invalid threshold.
     Threshold(ThresholdError),
-    /// TLS that cannot be spoken as asked.
+    /// TLS options that cannot be met.
     Tls(TlsError),
     /// A recording that cannot be read.
     Har(PathBuf, har::Error),
@@ -30,16 +30,17 @@ pub enum Error {
     Write(PathBuf, io::Error),
     /// A host that has no address.
     Resolve(String, io::Error),
-    /// A host none of whose addresses takes a connection.
+    /// A host that accepts a connection on none of its addresses.
     Unreachable(String, io::Error),
-    /// The run was given up, and why.
+    /// The run was aborted for this reason.
     GivenUp(String),
-    /// What the system would not do.
+    /// An error from the operating system.
     System(io::Error),
 }
 
 impl Error {
-    /// Whether it was asked wrongly (exit code 2), and not that it could not be done (1).
+    /// Returns `true` if the user's input is at fault (exit code 2), and `false` if the run failed (exit code
+    /// 1).
     pub fn is_misuse(&self) -> bool {
         match self {
             Self::Usage(_)

@@ -1,20 +1,21 @@
-//! Keeps people from hurting others: a target that is neither on this machine nor in a private network takes little load unasked.
+//! Protects third parties: a target outside this machine and private networks receives little load unless the
+//! user confirms.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use super::pace::Pace;
 use super::plan::Plan;
 
-/// Requests that a stranger's target takes without `--yes`: what a person might send by hand in an afternoon.
+/// Maximum number of requests without `--yes`: as many as a person might send by hand in an afternoon.
 const REQUESTS_MAX: u64 = 1_000;
 
-/// Exchanges at a time that it takes: what a few browsers make.
+/// Maximum number of concurrent exchanges without `--yes`: as many as a few browsers make.
 const CONCURRENCY_MAX: usize = 10;
 
-/// Exchanges per second that it takes, where a rate is set.
+/// Maximum rate in exchanges per second without `--yes`.
 const RATE_MAX: f64 = 50.0;
 
-/// Why a plan is more than modest, in words; nothing if it is modest.
+/// Describes the excess if a plan is more than modest.
 pub fn immodest(plan: &Plan) -> Option<String> {
     if plan.concurrency > CONCURRENCY_MAX {
         return Some(format!("a concurrency of {}, and {CONCURRENCY_MAX} is modest", plan.concurrency));
@@ -35,7 +36,7 @@ pub fn immodest(plan: &Plan) -> Option<String> {
     }
 }
 
-/// Whether an address is on this machine or in a network that its owner answers for.
+/// Returns `true` if an address is on this machine or in a private network.
 pub fn is_near(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     match ip {
@@ -52,12 +53,12 @@ pub fn is_near(ip: IpAddr) -> bool {
     }
 }
 
-/// Unique local (RFC 4193) or link-local (RFC 4291).
+/// Returns `true` for unique local (RFC 4193) and link-local (RFC 4291) addresses.
 fn is_local(ip: Ipv6Addr) -> bool {
     ip.segments()[0] & 0xfe00 == 0xfc00 || ip.segments()[0] & 0xffc0 == 0xfe80
 }
 
-/// Whether it is an address of this machine: only those can be bound.
+/// Returns `true` for an address of this machine: only those can be bound.
 fn is_own(ip: IpAddr) -> bool {
     UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }
@@ -82,7 +83,8 @@ mod tests {
         ] {
             assert!(is_near(ip.parse().unwrap()), "{ip}");
         }
-        // Addresses for documentation (RFC 5737, RFC 3849): nobody's.
+        // Documentation addresses (RFC 5737, RFC 3849), which belong to no host, and neighbours of private
+        // ranges.
         for ip in ["192.0.2.1", "198.51.100.7", "100.128.0.1", "172.32.0.1", "2001:db8::1"] {
             assert!(!is_near(ip.parse().unwrap()), "{ip}");
         }

@@ -1,4 +1,4 @@
-//! The knee: the highest rate that a target keeps up with, found by offering more and more.
+//! Finds the knee, which is the highest rate that a target sustains, by offering increasing rates.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -8,20 +8,21 @@ use super::engine::Outcome;
 use super::progress::News;
 use super::{Console, Error, Options, Wanted};
 
-/// Time of a step, unless said otherwise: long enough for some hundred exchanges at low rates.
+/// Default time of a step: long enough for a few hundred exchanges at low rates.
 const STEP: Duration = Duration::from_secs(2);
 
-/// Offered rates, as shares of what the target takes in the closed model, in percent.
+/// Offered rates, in percent of the target's rate in the closed model.
 const LADDER: [u32; 9] = [10, 25, 40, 55, 70, 80, 90, 100, 110];
 
-/// A target keeps up while it answers this share of what is offered.
+/// A target keeps up while it completes this share of the offered exchanges, ...
 const KEEPS_UP: f64 = 0.97;
 
-/// And while its p99 is at most so many times that of the lowest rate, and at least so far above it that it matters.
+/// ... and while its p99 is at most this many times the p99 of the lowest rate, or exceeds it by no more than
+/// this time.
 const SLOWER_MAX: f64 = 5.0;
 const SLOWER_MIN_US: u64 = 2_000;
 
-/// One offered rate and what came of it.
+/// One offered rate and its results.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Step {
     offered: f64,
@@ -31,7 +32,7 @@ struct Step {
     failed: u64,
 }
 
-/// Looks for the knee and tells what was seen on the way.
+/// Searches for the knee and prints each step.
 pub fn find<W: Write>(
     options: &Options,
     wanted: &Wanted,
@@ -92,8 +93,8 @@ fn measured<W: Write>(options: &Options, console: &Console<'_, W>) -> Result<Out
     Ok(outcome)
 }
 
-/// Exchanges per second while they were due. What the last one takes of its own is no falling behind, and a slow target with a
-/// short step would seem to.
+/// Exchanges per second during the time in which they were due. The duration of the last exchange is
+/// excluded: with a slow target and a short step it would look like falling behind.
 #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
 fn achieved(outcome: &Outcome) -> f64 {
     let alone = Duration::from_micros(outcome.tally.total().min());
@@ -101,7 +102,7 @@ fn achieved(outcome: &Outcome) -> f64 {
     if seconds > 0.0 { outcome.tally.done as f64 / seconds } else { 0.0 }
 }
 
-/// Whether a target keeps up with a step, by the measure of the lowest.
+/// Returns `true` if the target keeps up with a step, compared with the lowest one.
 fn keeps_up(step: &Step, lowest: &Step) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "an hour in microseconds is far below 2^53")]
     let times = step.p99 as f64 / lowest.p99.max(1) as f64;

@@ -1,4 +1,4 @@
-//! What a run is asked to do, and how that becomes a plan.
+//! The options of a run, and their compilation to a plan.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -21,46 +21,46 @@ use super::transport::SocketOptions;
 use super::url::{self, Url};
 use crate::har;
 
-/// Most exchanges at a time: what ab allows.
+/// Maximum number of concurrent exchanges, as in ab.
 const CONCURRENCY_MAX: usize = 20_000;
 
-/// Most threads.
+/// Maximum number of threads.
 const THREADS_MAX: usize = 256;
 
-/// Most targets, and most hosts that requests go to.
+/// Maximum number of targets, and of hosts that requests are sent to.
 const TARGETS_MAX: usize = 64;
 
-/// Largest weight of a target.
+/// Maximum weight of a target.
 const WEIGHT_MAX: u32 = 1_000;
 
-/// Largest file of bodies, in bytes.
+/// Maximum size of a file of bodies, in bytes.
 const BODY_FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// Most bodies of one file, and most requests prepared in all.
+/// Maximum number of bodies in a file, and of prepared requests.
 const REQUESTS_MAX: usize = 100_000;
 
-/// Most exchanges that are kept one by one for `-g`: 24 bytes each.
+/// Maximum number of exchanges kept individually for `-g`, at 24 bytes each.
 const SAMPLES_MAX: usize = 50_000_000;
 
-/// Requests that `-t` stands for in ab.
+/// Number of requests that `-t` implies in ab.
 const AB_REQUESTS_WITH_TIME: u64 = 50_000;
 
-/// How long an address is tried where a host has several.
+/// Timeout of a connection attempt when a host has several addresses.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A URL to ask, and how often beside the others.
+/// A URL to request and its weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The URL.
     pub url: String,
-    /// Its share, relative to the others' weights.
+    /// Share of the requests, relative to the weights of the other targets.
     pub weight: u32,
 }
 
 impl FromStr for Target {
     type Err = String;
 
-    /// Reads `WEIGHT=URL`.
+    /// Parses `WEIGHT=URL`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (weight, url) =
             text.split_once('=').ok_or("write WEIGHT=URL, like 3=http://127.0.0.1:9000/get")?;
@@ -70,60 +70,60 @@ impl FromStr for Target {
     }
 }
 
-/// Where bodies come from.
+/// The source of request bodies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum BodySource {
-    /// There are none.
+    /// No bodies.
     #[default]
     None,
     /// ab's `-p`: a file, sent with POST.
     Post(PathBuf),
     /// ab's `-u`: a file, sent with PUT.
     Put(PathBuf),
-    /// A file whose lines are sent one after the other, with POST.
+    /// A file whose lines are sent in turn, with POST.
     Lines(PathBuf),
 }
 
-/// Everything that decides what a run does.
+/// All options that determine a run.
 #[derive(Debug, Clone)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of the command line, and they are independent"
 )]
 pub struct Options {
-    /// What to ask; may be empty with [`Options::har`].
+    /// The targets; may be empty with [`Options::har`].
     pub targets: Vec<Target>,
-    /// A recording whose requests are sent in its order; to the first target's host, if there is a target.
+    /// A recording whose requests are sent in order; to the first target's host, if there is a target.
     pub har: Option<PathBuf>,
-    /// Exchanges to make.
+    /// Number of exchanges.
     pub requests: Option<u64>,
-    /// Time to run.
+    /// Duration of the run.
     pub time: Option<Duration>,
-    /// Exchanges at a time.
+    /// Number of concurrent exchanges.
     pub concurrency: usize,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// How long making a connection, or an exchange on it, may take.
+    /// Timeout for connecting, and for an exchange on a connection.
     pub timeout: Duration,
-    /// Time at the start that is not counted.
+    /// Initial time that is not counted.
     pub warmup: Duration,
     /// Time over which the first exchanges are spread in the closed model.
     pub ramp_up: Duration,
-    /// Exchanges per second, or from how many to how many over the time.
+    /// Exchanges per second: at the start and at the end of the run.
     pub rate: Option<(f64, f64)>,
-    /// Whether connections are kept.
+    /// Keeps connections open between exchanges.
     pub keep_alive: bool,
-    /// The method, where it is not the one that goes with the body.
+    /// The method, if it is not the default for the body.
     pub method: Option<String>,
-    /// Whether HEAD is sent.
+    /// Sends HEAD.
     pub head: bool,
-    /// Bodies.
+    /// The request bodies.
     pub body: BodySource,
-    /// Their `Content-Type`.
+    /// `Content-Type` of the bodies.
     pub content_type: String,
-    /// Whether they are sent in chunks.
+    /// Sends bodies chunked.
     pub chunked: bool,
-    /// Field lines.
+    /// Additional header field lines.
     pub fields: Vec<String>,
     /// Cookies, `NAME=VALUE`.
     pub cookies: Vec<String>,
@@ -133,29 +133,29 @@ pub struct Options {
     pub proxy_authorization: Option<String>,
     /// The proxy, `HOST[:PORT]`.
     pub proxy: Option<String>,
-    /// The address to dial from.
+    /// The local address to connect from.
     pub bind: Option<IpAddr>,
-    /// Size of the sockets' buffers in bytes.
+    /// Socket buffer size in bytes.
     pub buffer_bytes: Option<usize>,
-    /// TLS.
+    /// TLS options.
     pub tls: TlsOptions,
-    /// Statuses that responses may have.
+    /// Status codes that responses may have.
     pub check_status: Option<String>,
-    /// Text that bodies must have.
+    /// Text that response bodies must contain.
     pub check_body: Option<String>,
-    /// Fields that responses must have.
+    /// Header fields that responses must have.
     pub check_fields: Vec<String>,
-    /// Whether bodies may differ in length.
+    /// Allows bodies of different lengths.
     pub variable_length: bool,
-    /// Whether the run goes on when a connection breaks.
+    /// Continues the run when a connection breaks.
     pub receive_errors_are_fine: bool,
-    /// Whether ab's known bugs are wanted.
+    /// Reproduces ab's known bugs.
     pub ab_compat: bool,
-    /// Whether each exchange is kept.
+    /// Keeps each exchange individually.
     pub keep_samples: bool,
     /// ab's `-v`.
     pub verbosity: u8,
-    /// Whether a target that is not near may be put under load.
+    /// Allows a load on a target outside this machine and private networks.
     pub yes: bool,
 }
 
@@ -199,18 +199,18 @@ impl Default for Options {
     }
 }
 
-/// A plan, and what a report says of it.
+/// A plan, and the details of it that a report shows.
 #[derive(Debug)]
 pub struct Compiled {
     /// The plan.
     pub plan: Plan,
-    /// The first URL: the one that the report is headed with.
+    /// The first URL, shown at the top of the report.
     pub url: Url,
-    /// The URLs of the targets, in order.
+    /// The names of the targets, in order.
     pub names: Vec<String>,
     /// The address of the proxy, as it was given.
     pub proxy: Option<String>,
-    /// Whether requests have bodies.
+    /// `true` if requests have bodies.
     pub has_body: bool,
 }
 
@@ -229,7 +229,7 @@ struct Drafts {
 }
 
 impl Options {
-    /// Checks the options against each other, reads files, finds addresses, and prepares the requests.
+    /// Checks the options against each other, reads files, resolves hosts, and prepares the requests.
     pub fn compile(&self) -> Result<Compiled, Error> {
         self.check()?;
         let checks =
@@ -301,7 +301,8 @@ impl Options {
             timeout: self.timeout,
             socket: SocketOptions { bind: self.bind, buffer_bytes: self.buffer_bytes },
             checks,
-            // Lines of a file and recorded requests are answered differently by their nature.
+            // Different bodies from a file, and different recorded requests, naturally get different
+            // responses.
             variable_length: self.variable_length
                 || self.har.is_some()
                 || matches!(self.body, BodySource::Lines(_)),
@@ -311,7 +312,7 @@ impl Options {
         }
     }
 
-    /// What can be said of the options without looking at anything else.
+    /// Checks the options without reading files or resolving hosts.
     fn check(&self) -> Result<(), Error> {
         let usage = |message: &str| Err(Error::Usage(message.to_owned()));
         if self.requests == Some(0) {
@@ -404,7 +405,7 @@ impl Options {
         text.parse().map_err(|error| Error::Url(text.to_owned(), error))
     }
 
-    /// Requests for each target, with each body.
+    /// Creates the requests for each target, with each body.
     fn drafts(&self, urls: &[Url]) -> Result<Drafts, Error> {
         let bodies = self.bodies()?;
         let each = bodies.len().max(1);
@@ -421,7 +422,7 @@ impl Options {
         let weights: Vec<u32> = self.targets.iter().map(|target| target.weight).collect();
         let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
         let round = spread(&weights.iter().map(|weight| weight / divisor).collect::<Vec<_>>());
-        // Each target goes through the bodies at its own pace.
+        // Each target iterates over the bodies independently.
         let mut next = vec![0; urls.len()];
         let order = std::iter::repeat_n(round, each).flatten().map(|target| {
             let body = next[target] % each;
@@ -466,7 +467,7 @@ impl Options {
         Parts {
             method: method.to_owned(),
             fields: self.fields.clone(),
-            // ab takes several and sends the last.
+            // ab accepts several and sends the last.
             cookies: if self.ab_compat { self.cookies[last..].to_vec() } else { self.cookies.clone() },
             authorization: self.authorization.clone(),
             proxy_authorization: self.proxy_authorization.clone(),
@@ -477,7 +478,7 @@ impl Options {
         }
     }
 
-    /// The requests of a recording, in its order.
+    /// Reads the requests of a recording, in order.
     fn replay(&self, file: &Path, base: Option<&Url>) -> Result<Drafts, Error> {
         let entries = har::read(file).map_err(|error| Error::Har(file.to_owned(), error))?;
         let mut drafts = Vec::with_capacity(entries.len());
@@ -518,7 +519,7 @@ impl Options {
     }
 }
 
-/// Whether a recorded field is about the connection it was recorded on, or made here anew.
+/// Returns `true` if a recorded field concerns the recorded connection or is generated by the client.
 fn is_made_here(name: &str) -> bool {
     const NAMES: [&str; 10] = [
         "host",
@@ -550,7 +551,7 @@ struct Endpoints<'a> {
     known: BTreeMap<(bool, String, u16), usize>,
     tls: Option<Arc<ClientConfig>>,
     proxy: Option<SocketAddr>,
-    /// A host that is not near.
+    /// The first host that is not near.
     far: Option<String>,
 }
 
@@ -567,7 +568,7 @@ impl<'a> Endpoints<'a> {
         Ok(Self { options, list: Vec::new(), known: BTreeMap::new(), tls: None, proxy, far: None })
     }
 
-    /// The endpoint for a URL, as an index.
+    /// Returns the index of the endpoint for a URL.
     fn of(&mut self, url: &Url, parts: &Parts) -> Result<usize, Error> {
         let key = (url.secure, url.host.clone(), url.port);
         if let Some(index) = self.known.get(&key) {
@@ -591,7 +592,7 @@ impl<'a> Endpoints<'a> {
         Ok(self.list.len() - 1)
     }
 
-    /// A host is near if all of its addresses are, and it has one.
+    /// Records a host that is not near. A host is near if it has an address and all its addresses are near.
     fn judge(&mut self, url: &Url, addresses: &[SocketAddr]) {
         if addresses.is_empty() || addresses.iter().any(|address| !guard::is_near(address.ip())) {
             self.far.get_or_insert_with(|| url.host.clone());
@@ -603,7 +604,7 @@ impl<'a> Endpoints<'a> {
             return Ok(Arc::clone(tls));
         }
         let mut options = self.options.tls.clone();
-        // ab never looks at certificates.
+        // ab never verifies certificates.
         options.insecure |= self.options.ab_compat;
         let tls = options.compile()?;
         self.tls = Some(Arc::clone(&tls));
@@ -611,7 +612,7 @@ impl<'a> Endpoints<'a> {
     }
 }
 
-/// The name that the certificate is to have: that of `Host`, where a field line sets it, as with ab.
+/// The name that the certificate must have. As with ab, it comes from a `Host` field line if there is one.
 fn server_name(url: &Url, parts: &Parts) -> Result<ServerName<'static>, Error> {
     let set = parts.fields.iter().find_map(|line| {
         let (name, value) = line.split_once(':')?;
@@ -625,7 +626,7 @@ fn server_name(url: &Url, parts: &Parts) -> Result<ServerName<'static>, Error> {
         .map_err(|_| Error::Usage(format!("`{host}` is no name that a certificate can have")))
 }
 
-/// An address of a host; of several, the first that takes a connection.
+/// Returns an address of a host. If there are several, returns the first that accepts a connection.
 fn reachable(host: &str, port: u16) -> Result<SocketAddr, Error> {
     let addresses = url::resolve(host, port).map_err(|error| Error::Resolve(host.to_owned(), error))?;
     if let [only] = addresses[..] {

@@ -1,4 +1,4 @@
-//! Files of results: whole, or not there.
+//! Output files of a run: written completely, or not at all.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::error::Error;
 
-/// A file that is to be written when the run has ended.
+/// A file to be written when the run has ended.
 ///
-/// It is opened before the run, so that nobody waits for a run whose result cannot be kept. A regular file is written beside its
-/// place and put there when it is whole; a device or pipe is written to as it is.
+/// It is opened before the run, so a run whose result cannot be stored fails at once. A regular file is
+/// written under a temporary name in the same directory and renamed when it is complete. A device or pipe is
+/// written directly.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
@@ -18,7 +19,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Opens it.
+    /// Opens the file.
     pub fn create(path: &Path) -> Result<Self, Error> {
         let failed = |error| Error::Write(path.to_owned(), error);
         let special = fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
@@ -34,11 +35,11 @@ impl Output {
         Ok(Self { path: path.to_owned(), draft: Some(draft), file })
     }
 
-    /// Writes all of it and puts it in its place.
+    /// Writes the whole content, then renames the file to its final name.
     pub fn finish(mut self, content: &[u8]) -> Result<(), Error> {
         let written = self.file.write_all(content).and_then(|()| self.file.flush());
         let placed = written.and_then(|()| match &self.draft {
-            // What does not fit on the disk may only be told when it is sent there.
+            // Some file systems report a full disk only on sync.
             Some(draft) => self.file.sync_all().and_then(|()| fs::rename(draft, &self.path)),
             None => Ok(()),
         });

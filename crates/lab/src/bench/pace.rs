@@ -1,42 +1,43 @@
-//! When exchanges are to start: as soon as a connection is free, or at moments that nobody but the clock decides on.
+//! The start times of exchanges: as soon as a connection is free, or at times fixed by the clock alone.
 
 use std::time::Duration;
 
-/// Who decides when the next exchange starts.
+/// The rule that decides when the next exchange starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// Closed model: each connection starts its next exchange when the last one has ended. A slow provider is asked less
-    /// often, so that a stall is seen by as many exchanges as there are connections and hides from the percentiles.
+    /// Closed model: each connection starts its next exchange when the last one has ended. A slow provider
+    /// receives fewer requests, so a stall affects only as many exchanges as there are connections, and hides
+    /// from the percentiles (coordinated omission).
     Closed {
         /// Time over which the connections' first exchanges are spread.
         ramp_up: Duration,
     },
-    /// Open model: exchanges are due at moments fixed beforehand and are timed from then, so that a stall is seen by every
-    /// exchange that was due in it.
+    /// Open model: exchanges are due at times fixed beforehand and are measured from then, so a stall shows
+    /// in every exchange that was due during it.
     Open(Rate),
 }
 
-/// A rate of exchanges that stays or changes evenly.
+/// A rate of exchanges, constant or changing linearly.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
     /// Exchanges per second at the start, above 0.
     pub from: f64,
     /// Exchanges per second after [`Rate::over`], above 0.
     pub to: f64,
-    /// How long the change takes. A rate that stays needs none.
+    /// Duration of the change; irrelevant for a constant rate.
     pub over: Duration,
 }
 
 impl Rate {
-    /// A rate that stays.
+    /// Creates a constant rate.
     pub fn constant(per_second: f64) -> Self {
         Self { from: per_second, to: per_second, over: Duration::ZERO }
     }
 
-    /// How long after the start of the run exchange `number`, counted from 0, is due.
+    /// Time from the start of the run at which exchange `number`, counted from 0, is due.
     ///
-    /// By the time `t` there are `from * t + slope * t² / 2` exchanges due; this solves that for `t`, in the form that stays
-    /// exact where the slope is small.
+    /// By time `t`, `from * t + slope * t² / 2` exchanges are due. This solves that for `t`, in the form that
+    /// stays exact if the slope is small.
     #[expect(clippy::cast_precision_loss, reason = "2^53 exchanges are some thousand years at any rate here")]
     pub fn due(&self, number: u64) -> Duration {
         let number = number as f64;

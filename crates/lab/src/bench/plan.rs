@@ -1,4 +1,4 @@
-//! What a run will do, checked and prepared: bytes to send, where to, in what order, how fast and until when.
+//! A checked and prepared run: the bytes to send, their destinations and order, the pace, and the end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,75 +16,75 @@ use super::transport::SocketOptions;
 /// A prepared run.
 #[derive(Debug)]
 pub struct Plan {
-    /// Where connections go.
+    /// The endpoints to connect to.
     pub endpoints: Vec<Endpoint>,
-    /// What can be sent.
+    /// The requests to send.
     pub requests: Vec<Request>,
-    /// Indices into [`Plan::requests`], in the order of sending, over and over. Never empty.
+    /// Indices into [`Plan::requests`] in the order of sending, repeated in a cycle. Never empty.
     pub order: Vec<usize>,
-    /// How many targets the requests belong to.
+    /// Number of targets that the requests belong to.
     pub targets: usize,
-    /// Who decides when the next exchange starts.
+    /// The rule that decides when the next exchange starts.
     pub pace: Pace,
-    /// Exchanges to make; none: until the time is over.
+    /// Number of exchanges; `None`: until the time is over.
     pub count: Option<u64>,
-    /// Time to run; none: until all are made.
+    /// Duration of the run; `None`: until all exchanges are done.
     pub duration: Option<Duration>,
-    /// Time at the start that is not counted.
+    /// Initial time that is not counted.
     pub warmup: Duration,
-    /// Exchanges at a time.
+    /// Number of concurrent exchanges.
     pub concurrency: usize,
-    /// Threads, at most as many as exchanges at a time.
+    /// Number of threads, at most the number of concurrent exchanges.
     pub threads: usize,
-    /// Whether connections are kept.
+    /// Keeps connections open between exchanges.
     pub keep_alive: bool,
-    /// How long an exchange may take, connecting included.
+    /// Timeout of an exchange, connecting included.
     pub timeout: Duration,
-    /// How sockets are made.
+    /// Socket options.
     pub socket: SocketOptions,
-    /// What responses are held against.
+    /// Checks of the responses.
     pub checks: Checks,
-    /// Whether bodies of one request may differ in length.
+    /// Allows responses to one request to have bodies of different lengths.
     pub variable_length: bool,
-    /// Whether the run ends when a connection breaks.
+    /// Ends the run when a connection breaks.
     pub stop_on_receive_error: bool,
-    /// How many exchanges are kept one by one.
+    /// Maximum number of exchanges kept individually.
     pub samples_max: usize,
-    /// How much of each exchange is printed: ab's levels, 2 for heads, 3 for statuses, 4 for bodies.
+    /// Verbosity in ab's levels: 2 prints heads, 3 status codes, 4 bodies.
     pub verbosity: u8,
 }
 
-/// Where connections go, and what is done before a request can be sent.
+/// The destination of connections, and the preparation that precedes the first request.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// The address to connect to: the target's, or its proxy's.
+    /// The address to connect to: the target's, or the proxy's.
     pub address: SocketAddr,
-    /// A CONNECT request with which the proxy is asked for a tunnel.
+    /// The CONNECT request that asks the proxy for a tunnel.
     pub tunnel: Option<Vec<u8>>,
-    /// How TLS is spoken.
+    /// TLS configuration and server name, if the target uses TLS.
     pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
 
-/// A request as it is sent.
+/// A request ready to be sent.
 #[derive(Debug)]
 pub struct Request {
     /// Index into [`Plan::endpoints`].
     pub endpoint: usize,
-    /// Which target it belongs to.
+    /// Index of its target.
     pub target: usize,
-    /// Its method, as far as it decides how the response is framed.
+    /// The method, as far as it affects the framing of the response.
     pub method: Method,
-    /// All of its bytes.
+    /// All bytes of the request.
     pub bytes: Vec<u8>,
-    /// Length of the first body that came in answer.
+    /// Body length of the first response to it.
     pub length: FirstLength,
 }
 
-/// The length of the first response's body, which all others are held against, as ab does.
+/// Body length of the first response. As in ab, the other responses must have the same length.
 #[derive(Debug)]
 pub struct FirstLength(AtomicU64);
 
-/// No length so far: no body is that long.
+/// The value before the first response. No body is this long.
 const UNKNOWN: u64 = u64::MAX;
 
 impl Default for FirstLength {
@@ -94,7 +94,7 @@ impl Default for FirstLength {
 }
 
 impl FirstLength {
-    /// Whether this length is that of the first response, which it is if it comes first.
+    /// Returns `true` if `length` is the length of the first response. The first call sets it.
     #[inline]
     pub fn agrees(&self, length: u64) -> bool {
         match self.0.load(Relaxed) {
@@ -106,22 +106,23 @@ impl FirstLength {
         }
     }
 
-    /// The length; none before the first response.
+    /// The length; `None` before the first response.
     pub fn get(&self) -> Option<u64> {
         Some(self.0.load(Relaxed)).filter(|length| *length != UNKNOWN)
     }
 }
 
 impl Plan {
-    /// Exchanges at a time that thread `index` is to make.
+    /// Number of concurrent exchanges of thread `index`.
     pub fn share(&self, index: usize) -> usize {
         self.concurrency / self.threads + usize::from(index < self.concurrency % self.threads)
     }
 }
 
-/// An order in which each index comes as often as its weight says, spread as evenly as can be.
+/// Returns an order in which each index occurs as often as its weight says, spread as evenly as possible.
 ///
-/// At each step every index gains its weight, and the richest is taken and pays for the round: smooth weighted round robin.
+/// This is smooth weighted round robin: at each step every index gains its weight as credit, and the index
+/// with the highest credit is chosen and pays the total.
 pub fn spread(weights: &[u32]) -> Vec<usize> {
     let total: i64 = weights.iter().map(|weight| i64::from(*weight)).sum();
     let mut credit = vec![0_i64; weights.len()];
@@ -130,7 +131,7 @@ pub fn spread(weights: &[u32]) -> Vec<usize> {
             for (credit, weight) in credit.iter_mut().zip(weights) {
                 *credit += i64::from(*weight);
             }
-            // Of equals the first, so that the order is that of the command line.
+            // Among equals the first wins, which keeps the order of the command line.
             let richest = (0..credit.len()).rev().max_by_key(|index| credit[*index]).unwrap_or(0);
             credit[richest] -= total;
             richest

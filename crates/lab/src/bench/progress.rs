@@ -1,4 +1,4 @@
-//! News while a run is on: a bar for people, ab's lines for everything else.
+//! Progress of a run: a bar on a terminal, ab's lines elsewhere.
 
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
@@ -9,43 +9,43 @@ use super::report::Style;
 use crate::live::LiveLine;
 use crate::streams::{Stderr, say};
 
-/// ab says nothing of runs that are shorter.
+/// Like ab, a run of at most this many requests reports no progress.
 const QUIET_UP_TO: u64 = 150;
 
-/// ab's shortest step between two lines.
+/// ab's smallest step between two lines.
 const STEP_MIN: u64 = 100;
 
-/// The longest bar, in columns.
+/// Maximum width of the bar, in columns.
 const BAR_COLUMNS_MAX: usize = 40;
 
-/// Tells how far a run is, on standard error.
+/// Reports the progress of a run on standard error.
 #[derive(Debug)]
 pub enum News {
-    /// Nothing is told.
+    /// No progress is shown.
     None,
-    /// A bar that moves.
+    /// A moving bar.
     Bar(Bar),
-    /// A line every so many exchanges, as ab prints them.
+    /// A line after every `step` exchanges, as ab prints them.
     Lines {
-        /// So many.
+        /// Number of exchanges between two lines.
         step: u64,
-        /// The next that is told of.
+        /// Number of exchanges at which the next line is due.
         next: u64,
     },
 }
 
-/// A bar that fills as a run nears its end.
+/// A bar that fills up during a run.
 #[derive(Debug)]
 pub struct Bar {
     line: LiveLine,
-    /// How long the run takes, where that is what ends it.
+    /// Duration of the run, if it has a fixed one.
     duration: Option<Duration>,
-    /// How many exchanges it has, where that is what ends it.
+    /// Number of exchanges of the run, if it has a fixed one.
     count: Option<u64>,
 }
 
 impl News {
-    /// For a run.
+    /// Chooses the form of progress for a run.
     pub fn of(plan: &Plan, style: &Style) -> Self {
         let short = plan.duration.is_none() && plan.count.is_some_and(|count| count <= QUIET_UP_TO);
         if style.quiet || short {
@@ -58,12 +58,12 @@ impl News {
         Self::Lines { step, next: step }
     }
 
-    /// Whether anything is told.
+    /// Returns `true` if progress is shown.
     pub fn beats(&self) -> bool {
         !matches!(self, Self::None)
     }
 
-    /// Tells how far it is.
+    /// Shows the progress.
     pub fn tell(&mut self, progress: Progress) {
         match self {
             Self::None => {}
@@ -79,7 +79,7 @@ impl News {
         }
     }
 
-    /// Ends it, with the number of exchanges that were made.
+    /// Ends the progress, with the total number of exchanges.
     pub fn finish(&mut self, done: u64) {
         match self {
             Self::None => {}
@@ -92,7 +92,7 @@ impl News {
     }
 }
 
-/// The bar and what stands beside it.
+/// The bar and the text beside it.
 #[expect(clippy::cast_precision_loss, reason = "a bar has forty steps")]
 fn told(progress: Progress, duration: Option<Duration>, count: Option<u64>, columns: usize) -> String {
     let Progress { done, elapsed } = progress;

@@ -1,4 +1,4 @@
-//! What a run came to, told in ab's ways and in our own.
+//! The report of a run: ab's formats, and those that ab does not have.
 
 pub mod files;
 mod html;
@@ -9,7 +9,7 @@ use super::engine::Outcome;
 use super::options::Compiled;
 use super::tally::{Fault, Series};
 
-/// How a report is to look.
+/// Presentation of a report.
 #[derive(Debug, Clone, Default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -20,22 +20,22 @@ pub struct Style {
     pub html: Option<Attributes>,
     /// ab's `-d`: no table of percentiles.
     pub no_percentiles: bool,
-    /// ab's `-S`: no deviation, median and warnings.
+    /// ab's `-S`: no standard deviation, median and warnings.
     pub no_confidence: bool,
-    /// ab's `-q`: no news of progress.
+    /// ab's `-q`: no progress.
     pub quiet: bool,
-    /// Whether it is to be as ab's, bugs included.
+    /// Reproduces ab's report, bugs included.
     pub ab_compat: bool,
 }
 
-/// Attributes of the tags of ab's table.
+/// HTML attributes of ab's table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributes {
-    /// Of `table`.
+    /// Attributes of `table`.
     pub table: String,
-    /// Of `tr`.
+    /// Attributes of `tr`.
     pub row: String,
-    /// Of `td` and `th`.
+    /// Attributes of `td` and `th`.
     pub cell: String,
 }
 
@@ -48,16 +48,16 @@ impl Default for Attributes {
 /// A run with its result.
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
-    /// What was done.
+    /// The run.
     pub run: &'a Compiled,
-    /// What it came to.
+    /// Its result.
     pub outcome: &'a Outcome,
-    /// How it is told.
+    /// The presentation.
     pub style: &'a Style,
 }
 
 impl Report<'_> {
-    /// The report for people and for parsers of ab's: text, or a table in HTML.
+    /// Renders the report, as text or as an HTML table. It suits people and parsers of ab's report.
     pub fn render(&self) -> String {
         match &self.style.html {
             Some(attributes) => html::render(self, attributes),
@@ -65,10 +65,11 @@ impl Report<'_> {
         }
     }
 
-    /// What comes before the run.
+    /// The text printed before the run.
     pub fn banner(style: &Style) -> String {
         let version = env!("CARGO_PKG_VERSION");
-        // Parsers look for ab's name and version; who asks for ab's ways gets them, and still sees who it is.
+        // Parsers look for ab's name and version. With ab's compatibility they find them, beside Egret's own
+        // name.
         let [first, second] = if style.ab_compat {
             [format!("This is ApacheBench, Version 2.3 <as told by egret bench {version}>"), String::new()]
         } else {
@@ -83,7 +84,7 @@ impl Report<'_> {
         }
     }
 
-    /// The line that says what is measured. ab's table has none.
+    /// The line that names the host under test. ab's HTML table has none.
     pub fn opening(run: &Compiled, style: &Style, beats: bool) -> String {
         if style.html.is_some() {
             return String::new();
@@ -105,25 +106,26 @@ impl Report<'_> {
         ]
     }
 
-    /// Bytes per second in units of 1024.
+    /// Converts to KiB per second.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a run stay below 2^53")]
     fn kib_per_second(&self, bytes: u64) -> f64 {
         let seconds = self.outcome.elapsed.as_secs_f64();
         if seconds > 0.0 { bytes as f64 / 1024.0 / seconds } else { 0.0 }
     }
 
-    /// The first response's length, as far as there was one.
+    /// Body length of the first response; 0 without a response.
     fn document_length(&self) -> u64 {
         self.run.plan.requests.iter().find_map(|request| request.length.get()).unwrap_or(0)
     }
 
-    /// The middle of a series: as defined, or as ab does, in microseconds.
+    /// The median of a series in microseconds: as defined, or as ab computes it.
     #[expect(clippy::cast_precision_loss, reason = "an hour in microseconds is far below 2^53")]
     fn median(&self, series: &Series) -> f64 {
         let count = series.count();
         let middle = |one: u64, other: u64| (series.at_rank(one) + series.at_rank(other)) as f64 / 2.0;
         match (self.style.ab_compat, count.is_multiple_of(2)) {
-            // ab averages where there is one in the middle, and takes the upper where there are two.
+            // For an odd count ab averages two values; for an even count it takes the upper of the two middle
+            // ones.
             (true, false) if count > 1 => middle(count / 2, count / 2 + 1),
             (true, _) | (false, false) => series.at_rank(count / 2) as f64,
             (false, true) => middle((count / 2).saturating_sub(1), count / 2),
@@ -140,7 +142,7 @@ impl Report<'_> {
     }
 }
 
-/// Whole milliseconds, rounded as ab does.
+/// Converts to whole milliseconds, rounded as ab does.
 fn ms(us: u64) -> u64 {
     (us + 500) / 1_000
 }

@@ -1,4 +1,4 @@
-//! The bytes of requests.
+//! Serializes requests.
 
 use std::fmt::Write;
 
@@ -7,45 +7,45 @@ use egret_http1::Method;
 use super::url::Url;
 use crate::base64;
 
-/// What a request is made of beside its URL.
+/// The parts of a request, except its URL.
 #[derive(Debug, Clone, Default)]
 pub struct Parts {
     /// The method.
     pub method: String,
-    /// Field lines of the user's own, `Name: value`. They replace those made here of the same name.
+    /// The user's header field lines, `Name: value`. They replace default fields of the same name.
     pub fields: Vec<String>,
-    /// `NAME=VALUE` of each cookie.
+    /// The cookies, each `NAME=VALUE`.
     pub cookies: Vec<String>,
     /// `USER:PASSWORD` for the target.
     pub authorization: Option<String>,
     /// `USER:PASSWORD` for the proxy.
     pub proxy_authorization: Option<String>,
-    /// The body and its type.
+    /// The body with its content type.
     pub body: Option<Body>,
-    /// Whether the connection is to be kept.
+    /// Keeps the connection open.
     pub keep_alive: bool,
-    /// Whether HTTP/1.0 is spoken, and the request is the one that ab sends.
+    /// Uses HTTP/1.0 and sends exactly the request that ab sends.
     pub ab_compat: bool,
-    /// Whether the target is named in full, for a proxy that forwards.
+    /// Uses the absolute form of the target, for a forward proxy.
     pub absolute: bool,
 }
 
-/// A request's body.
+/// A request body.
 #[derive(Debug, Clone)]
 pub struct Body {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// The value of `Content-Type`.
     pub content_type: String,
-    /// Whether it is sent in chunks.
+    /// Sends the body chunked.
     pub chunked: bool,
 }
 
-/// Bytes of data in a chunk.
+/// Number of data bytes in a chunk.
 const CHUNK_BYTES: usize = 16 << 10;
 
 impl Parts {
-    /// The whole request for `url`: its fields in ab's order.
+    /// Renders the request for `url`, with its fields in ab's order.
     pub fn render(&self, url: &Url) -> Vec<u8> {
         let target = if self.absolute { url.to_string() } else { url.path.clone() };
         let version = if self.ab_compat { "1.0" } else { "1.1" };
@@ -71,7 +71,7 @@ impl Parts {
         let mut fields = vec![("Host", url.authority())];
         match (self.keep_alive, self.ab_compat) {
             (true, true) => fields.push(("Connection", "Keep-Alive".to_owned())),
-            // HTTP/1.1 keeps and HTTP/1.0 closes without being asked.
+            // Connections persist by default in HTTP/1.1 and close by default in HTTP/1.0.
             (true, false) | (false, true) => {}
             (false, false) => fields.push(("Connection", "close".to_owned())),
         }
@@ -81,7 +81,7 @@ impl Parts {
         if let Some(credentials) = &self.authorization {
             fields.push(("Authorization", basic(credentials)));
         }
-        // To a tunnel's far end the proxy's credentials are nobody's business.
+        // The proxy's credentials must not be sent through a tunnel to the target.
         if let Some(credentials) = self.proxy_authorization.as_ref().filter(|_| self.absolute) {
             fields.push(("Proxy-Authorization", basic(credentials)));
         }
@@ -102,7 +102,7 @@ impl Parts {
         fields
     }
 
-    /// A CONNECT that asks a proxy for a tunnel to the host of `url`.
+    /// Renders a CONNECT request for a tunnel to the host of `url`.
     pub fn tunnel(&self, url: &Url) -> Vec<u8> {
         let authority = format!("{}:{}", url.bracketed_host(), url.port);
         let credentials = self.proxy_authorization.as_ref().map(|credentials| basic(credentials));
@@ -122,12 +122,11 @@ impl Body {
             bytes.extend_from_slice(b"\r\n");
         }
         bytes.extend_from_slice(egret_http1::LAST_CHUNK);
-        // No trailers.
         bytes.extend_from_slice(b"\r\n");
     }
 }
 
-/// Whether a field line is one that a request can hold.
+/// Returns `true` if a field line is valid in a request.
 pub fn is_field_line(line: &str) -> bool {
     let Some((name, value)) = line.split_once(':') else { return false };
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -136,14 +135,14 @@ pub fn is_field_line(line: &str) -> bool {
         && !value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }
 
-/// Whether a method is one that a request can hold.
+/// Returns `true` if a method is valid in a request.
 pub fn is_method(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 32
         && name.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-')
 }
 
-/// The method, as far as it decides how a response is framed.
+/// The method, as far as it affects the framing of the response.
 pub fn method_of(name: &str) -> Method {
     if name == "HEAD" { Method::Head } else { Method::Get }
 }

@@ -1,16 +1,16 @@
-//! What a run has come to: times, statuses, bytes and failures, each counted in constant time.
+//! Counters of a run: times, status codes, bytes and failures, each recorded in constant time.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Longest time that is told from longer ones: an hour, in microseconds.
+/// Longest time that the histogram distinguishes: one hour, in microseconds.
 const LONGEST_US: u64 = 3_600_000_000;
 
-/// Digits to which a percentile is exact.
+/// Significant digits of a percentile.
 const DIGITS: u8 = 3;
 
-/// Times in microseconds: percentiles to three digits, the rest exact.
+/// A series of times in microseconds. Percentiles have three significant digits; the other figures are exact.
 #[derive(Debug, Clone)]
 pub struct Series {
     histogram: Histogram<u64>,
@@ -22,7 +22,7 @@ pub struct Series {
 
 impl Default for Series {
     fn default() -> Self {
-        // The bounds are constants that the histogram takes; the other arm is never gone.
+        // The bounds are valid constants, so the fallback is never used.
         let histogram = Histogram::new_with_bounds(1, LONGEST_US, DIGITS)
             .or_else(|_| Histogram::new(DIGITS))
             .unwrap_or_else(|_| unreachable!("{DIGITS} digits are allowed"));
@@ -42,7 +42,7 @@ impl Series {
         self.max = self.max.max(us);
     }
 
-    /// Adds a time of zero, `count` times.
+    /// Adds `count` times of zero.
     pub fn record_zeros(&mut self, count: u64) {
         if count > 0 {
             self.histogram.saturating_record_n(0, count);
@@ -50,9 +50,9 @@ impl Series {
         }
     }
 
-    /// Adds all of another.
+    /// Adds all times of another series.
     pub fn add(&mut self, other: &Self) {
-        // It has the same bounds.
+        // Cannot fail: both have the same bounds.
         let _ = self.histogram.add(&other.histogram);
         self.sum += other.sum;
         self.squares += other.squares;
@@ -60,28 +60,28 @@ impl Series {
         self.max = self.max.max(other.max);
     }
 
-    /// How many times were recorded.
+    /// Number of recorded times.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// The shortest; 0 of none.
+    /// The shortest time; 0 if the series is empty.
     pub fn min(&self) -> u64 {
         if self.count() == 0 { 0 } else { self.min }
     }
 
-    /// The longest; 0 of none.
+    /// The longest time; 0 if the series is empty.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// The mean; 0 of none.
+    /// The mean; 0 if the series is empty.
     #[expect(clippy::cast_precision_loss, reason = "sums stay below 2^53 for centuries of exchanges")]
     pub fn mean(&self) -> f64 {
         if self.count() == 0 { 0.0 } else { self.sum as f64 / self.count() as f64 }
     }
 
-    /// The standard deviation of a sample; 0 of fewer than two.
+    /// The standard deviation of the sample; 0 if it has fewer than two times.
     #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
     pub fn deviation(&self) -> f64 {
         let count = self.count();
@@ -93,55 +93,56 @@ impl Series {
         spread.max(0.0).sqrt()
     }
 
-    /// The least time that `percent` of all are not above: nearest rank. 0 of none, exact at both ends.
+    /// The percentile by nearest rank: the shortest time that at least `percent` of the times do not exceed.
+    /// 0 if the series is empty; exact at both ends.
     pub fn percentile(&self, percent: f64) -> u64 {
         if self.count() == 0 || percent <= 0.0 {
             return self.min();
         }
-        // The histogram gives the top of a bucket, which may lie above all that was recorded.
+        // The histogram returns the upper bound of a bucket, which may exceed every recorded time.
         self.histogram.value_at_quantile(percent / 100.0).clamp(self.min, self.max)
     }
 
-    /// The time at a place in the sorted times, counted from 0: what ab indexes its array with.
+    /// The time at a position in the sorted times, counted from 0, as ab indexes its array.
     #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
     pub fn at_rank(&self, rank: u64) -> u64 {
         let count = self.count();
         if count == 0 {
             return 0;
         }
-        // Half a rank inside, so that rounding cannot lead to a neighbour.
+        // Aims at the middle of the rank, so rounding cannot select a neighbour.
         self.percentile((rank.min(count - 1) as f64 + 0.5) / count as f64 * 100.0)
     }
 
-    /// The histogram below.
+    /// The underlying histogram.
     pub fn histogram(&self) -> &Histogram<u64> {
         &self.histogram
     }
 }
 
-/// What went wrong with an exchange.
+/// A kind of failure of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// No connection could be made.
     Connect,
-    /// The request could not be sent whole.
+    /// The request could not be sent completely.
     Send,
-    /// The connection broke while a response was waited for or came in.
+    /// The connection broke before the response was complete.
     Receive,
-    /// The connection was closed before the response was whole.
+    /// The connection was closed before the response was complete.
     Closed,
-    /// It took longer than allowed.
+    /// The exchange took longer than allowed.
     Timeout,
-    /// What came is not HTTP/1.1.
+    /// The response is not HTTP/1.1.
     Protocol,
-    /// The body was not as long as that of the first response.
+    /// The body's length differs from that of the first response.
     Length,
-    /// A check said no.
+    /// A check rejected the response.
     Check,
 }
 
 impl Fault {
-    /// All of them, each at its own index.
+    /// All kinds, each at the index that is its discriminant.
     pub const ALL: [Self; 8] = [
         Self::Connect,
         Self::Send,
@@ -153,7 +154,7 @@ impl Fault {
         Self::Check,
     ];
 
-    /// Its name in reports.
+    /// The name used in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -168,72 +169,72 @@ impl Fault {
     }
 }
 
-/// One exchange, for those who want to see each.
+/// One exchange, for outputs that list each one.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
-    /// When it started, after the start of the run, in microseconds.
+    /// Start of the exchange since the start of counting, in microseconds.
     pub start_us: u64,
-    /// What making the connection took; 0 where there was one.
+    /// Time to connect; 0 on a kept connection.
     pub connect_us: u32,
-    /// From start to end.
+    /// Time from start to end.
     pub total_us: u32,
-    /// From the request's being sent to the first byte of the response.
+    /// Time from the start of sending to the first byte of the response.
     pub wait_us: u32,
 }
 
 /// The times of one exchange, in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// What making the connection took; nothing where a kept one was used.
+    /// Time to connect; `None` on a kept connection.
     pub connect: Option<u64>,
-    /// From the request's being sent to the first byte of the response.
+    /// Time from the start of sending to the first byte of the response.
     pub wait: u64,
-    /// From start to end.
+    /// Time from start to end.
     pub total: u64,
 }
 
-/// Everything that is counted.
+/// The counters of a run or of one thread.
 #[derive(Debug, Clone)]
 pub struct Tally {
-    /// Whole times on kept connections. They have no connect time, so that one record stands for two series.
+    /// Total times on kept connections. They have no connect time, so one record serves two series.
     kept: Series,
-    /// Whole times with a connection of their own.
+    /// Total times of exchanges that opened a connection.
     fresh: Series,
-    /// The same without the time of connecting.
+    /// The same times without the connect time.
     fresh_processing: Series,
     connect: Series,
     waiting: Series,
-    /// Exchanges by target, where there is more than one.
+    /// Times by target; empty if there is only one.
     by_target: Vec<Series>,
     statuses: Vec<u64>,
     faults: [u64; Fault::ALL.len()],
-    /// Exchanges that came to an end, good or bad.
+    /// Exchanges that ended, successfully or not.
     pub done: u64,
-    /// Exchanges that failed, each once.
+    /// Failed exchanges, each counted once.
     pub failed: u64,
-    /// Responses after which the connection was kept.
+    /// Responses after which the connection was kept open.
     pub keep_alive: u64,
-    /// Exchanges begun anew since a kept connection had been closed meanwhile.
+    /// Exchanges started again because the kept connection had been closed in the meantime.
     pub retried: u64,
-    /// Exchanges under way when the time was over.
+    /// Exchanges in progress when the time was over.
     pub unfinished: u64,
-    /// Exchanges that were due and never sent, since no connection came free.
+    /// Exchanges that were due but never sent, because no connection was free.
     pub unsent: u64,
-    /// Bytes received of responses, heads included.
+    /// Bytes of responses received, heads included.
     pub bytes_received: u64,
-    /// Bytes received of bodies.
+    /// Bytes of bodies received.
     pub bytes_body: u64,
     /// Bytes sent.
     pub bytes_sent: u64,
-    /// How late exchanges of the open model were sent although a connection was free.
+    /// Delay between due time and sending of exchanges of the open model for which a connection was free.
     pub lateness: Series,
-    /// Each exchange, where asked for.
+    /// The individual exchanges, if requested.
     pub samples: Vec<Sample>,
     samples_max: usize,
 }
 
 impl Tally {
-    /// Nothing so far. `samples_max` exchanges are kept one by one.
+    /// Creates empty counters that store up to `samples_max` individual exchanges.
     pub fn new(targets: usize, samples_max: usize) -> Self {
         Self {
             kept: Series::default(),
@@ -292,17 +293,17 @@ impl Tally {
         }
     }
 
-    /// Counts what went wrong.
+    /// Counts a failure.
     pub fn fault(&mut self, fault: Fault) {
         self.faults[fault as usize] += 1;
     }
 
-    /// How often this went wrong.
+    /// Number of failures of this kind.
     pub fn faults(&self, fault: Fault) -> u64 {
         self.faults[fault as usize]
     }
 
-    /// Adds all of another.
+    /// Adds the counters of another tally.
     pub fn add(&mut self, other: &Self) {
         self.kept.add(&other.kept);
         self.fresh.add(&other.fresh);
@@ -331,43 +332,43 @@ impl Tally {
         self.samples.extend(&other.samples);
     }
 
-    /// From start to end.
+    /// Times from start to end.
     pub fn total(&self) -> Series {
         let mut total = self.kept.clone();
         total.add(&self.fresh);
         total
     }
 
-    /// From the connection's being there to the end.
+    /// Times from the established connection to the end.
     pub fn processing(&self) -> Series {
         let mut processing = self.kept.clone();
         processing.add(&self.fresh_processing);
         processing
     }
 
-    /// Making a connection, of those that were made.
+    /// Connect times of the connections made.
     pub fn connect(&self) -> &Series {
         &self.connect
     }
 
-    /// Making a connection, kept ones counted as zero, which is how ab counts.
+    /// Connect times with a zero for each exchange on a kept connection, as ab counts them.
     pub fn connect_with_zeros(&self) -> Series {
         let mut connect = self.connect.clone();
         connect.record_zeros(self.kept.count());
         connect
     }
 
-    /// From the request's being sent to the first byte.
+    /// Times from the start of sending to the first byte of the response.
     pub fn waiting(&self) -> &Series {
         &self.waiting
     }
 
-    /// Whole times by target; empty where there is only one.
+    /// Total times by target; empty if there is only one.
     pub fn by_target(&self) -> &[Series] {
         &self.by_target
     }
 
-    /// Status codes that came, with how often.
+    /// Received status codes and the number of responses with each.
     pub fn statuses(&self) -> impl Iterator<Item = (usize, u64)> {
         self.statuses.iter().copied().enumerate().filter(|(_, count)| *count > 0)
     }
@@ -378,7 +379,7 @@ impl Tally {
     }
 }
 
-/// Microseconds, rounded.
+/// Converts to microseconds, rounded.
 #[inline]
 pub fn micros(time: Duration) -> u64 {
     time.as_secs() * 1_000_000 + u64::from((time.subsec_nanos() + 500) / 1_000)

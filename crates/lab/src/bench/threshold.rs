@@ -1,4 +1,4 @@
-//! Thresholds: what a result has to keep to, so that a pipeline can fail on it. `p99>10ms`, `errors>1%`, `rps<500`.
+//! Thresholds that make a run fail, for use in CI pipelines: `p99>10ms`, `errors>1%`, `rps<500`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ pub struct Threshold {
     text: String,
     metric: Metric,
     comparison: Comparison,
-    /// In the metric's own unit.
+    /// In the metric's unit.
     limit: f64,
 }
 
@@ -23,9 +23,9 @@ enum Metric {
     Max,
     /// The mean response time, in microseconds.
     Mean,
-    /// Failed exchanges, how many or their share.
+    /// Failed exchanges, as a number or a share.
     Errors(Measure),
-    /// Responses that are not 2xx, how many or their share.
+    /// Responses that are not 2xx, as a number or a share.
     Non2xx(Measure),
     /// Exchanges per second.
     Rate,
@@ -45,7 +45,7 @@ enum Comparison {
     AtMost,
 }
 
-/// A text that is no threshold.
+/// The error for a text that is not a threshold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThresholdError(String);
 
@@ -111,7 +111,7 @@ fn number(text: &str) -> Option<f64> {
     text.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0)
 }
 
-/// A time with its unit, in microseconds.
+/// Parses a time with its unit. Returns microseconds.
 fn time_us(text: &str) -> Option<f64> {
     let digits = text.find(|letter: char| letter.is_ascii_alphabetic())?;
     let (value, unit) = text.split_at(digits);
@@ -125,7 +125,7 @@ fn time_us(text: &str) -> Option<f64> {
 }
 
 impl Threshold {
-    /// What a result says to it: nothing where it is kept, else by how much it is broken.
+    /// Returns the measured value in words if the outcome breaks the threshold.
     #[expect(clippy::cast_precision_loss, reason = "counts and microseconds are far below 2^53")]
     pub fn broken_by(&self, outcome: &Outcome) -> Option<String> {
         let tally = &outcome.tally;

@@ -1,14 +1,14 @@
-//! An alarm clock for the event loop that is finer than its whole milliseconds.
+//! A timer for the event loop that is finer than the loop's timeout of whole milliseconds.
 
 use std::io;
 use std::time::Duration;
 
 use mio::{Registry, Token};
 
-/// Wakes the event loop at a moment, to some tens of microseconds.
+/// Wakes the event loop at a set time, to within some tens of microseconds.
 ///
-/// The loop's own timeout counts in milliseconds, rounded up, which at 500 exchanges per second would add up to a millisecond
-/// to what is measured from the moment an exchange was due.
+/// The loop's own timeout counts in milliseconds, rounded up. At 500 exchanges per second that would add up
+/// to a millisecond to times that are measured from the moment an exchange was due.
 #[derive(Debug)]
 pub struct Alarm {
     #[cfg(target_os = "linux")]
@@ -17,7 +17,7 @@ pub struct Alarm {
 
 #[cfg(target_os = "linux")]
 impl Alarm {
-    /// An alarm that wakes the loop of `registry` with an event for `token`.
+    /// Creates an alarm that wakes the loop of `registry` with an event for `token`.
     pub fn new(registry: &Registry, token: Token) -> io::Result<Self> {
         use std::os::fd::AsRawFd as _;
 
@@ -27,12 +27,13 @@ impl Alarm {
         Ok(Self { timer })
     }
 
-    /// Wakes the loop `after` so long, instead of when it was to wake before.
+    /// Wakes the loop `after` this duration. Replaces any earlier setting.
     pub fn set(&self, after: Duration) -> io::Result<()> {
         self.timer.set(after)
     }
 
-    /// What the loop's own timeout is to be when the next wake-up is due `after` so long: the alarm does it.
+    /// The loop's own timeout if the next wake-up is due `after` this duration: always `longest`, because the
+    /// alarm wakes the loop in time.
     pub fn timeout(_after: Duration, longest: Duration) -> Duration {
         longest
     }
@@ -40,18 +41,18 @@ impl Alarm {
 
 #[cfg(not(target_os = "linux"))]
 impl Alarm {
-    /// An alarm that is the loop's own timeout.
+    /// Creates an alarm that relies on the loop's own timeout.
     pub fn new(_: &Registry, _: Token) -> io::Result<Self> {
         Ok(Self {})
     }
 
-    /// Nothing is to be set where the loop's timeout does it.
+    /// Does nothing: the loop's timeout wakes it.
     #[expect(clippy::unused_self, reason = "the same interface on every system")]
     pub fn set(&self, _: Duration) -> io::Result<()> {
         Ok(())
     }
 
-    /// What the loop's own timeout is to be when the next wake-up is due `after` so long.
+    /// The loop's own timeout if the next wake-up is due `after` this duration.
     pub fn timeout(after: Duration, longest: Duration) -> Duration {
         after.min(longest)
     }

@@ -1,4 +1,4 @@
-//! TLS as ab's options and report know it.
+//! TLS with ab's options, and the TLS details of ab's report.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,33 +16,33 @@ use rustls::{
     SignatureScheme, SupportedProtocolVersion,
 };
 
-/// How TLS is to be spoken.
+/// TLS options.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {
-    /// Whether any certificate is believed.
+    /// Accepts any certificate.
     pub insecure: bool,
-    /// Authorities to trust beside the system's, in PEM.
+    /// Additional trusted certificate authorities, in PEM.
     pub authorities: Option<PathBuf>,
     /// ab's `-f`: `TLS1.2`, `TLS1.3` or `ALL`.
     pub protocol: Option<String>,
-    /// ab's `-Z`: names of cipher suites, with colons between them.
+    /// ab's `-Z`: cipher suite names separated by colons.
     pub ciphers: Option<String>,
     /// ab's `-E`: a client certificate and its key, in PEM.
     pub identity: Option<PathBuf>,
-    /// ab's `-I`: the server's name is not sent.
+    /// ab's `-I`: does not send the server's name.
     pub no_server_name: bool,
 }
 
-/// Why TLS cannot be spoken as asked.
+/// The reason why the TLS options cannot be met.
 #[derive(Debug)]
 pub enum TlsError {
-    /// A protocol that is not spoken.
+    /// An unsupported protocol version.
     Protocol(String),
-    /// A cipher suite that is not known.
+    /// An unknown cipher suite.
     Cipher(String),
-    /// A file that cannot be used.
+    /// An unusable file.
     File(PathBuf, String),
-    /// What is left for other reasons.
+    /// Any other problem.
     Other(String),
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 impl TlsOptions {
-    /// Compiles them.
+    /// Compiles the options to a TLS configuration.
     pub fn compile(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let mut provider = aws_lc_rs::default_provider();
         if let Some(ciphers) = &self.ciphers {
@@ -89,7 +89,8 @@ impl TlsOptions {
             }
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // Each connection pays for a whole handshake, as with ab: resumed ones would make the later half look faster.
+        // Every connection makes a full handshake, as with ab. Resumed sessions would make the later part
+        // look faster.
         config.resumption = Resumption::disabled();
         config.enable_sni = !self.no_server_name;
         Ok(Arc::new(config))
@@ -151,7 +152,8 @@ fn unreadable(file: &Path, error: &io::Error) -> TlsError {
     TlsError::File(file.to_owned(), format!("cannot be read: {error}"))
 }
 
-/// Believes every certificate. Signatures are still checked, since that is part of what TLS costs.
+/// Accepts every certificate. Handshake signatures are still verified, because that is part of the cost of
+/// TLS.
 #[derive(Debug)]
 struct NoVerification;
 
@@ -198,17 +200,18 @@ impl ServerCertVerifier for NoVerification {
     }
 }
 
-/// What was agreed on in a handshake, in the words of ab's report.
+/// The negotiated parameters of a TLS session, in the terms of ab's report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFacts {
-    /// `TLSv1.3,TLS_AES_256_GCM_SHA384,2048,256`: protocol, suite, bits of the certificate's key, bits of the cipher.
+    /// Protocol, cipher suite, bits of the certificate's key, bits of the cipher:
+    /// `TLSv1.3,TLS_AES_256_GCM_SHA384,2048,256`.
     pub protocol: String,
-    /// `X25519 253 bits`: the key exchange.
+    /// The key exchange: `X25519 253 bits`.
     pub exchange: Option<String>,
 }
 
 impl TlsFacts {
-    /// Those of a session whose handshake is done.
+    /// Reads the parameters of a session after its handshake.
     pub fn of(session: &ClientConnection) -> Self {
         let version = match session.protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
@@ -238,21 +241,22 @@ fn exchange_name(group: NamedGroup) -> Option<String> {
     Some(format!("ECDH {name}"))
 }
 
-/// The name that OpenSSL, and so ab, has for a suite: `TLS_AES_128_GCM_SHA256`, `ECDHE-RSA-AES128-GCM-SHA256`.
+/// The name of a suite in OpenSSL, and so in ab: `TLS_AES_128_GCM_SHA256`, `ECDHE-RSA-AES128-GCM-SHA256`.
 fn openssl_name(suite: rustls::CipherSuite) -> String {
     let name = suite.as_str().unwrap_or("unknown");
     if let Some(suite) = name.strip_prefix("TLS13_") {
         return format!("TLS_{suite}");
     }
     let name = name.trim_start_matches("TLS_").replace("_WITH_", "_");
-    // OpenSSL leaves out what goes without saying.
+    // OpenSSL omits the parts that are implied.
     let name = name.replace("AES_", "AES").replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305");
     name.replace('_', "-")
 }
 
-/// Bits of the public key in a certificate: of an RSA modulus, or of an elliptic curve's field.
+/// Size in bits of the public key in a certificate: the RSA modulus, or the field of the elliptic curve.
 ///
-/// `Certificate → TBSCertificate → [version] serial signature issuer validity subject SubjectPublicKeyInfo` (RFC 5280 §4.1).
+/// `Certificate → TBSCertificate → [version] serial signature issuer validity subject
+/// SubjectPublicKeyInfo` (RFC 5280 §4.1).
 fn key_bits(certificate: &[u8]) -> Option<usize> {
     let (_, certificate, _) = der(certificate)?;
     let (_, mut rest, _) = der(certificate)?;
@@ -264,11 +268,11 @@ fn key_bits(certificate: &[u8]) -> Option<usize> {
     }
     let (_, info, _) = der(rest)?;
     let (_, _, key) = der(info)?;
-    // A bit string, whose first byte counts unused bits.
+    // A bit string; its first byte is the number of unused bits.
     let (_, key, _) = der(key)?;
     let key = key.get(1..)?;
     match key.first()? {
-        // A point of an elliptic curve, uncompressed: two coordinates.
+        // An uncompressed point of an elliptic curve: two coordinates.
         0x04 => Some((key.len() - 1) / 2 * 8),
         0x30 => {
             let (_, numbers, _) = der(key)?;
@@ -281,7 +285,7 @@ fn key_bits(certificate: &[u8]) -> Option<usize> {
     }
 }
 
-/// The first element of DER: its tag, its content, and what follows it.
+/// Splits the first DER element off: its tag, its content, and the rest.
 fn der(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, length) = (*bytes.first()?, *bytes.get(1)?);
     let (length, start) = if length < 0x80 {

@@ -1,4 +1,4 @@
-//! The byte stream of a connection: TCP, or TLS over it. Nothing here waits.
+//! The byte stream of a connection: TCP, or TLS over TCP. All operations are non-blocking.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// How a connection's socket is made.
+/// Options of a connection's socket.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SocketOptions {
-    /// The address to dial from.
+    /// The local address to connect from.
     pub bind: Option<std::net::IpAddr>,
     /// Size of the send and receive buffers in bytes.
     pub buffer_bytes: Option<usize>,
@@ -21,9 +21,9 @@ pub struct SocketOptions {
 /// An open byte stream.
 #[derive(Debug)]
 pub enum Transport {
-    /// As it is.
+    /// Plain TCP.
     Plain(TcpStream),
-    /// Encrypted.
+    /// TLS over TCP.
     Tls(Box<Tls>),
 }
 
@@ -35,7 +35,7 @@ pub struct Tls {
 }
 
 impl Transport {
-    /// Starts to connect; the event loop tells when that is done.
+    /// Starts connecting. The event loop signals completion.
     pub fn connect(address: SocketAddr, options: SocketOptions) -> io::Result<Self> {
         if options.bind.is_none() && options.buffer_bytes.is_none() {
             return Ok(Self::Plain(TcpStream::connect(address)?));
@@ -55,14 +55,14 @@ impl Transport {
         }
     }
 
-    /// Goes on as TLS.
+    /// Wraps the stream in TLS.
     pub fn secure(self, config: &Arc<ClientConfig>, name: &ServerName<'static>) -> io::Result<Self> {
         let Self::Plain(socket) = self else { return Ok(self) };
         let session = ClientConnection::new(Arc::clone(config), name.clone()).map_err(io::Error::other)?;
         Ok(Self::Tls(Box::new(Tls { socket, session })))
     }
 
-    /// The socket, to be registered with an event loop.
+    /// The socket, for registration with an event loop.
     pub fn socket(&mut self) -> &mut TcpStream {
         match self {
             Self::Plain(socket) => socket,
@@ -78,7 +78,7 @@ impl Transport {
         }
     }
 
-    /// Goes on with the TLS handshake; whether it is done.
+    /// Continues the TLS handshake. Returns `true` when it is complete.
     pub fn handshake(&mut self) -> io::Result<bool> {
         match self {
             Self::Plain(_) => Ok(true),
@@ -86,13 +86,13 @@ impl Transport {
         }
     }
 
-    /// Whether a read that did not fill the buffer has taken all there was.
+    /// Returns `true` if a read that does not fill the buffer has taken all available bytes.
     #[inline]
     pub fn short_read_is_last(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
 
-    /// Sends what is still held back; whether all is sent.
+    /// Sends buffered bytes. Returns `true` when all are sent.
     pub fn flush(&mut self) -> io::Result<bool> {
         match self {
             Self::Plain(_) => Ok(true),
@@ -101,7 +101,7 @@ impl Transport {
     }
 }
 
-/// The error number of a connection that is being made; the standard library has no [`ErrorKind`] for it that is stable.
+/// The error number of a connection in progress. The standard library has no stable [`ErrorKind`] for it.
 #[cfg(target_os = "linux")]
 const EINPROGRESS: i32 = 115;
 #[cfg(not(target_os = "linux"))]
@@ -160,14 +160,15 @@ impl Tls {
         }
     }
 
-    /// Takes in what has come; whether there was any. An end of the stream counts, the session's reader then tells of it.
+    /// Receives available bytes into the session. Returns `true` if there were any. An end of stream counts
+    /// as well; the session's reader then reports it.
     fn receive(&mut self) -> io::Result<bool> {
         let count = match self.session.read_tls(&mut self.socket) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             other => other?,
         };
         if let Err(error) = self.session.process_new_packets() {
-            // The alert that says why is for the provider; whether it arrives changes nothing here.
+            // The alert with the reason is for the provider. A failure to send it changes nothing here.
             let _ = self.flush();
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }

@@ -4,31 +4,31 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// Where a request goes.
+/// The URL of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
-    /// Whether it is `https`.
+    /// `true` if the scheme is `https`.
     pub secure: bool,
     /// Name or address; IPv6 without brackets.
     pub host: String,
-    /// The port, the scheme's own where none is named.
+    /// The port; the scheme's default if the URL names none.
     pub port: u16,
-    /// Path and query, from the first slash on.
+    /// Path and query, from the first slash.
     pub path: String,
 }
 
-/// Why a text is no URL of a target.
+/// The reason why a text is not the URL of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UrlError {
-    /// Neither `http` nor `https`.
+    /// The scheme is neither `http` nor `https`.
     Scheme(String),
-    /// No host, or one that cannot be.
+    /// The host is missing or invalid.
     Host,
-    /// Not a port.
+    /// The port is invalid.
     Port(String),
-    /// A user in the URL.
+    /// The URL contains user information.
     User,
-    /// Bytes that a request line cannot hold.
+    /// The path contains bytes that a request line cannot hold.
     Path,
 }
 
@@ -62,7 +62,7 @@ impl FromStr for Url {
             return Err(UrlError::User);
         }
         let (host, port) = host_and_port(authority)?;
-        // A fragment is the client's own and never sent.
+        // A fragment is never sent.
         let path = path.split('#').next().unwrap_or_default();
         if path.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
             return Err(UrlError::Path);
@@ -72,7 +72,7 @@ impl FromStr for Url {
     }
 }
 
-/// Splits `HOST[:PORT]`; IPv6 addresses stand in brackets.
+/// Splits `HOST[:PORT]`; an IPv6 address is in brackets.
 pub fn host_and_port(authority: &str) -> Result<(String, Option<u16>), UrlError> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -101,12 +101,12 @@ pub fn host_and_port(authority: &str) -> Result<(String, Option<u16>), UrlError>
 }
 
 impl Url {
-    /// The host as it stands in a URL.
+    /// The host in the form it has in a URL: an IPv6 address in brackets.
     pub fn bracketed_host(&self) -> String {
         if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() }
     }
 
-    /// The value of `Host`: the port only where it is not the scheme's own.
+    /// The value of `Host`. Omits the scheme's default port.
     pub fn authority(&self) -> String {
         let default = if self.secure { 443 } else { 80 };
         if self.port == default {
@@ -116,7 +116,7 @@ impl Url {
         }
     }
 
-    /// Its addresses, in the system's order.
+    /// The addresses of the host, in the system's order.
     pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         resolve(&self.host, self.port)
     }

@@ -1,4 +1,5 @@
-//! Two URLs against each other: short windows in turn, so that a machine that drifts hits both alike, and a verdict.
+//! Compares two URLs in short alternating windows and gives a verdict. A machine whose speed drifts affects
+//! both alike.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -10,32 +11,32 @@ use super::{Compiled, Console, Error, Options, Wanted, warn_of_non_2xx};
 use crate::statistics::{Estimate, ratio};
 use crate::streams::say;
 
-/// Pairs of windows at most. Enough for a firm verdict, few enough for patience.
+/// Maximum number of pairs of windows: enough for a firm verdict, few enough to wait for.
 const ROUNDS_MAX: u32 = 20;
 
-/// Shortest window. In shorter ones a pause of the machine is all that is seen.
+/// Shortest window. Shorter ones mostly measure pauses of the machine.
 const WINDOW_MIN: Duration = Duration::from_millis(200);
 
-/// Pairs of windows at least.
+/// Minimum number of pairs of windows.
 const ROUNDS_MIN: u32 = 5;
 
-/// Time of all windows together, unless said otherwise.
+/// Default total time of all windows.
 const TIME: Duration = Duration::from_secs(20);
 
-/// The share of a window that warms it up: connections are made, caches filled.
+/// A window's warm-up is one in this many parts of it: connections are made and caches filled.
 const WARMUP_SHARE: u32 = 10;
 
 /// A figure of a window.
 type Metric = fn(&Outcome) -> f64;
 
-/// What is compared of each window.
+/// The metrics compared.
 const METRICS: [(&str, Metric); 3] = [
     ("requests per second", Outcome::requests_per_second),
     ("p50", |outcome| time_us(outcome, 50.0)),
     ("p99", |outcome| time_us(outcome, 99.0)),
 ];
 
-/// Measures two URLs in turn and says which is faster, by how much and how surely.
+/// Measures two URLs in turn and reports which is faster, by how much, and with what confidence.
 pub fn compare<W: Write>(
     options: &Options,
     other: &str,
@@ -59,7 +60,7 @@ pub fn compare<W: Write>(
     console.print(&format!("Comparing {rounds} times in turn, {seconds} s in all\n{names}\n"))?;
     let mut outcomes = [Vec::new(), Vec::new()];
     for round in 0..rounds as usize {
-        // A B, then B A: what the first of a pair leaves behind does not always meet the same one.
+        // A B, then B A, so after-effects of the first window in a pair do not always affect the same target.
         for side in [round % 2, 1 - round % 2] {
             outcomes[side].push(measured(&runs[side], console)?);
         }
@@ -76,7 +77,7 @@ pub fn compare<W: Write>(
     Ok(true)
 }
 
-/// How many pairs of windows there is time for.
+/// Number of pairs of windows that fit into `time`.
 fn rounds_in(time: Duration) -> Result<u32, Error> {
     let pairs = time.as_millis() / (2 * WINDOW_MIN).as_millis();
     match u32::try_from(pairs).unwrap_or(u32::MAX).min(ROUNDS_MAX) {
@@ -152,7 +153,7 @@ fn verdict([a, b]: &[Vec<Outcome>; 2]) -> String {
     format!("{text}\n{verdicts}")
 }
 
-/// What a ratio of B to A means.
+/// Puts a ratio of B to A into words.
 fn in_words(name: &str, ratio: Estimate) -> String {
     let percent = |factor: f64| (factor - 1.0).abs() * 100.0;
     let confidence = ratio.confidence * 100.0;
@@ -162,7 +163,7 @@ fn in_words(name: &str, ratio: Estimate) -> String {
             "{name}: no difference seen; if there is one, it is below {margin:.1} % ({confidence:.0} % confidence)"
         );
     }
-    // More requests are better, more time is worse.
+    // More requests are better, longer times are worse.
     let more_is_better = !name.starts_with('p');
     let (side, word) = match (ratio.value > 1.0, more_is_better) {
         (true, true) => ("B", "more"),

@@ -1,7 +1,8 @@
-//! A thread of the load client: one event loop, its connections, and what they come to.
+//! A thread of the load client: one event loop, its connections, and its counters.
 //!
-//! An exchange on a kept connection costs one write, one read, one reading of the clock and a few counters; waiting is shared by
-//! all connections that something has happened on meanwhile. Nothing is allocated once every connection has been used.
+//! An exchange on a kept connection costs one write, one read, one clock reading and a few counter updates.
+//! All connections that became ready in the meantime share one wait. Nothing is allocated once every
+//! connection has been used.
 
 use std::io::{self, ErrorKind};
 use std::sync::Mutex;
@@ -20,30 +21,30 @@ use super::timer::Alarm;
 use super::tls::TlsFacts;
 use super::transport::Transport;
 
-/// Events taken from the system at once.
+/// Maximum number of events taken from the system at once.
 const EVENTS: usize = 1024;
 
-/// How often what nothing happens on is looked at: whether somebody has asked to stop, and exchanges that take too long.
+/// Interval of the checks that no event triggers: the request to stop, and exchanges that have timed out.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Connections that may fail in a row before the run is given up: what ab allows in all.
+/// Number of consecutive connection failures that the run tolerates. ab tolerates as many in total.
 const CONNECT_FAILURES_MAX: u32 = 10;
 
-/// What all threads of a run share.
+/// State shared by all threads of a run.
 #[derive(Debug)]
 pub struct Shared {
     /// Asks all threads to stop at once.
     pub stop: AtomicBool,
-    /// Exchanges given to threads.
+    /// Number of exchanges assigned to threads.
     claimed: AtomicU64,
-    /// Exchanges that have ended, by thread: each has one writer.
+    /// Number of exchanges that have ended, per thread: each counter has one writer.
     done: Vec<AtomicU64>,
-    /// Why the run was given up.
+    /// The reason why the run was aborted.
     fatal: Mutex<Option<String>>,
 }
 
 impl Shared {
-    /// For a run of `plan`.
+    /// Creates the state for a run of `plan`.
     pub fn new(plan: &Plan) -> Self {
         Self {
             stop: AtomicBool::new(false),
@@ -53,17 +54,17 @@ impl Shared {
         }
     }
 
-    /// Exchanges that have ended so far.
+    /// Number of exchanges that have ended so far.
     pub fn done(&self) -> u64 {
         self.done.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Why the run was given up, if it was.
+    /// The reason why the run was aborted, if it was.
     pub fn fatal(&self) -> Option<String> {
         self.fatal.lock().map_or(None, |fatal| fatal.clone())
     }
 
-    /// Gives the run up.
+    /// Aborts the run.
     fn give_up(&self, reason: String) {
         if let Ok(mut fatal) = self.fatal.lock() {
             fatal.get_or_insert(reason);
@@ -72,22 +73,22 @@ impl Shared {
     }
 }
 
-/// What a thread brings home.
+/// The result of one thread.
 #[derive(Debug)]
 pub struct Harvest {
-    /// What it counted.
+    /// The thread's counters.
     pub tally: Tally,
-    /// How busy it was.
+    /// The thread's use of its processor.
     pub effort: Effort,
-    /// When its last exchange that counts ended; the start, where there was none.
+    /// End of the last counted exchange; the start if there was none.
     pub ended: Instant,
-    /// What software answered.
+    /// The target's software, from the first response's `Server` field.
     pub server: Option<String>,
-    /// What was agreed on with TLS.
+    /// The negotiated TLS parameters.
     pub tls: Option<TlsFacts>,
 }
 
-/// A thread's state.
+/// The state of a thread.
 #[derive(Debug)]
 pub struct Worker<'a> {
     plan: &'a Plan,
@@ -95,33 +96,33 @@ pub struct Worker<'a> {
     index: usize,
     poll: Poll,
     alarm: Alarm,
-    /// One for each exchange at a time and endpoint; an exchange uses the one of its slot and endpoint.
+    /// One connection per slot and endpoint. A slot runs one exchange at a time.
     connections: Vec<Connection>,
     reader: Reader,
     tally: Tally,
     tls: Option<TlsFacts>,
-    /// Where in the plan's order the next exchange is.
+    /// Position of the next exchange in the plan's order.
     cursor: usize,
     /// Slots without an exchange.
     idle: Vec<usize>,
-    /// Exchanges under way.
+    /// Number of exchanges in progress.
     active: usize,
     /// Number of the next exchange of the open model.
     number: u64,
-    /// What the alarm is set to.
+    /// The time for which the alarm is set.
     alarm_at: Option<Instant>,
-    /// Whether the next exchange due has had to wait for a slot.
+    /// `true` if the next due exchange has had to wait for a slot.
     held_up: bool,
-    /// Whether there are no more exchanges to start.
+    /// `true` if there are no more exchanges to start.
     exhausted: bool,
     connect_failures: u32,
-    /// When the first exchange may start.
+    /// Earliest start of the first exchange.
     start: Instant,
-    /// When counting starts.
+    /// Start of counting.
     measured_from: Instant,
-    /// When no more exchanges are started.
+    /// End of the time in which exchanges are started.
     until: Option<Instant>,
-    /// The clock as last read.
+    /// The last clock reading.
     now: Instant,
     ticked: Instant,
     ended: Instant,
@@ -144,7 +145,7 @@ impl<'a> Worker<'a> {
             reader: Reader::default(),
             tally: Tally::new(plan.targets, plan.samples_max / plan.threads),
             tls: None,
-            // Threads start apart, so that few requests are still sent in their proportion.
+            // Threads start at different positions, so even a few requests are sent in the right proportion.
             cursor: index * plan.order.len() / plan.threads,
             idle: (0..slots).rev().collect(),
             active: 0,
@@ -162,7 +163,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Runs to the end. All threads are given the same `start`.
+    /// Runs to the end. All threads receive the same `start`.
     pub fn run(mut self, start: Instant) -> io::Result<Harvest> {
         let mut effort = Effort::start();
         let mut events = Events::with_capacity(EVENTS);
@@ -199,7 +200,8 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Receiving reads the clock itself. Whatever else has woken the loop needs to know the time.
+    /// Updates the clock, unless the first event is for a receiving connection: receiving reads the clock
+    /// itself.
     #[inline]
     fn now_unless_receiving(&mut self, events: &Events) {
         let receiving = |event: &Event| {
@@ -211,7 +213,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Looks, every now and then, at what nothing happens on.
+    /// Runs the periodic checks.
     #[inline]
     fn tick(&mut self) {
         if self.now.duration_since(self.ticked) < TICK.min(self.plan.timeout / 4) {
@@ -232,7 +234,7 @@ impl<'a> Worker<'a> {
         self.shared.done[self.index].store(self.tally.done, Relaxed);
     }
 
-    /// Whether all is done, or the time is over.
+    /// Returns `true` if all exchanges have ended or the time is over.
     fn is_over(&mut self) -> bool {
         if self.shared.stop.load(Relaxed) {
             return true;
@@ -241,23 +243,24 @@ impl<'a> Worker<'a> {
             && self.now >= until
         {
             self.exhausted = true;
-            // Those under way were due. They are waited for in the open model, where leaving them out would hide a stall.
+            // Exchanges in progress were due. The open model waits for them, because leaving them out would
+            // hide a stall.
             let waits = matches!(self.plan.pace, Pace::Open(_)) && self.now < until + self.plan.timeout;
             return self.active == 0 || !waits;
         }
         self.exhausted && self.active == 0
     }
 
-    /// Exchanges of the open model that were due before the time was over, and for which no connection came
-    /// free. A run that was stopped was over at that moment: what would have been due after it was never
-    /// asked for.
+    /// Number of exchanges of the open model that were due before the time was over but found no free
+    /// connection. For a run that was stopped, the time was over at that moment; exchanges due later do not
+    /// count.
     fn unsent(&self) -> u64 {
         let (Pace::Open(rate), Some(duration)) = (self.plan.pace, self.plan.duration) else { return 0 };
         let whole = self.plan.warmup + duration;
         let is_stopped = self.shared.stop.load(Relaxed);
         let end = if is_stopped { whole.min(self.now.duration_since(self.start)) } else { whole };
         let before_end = |number: u64| rate.due(number) < end;
-        // Moments grow with numbers, so that the first one behind the end is found by halving.
+        // Due times increase with the number, so a binary search finds the first one after the end.
         let (mut low, mut high) = (self.number, self.number.max(1));
         while before_end(high) {
             high = high.saturating_mul(2);
@@ -271,7 +274,7 @@ impl<'a> Worker<'a> {
         ((low - self.number) / self.plan.threads as u64).min(left)
     }
 
-    /// How long to wait for events.
+    /// Duration of the next wait for events.
     fn timeout(&mut self) -> io::Result<Duration> {
         let tick = TICK.min(self.plan.timeout / 4);
         let until = self.until.filter(|_| !self.exhausted);
@@ -289,7 +292,7 @@ impl<'a> Worker<'a> {
         Ok(Alarm::timeout(after, longest))
     }
 
-    /// When the next exchange is due that does not wait for another to end.
+    /// Due time of the next exchange that does not wait for another one to end.
     fn next_due(&self) -> Option<Instant> {
         if self.exhausted {
             return None;
@@ -305,7 +308,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Starts all exchanges that are due, as far as there are free slots.
+    /// Starts all due exchanges for which there are free slots.
     #[inline]
     fn start_due(&mut self) {
         while let Some(due) = self.next_due().filter(|due| *due <= self.now) {
@@ -334,7 +337,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes one exchange from what there is to be done. Those before counting starts are free.
+    /// Claims one of the remaining exchanges. Exchanges before counting starts do not use up the count.
     #[inline]
     fn claim(&mut self, started: Instant) -> bool {
         let Some(count) = self.plan.count else { return true };
@@ -361,13 +364,13 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Starts to connect.
+    /// Starts connecting.
     fn open(&mut self, id: usize) {
         let endpoint = &self.plan.endpoints[id % self.plan.endpoints.len()];
         let opened = Transport::connect(endpoint.address, self.plan.socket).and_then(|mut transport| {
             let interest = Interest::READABLE | Interest::WRITABLE;
             self.poll.registry().register(transport.socket(), Token(id), interest)?;
-            // A body larger than one packet must not wait for the acknowledgement of the first.
+            // A body of several packets must not wait for the acknowledgement of the first packet.
             transport.socket().set_nodelay(true)?;
             Ok(transport)
         });
@@ -388,7 +391,7 @@ impl<'a> Worker<'a> {
         let Some(connection) = self.connections.get_mut(id) else { return };
         match connection.stage {
             Stage::Receiving => {}
-            // What comes unasked can only be the end.
+            // Only the end of the connection is expected on an idle connection.
             Stage::Idle if event.is_readable() || event.is_read_closed() => return connection.close(),
             Stage::Idle | Stage::Closed => return,
             Stage::Sending => self.send(id),
@@ -404,7 +407,7 @@ impl<'a> Worker<'a> {
         matches!(self.connections[id].stage, Stage::Sending | Stage::Receiving)
     }
 
-    /// Takes a new connection as far as it goes: connected, through the proxy, encrypted, request sent.
+    /// Advances a new connection as far as possible: connected, tunnelled, encrypted, request sent.
     fn prepare(&mut self, id: usize) {
         self.now = Instant::now();
         match self.prepared(id) {
@@ -425,7 +428,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether the connection is ready for a request.
+    /// Returns `true` if the connection is ready for a request.
     fn prepared(&mut self, id: usize) -> io::Result<bool> {
         let endpoint = &self.plan.endpoints[id % self.plan.endpoints.len()];
         let connection = &mut self.connections[id];
@@ -438,7 +441,7 @@ impl<'a> Worker<'a> {
                     if let Some(error) = transport.socket().take_error()? {
                         return Err(error);
                     }
-                    // An event may come before there is anything to tell.
+                    // An event can arrive before the connection has succeeded or failed.
                     if let Err(error) = transport.socket().peer_addr() {
                         return if error.kind() == ErrorKind::NotConnected { Ok(false) } else { Err(error) };
                     }
@@ -478,19 +481,19 @@ impl<'a> Worker<'a> {
     fn receive(&mut self, id: usize, closing: bool) {
         let connection = &mut self.connections[id];
         match connection.receive(&mut self.reader, self.plan, closing) {
-            // A body that goes on for long must not stop the clock.
+            // A long body must not stop the clock.
             Received::Part => self.now = Instant::now(),
             Received::Whole { at, kept } => self.finish(id, at, kept),
             Received::Failed(fault, kind) => self.fail(id, fault, kind, None),
         }
     }
 
-    /// Ends an exchange whose response is whole, and starts the next.
+    /// Ends an exchange whose response is complete, and starts the next one.
     #[inline]
     fn finish(&mut self, id: usize, at: Instant, kept: bool) {
         self.now = at;
         let connection = &mut self.connections[id];
-        // A response that came before the request was sent whole leaves the connection in between.
+        // If the response arrived before the request was sent completely, the connection is not reusable.
         if kept && connection.stage == Stage::Receiving {
             connection.stage = Stage::Idle;
         } else {
@@ -515,7 +518,7 @@ impl<'a> Worker<'a> {
         self.next(id);
     }
 
-    /// Counts an exchange with its times.
+    /// Counts an exchange and its times.
     #[inline]
     fn record(&mut self, id: usize, at: Instant) {
         let connection = &self.connections[id];
@@ -534,7 +537,7 @@ impl<'a> Worker<'a> {
         self.ended = at;
     }
 
-    /// A slot has become free.
+    /// Uses a slot that has become free.
     #[inline]
     fn next(&mut self, id: usize) {
         self.active -= 1;
@@ -551,7 +554,8 @@ impl<'a> Worker<'a> {
         self.begin(slot, self.now);
     }
 
-    /// Ends an exchange that cannot succeed, or begins it anew where only a kept connection had been closed meanwhile.
+    /// Ends a failed exchange. If only a kept connection had been closed in the meantime, starts the exchange
+    /// again on a new connection.
     #[cold]
     fn fail(&mut self, id: usize, fault: Fault, kind: ErrorKind, error: Option<&io::Error>) {
         self.now = Instant::now();
@@ -566,7 +570,7 @@ impl<'a> Worker<'a> {
         if connection.started >= self.measured_from {
             self.tally.fault(fault);
             self.tally.failed += 1;
-            // It took at least so long; leaving it out would make a slow provider look fast.
+            // The exchange took at least this long. Leaving it out would make a slow provider look fast.
             if fault == Fault::Timeout {
                 self.record(id, self.now);
             } else {

@@ -1,4 +1,4 @@
-//! Files of results: ab's CSV of percentiles and TSV of exchanges, and the histograms.
+//! Result files: ab's CSV of percentiles, ab's TSV of exchanges, and the histograms.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,8 @@ use super::{Report, ms};
 use crate::bench::tally::Series;
 
 impl Report<'_> {
-    /// ab's `-e`: the percentage of exchanges from 0 to 100, and the time in milliseconds within which they were served.
+    /// Content of ab's `-e`: each percentage of exchanges from 0 to 100, and the time in milliseconds within
+    /// which they were served.
     pub fn csv(&self) -> String {
         let total = self.outcome.tally.total();
         let mut text = "Percentage served,Time in ms\n".to_owned();
@@ -24,7 +25,8 @@ impl Report<'_> {
         text
     }
 
-    /// ab's `-g`: each exchange, in order of time, or, as ab has it, of how long it took.
+    /// Content of ab's `-g`: each exchange, ordered by start time. With ab's compatibility, ordered by
+    /// duration.
     pub fn tsv(&self, started: SystemTime) -> String {
         let started = started.duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut samples: Vec<_> = self.outcome.tally.samples.iter().collect();
@@ -42,7 +44,8 @@ impl Report<'_> {
         text
     }
 
-    /// The histograms as a log of `HdrHistogram`'s tools (version 2, compressed): one line for each phase, times in microseconds.
+    /// The histograms as a log for the `HdrHistogram` tools (version 2, compressed): one line for each phase,
+    /// times in microseconds.
     pub fn hdr(&self, started: SystemTime) -> String {
         let tally = &self.outcome.tally;
         let mut log = Vec::new();
@@ -63,7 +66,7 @@ impl Report<'_> {
     }
 }
 
-/// What ab indexes its array with; where it reads behind the end, the last one stands.
+/// The time at the index that ab uses. An index after the end, which ab reads, yields the last time.
 fn as_ab(total: &Series, percent: u64) -> u64 {
     let count = total.count();
     match percent {
@@ -73,7 +76,7 @@ fn as_ab(total: &Series, percent: u64) -> u64 {
     }
 }
 
-/// A moment as ab writes it, in UTC: `Wed Sep 07 18:09:44 2011`.
+/// Formats a time as ab does, in UTC: `Wed Sep 07 18:09:44 2011`.
 fn date(seconds: u64) -> String {
     let time = CivilTime::from_unix_seconds(seconds);
     let (weekday, month) = (time.weekday, time.month_name());

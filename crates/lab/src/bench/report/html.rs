@@ -1,11 +1,11 @@
-//! ab's table in HTML (`-w`), which shows less than its text.
+//! ab's report as an HTML table (`-w`), which shows less than the text report.
 
 use std::fmt::Write;
 
 use super::{Attributes, Report, ms};
 use crate::bench::tally::Series;
 
-/// The whole table.
+/// Renders the whole table.
 pub fn render(report: &Report<'_>, attributes: &Attributes) -> String {
     let mut table = Table { attributes, text: format!("\n\n<table {}>\n", attributes.table) };
     let (tally, url) = (&report.outcome.tally, &report.run.url);
@@ -105,7 +105,7 @@ impl Table<'_> {
     }
 }
 
-/// Text that a server sent, so that a page shows it and does not obey it.
+/// Escapes text from a server, so a page displays it and does not interpret it.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,4 +1,4 @@
-//! The result as JSON, and the schema of that.
+//! The result of a run as JSON, and its JSON Schema.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,53 +12,56 @@ use crate::bench::tally::{Fault, Series};
 /// The result of a run of `egret bench`.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Summary {
-    /// Version of this format: 1. Fields may be added to it; none is taken away or changes its meaning.
+    /// Version of this format: 1. Later versions may add fields, but neither remove a field nor change its
+    /// meaning.
     pub version: u32,
-    /// The URL asked, or the first of several.
+    /// The requested URL, or the first of several.
     pub url: String,
-    /// When the run began, in seconds since 1970-01-01 UTC.
+    /// Start of the run, in seconds since 1970-01-01 UTC.
     pub started: f64,
-    /// Requests that came to an end, failed ones included.
+    /// Requests that ended, failed ones included.
     pub requests: u64,
-    /// Requests that failed, each once.
+    /// Failed requests, each counted once.
     pub failed: u64,
-    /// How long it took, in seconds, without the warm-up.
+    /// Duration of the run in seconds, without the warm-up.
     pub duration_s: f64,
-    /// Exchanges at a time.
+    /// Number of concurrent exchanges.
     pub concurrency: usize,
     /// Threads of the load client.
     pub threads: usize,
     /// Requests per second.
     pub requests_per_second: f64,
-    /// Bytes received of responses, heads included.
+    /// Bytes of responses received, heads included.
     pub bytes_received: u64,
-    /// Bytes received of bodies.
+    /// Bytes of bodies received.
     pub bytes_body: u64,
     /// Bytes sent.
     pub bytes_sent: u64,
-    /// Response times in microseconds: from the start of the exchange, in the open model from the moment it was due.
+    /// Response times in microseconds, from the start of the exchange. In the open model, from the moment it
+    /// was due.
     pub latency_us: Times,
     /// Times of the phases in microseconds.
     pub phases_us: Phases,
-    /// How many responses had which status code.
+    /// Number of responses with each status code.
     pub statuses: BTreeMap<String, u64>,
-    /// How many requests failed for which reason: `connect`, `send`, `receive` (the connection broke), `closed` (before the
-    /// response was whole), `timeout`, `protocol` (no HTTP/1.1), `length` (another than the first response's), `check`.
+    /// Number of failed requests by reason: `connect`, `send`, `receive` (the connection broke), `closed`
+    /// (before the response was complete), `timeout`, `protocol` (not HTTP/1.1), `length` (differs from the
+    /// first response's), `check`.
     pub errors: BTreeMap<String, u64>,
-    /// Requests that were due in the open model and never sent, since no connection came free.
+    /// Requests of the open model that were due but never sent, because no connection was free.
     pub unsent: u64,
-    /// Requests under way when the time was over; they are not counted.
+    /// Requests in progress when the time was over. They are not counted.
     pub unfinished: u64,
-    /// Each target, where there are several; else none.
+    /// The targets, if there are several; otherwise empty.
     pub targets: Vec<TargetSummary>,
-    /// The load client itself.
+    /// The load on the client itself.
     pub client: Client,
 }
 
 /// Times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Times {
-    /// The shortest.
+    /// The shortest time.
     pub min: u64,
     /// The mean.
     pub mean: f64,
@@ -66,30 +69,31 @@ pub struct Times {
     pub stddev: f64,
     /// The median.
     pub p50: u64,
-    /// 75 % took no longer.
+    /// 75th percentile.
     pub p75: u64,
-    /// 90 % took no longer.
+    /// 90th percentile.
     pub p90: u64,
-    /// 95 % took no longer.
+    /// 95th percentile.
     pub p95: u64,
-    /// 99 % took no longer.
+    /// 99th percentile.
     pub p99: u64,
-    /// 99.9 % took no longer.
+    /// 99.9th percentile.
     pub p99_9: u64,
-    /// The longest.
+    /// The longest time.
     pub max: u64,
 }
 
-/// Times of the phases.
+/// Times of the phases of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Phases {
-    /// Making a connection, with tunnel and TLS, of those that were made.
+    /// Time to connect, including tunnel and TLS, of the connections that were made.
     pub connect: Times,
-    /// From the request's being sent to the response's first byte.
+    /// Time from the start of sending to the first byte of the response.
     pub first_byte: Times,
-    /// From start to end: the same as `latency_us`.
+    /// Time from start to end: the same as `latency_us`.
     pub total: Times,
-    /// How late requests of the open model were sent although a connection was free: the load client's own fault.
+    /// Delay between due time and sending of requests of the open model for which a connection was free. The
+    /// load client causes this delay.
     pub sent_late: Times,
 }
 
@@ -98,18 +102,18 @@ pub struct Phases {
 pub struct TargetSummary {
     /// Its URL.
     pub url: String,
-    /// Requests whose time was taken.
+    /// Number of requests with a measured time.
     pub requests: u64,
-    /// Their times in microseconds.
+    /// Response times in microseconds.
     pub latency_us: Times,
 }
 
-/// How the load client itself was.
+/// The load on the client itself.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Client {
-    /// Share of its time that the busiest thread computed, 0 to 1.
+    /// Share of its time that the busiest thread spent computing, 0 to 1.
     pub cpu_share: f64,
-    /// Whether a thread had no time to spare: then the result is the client's, not the target's.
+    /// `true` if a thread had no time to spare, so the result describes the client and not the target.
     pub saturated: bool,
 }
 
@@ -131,7 +135,7 @@ impl From<&Series> for Times {
 }
 
 impl Report<'_> {
-    /// The result for programs.
+    /// The result in its machine-readable form.
     pub fn summary(&self, started: SystemTime) -> Summary {
         let (outcome, tally, plan) = (self.outcome, &self.outcome.tally, &self.run.plan);
         let total = Times::from(&tally.total());
@@ -172,7 +176,7 @@ impl Report<'_> {
     /// The result as JSON.
     pub fn json(&self, started: SystemTime) -> String {
         let text = serde_json::to_string_pretty(&self.summary(started));
-        // A struct of numbers and texts always becomes JSON.
+        // Serializing a struct of numbers and texts does not fail.
         text.unwrap_or_default() + "\n"
     }
 }

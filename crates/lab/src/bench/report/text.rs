@@ -1,4 +1,4 @@
-//! ab's report line by line, and behind it what ab does not know.
+//! The report as text: ab's report line by line, then the details that ab does not show.
 
 use std::fmt::Write;
 
@@ -108,7 +108,7 @@ fn rates(report: &Report<'_>, text: &mut String) {
     }
 }
 
-/// ab's two tables, in whole milliseconds.
+/// Writes ab's two tables, in whole milliseconds.
 fn times(report: &Report<'_>, text: &mut String) {
     let tally = &report.outcome.tally;
     let total = tally.total();
@@ -153,7 +153,7 @@ fn times(report: &Report<'_>, text: &mut String) {
     let _ = writeln!(text, " 100%  {:>5} (longest request)", ms(total.max()));
 }
 
-/// Says where mean and median are so far apart that neither tells the story.
+/// Warns if mean and median are so far apart that neither is representative.
 fn doubt(report: &Report<'_>, what: &str, series: &Series, text: &mut String) {
     let (apart, deviation) = ((series.mean() - report.median(series)).abs(), series.deviation());
     if apart > 2.0 * deviation {
@@ -181,7 +181,8 @@ fn whole_ms(us: f64) -> u64 {
     ms(us)
 }
 
-/// The same times in microseconds, with the far end that ab does not show. Labels differ from ab's, so that its parsers pass by.
+/// Writes the same times in microseconds, including the high percentiles that ab does not show. The labels
+/// differ from ab's, so parsers of ab's report ignore this part.
 fn precise(report: &Report<'_>, text: &mut String) {
     let tally = &report.outcome.tally;
     *text += "\nPrecise times (us)   ";
