@@ -1,41 +1,47 @@
-//! What a handful of rounds says and how surely: percentiles, medians, and confidence by bootstrap.
+//! Statistics of a few rounds: percentiles, medians, and confidence intervals by bootstrap.
 //!
-//! A round is one look at a machine that is never quite the same. So figures are compared within a round where they can be,
-//! the median of the rounds is what is told, and how far it may be off comes from drawing rounds anew, with replacement
-//! (the percentile bootstrap). Draws come from a seeded generator: the same rounds always give the same interval.
+//! A round is one observation of a machine whose speed varies. Where possible, figures are compared within a
+//! round, and the median over the rounds is reported. The confidence interval comes from resampling the
+//! rounds with replacement (the percentile bootstrap). The generator is seeded: the same rounds always give
+//! the same interval.
 //!
-//! Few rounds carry little: `n` rounds bracket the true median with a confidence of at most `1 - 2 × 0.5ⁿ`, which is 75 %
-//! for three and 94 % for five. [`Estimate::confidence`] says what was reached, so that nobody is told 95 % by three rounds.
+//! Few rounds allow little confidence: `n` rounds bracket the true median with a confidence of at most
+//! `1 - 2 × 0.5ⁿ`, which is 75 % for three and 94 % for five. [`Estimate::confidence`] is the confidence
+//! actually reached, so three rounds never claim 95 %.
 
 mod random;
 
 pub use random::Random;
 use serde::{Deserialize, Serialize};
 
-/// Confidence that intervals are made for.
+/// Confidence level of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Fewer rounds than this bracket a median too loosely for a verdict: their confidence stays below 90 %.
+/// Minimum number of rounds for a verdict. Fewer rounds bracket the median with less than 90 % confidence.
 pub const ROUNDS_FOR_VERDICT: usize = 5;
 
-/// Times that rounds are drawn anew. More would steady the second digit of an interval's ends, which nobody reads.
+/// Number of bootstrap resamples. More would only steady the second digit of the bounds.
 const RESAMPLES: usize = 2_000;
 
-/// Where the generator starts, so that a report made twice says the same twice.
+/// Seed of the generator: a report made twice is the same twice.
 const SEED: u64 = 0x0E62_E7A1_5EED;
 
-/// The share `percent` (0 to 100) of samples is at or below this one: nearest rank, so always a sample that was seen.
+/// The percentile by nearest rank: the share `percent` (0 to 100) of the samples is at or below it. The
+/// result is always one of the samples.
 ///
-/// `sorted` is in ascending order; `None` if it is empty.
+/// `sorted` is in ascending order; returns `None` if it is empty.
 pub fn percentile<T: Copy>(sorted: &[T], percent: f64) -> Option<T> {
-    // Without the small step back, 99.9 % of 1000 would be rank 1000, since 99.9 has no exact form.
+    // Without this small correction, 99.9 % of 1000 would be rank 1000, because 99.9 has no exact binary
+    // form.
     let rank = whole((percent / 100.0 * real(sorted.len()) - 1e-9).ceil()).clamp(1, sorted.len().max(1));
     sorted.get(rank - 1).copied()
 }
 
-/// The percentile as ab writes it into its CSV (`-e`): the sample at `0.5 + n × percent / 100`, mostly one above nearest rank.
+/// The percentile as ab writes it into its CSV (`-e`): the sample at `0.5 + n × percent / 100`, usually one
+/// above nearest rank.
 ///
-/// ab reads past its last sample for small `n`; here the last sample is the end. `None` if `sorted` is empty.
+/// For small `n`, ab reads past its last sample; this function stops at the last sample. Returns `None` if
+/// `sorted` is empty.
 pub fn percentile_as_ab<T: Copy>(sorted: &[T], percent: u8) -> Option<T> {
     let last = sorted.len().checked_sub(1)?;
     let index = match percent {
@@ -46,7 +52,7 @@ pub fn percentile_as_ab<T: Copy>(sorted: &[T], percent: u8) -> Option<T> {
     sorted.get(index.min(last)).copied()
 }
 
-/// The middle value, or the mean of the two middle ones. `None` if there are none.
+/// The middle value, or the mean of the two middle values. `None` if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     median_of(&mut sorted)
@@ -57,14 +63,14 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / real(values.len()))
 }
 
-/// The sample's standard deviation (divisor `n - 1`). `None` for fewer than two values.
+/// The standard deviation of the sample (divisor `n - 1`). `None` for fewer than two values.
 pub fn standard_deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     (values.len() > 1).then(|| (squares / real(values.len() - 1)).sqrt())
 }
 
-/// A figure, and between which bounds it lies how surely.
+/// A figure with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 pub struct Estimate {
     /// The figure itself.
@@ -73,28 +79,29 @@ pub struct Estimate {
     pub low: f64,
     /// The upper bound.
     pub high: f64,
-    /// How surely the bounds hold, 0 to 1: [`CONFIDENCE`], or less where there were too few rounds for it.
+    /// Confidence of the interval, 0 to 1: [`CONFIDENCE`], or less if there were too few rounds.
     pub confidence: f64,
 }
 
 impl Estimate {
-    /// The larger distance from the figure to a bound: what stands behind `±`.
+    /// The larger distance from the figure to a bound, for use after `±`.
     pub fn margin(&self) -> f64 {
         (self.high - self.value).max(self.value - self.low)
     }
 
-    /// Whether both bounds lie on one side of `reference`, so that the figure differs from it for sure.
+    /// Returns `true` if both bounds are on the same side of `reference`, so the figure differs from it
+    /// significantly.
     pub fn excludes(&self, reference: f64) -> bool {
         self.low > reference || self.high < reference
     }
 
-    /// Whether there were enough rounds to call a difference a difference.
+    /// Returns `true` if there were enough rounds for a verdict.
     pub fn is_firm(&self) -> bool {
         self.confidence >= best_confidence(ROUNDS_FOR_VERDICT)
     }
 }
 
-/// The median over rounds. `None` without rounds.
+/// Estimates the median over rounds. `None` without rounds.
 pub fn estimate(rounds: &[f64]) -> Option<Estimate> {
     let value = median(rounds)?;
     let mut draw = Draw::new(rounds.len());
@@ -102,18 +109,20 @@ pub fn estimate(rounds: &[f64]) -> Option<Estimate> {
     Some(bounded(value, drawn, best_confidence(rounds.len())))
 }
 
-/// How far `measured` lies above `baseline`: the median of the differences within each round.
+/// Estimates how far `measured` exceeds `baseline`: the median of the differences within each round.
 ///
-/// Both have a value for each round, in the same order; what the machine did to a round then cancels out. The longer one is cut.
+/// Both have one value per round, in the same order, so effects of the machine on a round cancel out. The
+/// longer list is cut.
 pub fn difference(measured: &[f64], baseline: &[f64]) -> Option<Estimate> {
     let pairs: Vec<f64> =
         measured.iter().zip(baseline).map(|(measured, baseline)| measured - baseline).collect();
     estimate(&pairs)
 }
 
-/// How many times `baseline` `measured` is: the median of the ratios within each round, as [`difference`] pairs them.
+/// Estimates the ratio of `measured` to `baseline`: the median of the ratios within each round, paired as in
+/// [`difference`].
 ///
-/// `None` where a baseline is not above 0.
+/// Returns `None` unless every baseline is above 0.
 pub fn ratio(measured: &[f64], baseline: &[f64]) -> Option<Estimate> {
     let positive = baseline.iter().all(|baseline| *baseline > 0.0);
     let pairs: Vec<f64> =
@@ -121,12 +130,14 @@ pub fn ratio(measured: &[f64], baseline: &[f64]) -> Option<Estimate> {
     if positive { estimate(&pairs) } else { None }
 }
 
-/// How far the median of `b` lies above that of `a`, for rounds of two separate runs, which nothing pairs.
+/// Estimates how far the median of `b` exceeds the median of `a`, for rounds of two separate runs, which are
+/// not paired.
 pub fn difference_of_runs(a: &[f64], b: &[f64]) -> Option<Estimate> {
     of_runs(a, b, |a, b| b - a)
 }
 
-/// How many times the median of `a` that of `b` is, for rounds of two separate runs. `None` where a value of `a` is not above 0.
+/// Estimates the ratio of the median of `b` to the median of `a`, for rounds of two separate runs. Returns
+/// `None` unless every value of `a` is above 0.
 pub fn ratio_of_runs(a: &[f64], b: &[f64]) -> Option<Estimate> {
     if a.iter().all(|a| *a > 0.0) { of_runs(a, b, |a, b| b / a) } else { None }
 }
@@ -140,9 +151,10 @@ fn of_runs(a: &[f64], b: &[f64], compare: impl Fn(f64, f64) -> f64) -> Option<Es
     Some(bounded(value, drawn, best_confidence(a.len().min(b.len()))))
 }
 
-/// How much `y` rises for each unit of `x`: the median over rounds of each round's least-squares slope.
+/// Estimates the increase of `y` per unit of `x`: the median over the rounds of each round's least-squares
+/// slope.
 ///
-/// Each round is a list of points; one whose `x` are all the same says nothing and is left out.
+/// Each round is a list of points. A round whose `x` are all equal has no slope and is left out.
 pub fn slope(rounds: &[Vec<(f64, f64)>]) -> Option<Estimate> {
     let slopes: Vec<f64> = rounds.iter().filter_map(|points| least_squares_slope(points)).collect();
     estimate(&slopes)
@@ -157,7 +169,8 @@ fn least_squares_slope(points: &[(f64, f64)]) -> Option<f64> {
     (spread > 0.0).then(|| shared / spread)
 }
 
-/// The most that this many rounds can say of a median: it lies between the least and the most, unless all fell on one side.
+/// The highest confidence that this many rounds allow: the true median lies between their minimum and
+/// maximum, unless all rounds fell on one side of it.
 fn best_confidence(rounds: usize) -> f64 {
     let rounds = i32::try_from(rounds).unwrap_or(i32::MAX);
     (1.0 - 2.0 * 0.5_f64.powi(rounds)).clamp(0.0, CONFIDENCE)

@@ -1,31 +1,31 @@
-//! The machine that an experiment ran on, as far as figures depend on it.
+//! The properties of the machine that influence the figures of an experiment.
 
 use serde::{Deserialize, Serialize};
 
 use super::process;
 
-/// A machine.
+/// The machine of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct Machine {
-    /// Its name in the network.
+    /// Host name.
     pub host: String,
-    /// The processor's name.
+    /// Name of the processor.
     pub processor: String,
-    /// Cores that the experiment could use.
+    /// Number of cores available to the experiment.
     pub cores: usize,
-    /// Memory in all.
+    /// Total memory in bytes.
     pub memory_bytes: u64,
-    /// The kernel's name and release.
+    /// Name and release of the kernel.
     pub kernel: String,
-    /// The distribution.
+    /// Name of the distribution.
     pub system: String,
-    /// How the processor chooses its frequency, where the kernel tells.
+    /// Frequency governor of the processor, if the kernel reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub frequency_governor: Option<String>,
 }
 
 impl Machine {
-    /// Looks around.
+    /// Detects the machine.
     pub fn look() -> Self {
         let name = rustix::system::uname();
         let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
@@ -49,7 +49,7 @@ impl Machine {
     }
 }
 
-/// The load average of the last minute: how many threads wanted to run.
+/// The load average of the last minute: the number of threads that were running or ready to run.
 pub fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0)

@@ -1,4 +1,5 @@
-//! Bar charts: a bar for each scenario, with a whisker for its confidence, its value, and an axis with its unit.
+//! Bar charts: one bar per scenario, with its value, a whisker for the confidence interval, and an axis with
+//! its unit.
 
 use super::svg::{Chart, Drawing, Scale, WIDTH, thousands, tick_text};
 use super::verdict::places;
@@ -11,34 +12,34 @@ const BOTTOM: f64 = 56.0;
 const LEFT: f64 = 150.0;
 const RIGHT: f64 = 84.0;
 
-/// A bar.
+/// A bar of a chart.
 #[derive(Debug, Clone)]
 pub struct Bar {
-    /// What stands before it.
+    /// The label in front of the bar.
     pub name: String,
-    /// Its colour's class.
+    /// CSS class of the colour.
     pub class: String,
-    /// Its length and how surely.
+    /// The value with its interval.
     pub value: Estimate,
 }
 
-/// A bar chart. Bars start at zero.
+/// A bar chart whose bars start at zero.
 #[derive(Debug, Clone)]
 pub struct BarChart {
-    /// What its file is called.
+    /// File name of the chart, without the extension.
     pub name: String,
-    /// What it shows.
+    /// Title of the chart.
     pub title: String,
-    /// How to read it.
+    /// Explanation shown below the title.
     pub note: String,
-    /// What is measured, with its unit.
+    /// Label of the axis, with the unit.
     pub label: String,
-    /// The bars, from the top.
+    /// The bars from top to bottom.
     pub bars: Vec<Bar>,
 }
 
 impl BarChart {
-    /// Draws it.
+    /// Draws the chart.
     pub fn draw(&self) -> Chart {
         let rows = f64::from(u16::try_from(self.bars.len()).unwrap_or(u16::MAX));
         let height = HEADER + rows * ROW + BOTTOM;

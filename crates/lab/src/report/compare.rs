@@ -1,4 +1,4 @@
-//! Two runs of an experiment held against each other: do they differ, and by how much?
+//! Compares two runs of an experiment: whether they differ, and by how much.
 
 use std::fmt;
 
@@ -6,60 +6,63 @@ use super::summary::{CaseSummary, RoundFigures, ScenarioSummary, Summary};
 use super::verdict::places;
 use crate::statistics::{Estimate, difference_of_runs, median, ratio_of_runs};
 
-/// Two runs, figure by figure.
+/// A comparison of two runs, figure by figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// Every figure that both runs have.
     pub differences: Vec<Difference>,
-    /// The share that a figure has to differ by, beside doing so for sure.
+    /// Minimum relative difference that counts, besides being significant.
     pub tolerance: f64,
     /// Cases and scenarios that only one of the runs has.
     pub unmatched: Vec<String>,
 }
 
-/// One figure in both runs.
+/// A figure in both runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
     /// Case and scenario.
     pub place: String,
-    /// What is measured, with its unit.
+    /// Name of the figure, with its unit.
     pub figure: &'static str,
     /// The median in the first run.
     pub a: f64,
     /// The median in the second run.
     pub b: f64,
-    /// How far it differs, as a share: +0.05 is 5 % more. What is added to the baseline is held against the response time.
+    /// Relative change: +0.05 is 5 % more. For time added to the baseline, it is relative to the response
+    /// time.
     pub change: Estimate,
-    /// Whether more is better.
+    /// `true` if more is better.
     pub more_is_better: bool,
 }
 
 impl Difference {
-    /// Whether the second run differs for sure, and by more than this share.
+    /// Returns `true` if the second run differs significantly, and by more than `tolerance`.
     pub fn is_clear(&self, tolerance: f64) -> bool {
         self.change.is_firm() && self.change.excludes(0.0) && self.change.value.abs() > tolerance
     }
 
-    /// Whether the second run is clearly worse.
+    /// Returns `true` if the second run is clearly worse.
     pub fn is_worse(&self, tolerance: f64) -> bool {
         self.is_clear(tolerance) && (self.change.value > 0.0) != self.more_is_better
     }
 }
 
 impl Comparison {
-    /// Whether the second run is clearly worse in anything.
+    /// Returns `true` if the second run is clearly worse in any figure.
     pub fn is_worse(&self) -> bool {
         self.differences.iter().any(|difference| difference.is_worse(self.tolerance))
     }
 
-    /// Whether the runs clearly differ in anything, for better or worse.
+    /// Returns `true` if the runs clearly differ in any figure, for better or worse.
     pub fn differs(&self) -> bool {
         self.differences.iter().any(|difference| difference.is_clear(self.tolerance))
     }
 }
 
-/// Holds two runs against each other. Figures are medians over each run's rounds; nothing pairs the rounds of two runs, so that
-/// a machine that was slower for all of one run shows as a difference: what is added to the baseline is the figure to trust.
+/// Compares two runs by the medians over each run's rounds.
+///
+/// Rounds of separate runs cannot be paired, so a machine that was slower during one whole run shows as a
+/// difference. The time added to the baseline is the figure to trust.
 pub fn compare(a: &Summary, b: &Summary, tolerance: f64) -> Comparison {
     let mut comparison = Comparison { differences: Vec::new(), tolerance, unmatched: Vec::new() };
     for case in &a.cases {
@@ -88,7 +91,7 @@ pub fn compare(a: &Summary, b: &Summary, tolerance: f64) -> Comparison {
     comparison
 }
 
-/// One of a round's figures.
+/// A figure of a round.
 type Figure = fn(&RoundFigures) -> Option<f64>;
 
 type CaseRef<'a> = (&'a CaseSummary, &'a ScenarioSummary);
@@ -110,7 +113,7 @@ fn figures(a: CaseRef<'_>, b: CaseRef<'_>, baseline: &str) -> Vec<Difference> {
     added.chain(whole).collect()
 }
 
-/// The one figure of which more is better.
+/// The only figure of which more is better.
 const RATE: &str = "requests/s";
 
 fn of_whole(a: CaseRef<'_>, b: CaseRef<'_>, name: &'static str, figure: Figure) -> Option<Difference> {
@@ -120,7 +123,8 @@ fn of_whole(a: CaseRef<'_>, b: CaseRef<'_>, name: &'static str, figure: Figure) 
     difference(a, name, &first, &second, change)
 }
 
-/// What is added, held against the response time of the first run: what is added itself may be next to nothing.
+/// Compares the added time relative to the response time of the first run, because the added time itself may
+/// be close to zero.
 fn of_added(
     a: CaseRef<'_>,
     b: CaseRef<'_>,

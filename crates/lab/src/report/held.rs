@@ -1,4 +1,5 @@
-//! Whether figures are held that the experiment says are to be, and how surely that can be told.
+//! Judges the figures that the experiment requires to stay within bounds, and the certainty of each
+//! judgement.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,47 +11,47 @@ use super::verdict::{places, share, signed_ms};
 use crate::experiment::{Figure, HoldConfig, Results, Turn, real};
 use crate::statistics::{Estimate, difference, estimate, median, ratio};
 
-/// A figure that is to be held, beside another scenario's or by itself.
+/// A figure with a bound, compared with another scenario's figure or by itself.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Held {
     /// The case.
     pub case: String,
-    /// Whose figure.
+    /// The scenario that the figure belongs to.
     pub scenario: String,
-    /// Whose it is held against; `None` where the figure itself is held.
+    /// The scenario it is compared with; `None` if the figure itself is bounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<String>,
-    /// Which figure.
+    /// The figure.
     pub figure: Figure,
-    /// How they are compared.
+    /// Kind of comparison.
     pub comparison: Comparison,
-    /// What came of it: the median over the rounds.
+    /// The median over the rounds.
     pub value: Estimate,
-    /// The least that the value may be, where there is such a bound.
+    /// Lower bound of the value, if any.
     pub least: Option<f64>,
-    /// The most that the value may be, where there is such a bound.
+    /// Upper bound of the value, if any.
     pub most: Option<f64>,
 }
 
-/// How two figures are compared.
+/// A kind of comparison of two figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Comparison {
-    /// How many times the other's it is.
+    /// Ratio of the figure to the other scenario's.
     Ratio,
-    /// How many milliseconds it lies above the other's.
+    /// Difference between the figure and the other scenario's, in milliseconds.
     DifferenceMs,
-    /// Not at all: it is the figure itself.
+    /// The figure itself, without a comparison.
     Itself,
 }
 
 impl Held {
-    /// Whether the value is within its bounds.
+    /// Returns `true` if the value is within its bounds.
     pub fn holds(&self) -> bool {
         self.allows(self.value.value)
     }
 
-    /// Whether all of the interval says the same.
+    /// Returns `true` if the whole interval gives the same answer.
     pub fn is_sure(&self) -> bool {
         let Estimate { low, high, .. } = self.value;
         let within = self.allows(low) && self.allows(high);
@@ -62,7 +63,7 @@ impl Held {
         self.least.is_none_or(|least| value >= least) && self.most.is_none_or(|most| value <= most)
     }
 
-    /// The verdict in a word or two.
+    /// The verdict in one or two words.
     pub fn verdict(&self) -> &'static str {
         match (self.holds(), self.is_sure()) {
             (true, true) => "held",
@@ -86,7 +87,7 @@ impl Held {
         }
     }
 
-    /// What it is to be.
+    /// The bound as text.
     pub fn bound(&self) -> String {
         let bound = |sign: &str, bound: f64| match self.comparison {
             Comparison::Ratio => format!("{sign} {bound:.2} ×"),
@@ -103,7 +104,7 @@ impl Held {
 }
 
 impl Figure {
-    /// A value of it with its unit.
+    /// Formats a value with its unit.
     fn told(self, value: f64) -> String {
         match self {
             Self::P50 | Self::P90 | Self::P95 | Self::P99 => format!("{} ms", places(value, value)),
@@ -119,7 +120,7 @@ impl Figure {
     }
 }
 
-/// A line of a table for people.
+/// Formats a row of a text table.
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { case, scenario, figure, .. } = self;
@@ -130,7 +131,7 @@ impl fmt::Display for Held {
     }
 }
 
-/// All figures that the experiment says are to be held, as far as the scenarios have them.
+/// Judges all bounded figures of the experiment that the scenarios have.
 pub fn held(results: &Results) -> Vec<Held> {
     let experiment = &results.metadata.experiment;
     let mut all = Vec::new();
@@ -171,7 +172,8 @@ fn judge(
     Some(Held { case, scenario, beside: beside.map(str::to_owned), figure, comparison, value, least, most })
 }
 
-/// A figure beside another scenario's, by round: how they are compared, what comes of it, and its bounds.
+/// Compares a figure with another scenario's, round by round. Returns the kind of comparison, its result and
+/// its bounds.
 fn compared(
     hold: &HoldConfig,
     own: &BTreeMap<u32, f64>,
@@ -208,7 +210,8 @@ fn value(turn: &Turn, figure: Figure) -> Option<f64> {
     }
 }
 
-/// A figure of a rate limit. One that nothing came to has let nothing through, so that a bound is broken rather than forgotten.
+/// Reads a figure of a rate limit. If no call reached the limit, the figure is 0, so a bound is broken rather
+/// than skipped.
 fn limited(turn: &Turn, figure: impl Fn(&Turn) -> Option<f64>) -> Option<f64> {
     turn.counted.map(|_| figure(turn).unwrap_or(0.0))
 }

@@ -1,4 +1,5 @@
-//! Line charts: a line for each series, with a band or whiskers for its confidence, axes with units, and a legend.
+//! Line charts: one line per series, with a band or whiskers for the confidence interval, axes with units,
+//! and a legend.
 
 use std::fmt::Write;
 
@@ -9,31 +10,31 @@ const LEFT: f64 = 72.0;
 const RIGHT: f64 = 20.0;
 const BOTTOM: f64 = 56.0;
 
-/// Height of the title and its note; the legend's rows come below.
+/// Height of the title and its note. The legend's rows follow below.
 const HEADER: f64 = 60.0;
 const LEGEND_ROW: f64 = 20.0;
 
-/// What a letter of the legend takes, about: there is nothing to measure text with.
+/// Approximate width of a letter in the legend. Text cannot be measured here.
 const LETTER: f64 = 7.2;
 
-/// Between whiskers at the same place.
+/// Distance between whiskers at the same position.
 const DODGE: f64 = 5.0;
 
-/// A series.
+/// A series of a chart.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// What the legend calls it.
+    /// Name in the legend.
     pub name: String,
-    /// Its colour's class: `base` or `s0` to `s7`, and `dashed`.
+    /// CSS class of the colour: `base` or `s0` to `s7`, optionally with `dashed`.
     pub class: String,
-    /// Its points, by `x`.
+    /// Points in ascending order of `x`.
     pub points: Vec<Point>,
 }
 
 /// A value and its bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Where.
+    /// Position on the horizontal axis.
     pub x: f64,
     /// The value.
     pub y: f64,
@@ -43,38 +44,38 @@ pub struct Point {
     pub high: f64,
 }
 
-/// An axis.
+/// An axis of a chart.
 #[derive(Debug, Clone)]
 pub struct Axis {
-    /// What it measures, with its unit.
+    /// Label with the unit.
     pub label: String,
-    /// How values lie along it.
+    /// Placement of values along the axis.
     pub scale: Scale,
 }
 
 /// A line chart.
 #[derive(Debug, Clone)]
 pub struct LineChart {
-    /// What its file is called.
+    /// File name of the chart, without the extension.
     pub name: String,
-    /// What it shows.
+    /// Title of the chart.
     pub title: String,
-    /// How to read it.
+    /// Explanation shown below the title.
     pub note: String,
-    /// From left to right.
+    /// Horizontal axis.
     pub x: Axis,
-    /// From bottom to top.
+    /// Vertical axis.
     pub y: Axis,
-    /// The series.
+    /// The series of the chart.
     pub lines: Vec<Line>,
-    /// Whether points are marked, each with a whisker, rather than joined by a band: for few points.
+    /// Marks each point with a whisker instead of joining the bounds to a band; for few points.
     pub marked: bool,
-    /// What the line at zero is called, where there is one: a baseline.
+    /// Name of the line at zero, if there is one: the baseline.
     pub zero: Option<String>,
 }
 
 impl LineChart {
-    /// Draws it.
+    /// Draws the chart.
     pub fn draw(&self) -> Chart {
         let mut drawing = Drawing::new(&self.title, &self.note, HEIGHT);
         let top = HEADER + self.legend(&mut drawing);
@@ -86,14 +87,14 @@ impl LineChart {
         drawing.finish(&self.name, &self.title, HEIGHT)
     }
 
-    /// How far a line is moved to the right, so that whiskers at the same place stand beside one another.
+    /// Horizontal offset of a line, which separates whiskers at the same position.
     fn dodge(&self, index: usize) -> f64 {
         let place = |index: usize| f64::from(u8::try_from(index).unwrap_or(u8::MAX));
         let middle = place(self.lines.len().saturating_sub(1)) / 2.0;
         if self.marked { (place(index) - middle) * DODGE } else { 0.0 }
     }
 
-    /// Draws the legend and tells its height.
+    /// Draws the legend and returns its height.
     fn legend(&self, drawing: &mut Drawing) -> f64 {
         let zero = self.zero.iter().map(|name| (name.as_str(), "base"));
         let lines = self.lines.iter().map(|line| (line.name.as_str(), line.class.as_str()));
@@ -115,7 +116,7 @@ impl LineChart {
     }
 }
 
-/// Where the chart's values are drawn.
+/// The area in which values are drawn.
 struct Frame<'a> {
     chart: &'a LineChart,
     top: f64,

@@ -1,4 +1,4 @@
-//! The report's page: verdict, charts, table, and what was under test. No script, nothing loaded from elsewhere.
+//! The report's HTML page: verdict, charts, tables, and the test setup. It has no scripts and loads nothing.
 
 use std::fmt::Write;
 
@@ -12,19 +12,19 @@ use super::verdict::plus_minus;
 use crate::experiment::{Results, TableConfig};
 use crate::statistics::Estimate;
 
-/// Percentiles are drawn up to here: beyond it a turn has too few samples.
+/// Highest percentile drawn. Beyond it a turn has too few samples.
 const PERCENTILE_MAX: f64 = 99.0;
 
-/// Charts that are shown together.
+/// A group of charts.
 #[derive(Debug)]
 pub struct Section {
-    /// What stands above them; nothing where there is only one case.
+    /// Heading of the group. It names the case if there are several.
     pub heading: String,
     /// The charts.
     pub charts: Vec<Chart>,
 }
 
-/// All charts of a summary, in the order in which they are shown: what goes across the cases, then each case.
+/// Returns all charts of a summary in display order: first those across the cases, then those of each case.
 pub fn sections(summary: &Summary) -> Vec<Section> {
     let across: Vec<Chart> =
         [against_provider_time(summary), against_rate(summary)].into_iter().flatten().collect();
@@ -43,7 +43,8 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
     sections
 }
 
-/// A scenario's colour: grey for the baseline, Egret's first.
+/// CSS class of a scenario's colour: grey for the baseline; the first series colour goes to the first Egret
+/// scenario.
 fn class(summary: &Summary, name: &str) -> String {
     if name == summary.baseline {
         return "base".into();
@@ -57,12 +58,12 @@ fn class(summary: &Summary, name: &str) -> String {
     format!("s{}{dashed}", index % SERIES)
 }
 
-/// A case's name in titles; nothing where there is only one.
+/// Suffix for titles that names the case; empty if there is only one.
 fn of_case(summary: &Summary, case: &CaseSummary) -> String {
     if summary.cases.len() > 1 { format!(", {}", case.case) } else { String::new() }
 }
 
-/// What the bands are.
+/// Explanation of the bands or whiskers of a chart.
 fn note(estimates: Option<&Estimate>, rounds: usize, what: &str) -> String {
     match estimates {
         Some(estimate) if rounds > 1 => {
@@ -85,14 +86,14 @@ fn percentile_axis() -> Axis {
     Axis { label: "share of requests answered within, %".into(), scale: Scale::Tail(PERCENTILE_MAX) }
 }
 
-/// An axis that holds all lines with their bounds, and these values.
+/// Creates an axis that fits all lines with their bounds, and the values in `with`.
 fn fitted(label: &str, lines: &[Line], with: &[f64]) -> Axis {
     let points = lines.iter().flat_map(|line| &line.points);
     let values = points.flat_map(|point| [point.y, point.low, point.high]).chain(with.iter().copied());
     Axis { label: label.into(), scale: Scale::around(values) }
 }
 
-/// Response time per percentile.
+/// Draws the response time per percentile.
 fn response(summary: &Summary, case: &CaseSummary) -> Option<Chart> {
     let told = case.scenarios.iter().filter(|scenario| !scenario.response_ms.is_empty());
     let lines: Vec<Line> = told
@@ -117,7 +118,7 @@ fn response(summary: &Summary, case: &CaseSummary) -> Option<Chart> {
     Some(chart.draw())
 }
 
-/// What each scenario adds to the baseline, per percentile.
+/// Draws the response time that each scenario adds to the baseline, per percentile.
 fn added(summary: &Summary, case: &CaseSummary) -> Option<Chart> {
     let told = case.scenarios.iter().filter(|scenario| !scenario.added_ms.is_empty());
     let lines: Vec<Line> = told
@@ -142,7 +143,7 @@ fn added(summary: &Summary, case: &CaseSummary) -> Option<Chart> {
     Some(chart.draw())
 }
 
-/// Footprint against provider time: for each scenario, a line for each percentile.
+/// Draws the added response time against provider time: one chart per scenario, one line per percentile.
 fn against_provider_time(summary: &Summary) -> Vec<Chart> {
     let mut timed: Vec<(f64, &CaseSummary)> =
         summary.cases.iter().filter_map(|case| Some((case.delay_ms?, case))).collect();
@@ -185,7 +186,7 @@ fn against_provider_time(summary: &Summary) -> Vec<Chart> {
         .collect()
 }
 
-/// Response time against the offered rate, for each scenario, at p50 and p99.
+/// Draws the response time against the offered rate, one line per scenario, at p50 and p99.
 fn against_rate(summary: &Summary) -> Vec<Chart> {
     let rated = summary.by_rate().into_iter().map(|(rate, case)| (f64::from(rate), case));
     let rated: Vec<(f64, &CaseSummary)> = rated.collect();
@@ -234,10 +235,10 @@ fn against_rate(summary: &Summary) -> Vec<Chart> {
     [50, 99].into_iter().filter_map(chart).collect()
 }
 
-/// One figure of a scenario.
+/// A figure of a scenario.
 type Figure = fn(&ScenarioSummary) -> Option<Estimate>;
 
-/// Requests per second, CPU per request, and memory.
+/// Draws requests per second, CPU time per request, and memory.
 fn costs(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
     let wanted: [(&str, &str, &str, Figure); 3] = [
         ("throughput", "Requests per second", "requests/s", |scenario| Some(scenario.requests_per_second)),
@@ -252,7 +253,8 @@ fn costs(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
         .collect()
 }
 
-/// A bar for each scenario that has the figure. The texts are the chart's name, its title, and what is measured.
+/// Draws one bar for each scenario that has the figure. The texts are the chart's name, its title, and the
+/// axis label.
 fn bars(
     summary: &Summary,
     case: &CaseSummary,
@@ -275,7 +277,8 @@ fn bars(
     (!chart.bars.is_empty()).then(|| chart.draw())
 }
 
-/// A picture for each table: what it costs at full load, and the response time at a rate, by name of the file.
+/// Draws one picture per table: the costs at full load, and the response time at a fixed rate. Returns file
+/// names and contents.
 pub fn overviews(summary: &Summary, tables: &[TableConfig]) -> Vec<(String, String)> {
     let of = |table: &TableConfig| {
         let mut charts = costs(summary, summary.case(&table.loaded)?);
@@ -310,7 +313,7 @@ td small { color: var(--dim) } dl { display: grid; grid-template-columns: max-co
 dt { color: var(--dim) } dd { margin: 0; overflow-wrap: anywhere } code { font-size: .93em }
 ";
 
-/// The page.
+/// Renders the page.
 pub fn page(results: &Results, summary: &Summary, sections: &[Section]) -> String {
     let metadata = &results.metadata;
     let title = escape(&summary.title);
@@ -375,7 +378,7 @@ fn list(html: &mut String, class: &str, sentences: &[String]) {
     *html += "</ul></div>\n";
 }
 
-/// A sentence whose backticks become code.
+/// Escapes a sentence and turns its backticks into code elements.
 fn coded(sentence: &str) -> String {
     let parts = sentence.split('`').enumerate();
     parts
@@ -414,7 +417,7 @@ fn table(html: &mut String, summary: &Summary, case: &CaseSummary) {
     *html += "</tbody></table></div>\n";
 }
 
-/// A table across two cases.
+/// Renders a table that spans two cases.
 fn across(html: &mut String, table: &Table) {
     let cells = |name: &str, row: &[String]| {
         let cells = row.iter().map(|cell| format!("<{name}>{}</{name}>", escape(cell)));
@@ -429,7 +432,7 @@ fn across(html: &mut String, table: &Table) {
     *html += "</tbody></table></div>\n";
 }
 
-/// What became of the requests, and what the provider saw of them.
+/// Renders the outcome of the requests and the provider's counters.
 fn at_the_provider(html: &mut String, summary: &Summary, case: &CaseSummary) {
     let _ = writeln!(
         html,
@@ -458,7 +461,7 @@ fn at_the_provider(html: &mut String, summary: &Summary, case: &CaseSummary) {
     *html += "</tbody></table></div>\n";
 }
 
-/// The figures to hold, and whether they are.
+/// Renders the bounded figures and their verdicts.
 fn held(html: &mut String, figures: &[Held]) {
     if figures.is_empty() {
         return;

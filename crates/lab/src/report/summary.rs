@@ -1,4 +1,5 @@
-//! The figures of a results folder: medians over rounds, what each scenario adds to the baseline, and how surely.
+//! The figures of a results folder: medians over rounds, the time each scenario adds to the baseline, and
+//! confidence intervals.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,111 +12,111 @@ use super::verdict;
 use crate::experiment::{CaseConfig, Experiment, Results, Turn, real};
 use crate::statistics::{Estimate, difference, estimate, slope};
 
-/// Percentiles of which the growth with provider time is told.
+/// Percentiles for which the slope over provider time is reported.
 pub const SLOPE_PERCENTILES: [usize; 4] = [50, 90, 95, 99];
 
-/// What a results folder says.
+/// The evaluation of a results folder.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Summary {
-    /// The version of this file's shape: 1.
+    /// Version of this file format: 1.
     pub version: u32,
     /// The experiment's name.
     pub name: String,
-    /// What it shows.
+    /// Title of the experiment.
     pub title: String,
-    /// Whether it was the quick profile.
+    /// `true` for the quick profile.
     pub quick: bool,
-    /// Whether every turn was taken.
+    /// `true` if every turn was completed.
     pub whole: bool,
-    /// The scenario that the others are held against.
+    /// The scenario that the others are compared with.
     pub baseline: String,
-    /// The outcome in words, the most important first.
+    /// The outcome in sentences, the most important first.
     pub verdict: Vec<String>,
-    /// What makes figures doubtful.
+    /// Reasons to doubt the figures.
     pub doubts: Vec<String>,
-    /// Whether failing requests are part of what is asked.
+    /// `true` if failing requests are part of the experiment.
     #[serde(default)]
     pub failures_expected: bool,
-    /// The kinds of work.
+    /// The cases.
     pub cases: Vec<CaseSummary>,
-    /// How what is added grows with provider time, where the cases differ in it.
+    /// Increase of the added time with provider time, if the cases differ in it.
     pub slopes: Vec<SlopeSummary>,
-    /// Tables across two cases.
+    /// Tables that span two cases.
     #[serde(default)]
     pub tables: Vec<Table>,
-    /// Figures that are to be held.
+    /// Figures with a bound.
     #[serde(default)]
     pub held: Vec<Held>,
 }
 
-/// One kind of work.
+/// The figures of one case.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct CaseSummary {
-    /// Its name.
+    /// Name of the case.
     pub case: String,
-    /// The time that the provider takes, where the case says.
+    /// Provider time, if the case sets it.
     pub delay_ms: Option<f64>,
-    /// The rate that was offered, in the open model.
+    /// Offered rate, in the open model.
     pub offered_per_second: Option<u32>,
-    /// Every scenario that has a turn.
+    /// Every scenario with at least one turn.
     pub scenarios: Vec<ScenarioSummary>,
 }
 
-/// One scenario in one case.
+/// The figures of one scenario in one case.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct ScenarioSummary {
-    /// Its name.
+    /// Name of the scenario.
     pub scenario: String,
-    /// What goes through: `direct`, `egret`, or `peer`.
+    /// Kind of proxy: `direct`, `egret`, or `peer`.
     pub kind: Kind,
-    /// Rounds that were taken.
+    /// Number of completed rounds.
     pub rounds: usize,
-    /// Requests that were answered, all rounds together.
+    /// Number of completed requests in all rounds.
     pub requests: u64,
-    /// Requests that failed.
+    /// Number of failed requests.
     pub failed: u64,
-    /// Response time for each whole percentile from 0 to 100; empty where the client tells none.
+    /// Response time for each whole percentile from 0 to 100; empty if the client reports none.
     pub response_ms: Vec<Estimate>,
-    /// What it adds to the baseline, for each whole percentile; empty for the baseline itself.
+    /// Time added to the baseline for each whole percentile; empty for the baseline itself.
     pub added_ms: Vec<Estimate>,
-    /// Mean response time, where the client tells.
+    /// Mean response time, if the client reports it.
     pub mean_ms: Option<Estimate>,
-    /// Answers in a second.
+    /// Requests per second.
     pub requests_per_second: Estimate,
-    /// CPU time of the proxy for each request.
+    /// CPU time of the proxy per request.
     pub cpu_us_per_request: Option<Estimate>,
-    /// The most memory that the proxy had.
+    /// Highest memory use of the proxy.
     pub memory_mib: Option<Estimate>,
-    /// Failed requests as a share of the answered ones.
+    /// Failed requests as a share of all requests.
     #[serde(default)]
     pub failed_share: Option<Estimate>,
-    /// What the provider counted, where it tells.
+    /// The provider's counters, if it has them.
     #[serde(default)]
     pub counted: Option<CountedSummary>,
-    /// The figures of each round.
+    /// Figures of each round.
     pub by_round: Vec<RoundFigures>,
 }
 
-/// What the provider counted in a turn.
+/// The provider's counters in a turn.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct CountedSummary {
-    /// Calls that it got.
+    /// Calls received.
     pub calls: Estimate,
-    /// Calls that it got for each answered request.
+    /// Calls received per request.
     pub calls_per_request: Estimate,
-    /// What its rate limits let through, where it has any.
+    /// Calls admitted by the rate limits, if there are any.
     pub admitted: Option<Estimate>,
-    /// What its rate limits refused.
+    /// Calls rejected by the rate limits.
     pub refused: Option<Estimate>,
-    /// What it let through, as a share of what its rate limits allow in that time.
+    /// Admitted calls as a share of the calls that the rate limits allow in that time.
     pub allowance_used: Option<Estimate>,
 }
 
-/// What a scenario goes through.
+/// The kind of proxy in a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Nothing.
+    /// No proxy.
     Direct,
     /// Egret.
     Egret,
@@ -123,38 +124,38 @@ pub enum Kind {
     Peer,
 }
 
-/// One round's figures, for comparisons within a round.
+/// The figures of one round, for comparisons within a round.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 pub struct RoundFigures {
-    /// From 1.
+    /// Number of the round, from 1.
     pub round: u32,
-    /// Response time at the 50th percentile.
+    /// 50th percentile of the response time.
     pub p50_ms: Option<f64>,
-    /// Response time at the 99th percentile.
+    /// 99th percentile of the response time.
     pub p99_ms: Option<f64>,
-    /// Answers in a second.
+    /// Requests per second.
     pub requests_per_second: f64,
-    /// CPU time of the proxy for each request.
+    /// CPU time of the proxy per request.
     pub cpu_us_per_request: Option<f64>,
-    /// The most memory that the proxy had.
+    /// Highest memory use of the proxy.
     pub memory_mib: Option<f64>,
 }
 
-/// How what a scenario adds grows with provider time.
+/// Increase of a scenario's added time with provider time.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct SlopeSummary {
     /// The scenario.
     pub scenario: String,
     /// The percentile.
     pub percentile: usize,
-    /// Milliseconds added for each second that the provider takes.
+    /// Milliseconds added per second of provider time.
     pub ms_per_s: Estimate,
-    /// The distance between the least and the most that was added, over all cases.
+    /// Difference between the largest and the smallest added time over all cases.
     pub spread_ms: f64,
 }
 
 impl Summary {
-    /// Works a results folder out.
+    /// Evaluates a results folder.
     pub fn of(results: &Results) -> Self {
         let metadata = &results.metadata;
         let baseline = metadata.experiment.baseline().to_owned();
@@ -183,7 +184,8 @@ impl Summary {
         summary
     }
 
-    /// The cases by the rate that they are offered, the lowest first. None where two have the same: then they differ in something else.
+    /// Returns the cases in ascending order of offered rate. Returns none if two cases have the same rate,
+    /// because then they differ in something else.
     pub fn by_rate(&self) -> Vec<(u32, &CaseSummary)> {
         let rated = self.cases.iter().filter_map(|case| Some((case.offered_per_second?, case)));
         let mut rated: Vec<_> = rated.collect();
@@ -191,7 +193,7 @@ impl Summary {
         if rated.windows(2).any(|pair| pair[0].0 == pair[1].0) { Vec::new() } else { rated }
     }
 
-    /// The case of that name.
+    /// Finds a case by name.
     pub fn case(&self, name: &str) -> Option<&CaseSummary> {
         self.cases.iter().find(|case| case.case == name)
     }
@@ -222,13 +224,13 @@ impl CaseSummary {
         }
     }
 
-    /// The scenario of that name.
+    /// Finds a scenario by name.
     pub fn scenario(&self, name: &str) -> Option<&ScenarioSummary> {
         self.scenarios.iter().find(|scenario| scenario.scenario == name)
     }
 }
 
-/// The rate that all scenarios of a case are offered.
+/// The rate offered to all scenarios of a case, if it is the same.
 fn offered_per_second(experiment: &Experiment, case: &CaseConfig) -> Option<u32> {
     let mut rates =
         experiment.scenarios.iter().map(|scenario| experiment.client(case, scenario).requests_per_second);
@@ -236,7 +238,7 @@ fn offered_per_second(experiment: &Experiment, case: &CaseConfig) -> Option<u32>
     rates.all(|rate| rate == Some(first)).then_some(first)
 }
 
-/// A scenario's turns by round.
+/// The turns of a scenario by round.
 type Rounds<'a> = BTreeMap<u32, &'a Turn>;
 
 fn rounds<'a>(results: &'a Results, case: &str, scenario: &str) -> Rounds<'a> {
@@ -245,7 +247,7 @@ fn rounds<'a>(results: &'a Results, case: &str, scenario: &str) -> Rounds<'a> {
 }
 
 impl ScenarioSummary {
-    /// `None` where there is no turn.
+    /// Evaluates the turns of a scenario. Returns `None` if there is none.
     fn of(name: &str, kind: Kind, turns: &Rounds<'_>, baseline: Option<&Rounds<'_>>) -> Option<Self> {
         let over = |figure: &dyn Fn(&Turn) -> Option<f64>| {
             estimate(&turns.values().filter_map(|turn| figure(turn)).collect::<Vec<_>>())
@@ -292,7 +294,7 @@ impl ScenarioSummary {
         })
     }
 
-    /// The medians as ab writes its percentiles.
+    /// Formats the medians like ab's CSV of percentiles.
     pub fn percentiles_csv(&self) -> String {
         let mut csv = "Percentage served,Time in ms\n".to_owned();
         for (percent, time) in self.response_ms.iter().enumerate() {
@@ -301,7 +303,7 @@ impl ScenarioSummary {
         csv
     }
 
-    /// A figure of this scenario and of another in the rounds that both have, in the order of rounds.
+    /// Pairs a figure of this scenario and of another one over the rounds that both have, in order of rounds.
     pub fn paired(
         &self,
         other: &Self,
@@ -315,7 +317,7 @@ impl ScenarioSummary {
     }
 }
 
-/// What is added at a percentile: the differences within the rounds that both have.
+/// Estimates the time added at a percentile from the differences within the rounds that both have.
 fn added(turns: &Rounds<'_>, baseline: &Rounds<'_>, percent: usize) -> Option<Estimate> {
     let pairs = turns.iter().filter_map(|(round, turn)| {
         Some((turn.percentile_ms(percent)?, baseline.get(round)?.percentile_ms(percent)?))

@@ -1,14 +1,16 @@
-//! A small SVG writer: elements, scales with round ticks, and one style that suits light and dark.
+//! A small SVG writer: elements, scales with round ticks, and one style for light and dark backgrounds.
 
 use std::fmt::{Display, Write};
 
-/// Drawn width and height of every chart, in the units of its view box.
+/// Width of every chart, in the units of its view box.
 pub const WIDTH: f64 = 640.0;
 
-/// Colours of series: teal, orange, violet, green, pink, ochre, blue, slate; the first is the one that matters.
+/// Number of series colours: teal, orange, violet, green, pink, ochre, blue, slate. The first is for the main
+/// series.
 pub const SERIES: usize = 8;
 
-/// The style of charts, alone or in a page. Colours are variables, so that a dark background changes them in one place.
+/// Style of charts, standalone or in a page. Colours are variables, so the dark theme changes them in one
+/// place.
 pub const STYLE: &str = "\
 .chart { --ink: #1f2937; --soft: #6b7280; --grid: #e5e7eb; --paper: #ffffff; --base: #6b7280;
   --s0: #0e7490; --s1: #c2410c; --s2: #6d28d9; --s3: #15803d; --s4: #be185d; --s5: #a16207; --s6: #1d4ed8; --s7: #475569;
@@ -28,25 +30,25 @@ pub const STYLE: &str = "\
 .chart .s7 { --own: var(--s7) }
 ";
 
-/// A chart, drawn.
+/// A finished chart.
 #[derive(Debug, Clone)]
 pub struct Chart {
-    /// What its file is called, without the ending.
+    /// File name of the chart, without the extension.
     pub name: String,
-    /// What it shows.
+    /// Title of the chart.
     pub title: String,
-    /// Its elements.
+    /// SVG elements of the chart.
     body: String,
     height: f64,
 }
 
 impl Chart {
-    /// The element as it stands in a page that has the style.
+    /// The SVG element for a page that already has the style.
     pub fn inline(&self) -> String {
         self.element("")
     }
 
-    /// The whole of a file of its own.
+    /// The content of a standalone file.
     pub fn file(&self) -> String {
         self.element(&format!("<style>{STYLE}</style>\n")) + "\n"
     }
@@ -62,7 +64,7 @@ impl Chart {
     }
 }
 
-/// Charts two abreast, as one file.
+/// Combines charts into one file, two per row.
 pub fn abreast(charts: &[Chart]) -> String {
     let lines = charts.chunks(2);
     let tallest = |line: &[Chart]| line.iter().map(|chart| chart.height).fold(0.0, f64::max);
@@ -82,12 +84,12 @@ pub fn abreast(charts: &[Chart]) -> String {
     file + "</svg>\n"
 }
 
-/// A chart under way.
+/// A chart being drawn.
 #[derive(Debug, Default)]
 pub struct Drawing(String);
 
 impl Drawing {
-    /// With a background, a title, and a note below it.
+    /// Starts a drawing with a background, a title, and a note below it.
     pub fn new(title: &str, note: &str, height: f64) -> Self {
         let mut drawing = Self::default();
         drawing.add(format_args!("<rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\"/>"));
@@ -96,7 +98,7 @@ impl Drawing {
         drawing
     }
 
-    /// Adds an element as it is.
+    /// Adds an element verbatim.
     pub fn add(&mut self, element: impl Display) {
         let _ = writeln!(self.0, "{element}");
     }
@@ -123,38 +125,39 @@ impl Drawing {
         self.add(format_args!("<g class=\"{class}\" data-name=\"{}\">", escape(name)));
     }
 
-    /// Closes the group that was opened last.
+    /// Closes the innermost open group.
     pub fn close(&mut self) {
         self.add("</g>");
     }
 
-    /// The drawn chart.
+    /// Finishes the chart.
     pub fn finish(self, name: impl Into<String>, title: impl Into<String>, height: f64) -> Chart {
         Chart { name: name.into(), title: title.into(), body: self.0, height }
     }
 }
 
-/// Text as it may stand in SVG and HTML.
+/// Escapes text for SVG and HTML.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// How values lie along an axis.
+/// Placement of values along an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
-    /// Evenly, from one to the other.
+    /// Linear, from the first value to the second.
     Linear(f64, f64),
-    /// Equal ratios take equal room.
+    /// Logarithmic: equal ratios take equal space.
     Logarithmic(f64, f64),
-    /// Percentiles up to this one: each further nine takes as much room as all before the first, so that the tail can be seen.
+    /// Percentiles up to this one. Each further nine takes as much space as the range up to the first nine,
+    /// so the tail is visible.
     Tail(f64),
 }
 
-/// Marks that an axis has about.
+/// Approximate number of ticks on an axis.
 const TICKS: f64 = 6.0;
 
 impl Scale {
-    /// An even scale from a little below the least to a little above the most, at round values.
+    /// Creates a linear scale whose ends are round values just outside the given values.
     pub fn around(values: impl Iterator<Item = f64> + Clone) -> Self {
         let least = values.clone().reduce(f64::min).unwrap_or(0.0);
         let most = values.reduce(f64::max).unwrap_or(1.0);
@@ -163,7 +166,7 @@ impl Scale {
         Self::Linear((least / step).floor() * step, (most / step).ceil() * step)
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// Position of a value, 0 to 1.
     pub fn place(&self, value: f64) -> f64 {
         match *self {
             Self::Linear(least, most) => (value - least) / (most - least),
@@ -172,7 +175,7 @@ impl Scale {
         }
     }
 
-    /// The values that are marked.
+    /// Values of the ticks.
     pub fn ticks(&self) -> Vec<f64> {
         match *self {
             Self::Linear(least, most) => {
@@ -198,21 +201,21 @@ impl Scale {
     }
 }
 
-/// How many nines a percentile has: 1 for 90, 2 for 99.
+/// Number of nines of a percentile: 1 for 90, 2 for 99.
 fn nines(percentile: f64) -> f64 {
     -(1.0 - percentile / 100.0).log10()
 }
 
-/// The next of 1, 2, 5 and their tenfolds that is not below.
+/// The smallest of 1, 2, 5 times a power of ten that is at least `step`.
 fn round_step(step: f64) -> f64 {
     let decade = 10_f64.powf(step.log10().floor());
     let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * decade >= step * 0.999);
     factor.unwrap_or(10.0) * decade
 }
 
-/// A tick's value with no more digits than its distance to the next needs.
+/// Formats a tick's value with only as many digits as the distance to the next tick requires.
 pub fn tick_text(value: f64, ticks: &[f64]) -> String {
-    // Where ratios are even, each mark has the digits that it needs itself.
+    // On a logarithmic scale, each tick has the digits that its own value requires.
     let ratios = ticks.len() > 2 && ticks[0] > 0.0 && ticks[2] - ticks[1] > 1.4 * (ticks[1] - ticks[0]);
     let ticks = if ratios { &[0.0, value] } else { ticks };
     let step = ticks.windows(2).map(|pair| (pair[1] - pair[0]).abs()).reduce(f64::min).unwrap_or(1.0);
@@ -229,7 +232,7 @@ pub fn tick_text(value: f64, ticks: &[f64]) -> String {
     }
 }
 
-/// `12,500`
+/// Formats a number with thousands separators: `12,500`.
 pub fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! A table that puts the same work at full load and at a rate side by side: what a reader compares proxies by. Markdown, to be pasted.
+//! Markdown table that compares scenarios on the same work at full load and at a fixed rate, side by side.
 
 use std::fmt;
 
@@ -9,22 +9,22 @@ use super::svg::thousands;
 use crate::experiment::TableConfig;
 use crate::statistics::{Estimate, ratio};
 
-/// What stands where there is no figure.
+/// Cell text for a missing figure.
 const NONE: &str = "–";
 
-/// A table in words, ready to be printed.
+/// A table of texts, ready to print.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Table {
-    /// What was done.
+    /// Title of the table.
     pub title: String,
-    /// What stands above each column.
+    /// Column headings.
     pub head: Vec<String>,
-    /// A row for each scenario.
+    /// One row per scenario.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// `None` where the case at full load was not run.
+    /// Builds the table. Returns `None` if the case at full load was not run.
     pub(super) fn of(config: &TableConfig, summary: &Summary) -> Option<Self> {
         let loaded = summary.case(&config.loaded)?;
         let at_rate = summary.case(&config.at_rate);
@@ -82,7 +82,7 @@ fn row(
     ]
 }
 
-/// The title, and the table as Markdown whose columns line up.
+/// Writes the title, and the table as Markdown with aligned columns.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = || std::iter::once(&self.head).chain(&self.rows);

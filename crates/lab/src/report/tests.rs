@@ -1,4 +1,4 @@
-//! Reports of made-up runs: the figures are known, so the words and the charts can be held against them.
+//! Tests of reports on synthetic runs with known figures, by their sentences and charts.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use super::*;
 use crate::experiment::{Counted, Experiment, Figures, Machine, Metadata, ProcessFigures, RateLimited, Turn};
 
-/// What the provider counted of a scenario: it refuses a hundred calls of each but the first, and allows 250 a second.
+/// The provider's counters for a scenario: it rejects 100 calls of every scenario except the first, and
+/// allows 250 per second.
 fn counted(scenario: usize) -> Counted {
     let refused = if scenario == 0 { 0 } else { 100 };
     Counted {
@@ -15,7 +16,8 @@ fn counted(scenario: usize) -> Counted {
     }
 }
 
-/// A run whose turns answer in `time(case, scenario, round, percentile)` ms; proxies use `cpu_us` for each request.
+/// Builds a run whose turns respond in `time(case, scenario, round, percentile)` ms. A proxy uses `cpu_us`
+/// per request, times the index of its scenario.
 fn run(text: &str, cpu_us: f64, time: impl Fn(usize, usize, u32, usize) -> f64) -> Results {
     let experiment = Experiment::parse("e.yaml", text, Path::new(".")).unwrap();
     let mut turns = Vec::new();
@@ -82,7 +84,7 @@ fn scenario_f64(scenario: usize) -> f64 {
     percent_f64(scenario)
 }
 
-/// The machine drifts by 10 ms a round; the second scenario adds 0.1 ms, and as much noise again in hundredths.
+/// A machine that slows down by 10 ms per round. The second scenario adds 0.1 ms plus 0.01 ms per round.
 fn drifting(_: usize, scenario: usize, round: u32, percent: usize) -> f64 {
     let round = f64::from(round);
     150.0 + 10.0 * round + percent_f64(percent) / 10.0 + scenario_f64(scenario) * (0.1 + round / 100.0)
@@ -233,7 +235,7 @@ fn what_only_one_run_has_is_named() {
     assert_eq!(compare(&b, &a, 0.05).unmatched, ["default proxy: only in the second"]);
 }
 
-/// Two scenarios whose times differ by `apart` ms at every percentile, and these figures to hold.
+/// The verdicts for two scenarios whose times differ by `apart` ms at every percentile.
 fn held(apart: f64, hold: &str) -> Vec<Held> {
     let text = format!(
         "title: t\nprovider: {{}}\nscenarios: [{{ name: a }}, {{ name: b }}]\nrounds: 7\nhold:\n  - {hold}\n"

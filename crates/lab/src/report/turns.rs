@@ -1,8 +1,8 @@
-//! All turns as CSV, a row each with every figure, for whoever goes on with other tools.
+//! All turns as CSV, one row per turn with every figure, for use with other tools.
 
 use crate::experiment::{Results, Turn};
 
-/// A column: its name, and its value in a turn.
+/// A column: its name, and the function that reads its value from a turn.
 type Column = (&'static str, fn(&Turn) -> Option<String>);
 
 const COLUMNS: [Column; 26] = [
@@ -34,7 +34,7 @@ const COLUMNS: [Column; 26] = [
     ("load_average", |turn| rounded(turn.load_average)),
 ];
 
-/// The whole file. A cell is empty where there is no such figure; names hold no commas.
+/// Renders the file. A cell is empty if the turn lacks the figure. Names contain no commas.
 pub fn csv(results: &Results) -> String {
     let line = |cells: Vec<String>| cells.join(",") + "\n";
     let mut csv = line(COLUMNS.iter().map(|(name, _)| (*name).to_owned()).collect());

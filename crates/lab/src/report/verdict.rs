@@ -1,4 +1,4 @@
-//! The outcome in words, with no more certainty than the rounds carry.
+//! The outcome in sentences that claim no more certainty than the rounds allow.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use super::svg::thousands;
 use crate::experiment::Results;
 use crate::statistics::{Estimate, ROUNDS_FOR_VERDICT, ratio};
 
-/// Up to this multiple of the response time at the lowest rate, a higher rate counts as carried.
+/// A higher rate counts as sustained if its p99 is at most this multiple of the p99 at the lowest rate.
 const KNEE_FACTOR: f64 = 3.0;
 
-/// Below this share of the offered rate, it was not carried.
+/// A rate counts as sustained if at least this share of the offered requests is completed.
 const CARRIED_SHARE: f64 = 0.98;
 
-/// All sentences.
+/// Returns all sentences of the verdict.
 pub fn verdict(summary: &Summary) -> Vec<String> {
     let mut sentences = Vec::new();
     sentences.extend(correlation(&summary.slopes));
@@ -34,7 +34,8 @@ pub fn verdict(summary: &Summary) -> Vec<String> {
     sentences
 }
 
-/// A signed figure with its bounds: `+0.11 ms ± 0.03`, or `−2.60 ms (−7.07 to −0.52)` where they are lopsided.
+/// Formats a signed figure with its margin: `+0.11 ms ± 0.03`, or with its bounds if they are asymmetric:
+/// `−2.60 ms (−7.07 to −0.52)`.
 pub fn signed_ms(estimate: &Estimate) -> String {
     let value = signed(estimate.value, estimate.margin());
     if is_lopsided(estimate) {
@@ -44,7 +45,7 @@ pub fn signed_ms(estimate: &Estimate) -> String {
     }
 }
 
-/// A figure and its margin with the same number of decimals: `155.90 ± 3.91`.
+/// Formats a figure and its margin with the same number of decimals: `155.90 ± 3.91`.
 pub fn plus_minus(estimate: &Estimate) -> (String, String) {
     (places(estimate.value, estimate.margin()).replace('-', "−"), margin(estimate))
 }
@@ -53,7 +54,7 @@ fn margin(estimate: &Estimate) -> String {
     places(estimate.margin(), estimate.margin())
 }
 
-/// Whether `±` would say something false of the nearer bound.
+/// Returns `true` if the bounds are so asymmetric that `±` would misstate the nearer one.
 fn is_lopsided(estimate: &Estimate) -> bool {
     let (below, above) = (estimate.value - estimate.low, estimate.high - estimate.value);
     below.max(above) > 2.0 * below.min(above)
@@ -64,13 +65,14 @@ fn bounds(estimate: &Estimate) -> String {
     format!("({low} to {high})")
 }
 
-/// With a sign, and as many decimals as suit the scale.
+/// Formats a value with its sign, and with as many decimals as suit the scale.
 fn signed(value: f64, scale: f64) -> String {
     let sign = if value < 0.0 { "−" } else { "+" };
     format!("{sign}{}", places(value.abs(), scale))
 }
 
-/// As many decimals as show three digits of `scale`, at most three: times below a microsecond are noise.
+/// Formats a value with as many decimals as show three digits of `scale`, at most three: times below a
+/// microsecond are noise.
 pub fn places(value: f64, scale: f64) -> String {
     match scale {
         scale if scale >= 100.0 => format!("{value:.0}"),
@@ -80,7 +82,7 @@ pub fn places(value: f64, scale: f64) -> String {
     }
 }
 
-/// A share to a hundredth of a percent, since one in a thousand may be what is asked for.
+/// Formats a share with a hundredth of a percent, because a bound may be as low as one in a thousand.
 pub fn share(share: f64) -> String {
     if share == 0.0 { "0 %".into() } else { format!("{:.2} %", share * 1e2) }
 }
@@ -89,7 +91,8 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// What a scenario adds at p50 and p99, or what it makes of the requests per second where the client tells no times.
+/// Describes the response time that a scenario adds at p50 and p99, or the ratio of the request rates if the
+/// client reports no times.
 fn footprint(baseline: &str, case: &CaseSummary, scenario: &ScenarioSummary) -> Option<String> {
     let name = &scenario.scenario;
     let (Some(p50), Some(p99)) = (scenario.added_ms.get(50), scenario.added_ms.get(99)) else {
@@ -114,7 +117,7 @@ fn footprint(baseline: &str, case: &CaseSummary, scenario: &ScenarioSummary) -> 
     Some(format!("`{name}` {p99}; {p50} ({confidence} confidence, {rounds} rounds)."))
 }
 
-/// What a change by a tenth or more makes of the baseline's response time: `, 0.33 × direct`.
+/// For a change of a tenth or more, returns the ratio to the baseline's response time: `, 0.33 × direct`.
 fn large(scenario: &ScenarioSummary, against: &ScenarioSummary, percent: usize) -> String {
     let (Some(own), Some(theirs)) = (scenario.response_ms.get(percent), against.response_ms.get(percent))
     else {
@@ -136,7 +139,7 @@ fn added(estimate: &Estimate, at: &str, baseline: &str) -> String {
     format!("{word} {size} ms {bounds} at {at}")
 }
 
-/// What became of a scenario's requests, and what the provider saw of them.
+/// Describes the outcome of a scenario's requests and the provider's counters.
 fn counted(scenario: &ScenarioSummary) -> Option<String> {
     let name = &scenario.scenario;
     let failed = share(scenario.failed_share.as_ref()?.value);
@@ -160,7 +163,7 @@ fn times(ratio: &Estimate) -> String {
     format!("{:.2} × (± {:.2})", ratio.value, ratio.margin())
 }
 
-/// Each Egret scenario's cost beside each peer's.
+/// Compares the cost of each Egret scenario with each other proxy's.
 fn against_peers(case: &CaseSummary) -> impl Iterator<Item = String> + '_ {
     let of = |kind: Kind| case.scenarios.iter().filter(move |scenario| scenario.kind == kind);
     of(Kind::Egret).flat_map(move |own| of(Kind::Peer).filter_map(move |peer| beside(own, peer)))
@@ -182,7 +185,8 @@ fn beside(own: &ScenarioSummary, peer: &ScenarioSummary) -> Option<String> {
         .then(|| format!("`{}` beside `{}`: {}.", own.scenario, peer.scenario, parts.join(", ")))
 }
 
-/// Whether what is added grows with provider time: one sentence for each scenario, about its clearest percentile.
+/// Describes the correlation between added time and provider time: one sentence for each scenario, listing
+/// the percentiles with a clear slope, or all if none has one.
 fn correlation(slopes: &[SlopeSummary]) -> Vec<String> {
     let mut scenarios: Vec<&str> = slopes.iter().map(|slope| slope.scenario.as_str()).collect();
     scenarios.dedup();
@@ -214,7 +218,7 @@ fn correlation(slopes: &[SlopeSummary]) -> Vec<String> {
         .collect()
 }
 
-/// Up to which offered rate each scenario's p99 stays near what it is at the lowest.
+/// Names the highest offered rate at which each scenario's p99 stays near its p99 at the lowest rate.
 fn knees(summary: &Summary) -> Vec<String> {
     let cases: Vec<&CaseSummary> = summary.by_rate().into_iter().map(|(_, case)| case).collect();
     if cases.len() < 3 {
@@ -241,7 +245,7 @@ fn knee(cases: &[&CaseSummary], name: &str) -> Option<String> {
     ))
 }
 
-/// What makes figures doubtful.
+/// Lists the reasons to doubt the figures.
 pub fn doubts(summary: &Summary, results: &Results) -> Vec<String> {
     let metadata = &results.metadata;
     let mut doubts = Vec::new();

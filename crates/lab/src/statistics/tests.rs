@@ -1,4 +1,4 @@
-//! The figures against values worked out by hand, and the intervals against their promise.
+//! Tests of the figures against values computed by hand, and of the intervals against their confidence.
 #![expect(clippy::float_cmp, reason = "samples are handed through, not computed")]
 
 use super::*;
