@@ -1,4 +1,4 @@
-//! Load clients: how each is asked, and how its answer is read.
+//! Load clients: their command lines, and the parsing of their output.
 
 mod ab;
 mod bench;
@@ -19,16 +19,16 @@ use super::results::real;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientKind {
-    /// `egret bench`: all that the others can, and an open model.
+    /// `egret bench`: has the features of the others, and an open model.
     #[default]
     Bench,
-    /// Apache's ab: HTTP/1.0, one thread; percentiles.
+    /// Apache's ab: HTTP/1.0, one thread, percentiles.
     Ab,
-    /// siege: a thread for each connection; no percentiles, times in hundredths of a second.
+    /// siege: one thread per connection, no percentiles, times in hundredths of a second.
     Siege,
-    /// wrk: kept connections only, for a time.
+    /// wrk: persistent connections only, for a fixed duration.
     Wrk,
-    /// oha: keeps the times of all requests, of which percentiles are taken here.
+    /// oha: prints the times of all requests, from which percentiles are computed here.
     Oha,
 }
 
@@ -44,42 +44,43 @@ impl fmt::Display for ClientKind {
     }
 }
 
-/// One run of a client.
+/// A run of a client.
 #[derive(Debug)]
 pub struct Task<'a> {
-    /// How it asks.
+    /// The client's settings.
     pub client: &'a Client,
-    /// How much; differs from the client's for the warm-up.
+    /// Amount of work; differs from the client's settings during the warm-up.
     pub amount: Amount,
-    /// What it asks for.
+    /// The URL to request.
     pub url: &'a str,
-    /// Where it leaves its files.
+    /// The directory for its files.
     pub directory: &'a Path,
 }
 
-/// What a client saw.
+/// The figures measured by a client.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
 pub struct Figures {
-    /// Requests that were answered.
+    /// Number of completed requests.
     pub requests: u64,
-    /// Requests that failed, as the client counts them: not connected, cut off, not 2xx.
+    /// Number of failed requests, as the client counts them: not connected, connection broken, not 2xx.
     pub failed: u64,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub duration_s: f64,
-    /// Answers in a second.
+    /// Requests per second.
     pub requests_per_second: f64,
-    /// The mean response time, where the client tells.
+    /// Mean response time, if the client reports it.
     pub mean_ms: Option<f64>,
-    /// Response times in milliseconds, one for each whole percentile from 0 to 100; empty where the client tells none.
+    /// Response times in milliseconds, one for each whole percentile from 0 to 100; empty if the client
+    /// reports none.
     pub percentiles_ms: Vec<f64>,
-    /// The 99.9th percentile, where the client tells.
+    /// 99.9th percentile, if the client reports it.
     pub p99_9_ms: Option<f64>,
-    /// Whether the client was itself the bottleneck, where it tells.
+    /// `true` if the client was the bottleneck, if the client reports it.
     pub client_saturated: Option<bool>,
 }
 
 impl ClientKind {
-    /// The program's name; `None` for Egret's own.
+    /// Name of the program; `None` for Egret's own client.
     pub fn program(self) -> Option<&'static str> {
         match self {
             Self::Bench => None,
@@ -90,7 +91,7 @@ impl ClientKind {
         }
     }
 
-    /// Its arguments; writes what they refer to into the task's directory.
+    /// Builds the arguments, and writes the files they refer to into the task's directory.
     pub fn arguments(self, task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
         match self {
             Self::Bench => bench::arguments(task),
@@ -101,7 +102,7 @@ impl ClientKind {
         }
     }
 
-    /// Reads what it printed and left behind; the error says what is not as it should be.
+    /// Parses the client's output and files.
     pub fn figures(self, directory: &Path, printed: &str) -> Result<Figures, String> {
         let figures = match self {
             Self::Bench => bench::figures(directory),
@@ -120,10 +121,10 @@ impl ClientKind {
     }
 }
 
-/// The file that percentiles are written into, as ab's `-e` does.
+/// Name of the file for percentiles in the format of ab's `-e`.
 pub const PERCENTILES_CSV: &str = "percentiles.csv";
 
-/// Reads a percentile CSV as ab writes it: a heading, then 0 to 100.
+/// Parses a percentile CSV as ab writes it: a heading, then the rows 0 to 100.
 fn percentiles(directory: &Path) -> Result<Vec<f64>, String> {
     let text = std::fs::read_to_string(directory.join(PERCENTILES_CSV))
         .map_err(|error| format!("its percentiles cannot be read: {error}"))?;
@@ -140,13 +141,13 @@ fn parse_percentiles(text: &str) -> Option<Vec<f64>> {
     whole.then(|| rows.into_iter().map(|(_, time)| time).collect())
 }
 
-/// The words of a command line.
+/// Converts the words of a command line.
 fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-/// Options that make requests a POST with a file that is written for it, where the task is to have a body; none otherwise. It is
-/// hidden, so that it is not kept with the figures.
+/// Returns the options that send a body with POST, and writes the body's file; no options without a body. The
+/// file is hidden, so it is not kept with the figures.
 fn body_options(task: &Task<'_>, options: &[&str], file_option: &str) -> std::io::Result<Vec<OsString>> {
     if task.client.body_bytes == 0 {
         return Ok(Vec::new());
@@ -159,11 +160,12 @@ fn body_options(task: &Task<'_>, options: &[&str], file_option: &str) -> std::io
     Ok(words)
 }
 
-/// A number of requests or a time, as the options that ab and its like take.
+/// Returns the options for a number of requests or a duration, as ab and similar clients take them.
 fn amount_options(amount: Amount) -> Vec<OsString> {
     match amount {
         Amount::Requests(requests) => words(&["-n", &requests.to_string()]),
-        // Behind -t, which would set it to 50,000, -n is only the bound of ab's memory.
+        // `-t` sets the number of requests to 50,000. The `-n` after it raises that and only bounds ab's
+        // memory.
         Amount::For(duration) => words(&["-t", &duration.as_secs().to_string(), "-n", "50000000"]),
     }
 }

@@ -1,16 +1,16 @@
-//! Times as people read them: UTC dates, and spans.
+//! Formats times for people: UTC dates, and durations.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use egret_clock::CivilTime;
 
-/// `2026-11-22T00:31:15Z`
+/// Formats a date and time: `2026-11-22T00:31:15Z`.
 pub fn iso(time: SystemTime) -> String {
     let CivilTime { year, month, day, hour, minute, second, .. } = parts(time);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// `2026-11-22-0031`: sorts by time and suits a file's name.
+/// Formats a sortable time for file names: `2026-11-22-0031`.
 pub fn stamp(time: SystemTime) -> String {
     let CivilTime { year, month, day, hour, minute, .. } = parts(time);
     format!("{year:04}-{month:02}-{day:02}-{hour:02}{minute:02}")
@@ -20,7 +20,7 @@ fn parts(time: SystemTime) -> CivilTime {
     CivilTime::from_unix_seconds(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
 }
 
-/// `45 s` or `3m05s`
+/// Formats a duration: `45 s` or `3m05s`.
 pub fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     if seconds < 60 { format!("{seconds} s") } else { format!("{}m{:02}s", seconds / 60, seconds % 60) }

@@ -1,4 +1,4 @@
-//! The experiment file: its keys, their defaults, and what the types cannot say.
+//! The experiment file: its keys and defaults, and the rules that types cannot express.
 
 mod hold;
 
@@ -13,157 +13,162 @@ use super::client::ClientKind;
 use super::template;
 pub use hold::{Figure, HoldConfig, Within};
 
-/// Rounds beyond this bring nothing and fill a disk.
+/// Maximum number of rounds. More bring no benefit and fill the disk.
 const ROUNDS_MAX: u32 = 1_000;
 
-/// Scenarios and cases of one experiment; each pair is a turn in every round.
+/// Maximum number of scenarios, and of cases. Each pair is a turn in every round.
 const LIST_MAX: usize = 64;
 
-/// The longest name of a case or a scenario; both stand in file names.
+/// Maximum length of the name of a case or scenario, which is part of file names.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The most connections that a client is asked for.
+/// Maximum number of connections of a client.
 const CONCURRENCY_MAX: u32 = 10_000;
 
-/// The most requests of one turn: ab keeps every one in memory.
+/// Maximum number of requests in a turn: ab keeps each in memory.
 const REQUESTS_MAX: u64 = 50_000_000;
 
-/// The most threads that a client is asked for.
+/// Maximum number of threads of a client.
 const THREADS_MAX: u32 = 64;
 
-/// The largest body that a client sends, and the largest file that a provider is given.
+/// Maximum size of a client's body, and of a provider's file.
 const CONTENT_BYTES_MAX: u64 = 64 << 20;
 
-/// The scenario that deltas are taken from unless another is named.
+/// Name of the default baseline.
 const DIRECT: &str = "direct";
 
-/// An experiment, as its file says it.
+/// An experiment as its file describes it.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// What it shows, in a line.
+    /// Subject of the experiment, in one line.
     pub title: String,
-    /// What is asked and how to read the answer.
+    /// The question of the experiment, and how to read the results.
     #[serde(default)]
     pub about: String,
-    /// What answers.
+    /// The provider.
     pub provider: ProviderConfig,
-    /// What asks, and how much.
+    /// The load client and the amount of work.
     #[serde(default)]
     pub client: ClientConfig,
     /// The ways from the client to the provider.
     pub scenarios: Vec<ScenarioConfig>,
-    /// The scenario that the others are held against; `direct`, or the first where there is none of that name.
+    /// The scenario that the others are compared with; by default `direct`, or the first scenario if there is
+    /// no `direct`.
     #[serde(default)]
     pub baseline: Option<String>,
-    /// The kinds of work; one with all defaults where none is named.
+    /// The kinds of work; by default one case with all defaults.
     #[serde(default = "one_case")]
     pub cases: Vec<CaseConfig>,
-    /// Turns of each case through each scenario.
+    /// Number of turns of each case through each scenario.
     #[serde(default = "seven")]
     pub rounds: u32,
-    /// Whether failing requests are part of what is asked, so that they are counted and no reason for doubt.
+    /// Treats failing requests as part of the experiment: they are counted and do not make the figures
+    /// doubtful.
     #[serde(default)]
     pub failures_expected: bool,
-    /// Figures that are to be held, which the report judges.
+    /// Figures with bounds, which the report judges.
     #[serde(default)]
     pub hold: Vec<HoldConfig>,
-    /// Tables across two cases.
+    /// Tables that span two cases.
     #[serde(default)]
     pub tables: Vec<TableConfig>,
-    /// What `--quick` changes.
+    /// Changes made by `--quick`.
     #[serde(default)]
     pub quick: QuickConfig,
 }
 
-/// What answers the requests.
+/// The provider of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderConfig {
-    /// Which program.
+    /// The kind of program.
     #[serde(default)]
     pub kind: ProviderKind,
     /// For `command`: the program and its arguments; placeholders are filled in.
     #[serde(default)]
     pub command: Vec<String>,
-    /// For `command`: a config file's template, of which the command gets the filled-in path as `@{config}`.
+    /// For `command`: a template of a config file. The command receives the path of the filled-in file as
+    /// `@{config}`.
     #[serde(default)]
     pub config: Option<PathBuf>,
-    /// For `egret` and `go-httpbin`: more arguments.
+    /// For `egret` and `go-httpbin`: additional arguments.
     #[serde(default)]
     pub arguments: Vec<String>,
-    /// The path and query asked for; `@{delay_s}` is the case's delay in seconds.
+    /// The path and query to request; `@{delay_s}` is the case's delay in seconds.
     #[serde(default = "root")]
     pub path: String,
-    /// A path that is answered at once with 2xx when the provider is ready.
+    /// A path that returns 2xx at once when the provider is ready.
     #[serde(default = "root")]
     pub ready: String,
-    /// For `command`: files made before it starts, in its working directory, by name and size; full of the letter x.
+    /// For `command`: files created in its working directory before it starts, by name and size, filled with
+    /// the letter x.
     #[serde(default)]
     pub files: BTreeMap<String, Size>,
-    /// Whether it speaks TLS; scenarios without a proxy then ask by https.
+    /// The provider uses TLS; scenarios without a proxy then use https.
     #[serde(default)]
     pub tls: bool,
 }
 
-/// Which program answers.
+/// The kind of program that serves as provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProviderKind {
     /// `egret provider`.
     #[default]
     Egret,
-    /// go-httpbin, which has to be on the path.
+    /// go-httpbin, which must be in PATH.
     GoHttpbin,
     /// Any program.
     Command,
 }
 
-/// What asks, and how much. In `client` all keys have defaults; a case's and the quick profile's override them one by one.
+/// Settings of the load client. In `client` every key has a default; the settings of a case and of the quick
+/// profile override single keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientConfig {
-    /// Which program (`bench`).
+    /// The program (`bench`).
     pub kind: Option<ClientKind>,
-    /// Requests of a turn (100,000), or `duration`.
+    /// Number of requests in a turn (100,000); alternative to `duration`.
     pub requests: Option<u64>,
-    /// How long a turn lasts, instead of `requests`.
+    /// Duration of a turn; alternative to `requests`.
     pub duration: Option<Duration>,
-    /// Connections at a time (100).
+    /// Number of concurrent connections (100).
     pub concurrency: Option<u32>,
-    /// Whether connections are kept for the next request (`false`, as ab and siege do by default).
+    /// Keeps connections open for the next request (`false`, the default of ab and siege).
     pub keep_alive: Option<bool>,
-    /// Open model: so many requests each second whatever comes back. Only `bench` can.
+    /// Open model: sends this many requests per second, however slow the responses are. Only with `bench`.
     pub requests_per_second: Option<u32>,
-    /// Requests before the measured ones, which are not counted (1,000); 0 for none.
+    /// Number of uncounted requests before the measured ones (1,000); 0 for none.
     pub warm_up_requests: Option<u64>,
-    /// Size of the body of each request, which is then a POST (none). Not with `siege`.
+    /// Size of the body of each request, which is then a POST (no body). Not with `siege`.
     pub body: Option<Size>,
-    /// Threads (1). Only `bench` and `wrk` can have more.
+    /// Number of threads (1). Only `bench` and `wrk` support more.
     pub threads: Option<u32>,
-    /// When a client that has not ended is given up (`15m`).
+    /// Time after which a client that has not ended is stopped (`15m`).
     pub deadline: Option<Duration>,
 }
 
-/// A way from the client to the provider. With neither `egret` nor `command` it is the straight one.
+/// A way from the client to the provider. Without `egret` and `command` it is direct.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioConfig {
-    /// What files and charts call it: small letters, digits and dashes.
+    /// Name in files and charts: lower-case letters, digits and dashes.
     pub name: String,
-    /// A template of an Egret config; its listener is on `@{port}`, its control port on `@{control_port}`.
+    /// A template of an Egret config. Its listener uses `@{port}`, its control API `@{control_port}`.
     #[serde(default)]
     pub egret: Option<PathBuf>,
     /// A proxy's program and arguments; placeholders are filled in.
     #[serde(default)]
     pub command: Vec<String>,
-    /// A template of that proxy's config, of which the command gets the filled-in path as `@{config}`.
+    /// A template of the proxy's config. The command receives the path of the filled-in file as `@{config}`.
     #[serde(default)]
     pub config: Option<PathBuf>,
-    /// Whether to go on without it where its program is not installed.
+    /// Leaves the scenario out if its program is not installed.
     #[serde(default)]
     pub optional: bool,
-    /// Changes to `client`, for scenarios that differ in what asks.
+    /// Changes to `client` for this scenario.
     #[serde(default)]
     pub client: ClientConfig,
 }
@@ -172,42 +177,44 @@ pub struct ScenarioConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseConfig {
-    /// What files and charts call it: small letters, digits and dashes.
+    /// Name in files and charts: lower-case letters, digits and dashes.
     pub name: String,
-    /// The time that the provider takes; the path's `@{delay_s}`. Several cases with it make a chart against provider time.
+    /// Provider time, for the path's `@{delay_s}`. Several cases with a delay yield a chart against provider
+    /// time.
     #[serde(default)]
     pub delay: Option<Duration>,
-    /// Instead of the provider's `path`.
+    /// Path that replaces the provider's `path`.
     #[serde(default)]
     pub path: Option<String>,
-    /// Changes to `client`.
+    /// Changes to `client` for this case.
     #[serde(default)]
     pub client: ClientConfig,
 }
 
-/// A table of the same work at full load, where CPU time tells the cost, and at a rate, where response times tell what a client at ease sees.
+/// A table that compares the same work at full load, where CPU time shows the cost, and at a fixed rate,
+/// where response times show the latency without queueing.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableConfig {
-    /// What stands above it.
+    /// Title of the table.
     pub title: String,
-    /// The case at full load. Where it is not run there is no table.
+    /// The case at full load. If it is not run, there is no table.
     pub loaded: String,
-    /// The case at a rate.
+    /// The case at a fixed rate.
     pub at_rate: String,
 }
 
-/// What `--quick` changes, so that the experiment ends within a minute.
+/// Changes made by `--quick`, which shorten the experiment to at most a minute.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QuickConfig {
-    /// Rounds instead of the experiment's.
+    /// Number of rounds, instead of the experiment's.
     pub rounds: Option<u32>,
-    /// The cases that are kept, by name; all where none is named.
+    /// Names of the cases to keep; all if empty.
     pub cases: Vec<String>,
-    /// The scenarios that are kept, by name; all where none is named.
+    /// Names of the scenarios to keep; all if empty.
     pub scenarios: Vec<String>,
-    /// Changes to every case's client.
+    /// Changes to the client of every case.
     pub client: ClientConfig,
 }
 
@@ -223,40 +230,41 @@ fn root() -> String {
     "/".into()
 }
 
-/// A client's settings with nothing left open.
+/// The settings of a client with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
-    /// Which program.
+    /// The program.
     pub kind: ClientKind,
-    /// How much.
+    /// The amount of work.
     pub amount: Amount,
-    /// Connections at a time.
+    /// Number of concurrent connections.
     pub concurrency: u32,
-    /// Whether connections are kept.
+    /// Keeps connections open between requests.
     pub keep_alive: bool,
-    /// Requests each second, in the open model.
+    /// Requests per second, in the open model.
     pub requests_per_second: Option<u32>,
-    /// Requests before the measured ones.
+    /// Number of requests before the measured ones.
     pub warm_up_requests: u64,
-    /// Size of the body of each request; 0 where they are GET.
+    /// Size of the body of each request; 0 for GET.
     pub body_bytes: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u32,
-    /// When it is given up.
+    /// Time after which the client is stopped.
     pub deadline: std::time::Duration,
 }
 
-/// How much a client sends.
+/// The amount of work of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// So many requests.
+    /// A number of requests.
     Requests(u64),
-    /// As many as go through in this time.
+    /// As many requests as complete in this duration.
     For(std::time::Duration),
 }
 
 impl ClientConfig {
-    /// These settings with `over`'s on top. The amount is one setting, said in either of two ways.
+    /// Returns these settings overridden by `over`'s. Number of requests and duration are two forms of one
+    /// setting.
     #[must_use]
     pub fn with(&self, over: &Self) -> Self {
         let amount =
@@ -275,7 +283,7 @@ impl ClientConfig {
         }
     }
 
-    /// These settings with the defaults for what is left open.
+    /// Returns the settings with defaults applied.
     pub fn resolved(&self) -> Client {
         let requests = self.requests.unwrap_or(100_000);
         Client {
@@ -293,7 +301,7 @@ impl ClientConfig {
 }
 
 impl ScenarioConfig {
-    /// Whether requests go straight to the provider.
+    /// Returns `true` if requests are sent directly to the provider.
     pub fn is_direct(&self) -> bool {
         self.egret.is_none() && self.command.is_empty()
     }
@@ -305,12 +313,14 @@ impl ScenarioConfig {
 }
 
 impl Experiment {
-    /// Reads an experiment's text. `directory` is where its templates are looked for; `name` is what problems are reported under.
+    /// Parses the text of an experiment. Templates are resolved against `directory`; problems are reported
+    /// under `name`.
     pub fn parse(name: &str, text: &str, directory: &Path) -> Result<Self, Report> {
         egret_config::load(name, text, |experiment: &Self| experiment.problems(directory))
     }
 
-    /// Reads an experiment's file; its templates stand beside it. Gives its text too.
+    /// Reads the file of an experiment and returns its text as well. Templates are resolved against the
+    /// file's directory.
     pub fn read(file: &Path) -> Result<(Self, String), Report> {
         let name = file.display().to_string();
         let text = read_text(file).map_err(|message| Report::whole(&name, message))?;
@@ -318,7 +328,7 @@ impl Experiment {
         Ok((Self::parse(&name, &text, directory)?, text))
     }
 
-    /// The scenario that the others are held against.
+    /// Name of the scenario that the others are compared with.
     pub fn baseline(&self) -> &str {
         let direct = self.scenarios.iter().find(|scenario| scenario.name == DIRECT);
         let first = direct.or(self.scenarios.first()).map_or(DIRECT, |scenario| &scenario.name);
@@ -342,7 +352,7 @@ impl Experiment {
         self
     }
 
-    /// Has turns that last for a time last so long.
+    /// Sets the duration of all turns that have one.
     pub(super) fn lasting(&mut self, duration: Duration) {
         let change = ClientConfig { duration: Some(duration), ..ClientConfig::default() };
         let base = self.client.clone();
@@ -353,12 +363,12 @@ impl Experiment {
         }
     }
 
-    /// What the client does in a case, on its way through a scenario.
+    /// The client's settings for a case and a scenario.
     pub fn client(&self, case: &CaseConfig, scenario: &ScenarioConfig) -> Client {
         self.client.with(&case.client).with(&scenario.client).resolved()
     }
 
-    /// Every case with every scenario.
+    /// Every combination of case and scenario.
     pub fn pairs(&self) -> impl Iterator<Item = (&CaseConfig, &ScenarioConfig)> {
         self.cases.iter().flat_map(|case| self.scenarios.iter().map(move |scenario| (case, scenario)))
     }
@@ -381,7 +391,7 @@ impl Experiment {
             let path = format!("cases[{index}]");
             problems.extend(both_amounts(&format!("{path}.client"), &case.client));
             for (number, scenario) in self.scenarios.iter().enumerate() {
-                // Shown where something of its own is said.
+                // Reports the problem at the most specific key that is set.
                 let shown = if scenario.client != ClientConfig::default() {
                     format!("scenarios[{number}].client")
                 } else if case.client != ClientConfig::default() {
@@ -409,12 +419,12 @@ impl Experiment {
         once
     }
 
-    /// The path and query asked for in a case, with its placeholder.
+    /// The path and query requested in a case, with placeholders.
     pub fn path_of<'a>(&'a self, case: &'a CaseConfig) -> &'a str {
         case.path.as_deref().unwrap_or(&self.provider.path)
     }
 
-    /// Names that are referred to and not there.
+    /// Finds references to unknown names.
     fn dangling(&self) -> Vec<Problem> {
         let scenarios: Vec<&str> = self.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
         let cases: Vec<&str> = self.cases.iter().map(|case| case.name.as_str()).collect();
@@ -458,7 +468,7 @@ impl Experiment {
 }
 
 impl ProviderConfig {
-    /// Whether it tells what it counted: the built-in one does, where it can be asked plainly.
+    /// Returns `true` if the provider's counters can be read: it is the built-in one, without TLS and prefix.
     pub(super) fn counts(&self) -> bool {
         let moved = self.arguments.iter().any(|word| word.starts_with("--prefix"));
         self.kind == ProviderKind::Egret && !self.tls && !moved
@@ -527,7 +537,7 @@ impl ScenarioConfig {
     }
 }
 
-/// Placeholders in a command's words that nothing fills in.
+/// Finds unknown placeholders in the words of a command.
 fn words(path: &str, words: &[String], has_config: bool) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (index, word) in words.iter().enumerate() {
@@ -553,7 +563,7 @@ fn template_problem(path: &str, file: &Path, directory: &Path) -> Option<Problem
     Some(problem)
 }
 
-/// Names become file names and legends.
+/// Checks names, which become file names and legends.
 fn names<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut seen = BTreeSet::new();
@@ -596,7 +606,7 @@ fn too_large(path: &str, bytes: u64) -> Option<Problem> {
     (bytes > CONTENT_BYTES_MAX).then(|| Problem::new(path, message()))
 }
 
-/// What a client cannot do.
+/// Finds a setting that the client does not support.
 fn client_problem(path: &str, client: &Client) -> Option<Problem> {
     let at = |key: &str, message: String| Some(Problem::new(format!("{path}.{key}"), message));
     if !(1..=CONCURRENCY_MAX).contains(&client.concurrency) {
@@ -652,7 +662,7 @@ fn client_problem(path: &str, client: &Client) -> Option<Problem> {
     None
 }
 
-/// Reads a text file up to a config's limit.
+/// Reads a text file up to the size limit of a config.
 pub(super) fn read_text(file: &Path) -> Result<String, String> {
     let opened = std::fs::File::open(file).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".to_owned(),

@@ -1,5 +1,6 @@
-//! What the built-in provider counted during a turn: calls, and what its rate limits let through. It is asked at `/counters`, which
-//! counts nothing itself.
+//! Counters of the built-in provider during a turn: calls received, and calls admitted by its rate limits.
+//!
+//! They are read at `/counters`, which does not count as a call.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +9,31 @@ use serde::{Deserialize, Serialize};
 use super::ready::ask;
 use super::results::real;
 
-/// Where the provider tells what it counted, and is told to begin anew.
+/// Path to read and reset the counters.
 const COUNTERS: &str = "/counters";
 
-/// What the provider counted.
+/// The provider's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 pub struct Counted {
-    /// Calls that it got.
+    /// Calls received.
     pub calls: u64,
-    /// What became of them at its rate limits, all together; `None` where it has none, or none was asked for.
+    /// Totals over all rate limits; `None` if the provider has none, or no call reached one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_limit: Option<RateLimited>,
 }
 
-/// What rate limits let through.
+/// Counters of the rate limits.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 pub struct RateLimited {
-    /// Calls that were let through.
+    /// Calls admitted.
     pub admitted: u64,
-    /// Calls that were refused.
+    /// Calls rejected.
     pub refused: u64,
-    /// Calls that would be let through in a second, over time.
+    /// Calls that the limits allow per second, averaged over time.
     pub allowed_per_second: f64,
 }
 
-/// What `/counters` says, as far as it matters here.
+/// The relevant part of the response from `/counters`.
 #[derive(Deserialize)]
 struct Told {
     requests: u64,
@@ -48,7 +49,7 @@ struct Tally {
     refused: u64,
 }
 
-/// Has the provider on this port count from nothing, its rate limits' windows included.
+/// Resets the counters of the provider on this port, and the windows of its rate limits.
 pub fn begin(port: u16) -> Result<(), String> {
     match ask(port, "DELETE", COUNTERS) {
         Some((200..=299, _)) => Ok(()),
@@ -56,7 +57,7 @@ pub fn begin(port: u16) -> Result<(), String> {
     }
 }
 
-/// What the provider on this port has counted.
+/// Reads the counters of the provider on this port.
 pub fn read(port: u16) -> Result<Counted, String> {
     match ask(port, "GET", COUNTERS) {
         Some((200, content)) => parse(&content),

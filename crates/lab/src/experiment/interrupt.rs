@@ -1,33 +1,33 @@
-//! Waiting that a signal ends.
+//! Waits that a signal can interrupt.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// What a run waits on: time, or somebody who wants it to stop.
+/// The receiving end, on which a run waits.
 #[derive(Debug)]
 pub struct Interrupt {
     told: Receiver<()>,
-    /// Kept so that the channel stays open when the other end is gone.
+    /// Keeps the channel open when the caller drops its sender.
     _interrupter: Interrupter,
 }
 
-/// Tells a run to stop. Clones tell the same run.
+/// The sending end, which asks a run to stop. Clones belong to the same run.
 #[derive(Debug, Clone)]
 pub struct Interrupter(SyncSender<()>);
 
-/// Somebody wanted the run to stop.
+/// The run was asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupted;
 
 impl Interrupt {
-    /// Both ends.
+    /// Creates both ends.
     pub fn new() -> (Interrupter, Self) {
         let (teller, told) = sync_channel(1);
         let interrupter = Interrupter(teller);
         (interrupter.clone(), Self { told, _interrupter: interrupter })
     }
 
-    /// Waits this long, or until somebody wants the run to stop.
+    /// Waits for this duration, or until the run is asked to stop.
     pub(super) fn wait(&self, time: Duration) -> Result<(), Interrupted> {
         match self.told.recv_timeout(time) {
             Err(RecvTimeoutError::Timeout) => Ok(()),
@@ -37,9 +37,9 @@ impl Interrupt {
 }
 
 impl Interrupter {
-    /// Ends the run's present wait, or its next.
+    /// Ends the run's current or next wait.
     pub fn interrupt(&self) {
-        // A full channel means that it was told before.
+        // A full channel means that the run was already asked to stop.
         let _ = self.0.try_send(());
     }
 }

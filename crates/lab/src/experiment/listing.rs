@@ -1,4 +1,4 @@
-//! What experiments there are, and what results.
+//! Lists experiments and results.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use super::config::Experiment;
 use super::plan;
 use super::results::Results;
 
-/// Entries of a directory that are looked at.
+/// Maximum number of directory entries examined.
 const ENTRIES_MAX: usize = 1_000;
 
-/// The experiments and results in these directories, as a text; a file that is wrong is listed with its first problem.
+/// Lists the experiments and results in these directories. An invalid file is listed with its first problem.
 pub fn list(experiments: &Path, results: &Path) -> String {
     let mut text = String::new();
     let files: Vec<PathBuf> = entries(experiments)

@@ -1,4 +1,4 @@
-//! What starts the provider and the proxy of a turn: programs found, ports chosen, templates filled in.
+//! Prepares the provider and the proxy of a turn: finds their programs and fills in their templates.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,10 +8,10 @@ use super::config::{Experiment, ProviderConfig, ProviderKind, ScenarioConfig};
 use super::process::Launch;
 use super::template::{self, Values};
 
-/// Where Debian puts daemons, which a user's PATH may leave out.
+/// Directories for daemons on Debian, which a user's PATH may omit.
 const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
-/// Finds a program: a path is relative to the experiment's file, a plain name is looked for as a shell does.
+/// Finds a program. A path is relative to the experiment's file; a plain name is searched in PATH.
 pub fn locate(program: &str, here: &Path) -> Option<PathBuf> {
     if program.contains('/') {
         let file = here.join(program);
@@ -25,13 +25,13 @@ pub fn locate(program: &str, here: &Path) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The name under which a part's template is kept in the results.
+/// The file name under which a template is stored in the results.
 pub fn config_name(part: &str, template: &Path) -> String {
     let ending = template.extension().unwrap_or_default().to_string_lossy();
     format!("{part}.{ending}")
 }
 
-/// All templates of an experiment, read.
+/// Reads all templates of an experiment.
 pub fn read_configs(experiment: &Experiment, here: &Path) -> Result<BTreeMap<String, String>, String> {
     let provider = experiment.provider.config.as_deref().map(|file| ("provider", file));
     let scenarios = experiment.scenarios.iter();
@@ -46,12 +46,12 @@ pub fn read_configs(experiment: &Experiment, here: &Path) -> Result<BTreeMap<Str
     Ok(configs)
 }
 
-/// The program that a scenario's proxy is, as the file names it; `None` for the straight way and for Egret.
+/// The program of a scenario's proxy as the file names it; `None` for the direct way and for Egret.
 pub fn proxy_program(scenario: &ScenarioConfig) -> Option<&str> {
     scenario.command.first().map(String::as_str)
 }
 
-/// The program that the provider is, as the file names it; `None` for Egret's own.
+/// The program of the provider as the file names it; `None` for Egret's own.
 pub fn provider_program(provider: &ProviderConfig) -> Option<&str> {
     match provider.kind {
         ProviderKind::Egret => None,
@@ -60,7 +60,8 @@ pub fn provider_program(provider: &ProviderConfig) -> Option<&str> {
     }
 }
 
-/// What prints a program's version. Those that take nothing of the sort say so, which is as good a version as there is.
+/// The option that prints a program's version. A program without such an option prints an error, which serves
+/// as well.
 pub fn version_option(program: &Path) -> &'static str {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     match name.as_ref() {
@@ -71,26 +72,26 @@ pub fn version_option(program: &Path) -> &'static str {
     }
 }
 
-/// What the parts of a turn are made from.
+/// Everything needed to prepare the processes of a turn.
 #[derive(Debug)]
 pub struct Workshop<'a> {
     /// The experiment.
     pub experiment: &'a Experiment,
-    /// The directory of its file.
+    /// The directory of the experiment's file.
     pub here: &'a Path,
-    /// The templates, read.
+    /// Contents of the templates.
     pub configs: &'a BTreeMap<String, String>,
-    /// The turn's folder.
+    /// Folder of the turn.
     pub directory: &'a Path,
-    /// Placeholders that all parts share.
+    /// Placeholder values that all processes share.
     pub shared: Values,
 }
 
-/// Why a part cannot be started.
+/// The reason why a process cannot be started.
 pub type Trouble = String;
 
 impl Workshop<'_> {
-    /// The provider that listens on `port`.
+    /// Prepares the provider to listen on `port`.
     pub fn provider(&self, port: u16, core: Option<usize>) -> Result<Launch, Trouble> {
         let config = &self.experiment.provider;
         let listen = format!("127.0.0.1:{port}");
@@ -115,7 +116,7 @@ impl Workshop<'_> {
         Ok(launch)
     }
 
-    /// The scenario's proxy that listens on `port`; `None` for the straight way.
+    /// Prepares the scenario's proxy to listen on `port`. Returns `None` for the direct way.
     pub fn proxy(
         &self,
         scenario: &ScenarioConfig,

@@ -1,4 +1,4 @@
-//! Which turn comes when, and how long all may take.
+//! The order of the turns, and an estimate of their duration.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::config::{Amount, Client, Experiment};
 /// One case through one scenario in one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// From 1.
+    /// Number of the round, from 1.
     pub round: u32,
     /// Index of the case.
     pub case: usize,
@@ -15,11 +15,14 @@ pub struct Step {
     pub scenario: usize,
 }
 
-/// What a turn takes beside the measured requests: starting, stopping, warming up.
+/// Time that a turn takes besides the requests: starting, stopping, warming up.
 const OVERHEAD: Duration = Duration::from_millis(500);
 
-/// All steps in order. Each round starts with another case and another scenario, and goes backwards every other time, so that
-/// none always follows the same one. The scenarios of a case stand together, since they are compared with one another.
+/// Returns all steps in order.
+///
+/// Each round starts with another case and scenario, and every second round is reversed, so no scenario
+/// always follows the same one. The scenarios of a case are adjacent, because they are compared with each
+/// other.
 pub fn steps(experiment: &Experiment) -> Vec<Step> {
     let mut steps = Vec::new();
     for round in 1..=experiment.rounds {
@@ -41,7 +44,8 @@ fn rotated(count: usize, round: u32) -> Vec<usize> {
     order
 }
 
-/// How long these steps may take, where that can be told beforehand: from the times and delays that the file names.
+/// Estimates the duration of these steps from the durations and delays in the file. `None` if they are not
+/// known beforehand.
 pub fn estimate(experiment: &Experiment, steps: &[Step]) -> Option<Duration> {
     steps.iter().map(|step| step_estimate(experiment, *step)).sum()
 }
@@ -62,7 +66,8 @@ fn step_estimate(experiment: &Experiment, step: Step) -> Option<Duration> {
     Some(warm_up.unwrap_or(OVERHEAD) + measured? + OVERHEAD)
 }
 
-/// In the closed model each connection sends its share one after the other; in the open one the rate says it.
+/// Estimates the duration of a number of requests. In the closed model each connection sends its share in
+/// sequence; in the open model the rate determines the time.
 fn of_requests(client: &Client, requests: u64, delay: Option<Duration>) -> Option<Duration> {
     let each = |count: u64, time: Duration| time.checked_mul(u32::try_from(count).ok()?);
     match client.requests_per_second {
@@ -71,7 +76,7 @@ fn of_requests(client: &Client, requests: u64, delay: Option<Duration>) -> Optio
     }
 }
 
-/// The delay of a path like `/delay/0.15`.
+/// Extracts the delay from a path like `/delay/0.15`.
 fn delay_in(path: &str) -> Option<Duration> {
     let seconds: f64 = path.strip_prefix("/delay/")?.parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()

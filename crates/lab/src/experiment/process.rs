@@ -1,4 +1,5 @@
-//! A program under measurement: pinned to a core, its CPU time and memory read from `/proc`, gone when its turn is over.
+//! A process under measurement: pinned to a core, its CPU time and memory read from `/proc`, ended with its
+//! turn.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,37 +12,37 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How long a part that was asked to end may take before it is made to.
+/// Time between SIGTERM and SIGKILL.
 const STOP_GRACE: Duration = Duration::from_secs(3);
 
-/// Between two looks at a part that is ending.
+/// Interval between checks of an ending process.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Lines of a log that an error repeats.
+/// Maximum number of log lines repeated in an error.
 const LAST_WORDS: usize = 15;
 
-/// What starts a part.
+/// The parameters to start a process.
 #[derive(Debug)]
 pub struct Launch {
-    /// What messages call it: `the provider`, `the proxy of nginx`.
+    /// Name used in messages: `the provider`, `the proxy of nginx`.
     pub name: String,
-    /// The program, found.
+    /// Path of the program.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Its working directory.
     pub directory: PathBuf,
-    /// Where what it prints goes.
+    /// File that receives standard output.
     pub stdout: PathBuf,
-    /// Where what it prints to standard error goes; may be the same as `stdout`.
+    /// File that receives standard error; may be the same as `stdout`.
     pub stderr: PathBuf,
-    /// The core it is pinned to, with all that it starts.
+    /// The core to which the process and its children are pinned.
     pub core: Option<usize>,
-    /// Where it takes its user to live, so that nobody's settings change what is measured.
+    /// Value of `HOME`: a separate directory, so no user's settings influence the measurement.
     pub home: PathBuf,
 }
 
-/// A running program and all that it started, in a process group of its own. Ended when dropped.
+/// A running program with its children, in their own process group. Dropping it ends them.
 #[derive(Debug)]
 pub struct Part {
     name: String,
@@ -49,17 +50,17 @@ pub struct Part {
     log: PathBuf,
 }
 
-/// What the processes of a part have used so far.
+/// Resources used so far by the processes of a group.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     /// User and system time of all threads, in seconds.
     pub cpu_s: f64,
-    /// Proportional set size: what processes share counts once.
+    /// Proportional set size: memory shared between processes counts once.
     pub memory_bytes: u64,
 }
 
 impl Part {
-    /// Starts it.
+    /// Starts the process.
     pub fn start(launch: &Launch) -> io::Result<Self> {
         let stdout = File::options().create(true).append(true).open(&launch.stdout)?;
         let stderr = File::options().create(true).append(true).open(&launch.stderr)?;
@@ -73,17 +74,17 @@ impl Part {
         Ok(Self { name: launch.name.clone(), child, log: launch.stderr.clone() })
     }
 
-    /// What messages call it.
+    /// Name used in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// What its processes have used so far. One that has ended is no longer counted.
+    /// Resources used so far. Processes of the group that have ended do not count.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         for stat in group(self.child.id()) {
@@ -93,21 +94,21 @@ impl Part {
         usage
     }
 
-    /// The CPU time alone, which costs less to read.
+    /// CPU time only, which is cheaper to read.
     pub fn cpu_s(&self) -> f64 {
         group(self.child.id()).iter().map(|stat| stat.cpu_s).sum()
     }
 
-    /// The end of what it said on standard error, indented, for a message.
+    /// The last lines of standard error, indented for a message.
     pub fn last_words(&self) -> String {
         last_words(&self.log)
     }
 
-    /// Asks the group to end, and ends what is left of it.
+    /// Asks the group to end, then kills its remaining processes.
     fn stop(&mut self) {
         let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return };
         if self.ended().is_none() {
-            // Failing, it ended meanwhile.
+            // Fails if the group has ended in the meantime.
             let _ = kill_process_group(group, Signal::TERM);
             let start = Instant::now();
             while self.ended().is_none() && start.elapsed() < STOP_GRACE {
@@ -125,7 +126,7 @@ impl Drop for Part {
     }
 }
 
-/// The end of a log, indented; says so where there is nothing in it.
+/// The last lines of a log, indented, or a note that it is empty.
 pub fn last_words(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -140,7 +141,7 @@ pub fn cores() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
 }
 
-/// Runs `start` with the calling thread on this core, which a child inherits.
+/// Runs `start` with the calling thread pinned to a core. A child inherits the pinning.
 fn pinned<T>(core: Option<usize>, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let Some(core) = core else { return start() };
     let before = sched_getaffinity(None)?;
@@ -157,7 +158,8 @@ struct Stat {
     cpu_s: f64,
 }
 
-/// The processes of a group, from `/proc/PID/stat`, of which proc(5) counts the fields from 1, here they start behind the name.
+/// Lists the processes of a group from `/proc/PID/stat`. proc(5) counts the fields from 1; the indices here
+/// start after the name.
 fn group(leader: u32) -> Vec<Stat> {
     let ticks_per_second = rustix::param::clock_ticks_per_second();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -167,14 +169,16 @@ fn group(leader: u32) -> Vec<Stat> {
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
         let ticks = number(11)? + number(12)?;
-        // Ticks are rounded down, so they say more only where threads have ended, whose time no thread shows any more.
+        // Ticks are rounded down. They exceed the sum over the threads only after threads have ended, whose
+        // time is then visible nowhere else.
         let cpu_s = || seconds(ticks, ticks_per_second).max(seconds(scheduled_ns(pid), 1_000_000_000));
         (number(2)? == u64::from(leader)).then(|| Stat { pid, cpu_s: cpu_s() })
     })
     .collect()
 }
 
-/// CPU time of all children that have ended and been waited for, and of theirs, in seconds: to a tick, mostly 10 ms.
+/// CPU time in seconds of all children that have ended and been waited for, and of their children. Resolution
+/// is one tick, usually 10 ms.
 pub fn ended_cpu_s() -> f64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = text.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
@@ -183,7 +187,7 @@ pub fn ended_cpu_s() -> f64 {
     seconds(ticks.sum(), rustix::param::clock_ticks_per_second())
 }
 
-/// The time that a process's threads were on a core, to the nanosecond; 0 where the kernel does not tell.
+/// Time that the threads of a process spent on a core, in nanoseconds; 0 if the kernel does not report it.
 fn scheduled_ns(pid: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let times = threads.filter_map(|thread| {
@@ -201,7 +205,7 @@ fn seconds(ticks: u64, ticks_per_second: u64) -> f64 {
     ticks as f64 / ticks_per_second as f64
 }
 
-/// Proportional set size of a process; 0 where it has ended or belongs to somebody else.
+/// Proportional set size of a process; 0 if it has ended or belongs to another user.
 fn memory_bytes(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let kib = text

@@ -1,44 +1,46 @@
-//! Asking a part on this machine: whether it is ready, which it is once it answers rather than after some time, and what it counted.
+//! Local HTTP requests to the processes of a turn: to detect readiness, and to read the provider's counters.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::Duration;
 
-/// How long one probe may take.
+/// Timeout of one probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ports that are given out lie below the range from which the system takes ports for connections, so that nothing else takes
-/// one between the look and its use.
+/// Range of ports that are handed out. It is below the system's range for outgoing connections, so no
+/// connection takes a port between the check and its use.
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
 
-/// Ports between the first ones of two runs that were started one after the other, so that they do not take each other's between look
-/// and use: enough for three in each of sixty turns. A prime, so that the runs go round through all ports.
+/// Distance between the first ports of two runs started one after the other. It keeps the runs from taking
+/// each other's ports between check and use: three ports in each of sixty turns fit in. It is a prime, so
+/// successive runs cover all ports.
 const PORTS_APART: u32 = 199;
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
-    /// Nobody answers, or not with HTTP.
+    /// No response, or not HTTP.
     Silent,
-    /// An HTTP answer with this status.
+    /// An HTTP response with this status code.
     Status(u16),
 }
 
-/// The longest answer that is read.
+/// Maximum size of a response that is read.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// Asks for `path` on a loopback port.
+/// Requests `path` on a loopback port.
 pub fn probe(port: u16, path: &str) -> Probe {
     ask(port, "GET", path).map_or(Probe::Silent, |(status, _)| Probe::Status(status))
 }
 
-/// Whether somebody listens on a loopback port: as much as a TLS port tells without a handshake.
+/// Returns `true` if a loopback port accepts connections. For a TLS port, this is all that can be checked
+/// without a handshake.
 pub fn listens(port: u16) -> bool {
     TcpStream::connect_timeout(&local(port), PROBE_TIMEOUT).is_ok()
 }
 
-/// A port that is free now, a different one each time.
+/// Returns a port that is free now, a different one on each call.
 pub fn free_port() -> Option<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let count = PORTS.end - PORTS.start;
@@ -53,20 +55,20 @@ fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Sends a request without content to a loopback port: the status of the answer, and its content where that has its length or ends
-/// with the connection. `None` where nobody answers, or not with HTTP.
+/// Sends a request without content to a loopback port. Returns the status code and the content of the
+/// response. `None` without an HTTP response.
 pub fn ask(port: u16, method: &str, path: &str) -> Option<(u16, Vec<u8>)> {
     let mut stream = TcpStream::connect_timeout(&local(port), PROBE_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT)).ok()?;
     stream.set_write_timeout(Some(PROBE_TIMEOUT)).ok()?;
-    // In one piece: who answers and closes after the first would reset the connection under the rest.
+    // Sent in one write: a peer that responds and closes after the first part would reset the connection.
     let request = format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut line = [0; "HTTP/1.1 200".len()];
     stream.read_exact(&mut line).ok()?;
     let line = std::str::from_utf8(&line).ok()?;
     let status = line.strip_prefix("HTTP/1.1 ").or_else(|| line.strip_prefix("HTTP/1.0 "))?.parse().ok()?;
-    // Read to the end, so that the part never sees a connection cut off.
+    // Reads to the end, so the process never sees a connection that is cut off.
     let mut rest = Vec::new();
     let _ = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut rest);
     let content = rest.windows(4).position(|end| end == b"\r\n\r\n").map_or(rest.len(), |end| end + 4);
@@ -91,7 +93,7 @@ mod tests {
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
-        // The first connection was the look whether somebody listens.
+        // The first connection was the check for a listener.
         assert_eq!(probe(port, "/"), Probe::Status(503));
         assert_eq!(probe(port, "/"), Probe::Silent);
         assert_eq!(ask(port, "DELETE", "/"), Some((200, b"hi".to_vec())));

@@ -1,15 +1,15 @@
-//! The results folder: what is in it, and writing it so that nothing half-written looks whole.
+//! The results folder: its layout, and writing it so that no incomplete file or folder looks complete.
 //!
 //! ```text
-//! NAME.partial/            while the experiment runs; NAME once it is whole
+//! NAME.partial/            while the experiment runs; renamed to NAME when it is complete
 //!   experiment.yaml        the file as it was read
 //!   configs/               the templates as they were read
-//!   metadata.json          what was under test: versions, machine, load, times
-//!   turns/01-CASE-SCENARIO/  a turn: turn.json, percentiles.csv, samples.csv, what every part printed
-//!   percentiles/           the median of the rounds, for each scenario, as ab writes it
-//!   turns.csv              every figure of every turn, a row each
-//!   summary.json           what all of it says
-//!   report.html, charts/   the same to look at
+//!   metadata.json          the test setup: versions, machine, load, times
+//!   turns/01-CASE-SCENARIO/  a turn: turn.json, percentiles.csv, samples.csv, the output of every process
+//!   percentiles/           the medians over the rounds, for each scenario, in ab's format
+//!   turns.csv              every figure of every turn, one row per turn
+//!   summary.json           the evaluation of all turns
+//!   report.html, charts/   the same for people
 //! ```
 
 use std::collections::BTreeMap;
@@ -24,48 +24,48 @@ use super::config::Experiment;
 use super::counted::{Counted, RateLimited};
 use super::machine::Machine;
 
-/// Above this share of the cores in use beforehand, figures are doubtful.
+/// Share of the cores in use before the run, above which figures are doubtful.
 const LOAD_SHARE_MAX: f64 = 0.5;
 
-/// What a folder's name ends in while it is not whole.
+/// Suffix of an incomplete folder or file.
 const PARTIAL: &str = ".partial";
 
-/// The largest JSON file that is read back.
+/// Maximum size of a JSON file that is read back.
 const JSON_BYTES_MAX: u64 = 16 << 20;
 
-/// What exactly was under test.
+/// The exact test setup.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Metadata {
-    /// The version of this file's shape: 1.
+    /// Version of this file format: 1.
     pub version: u32,
-    /// The experiment's name: its file's, without the ending.
+    /// Name of the experiment: its file name without the extension.
     pub name: String,
-    /// Whether it was the quick profile.
+    /// `true` for the quick profile.
     pub quick: bool,
-    /// When it was started, and started again.
+    /// Times at which the run was started and resumed.
     pub started: Vec<String>,
-    /// When the last turn ended.
+    /// End of the last turn.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ended: Option<String>,
-    /// What was typed.
+    /// The command line of the run.
     pub command: String,
-    /// The directory of the experiment's file: where its programs and files are.
+    /// Directory of the experiment's file, against which its programs and files are resolved.
     pub here: PathBuf,
-    /// The commit that was checked out there, where it is a git repository.
+    /// The commit checked out there, if it is a git repository.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub commit: Option<String>,
-    /// What each program says of its version.
+    /// Version output of each program.
     pub versions: BTreeMap<String, String>,
     /// Egret's program: path, size, and time of the last change.
     pub egret: String,
-    /// Scenarios without their program, and why.
+    /// Scenarios that were left out, with the reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub left_out: BTreeMap<String, String>,
     /// The machine.
     pub machine: Machine,
-    /// The core that each part was pinned to; empty where there was one for all.
+    /// The core of each process; empty if all share one core.
     pub pinned: BTreeMap<String, usize>,
-    /// Threads that wanted to run before the experiment started.
+    /// Load average before the experiment started.
     pub load_average_before: f64,
     /// The experiment as it was run, the quick profile applied.
     pub experiment: Experiment,
@@ -74,74 +74,74 @@ pub struct Metadata {
 /// One case through one scenario in one round.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Turn {
-    /// From 1.
+    /// Number of the round, from 1.
     pub round: u32,
-    /// The case's name.
+    /// Name of the case.
     pub case: String,
-    /// The scenario's name.
+    /// Name of the scenario.
     pub scenario: String,
-    /// When the measured requests started.
+    /// Start of the measured requests.
     pub started: String,
-    /// What the client saw.
+    /// The client's figures.
     #[serde(flatten)]
     pub figures: Figures,
-    /// What `client`, `provider` and `proxy` used meanwhile.
+    /// Resources used by `client`, `provider` and `proxy` during the measured requests.
     pub processes: BTreeMap<String, ProcessFigures>,
-    /// What the provider counted meanwhile, where it tells.
+    /// The provider's counters for the measured requests, if it has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<Counted>,
-    /// Threads that wanted to run when the turn ended, the measured ones among them.
+    /// Load average at the end of the turn, which includes the measured processes.
     pub load_average: f64,
 }
 
-/// What a part used during a turn's measured requests, all its processes together.
+/// Resources used by a process group during the measured requests of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 pub struct ProcessFigures {
     /// User and system time, in seconds.
     pub cpu_s: f64,
-    /// The same for each answered request, in microseconds.
+    /// User and system time per completed request, in microseconds.
     pub cpu_us_per_request: f64,
-    /// The most memory seen in a sample: proportional set size.
+    /// Highest sampled memory use: proportional set size.
     pub memory_bytes_max: u64,
-    /// The memory in the last sample.
+    /// Memory use in the last sample.
     pub memory_bytes_end: u64,
 }
 
 impl Turn {
-    /// CPU time of the proxy for each request, in microseconds.
+    /// CPU time of the proxy per request, in microseconds.
     pub fn proxy_cpu_us(&self) -> Option<f64> {
         self.processes.get("proxy").map(|proxy| proxy.cpu_us_per_request)
     }
 
-    /// The most memory that the proxy had, in MiB.
+    /// Highest memory use of the proxy, in MiB.
     pub fn proxy_memory_mib(&self) -> Option<f64> {
         self.processes.get("proxy").map(|proxy| mebibytes(proxy.memory_bytes_max))
     }
 
-    /// Failed requests as a share of the answered ones.
+    /// Failed requests as a share of the completed ones.
     pub fn failed_share(&self) -> f64 {
         real(self.figures.failed) / real(self.figures.requests.max(1))
     }
 
-    /// Calls that the provider got for each answered request.
+    /// Calls received by the provider per completed request.
     pub fn calls_per_request(&self) -> Option<f64> {
         Some(real(self.counted?.calls) / real(self.figures.requests.max(1)))
     }
 
-    /// What the provider's rate limits let through, where it has any.
+    /// Counters of the provider's rate limits, if it has any.
     pub fn rate_limit(&self) -> Option<RateLimited> {
         self.counted?.rate_limit
     }
 
-    /// What the provider let through, as a share of what its rate limits allow in that time. Above 1 where the turn ended soon after a
-    /// window began that was used up at once.
+    /// Calls admitted by the provider, as a share of the calls that its rate limits allow in that time. The
+    /// share exceeds 1 if the turn ended soon after the start of a window whose quota was used up at once.
     pub fn allowance_used(&self) -> Option<f64> {
         let limited = self.rate_limit()?;
         let allowed = limited.allowed_per_second * self.figures.duration_s;
         (allowed > 0.0).then(|| real(limited.admitted) / allowed)
     }
 
-    /// The response time below which this share of requests was answered, 0 to 100.
+    /// The response time at this percentile, 0 to 100.
     pub fn percentile_ms(&self, percent: usize) -> Option<f64> {
         self.figures.percentiles_ms.get(percent).copied()
     }
@@ -156,36 +156,36 @@ pub(crate) fn real(count: u64) -> f64 {
     count as f64
 }
 
-/// A results folder, whole or partial.
+/// A results folder, complete or partial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Results {
-    /// Where it is.
+    /// Path of the folder.
     pub directory: PathBuf,
-    /// What was under test.
+    /// The test setup.
     pub metadata: Metadata,
-    /// The turns so far, in the order in which they were taken.
+    /// The completed turns, in the order in which they ran.
     pub turns: Vec<Turn>,
 }
 
-/// What went wrong with a results folder.
+/// An error in a results folder.
 #[derive(Debug)]
 pub enum ResultsError {
     /// A file or folder that cannot be read or written.
     Io {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// A folder to be made is there already.
+    /// The folder to be created already exists.
     Exists(PathBuf),
-    /// There is no results folder of that name.
+    /// The folder is not a results folder.
     NotThere(PathBuf),
-    /// A file that is not what this version writes.
+    /// A file that this version has not written.
     Malformed {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The problem.
         why: String,
     },
 }
@@ -215,7 +215,7 @@ impl fmt::Display for ResultsError {
 impl std::error::Error for ResultsError {}
 
 impl Results {
-    /// Makes the folder for a run that will be called `directory` once it is whole.
+    /// Creates the folder for a run. It is renamed to `directory` when the run is complete.
     pub fn create(
         directory: &Path,
         metadata: Metadata,
@@ -224,7 +224,7 @@ impl Results {
     ) -> Result<Self, ResultsError> {
         let partial = partial(directory);
         for taken in [directory, &partial] {
-            // An empty folder made beforehand is as good as none.
+            // An empty folder may be reused.
             if taken.exists() && std::fs::remove_dir(taken).is_err() {
                 return Err(ResultsError::Exists(taken.to_owned()));
             }
@@ -240,7 +240,7 @@ impl Results {
         Ok(results)
     }
 
-    /// Reads a folder, whole or partial; takes the partial one where only that is there.
+    /// Reads a folder. If only its partial version exists, reads that.
     pub fn open(directory: &Path) -> Result<Self, ResultsError> {
         let partial = partial(directory);
         let directory = if directory.exists() { directory } else { &partial };
@@ -261,7 +261,7 @@ impl Results {
         Ok(Self { directory: directory.to_owned(), metadata, turns })
     }
 
-    /// The configs that were read when the run started, by name.
+    /// Reads the configs stored at the start of the run, by name.
     pub fn configs(&self) -> Result<BTreeMap<String, String>, ResultsError> {
         let directory = self.directory.join("configs");
         let mut configs = BTreeMap::new();
@@ -273,24 +273,24 @@ impl Results {
         Ok(configs)
     }
 
-    /// Whether every turn was taken.
+    /// Returns `true` if every turn is complete.
     pub fn is_whole(&self) -> bool {
         self.turns.len() == self.turns_planned()
     }
 
-    /// How many turns the experiment has.
+    /// Number of turns of the experiment.
     pub fn turns_planned(&self) -> usize {
         let experiment = &self.metadata.experiment;
         let rounds = usize::try_from(experiment.rounds).unwrap_or(usize::MAX);
         experiment.cases.len() * experiment.scenarios.len() * rounds
     }
 
-    /// Whether a turn was taken.
+    /// Returns `true` if a turn is complete.
     pub fn has(&self, round: u32, case: &str, scenario: &str) -> bool {
         self.turns.iter().any(|turn| turn.round == round && turn.case == case && turn.scenario == scenario)
     }
 
-    /// An empty folder for a turn under way; what an earlier try left in it is gone.
+    /// Creates an empty folder for a turn. Deletes the files of an earlier attempt.
     pub fn start_turn(&self, round: u32, case: &str, scenario: &str) -> Result<PathBuf, ResultsError> {
         let directory = partial(&self.turn_directory(round, case, scenario));
         if directory.exists() {
@@ -300,7 +300,7 @@ impl Results {
         Ok(directory)
     }
 
-    /// Keeps a turn that ended well.
+    /// Stores a successful turn.
     pub fn keep_turn(&mut self, directory: &Path, turn: Turn) -> Result<(), ResultsError> {
         write_json(&directory.join("turn.json"), &turn)?;
         let kept = self.turn_directory(turn.round, &turn.case, &turn.scenario);
@@ -309,12 +309,12 @@ impl Results {
         Ok(())
     }
 
-    /// Writes the metadata anew.
+    /// Writes the metadata again.
     pub fn write_metadata(&self) -> Result<(), ResultsError> {
         write_json(&self.directory.join("metadata.json"), &self.metadata)
     }
 
-    /// Gives a whole folder its name.
+    /// Renames a complete folder to its final name.
     pub fn finish(mut self) -> Result<Self, ResultsError> {
         let name = self.directory.as_os_str().to_string_lossy();
         if let Some(whole) = name.strip_suffix(PARTIAL).map(PathBuf::from) {
@@ -330,24 +330,24 @@ impl Results {
 }
 
 impl Metadata {
-    /// The version that is written.
+    /// The version of the format that is written.
     pub const VERSION: u32 = 1;
 
-    /// Whether others used the machine before the run started, so that figures are doubtful.
+    /// Returns `true` if the machine was in use before the run started, which makes the figures doubtful.
     pub fn machine_was_busy(&self) -> bool {
         self.load_average_before
             > LOAD_SHARE_MAX * f64::from(u32::try_from(self.machine.cores).unwrap_or(u32::MAX))
     }
 }
 
-/// The folder's name while it is not whole.
+/// Name of a folder or file while it is incomplete.
 fn partial(directory: &Path) -> PathBuf {
     let mut name = directory.as_os_str().to_owned();
     name.push(PARTIAL);
     name.into()
 }
 
-/// The `turn.json` of every turn that ended.
+/// Lists the `turn.json` of every completed turn.
 fn turn_files(turns: &Path) -> Result<Vec<PathBuf>, ResultsError> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(turns).map_err(failed(turns))? {
@@ -376,14 +376,14 @@ fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, ResultsErro
     })
 }
 
-/// Writes a value as JSON that people can read too.
+/// Writes a value as indented JSON.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsError> {
     let json = serde_json::to_string_pretty(value)
         .map_err(|error| ResultsError::Malformed { path: path.to_owned(), why: error.to_string() })?;
     write_whole(path, &(json + "\n"))
 }
 
-/// Writes a file under another name first: under its own it is there in full or not at all.
+/// Writes a file under a temporary name and renames it, so it exists completely or not at all.
 pub fn write_whole(path: &Path, content: &str) -> Result<(), ResultsError> {
     let draft = partial(path);
     let written = std::fs::File::create(&draft).and_then(|mut file| {
@@ -391,14 +391,14 @@ pub fn write_whole(path: &Path, content: &str) -> Result<(), ResultsError> {
         file.sync_data()
     });
     if let Err(error) = written.and_then(|()| std::fs::rename(&draft, path)) {
-        // On a full disk the draft only takes room.
+        // On a full disk, the temporary file only wastes space.
         let _ = std::fs::remove_file(&draft);
         return Err(ResultsError::Io { path: path.to_owned(), error });
     }
     Ok(())
 }
 
-/// Makes a directory and those above it.
+/// Creates a directory and its parents.
 pub fn make_directory(path: &Path) -> Result<(), ResultsError> {
     std::fs::create_dir_all(path).map_err(failed(path))
 }

@@ -1,4 +1,4 @@
-//! Carrying an experiment out: every turn in its order, kept as soon as it is whole.
+//! Runs an experiment: runs every turn in order and stores it as soon as it is complete.
 
 mod progress;
 mod turn;
@@ -21,10 +21,10 @@ use super::{clock, parts, process};
 use progress::Progress;
 use turn::{Setup, TurnError};
 
-/// What is kept of what a program says of its version.
+/// Maximum number of characters kept of a program's version output.
 const VERSION_CHARS_MAX: usize = 200;
 
-/// An experiment that is about to run, or to go on.
+/// An experiment ready to start or resume.
 #[derive(Debug)]
 pub struct Run {
     results: Results,
@@ -32,21 +32,21 @@ pub struct Run {
     egret: PathBuf,
 }
 
-/// How a run differs from what the experiment's file says.
+/// Changes to an experiment from the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
-    /// Whether it is the quick profile.
+    /// Uses the quick profile.
     pub quick: bool,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: Option<u32>,
-    /// The cases that are kept, by name; all where none is named.
+    /// Names of the cases to keep; all if empty.
     pub cases: Vec<String>,
-    /// How many seconds each turn lasts, where turns last for a time.
+    /// Duration in seconds of the turns that have a duration.
     pub seconds: Option<u32>,
 }
 
 impl Changes {
-    /// The experiment with these changes; what they say wrongly otherwise.
+    /// Applies the changes to an experiment.
     fn made_to(&self, mut experiment: Experiment) -> Result<Experiment, String> {
         let names: Vec<&str> = experiment.cases.iter().map(|case| case.name.as_str()).collect();
         if let Some(unknown) = self.cases.iter().find(|name| !names.contains(&name.as_str())) {
@@ -54,7 +54,7 @@ impl Changes {
         }
         if !self.cases.is_empty() {
             experiment.cases.retain(|case| self.cases.contains(&case.name));
-            // Those that are asked for are also wanted in the quick profile.
+            // Cases requested by name are also run in the quick profile.
             experiment.quick.cases.clear();
         }
         if self.quick {
@@ -68,45 +68,45 @@ impl Changes {
     }
 }
 
-/// Why a run did not come to its end.
+/// The reason why a run did not complete.
 #[derive(Debug)]
 pub enum RunError {
-    /// It was asked for what the experiment has not.
+    /// The request does not fit the experiment.
     Misused(String),
-    /// The experiment's file is wrong.
+    /// The experiment's file is invalid.
     File(Report),
-    /// What the experiment needs is not there.
+    /// A requirement of the experiment is missing.
     Missing(String),
-    /// A part failed, and how far the run had come.
+    /// A process failed during a turn.
     Turn {
-        /// Which turn.
+        /// The turn.
         turn: String,
-        /// What happened, and what the part said.
+        /// The failure, with the output of the process.
         error: String,
-        /// What is kept.
+        /// The results so far.
         kept: Kept,
     },
     /// The results cannot be written or read.
     Results(ResultsError),
-    /// The results cannot be written any more.
+    /// Results cannot be written any longer.
     Stuck {
-        /// Why.
+        /// The cause.
         error: ResultsError,
-        /// What is kept.
+        /// The results so far.
         kept: Kept,
     },
-    /// Somebody wanted it to stop.
+    /// The run was asked to stop.
     Interrupted(Kept),
 }
 
-/// What a run leaves behind that did not come to its end.
+/// The results of an incomplete run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// Where.
+    /// The results folder.
     pub directory: PathBuf,
-    /// Turns that were taken.
+    /// Number of completed turns.
     pub turns: usize,
-    /// Turns that the experiment has.
+    /// Number of planned turns.
     pub planned: usize,
 }
 
@@ -146,8 +146,10 @@ impl From<ResultsError> for RunError {
 }
 
 impl Run {
-    /// A run of an experiment's file, into a new folder: `out`, or one in `./results` that is named after the experiment, its
-    /// profile, the time and Egret's version. `egret` is Egret's own program.
+    /// Prepares a run of an experiment's file, with a new results folder.
+    ///
+    /// The folder is `out`, or a folder in `./results` named after the experiment, its profile, the time and
+    /// Egret's version. `egret` is the path of Egret's program.
     pub fn new(
         file: &Path,
         changes: &Changes,
@@ -188,7 +190,7 @@ impl Run {
         Ok(Self { results, configs, egret })
     }
 
-    /// A run that goes on where it was stopped, with the experiment and the configs as they were then.
+    /// Prepares to resume a run, with the experiment and configs stored at its start.
     pub fn resume(directory: &Path, egret: PathBuf) -> Result<Self, RunError> {
         let mut results = Results::open(&absolute(directory))?;
         leave_out(&mut results.metadata.experiment, &results.metadata.here)?;
@@ -198,7 +200,7 @@ impl Run {
         Ok(Self { results, configs, egret })
     }
 
-    /// Takes the turns that are left. `told` gets a line for each; `live` says whether it is a terminal.
+    /// Runs the remaining turns. Writes a line to `told` for each; `live` is `true` if `told` is a terminal.
     pub fn go(
         mut self,
         interrupt: &Interrupt,
@@ -280,7 +282,8 @@ impl Run {
     }
 }
 
-/// Leaves out optional scenarios whose program is not there, and says which; any other missing program is an error.
+/// Leaves out optional scenarios whose program is missing, and returns them. Any other missing program is an
+/// error.
 fn leave_out(experiment: &mut Experiment, here: &Path) -> Result<BTreeMap<String, String>, RunError> {
     let mut left_out = BTreeMap::new();
     let installed = |program: &str| program.contains("@{") || parts::locate(program, here).is_some();
@@ -314,7 +317,8 @@ fn leave_out(experiment: &mut Experiment, here: &Path) -> Result<BTreeMap<String
     Ok(left_out)
 }
 
-/// Which core each part gets: with two the proxy has its own, or the provider where there is none; with more everybody has.
+/// Assigns a core to each process. With two cores the proxy has its own, or the provider if there is no
+/// proxy; with three or more each process has its own.
 fn pinned(experiment: &Experiment) -> BTreeMap<String, usize> {
     let cores = process::cores();
     let has_proxy = experiment.scenarios.iter().any(|scenario| !scenario.is_direct());
@@ -344,22 +348,22 @@ fn versions(experiment: &Experiment, here: &Path, version: &str) -> BTreeMap<Str
     versions
 }
 
-/// The commit that is checked out where the experiment is.
+/// The commit checked out in the experiment's directory.
 fn commit(here: &Path) -> Option<String> {
     let git = parts::locate("git", here)?;
     said(&git, &["describe", "--always", "--dirty", "--abbrev=12"], here)
         .filter(|line| !line.starts_with("fatal"))
 }
 
-/// The first line with a number that a program prints, wherever it prints it: what it says of its version.
+/// The first line with a digit in a program's output, on either stream: its version.
 fn said(program: &Path, arguments: &[&str], directory: &Path) -> Option<String> {
-    // siege would leave its settings with whoever asks.
+    // siege would write its settings file into the caller's home.
     let home = std::env::temp_dir().join(format!("egret-lab-home-{}", std::process::id()));
     std::fs::create_dir_all(&home).ok()?;
     let mut command = Command::new(program);
     let output =
         command.args(arguments).env("HOME", &home).current_dir(directory).stdin(Stdio::null()).output();
-    // Failing, a few files stay in the system's place for such.
+    // If this fails, a few files remain in the temporary directory.
     let _ = std::fs::remove_dir_all(&home);
     let output = output.ok()?;
     let text = [output.stdout, output.stderr].concat();
@@ -390,11 +394,11 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Raises the limit of open files for all that is started from here, as far as the system lets it.
+/// Raises the limit of open files for this process and its children, as far as the system permits.
 fn allow_many_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Without, a high concurrency fails loudly in the client.
+    // If this fails, a high concurrency fails visibly in the client.
     let _ = setrlimit(Resource::Nofile, limit);
 }

@@ -1,51 +1,51 @@
-//! Templates of configs and commands: `@{port}` and its like are filled in when a turn starts.
+//! Templates of configs and commands: placeholders like `@{port}` are filled in when a turn starts.
 //!
-//! `@{` is in none of the languages that proxies are configured in, so that templates need no escapes.
+//! `@{` does not occur in the configuration languages of the proxies, so templates need no escaping.
 
 use std::collections::BTreeMap;
 
 use egret_config::Problem;
 
-/// What can be filled in.
+/// The placeholders.
 pub const PLACEHOLDERS: [&str; 11] = [
-    "port",          // where the proxy listens, or the provider in its own template
-    "provider_port", // where the provider listens
-    "provider_ca",   // the authority that signed the provider's certificate, where it speaks TLS
-    "control_port",  // one more free port
-    "scheme",        // `http`, or `https` where the provider speaks TLS
-    "directory",     // the part's working directory
-    "config",        // the filled-in config
-    "here",          // the directory of the experiment's file
-    "egret",         // Egret's own program
-    "user",          // who runs the experiment
-    "delay_s",       // the case's delay in seconds, such as `0.15`
+    "port", // port of the proxy, or of the provider in its own template
+    "provider_port", // port of the provider
+    "provider_ca", // certificate of the authority that signed the provider's certificate, if it uses TLS
+    "control_port", // another free port
+    "scheme", // `http`, or `https` if the provider uses TLS
+    "directory", // working directory of the process
+    "config", // path of the filled-in config
+    "here", // directory of the experiment's file
+    "egret", // Egret's program
+    "user", // the user who runs the experiment
+    "delay_s", // delay of the case in seconds, such as `0.15`
 ];
 
-/// A placeholder that nothing fills in.
+/// An unknown placeholder.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unknown {
-    /// Its name.
+    /// Name of the placeholder.
     pub name: String,
-    /// Its line in the template, from 1.
+    /// Line in the template, from 1.
     pub line: usize,
 }
 
 impl Unknown {
-    /// As a problem at this path, with what was probably meant.
+    /// Converts to a problem at this path, with a suggestion.
     pub fn problem(&self, path: impl Into<String>) -> Problem {
         Problem::new(path, format!("nothing fills in `@{{{}}}`", self.name)).suggest(&self.name, PLACEHOLDERS)
     }
 }
 
-/// What is filled in for each placeholder.
+/// The value of each placeholder.
 pub type Values = BTreeMap<&'static str, String>;
 
-/// Finds a placeholder that nothing fills in.
+/// Checks a text for unknown placeholders.
 pub fn check(text: &str) -> Result<(), Unknown> {
     walk(text, |_, name| PLACEHOLDERS.contains(&name).then_some(()))
 }
 
-/// The text with every placeholder filled in.
+/// Fills in every placeholder of a text.
 pub fn fill(text: &str, values: &Values) -> Result<String, Unknown> {
     let mut filled = String::with_capacity(text.len());
     let mut end = 0;
@@ -59,7 +59,8 @@ pub fn fill(text: &str, values: &Values) -> Result<String, Unknown> {
     Ok(filled)
 }
 
-/// Calls `seen` with each placeholder's place and name; ends where it says that there is no such name.
+/// Calls `seen` with the position and name of each placeholder, until `seen` returns `None` for an unknown
+/// name.
 fn walk<'a>(text: &'a str, mut seen: impl FnMut(usize, &'a str) -> Option<()>) -> Result<(), Unknown> {
     let mut from = 0;
     while let Some(start) = text[from..].find("@{").map(|at| from + at) {

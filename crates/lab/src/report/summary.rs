@@ -87,7 +87,7 @@ pub struct ScenarioSummary {
     pub cpu_us_per_request: Option<Estimate>,
     /// Highest memory use of the proxy.
     pub memory_mib: Option<Estimate>,
-    /// Failed requests as a share of all requests.
+    /// Failed requests as a share of the completed ones.
     #[serde(default)]
     pub failed_share: Option<Estimate>,
     /// The provider's counters, if it has them.
@@ -102,7 +102,7 @@ pub struct ScenarioSummary {
 pub struct CountedSummary {
     /// Calls received.
     pub calls: Estimate,
-    /// Calls received per request.
+    /// Calls received per completed request.
     pub calls_per_request: Estimate,
     /// Calls admitted by the rate limits, if there are any.
     pub admitted: Option<Estimate>,

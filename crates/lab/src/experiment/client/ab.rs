@@ -1,13 +1,14 @@
-//! Apache's ab: percentiles from its CSV, the rest from its report.
+//! Apache's ab: percentiles come from its CSV, the other figures from its report.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use super::{Figures, PERCENTILES_CSV, Task, amount_options, body_options, percentiles, words};
 
-/// How it is asked.
+/// Builds the command line.
 pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
-    // -l: lengths may vary, as the echo of a request does; -r: a reset counts as failed rather than ends it.
+    // `-l`: lengths may vary, as those of an echo do. `-r`: a reset counts as a failure instead of ending the
+    // run.
     let mut arguments = words(&["-q", "-l", "-r", "-c", &task.client.concurrency.to_string()]);
     arguments.extend(amount_options(task.amount));
     if task.client.keep_alive {
@@ -18,7 +19,7 @@ pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
     Ok(arguments)
 }
 
-/// What it saw.
+/// Parses the output.
 pub fn figures(directory: &Path, printed: &str) -> Result<Figures, String> {
     let line = |label: &str| {
         let line = printed.lines().find_map(|line| line.strip_prefix(label))?;

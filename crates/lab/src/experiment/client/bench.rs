@@ -1,4 +1,5 @@
-//! `egret bench`: percentiles from its CSV, the rest from its JSON, and an HDR log to keep.
+//! `egret bench`: percentiles come from its CSV, the other figures from its JSON. The HDR log is kept with
+//! the results.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,10 +10,10 @@ use super::{Amount, Figures, PERCENTILES_CSV, Task, body_options, percentiles, w
 
 const JSON: &str = "bench.json";
 
-/// The file that the HDR histogram is written into.
+/// Name of the file for the HDR histogram.
 const HDR: &str = "latency.hdr";
 
-/// How it is asked.
+/// Builds the command line.
 pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
     let mut arguments = words(&["bench", "-q", "-l", "-r", "-c", &task.client.concurrency.to_string()]);
     arguments.extend(match task.amount {
@@ -29,7 +30,8 @@ pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
         arguments.extend(words(&["--rate", &rate.to_string()]));
     }
     if task.url.starts_with("https:") {
-        // As the other clients do: nobody's authority has signed the provider's certificate.
+        // Like the other clients, which do not verify the provider's certificate: no trusted authority has
+        // signed it.
         arguments.push("--insecure".into());
     }
     arguments.extend(body_options(task, &["-T", "application/octet-stream"], "-p")?);
@@ -62,7 +64,7 @@ struct Own {
     saturated: bool,
 }
 
-/// What it saw.
+/// Parses the output.
 pub fn figures(directory: &Path) -> Result<Figures, String> {
     let text = std::fs::read_to_string(directory.join(JSON))
         .map_err(|error| format!("its JSON cannot be read: {error}"))?;

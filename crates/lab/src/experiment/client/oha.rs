@@ -1,11 +1,11 @@
-//! oha: a row of CSV for each request, from which its percentiles and its rate are taken.
+//! oha: prints a CSV row for each request, from which percentiles and rate are computed.
 
 use std::ffi::OsString;
 
 use super::{Amount, Figures, Task, body_options, real, words};
 use crate::statistics::percentile;
 
-/// How it is asked.
+/// Builds the command line.
 pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
     let mut arguments = words(&["--no-tui", "--output-format", "csv", "--redirect", "0"]);
     arguments.extend(words(&["-c", &task.client.concurrency.to_string()]));
@@ -21,14 +21,14 @@ pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
     Ok(arguments)
 }
 
-/// A request, as a row tells it.
+/// A CSV row.
 struct Row {
     start_s: f64,
     duration_s: f64,
     status: u16,
 }
 
-/// What it saw.
+/// Parses the output.
 pub fn figures(printed: &str) -> Result<Figures, String> {
     let mut lines = printed.lines().skip_while(|line| !line.starts_with("request-start,"));
     let heading = lines.next().ok_or("it printed no rows")?;
@@ -58,7 +58,7 @@ pub fn figures(printed: &str) -> Result<Figures, String> {
     })
 }
 
-/// Start, duration and status of a row, in which nothing but numbers is wanted.
+/// Parses start, duration and status from a row. Returns `None` unless all are numbers.
 fn row(line: &str, columns: [usize; 3]) -> Option<Row> {
     let cells: Vec<&str> = line.split(',').collect();
     let [start, duration, status] = columns.map(|column| cells.get(column).copied().unwrap_or_default());

@@ -1,4 +1,5 @@
-//! siege: a settings file of its own, so that nobody's `~/.siege` changes what is measured; figures from its JSON.
+//! siege: runs with its own settings file, so no user's `~/.siege` influences the measurement. Figures come
+//! from its JSON.
 
 use std::ffi::OsString;
 
@@ -6,14 +7,15 @@ use serde::Deserialize;
 
 use super::{Amount, Figures, Task, words};
 
-/// The name of the settings file in the task's directory.
+/// Name of the settings file in the task's directory.
 const SETTINGS: &str = "siegerc";
 
-/// How it is asked.
+/// Builds the command line.
 pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
     let settings = task.directory.join(SETTINGS);
     let connection = if task.client.keep_alive { "keep-alive" } else { "close" };
-    // `limit` caps concurrency at 255 unless said otherwise; failures are counted, not a reason to give up.
+    // `limit` caps the concurrency at 255 by default. `failures` is the number of failures after which siege
+    // aborts; here failures are only counted.
     let text = format!(
         "verbose = false\nlogging = false\nprotocol = HTTP/1.1\nparser = false\nconnection = {connection}\nlimit = {}\nfailures = 1000000000\n",
         task.client.concurrency.max(255)
@@ -32,7 +34,7 @@ pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
 #[derive(Deserialize)]
 struct Printed {
     transactions: u64,
-    /// Below 400, and 401 and 407.
+    /// Transactions with a status code below 400, or with 401 or 407.
     successful_transactions: u64,
     failed_transactions: u64,
     elapsed_time: f64,
@@ -40,7 +42,7 @@ struct Printed {
     transaction_rate: f64,
 }
 
-/// What it saw. Some versions print a heading or a banner before the JSON.
+/// Parses the output. Some versions print a heading or a banner before the JSON.
 pub fn figures(printed: &str) -> Result<Figures, String> {
     let json = printed.find('{').map_or("", |start| &printed[start..]);
     let json = json.rfind('}').map_or("", |end| &json[..=end]);

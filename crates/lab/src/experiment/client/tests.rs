@@ -1,8 +1,8 @@
-//! What clients print, as their releases print it, and what is read from it.
+//! Tests of parsing client output, with output in the form of their releases.
 
 use super::*;
 
-/// A directory with a percentile CSV of which row `n` is `n` ms.
+/// Creates a directory with a percentile CSV in which row `n` is `n` ms.
 fn with_percentiles(name: &str) -> std::path::PathBuf {
     let directory = std::env::temp_dir().join(format!("egret-lab-client-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();

@@ -1,4 +1,4 @@
-//! wrk: a script of ours has it print its figures, percentiles included, as JSON.
+//! wrk: a Lua script makes it print its figures, percentiles included, as JSON.
 
 use std::ffi::OsString;
 
@@ -6,13 +6,13 @@ use serde::Deserialize;
 
 use super::{Amount, Figures, Task, real, words};
 
-/// The name under which the script is put into the task's directory.
+/// Name of the script in the task's directory.
 const SCRIPT: &str = "figures.lua";
 
-/// How long wrk warms up, having no number of requests.
+/// Duration of the warm-up: wrk does not support a number of requests.
 const WARM_UP_S: u64 = 1;
 
-/// How it is asked.
+/// Builds the command line.
 pub fn arguments(task: &Task<'_>) -> std::io::Result<Vec<OsString>> {
     let script = task.directory.join(SCRIPT);
     std::fs::write(&script, include_str!("wrk/figures.lua"))?;
@@ -42,7 +42,7 @@ struct Printed {
     p99_9_us: f64,
 }
 
-/// What it saw.
+/// Parses the output.
 pub fn figures(printed: &str) -> Result<Figures, String> {
     let last = printed.lines().last().unwrap_or_default();
     let seen: Printed = serde_json::from_str(last)

@@ -1,43 +1,45 @@
-//! Figures to hold: what a scenario's are to be, beside those of others or by themselves.
+//! Bounds on a scenario's figures, by themselves or compared with those of other scenarios.
 
 use std::fmt;
 
 use egret_config::Problem;
 use serde::{Deserialize, Serialize};
 
-/// Figures of a scenario, and what they are to be: by themselves, or beside the same of others, round by round. It has one bound.
+/// Figures of a scenario and their one bound. The bound applies to the figures themselves, or to a comparison
+/// with the same figures of other scenarios, round by round.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoldConfig {
-    /// Whose figures.
+    /// The scenario that the figures belong to.
     pub scenario: String,
-    /// The scenarios that they are held against, each by itself. Where there are none, the bound is for the figure itself.
+    /// The scenarios it is compared with, one at a time. If empty, the bound applies to the figures
+    /// themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<String>,
-    /// Which figures.
+    /// The bounded figures.
     pub figures: Vec<Figure>,
-    /// The cases in which they are held; all where none is named.
+    /// The cases to which the bound applies; all if empty.
     #[serde(default)]
     pub cases: Vec<String>,
-    /// The figure is at most so many times the other's, or so much.
+    /// Upper bound: a multiple of the other scenario's figure, or a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<f64>,
-    /// The figure is at least so many times the other's, or so much.
+    /// Lower bound: a multiple of the other scenario's figure, or a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<f64>,
-    /// Both are the same but for this.
+    /// Maximum difference from the other scenario's figure, in either direction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Within>,
-    /// The figure, in milliseconds, is at most so much above the other's.
+    /// Upper bound of the time added to the other scenario's figure, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub added_ms_at_most: Option<f64>,
 }
 
-/// How far two times may lie apart: whichever is more.
+/// The maximum difference of two times: the larger of the two values applies.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Within {
-    /// Percent of the other's.
+    /// Percent of the other scenario's time.
     pub percent: f64,
     /// Milliseconds.
     pub ms: f64,
@@ -47,33 +49,33 @@ pub struct Within {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// Half of the response times are at or below it.
+    /// Median response time.
     P50,
-    /// 90 % of them are.
+    /// 90th percentile of the response time.
     P90,
-    /// 95 % of them are.
+    /// 95th percentile of the response time.
     P95,
-    /// 99 % of them are.
+    /// 99th percentile of the response time.
     P99,
-    /// Answers in a second.
+    /// Requests per second.
     RequestsPerSecond,
-    /// CPU time of the proxy for each request.
+    /// CPU time of the proxy per request.
     ProxyCpu,
-    /// CPU time of the client for each request.
+    /// CPU time of the client per request.
     ClientCpu,
-    /// The most memory that the proxy had.
+    /// Highest memory use of the proxy.
     ProxyMemory,
-    /// Failed requests as a share of the answered ones, 0 to 1.
+    /// Failed requests as a share of the completed ones, 0 to 1.
     FailedShare,
-    /// Calls that the provider got.
+    /// Calls received by the provider.
     ProviderCalls,
-    /// Calls that the provider got for each answered request.
+    /// Calls received by the provider per completed request.
     CallsPerRequest,
-    /// Calls that the provider's rate limit let through.
+    /// Calls admitted by the provider's rate limit.
     ProviderAdmitted,
-    /// Calls that the provider's rate limit refused.
+    /// Calls rejected by the provider's rate limit.
     ProviderRefused,
-    /// What the provider let through, as a share of what its rate limit allows in that time.
+    /// Admitted calls as a share of the calls that the provider's rate limit allows in that time.
     AllowanceUsed,
 }
 
@@ -99,31 +101,31 @@ impl fmt::Display for Figure {
 }
 
 impl Figure {
-    /// Whether it is a response time.
+    /// Returns `true` for a response time.
     fn is_time(self) -> bool {
         matches!(self, Self::P50 | Self::P90 | Self::P95 | Self::P99)
     }
 
-    /// Whether it is the provider that counts it.
+    /// Returns `true` for a figure that the provider counts.
     fn is_counted(self) -> bool {
         matches!(self, Self::ProviderCalls | Self::CallsPerRequest) || self.is_of_rate_limit()
     }
 
-    /// Whether only a provider with a rate limit has it.
+    /// Returns `true` for a figure that only a provider with a rate limit has.
     fn is_of_rate_limit(self) -> bool {
         matches!(self, Self::ProviderAdmitted | Self::ProviderRefused | Self::AllowanceUsed)
     }
 }
 
 impl HoldConfig {
-    /// Every scenario that it names, with its key.
+    /// Every scenario named in the entry, with its key.
     pub(super) fn scenarios(&self) -> impl Iterator<Item = (String, &str)> {
         let beside = self.beside.iter().enumerate();
         let beside = beside.map(|(index, name)| (format!("beside[{index}]"), name.as_str()));
         [("scenario".to_owned(), self.scenario.as_str())].into_iter().chain(beside)
     }
 
-    /// What the types cannot say. `counts` says whether the provider tells what it counted.
+    /// Checks the rules that the types cannot express. `counts` is `true` if the provider has counters.
     pub(super) fn problems(&self, path: &str, counts: bool) -> Vec<Problem> {
         let mut problems = Vec::new();
         if self.figures.is_empty() {

@@ -1,4 +1,4 @@
-//! What an experiment's file may say, and what is said of one that is wrong.
+//! Tests of the experiment file and of the messages for its mistakes.
 
 use super::*;
 

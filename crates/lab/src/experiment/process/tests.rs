@@ -1,4 +1,4 @@
-//! A part's group is measured as one and goes as one.
+//! Tests that a process group is measured and ended as a whole.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn until(what: &str, mut found: impl FnMut() -> bool) {
 #[test]
 fn a_group_is_measured_as_one_and_leaves_nobody_behind() {
     let log = log("group");
-    // Two children that use time; the leader ignores the request to end.
+    // Two processes that use CPU time. The leader ignores SIGTERM.
     let launch = shell("trap '' TERM; (while :; do :; done) & echo $! >&2; while :; do :; done", &log);
     let part = Part::start(&launch).unwrap();
     until("two processes run", || group(part.child.id()).len() == 2);
@@ -38,7 +38,7 @@ fn a_group_is_measured_as_one_and_leaves_nobody_behind() {
     assert!(part.usage().memory_bytes > 0);
     let leader = part.child.id();
     drop(part);
-    // What was killed and not waited for by its parent is gone once init has seen it.
+    // A killed process that its parent has not waited for disappears when init reaps it.
     until("nobody is left", || group(leader).iter().all(|stat| memory_bytes(stat.pid) == 0));
     std::fs::remove_file(log).unwrap();
 }

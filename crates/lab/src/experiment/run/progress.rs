@@ -1,4 +1,4 @@
-//! What a run says while it runs: a line for each turn, and the time left.
+//! Progress messages of a run: a line for each turn, and the remaining time.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -8,16 +8,16 @@ use super::super::results::{Results, Turn};
 use super::turn::Setup;
 use crate::live::LiveLine;
 
-/// Between two updates of the line that tells what is under way.
+/// Interval between updates of the live line.
 const UPDATE_EVERY: Duration = Duration::from_millis(500);
 
-/// Tells how far a run has come.
+/// Reports the progress of a run.
 pub struct Progress<'a> {
     told: &'a mut dyn Write,
-    /// The line that tells what is under way, where one may be written over.
+    /// The live line, if the output is a terminal.
     line: Option<LiveLine>,
     started: Instant,
-    /// Turns taken before this run and in it.
+    /// Number of completed turns, including those of an earlier run.
     done: usize,
     taken: usize,
     left: usize,
@@ -29,7 +29,7 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// Says what is to come.
+    /// Prints the introduction of a run.
     pub fn start(
         told: &'a mut dyn Write,
         live: bool,
@@ -85,20 +85,20 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// A turn starts.
+    /// Reports the start of a turn.
     pub fn starts(&mut self, setup: &Setup<'_>) {
         self.under_way = format!("{}  {}", setup.case.name, setup.scenario.name);
         self.show("starting");
     }
 
-    /// Time passes; `doing` says with what.
+    /// Updates the live line if it is due; `doing` names the current activity.
     pub fn tick(&mut self, doing: &str) {
         if self.updated.elapsed() >= UPDATE_EVERY {
             self.show(doing);
         }
     }
 
-    /// A turn has ended.
+    /// Reports the end of a turn.
     pub fn turn(&mut self, turn: &Turn) {
         self.done += 1;
         self.taken += 1;
@@ -122,7 +122,7 @@ impl<'a> Progress<'a> {
         let _ = self.told.flush();
     }
 
-    /// All turns have ended.
+    /// Reports the end of the run.
     pub fn end(&mut self) {
         let _ = writeln!(self.told, "Took {}.", span(self.started.elapsed()));
     }
@@ -142,7 +142,8 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// From the turns of this run, or from what the file says as long as there are none.
+    /// Estimates the remaining time from the turns of this run, or from the file before the first turn has
+    /// ended.
     fn time_left(&self) -> Option<Duration> {
         let (taken, left) = (u32::try_from(self.taken).ok()?, u32::try_from(self.left).ok()?);
         if taken == 0 {

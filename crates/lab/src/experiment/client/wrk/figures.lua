@@ -1,6 +1,6 @@
--- Has wrk print its figures as JSON, on a line of their own and last: all whole percentiles, which its report leaves out.
+-- Prints wrk's figures as JSON on the last line, with all whole percentiles, which wrk's own report omits.
 
--- The size of a body that makes requests a POST; 0 for GET.
+-- The argument is the size of the body of a POST, or 0 for GET.
 function init(args)
    local bytes = tonumber(args[1])
    if bytes > 0 then
@@ -20,7 +20,7 @@ function done(summary, latency)
       times[index] = string.format("%d", time)
    end
    local errors = summary.errors
-   local mean = latency.mean == latency.mean and latency.mean or 0 -- not a number where nothing was answered
+   local mean = latency.mean == latency.mean and latency.mean or 0 -- NaN without responses
    io.write(string.format(
       '{"requests": %d, "duration_us": %d, "failed": %d, "mean_us": %.1f, "p99_9_us": %d, "percentiles_us": [%s]}\n',
       summary.requests, summary.duration,
