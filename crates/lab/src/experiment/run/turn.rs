@@ -1,4 +1,4 @@
-//! One turn: provider and proxy started afresh, warmed up, measured and stopped.
+//! One turn: starts provider and proxy, warms up, measures, and stops them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,55 +17,56 @@ use super::super::template::Values;
 use super::super::{ClientKind, clock, machine};
 use super::progress::Progress;
 
-/// How long a part may take to be ready.
+/// Maximum time for a process to become ready.
 const READY_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Between two looks whether a part is ready or has ended.
+/// Interval between checks for readiness or exit of a process.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Between two samples of CPU and memory: reading memory maps costs the part some microseconds.
+/// Interval between samples of CPU and memory. Reading memory maps costs the measured process some
+/// microseconds.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 
-/// A client that runs for a time may take this much longer to come to its end.
+/// Additional time for a client with a fixed duration to end.
 const END_GRACE: Duration = Duration::from_secs(30);
 
-/// The file in a turn's folder that a provider leaves its authority's certificate in.
+/// File in a turn's folder for the certificate of the provider's authority.
 const PROVIDER_CA: &str = "provider-ca.pem";
 
-/// Runs of a client that never ends before it is given up: siege 4.0.7 hangs now and then.
+/// Maximum number of attempts with a client that hangs: siege 4.0.7 occasionally does.
 const TRIES_MAX: u32 = 3;
 
-/// What a turn is made from.
+/// The parameters of a turn.
 #[derive(Debug)]
 pub struct Setup<'a> {
     /// The experiment.
     pub experiment: &'a Experiment,
-    /// The kind of work.
+    /// The case.
     pub case: &'a CaseConfig,
-    /// The way to the provider.
+    /// The scenario.
     pub scenario: &'a ScenarioConfig,
-    /// From 1.
+    /// Number of the round, from 1.
     pub round: u32,
     /// The directory of the experiment's file.
     pub here: &'a Path,
-    /// Egret's own program.
+    /// Path of Egret's program.
     pub egret: &'a Path,
-    /// The templates.
+    /// Contents of the templates.
     pub configs: &'a BTreeMap<String, String>,
-    /// The turn's folder.
+    /// Folder of the turn.
     pub directory: &'a Path,
-    /// The core of each part.
+    /// The core of each process.
     pub pinned: &'a BTreeMap<String, usize>,
 }
 
-/// Why a turn did not come to its end.
+/// The reason why a turn did not complete.
 #[derive(Debug)]
 pub enum TurnError {
-    /// A part failed; the text says which, how, and what it said.
+    /// A process failed. The text names it and includes its output.
     Failed(String),
     /// The results cannot be written.
     Results(ResultsError),
-    /// Somebody wanted it to stop.
+    /// The run was asked to stop.
     Interrupted,
 }
 
@@ -81,7 +82,7 @@ impl From<String> for TurnError {
     }
 }
 
-/// Takes the turn; its folder then has everything but `turn.json`.
+/// Runs the turn. Afterwards its folder contains everything except `turn.json`.
 pub fn take(
     setup: &Setup<'_>,
     interrupt: &Interrupt,
@@ -124,13 +125,13 @@ pub fn take(
     })
 }
 
-/// Keeps what tells something: figures, logs, filled-in configs. Working directories go.
+/// Keeps figures, logs and filled-in configs, and deletes the working directories.
 fn tidy(directory: &Path) -> Result<(), TurnError> {
     let failed = |path: &Path, error| TurnError::Results(ResultsError::Io { path: path.to_owned(), error });
     let measured = directory.join("measured");
     for entry in std::fs::read_dir(&measured).map_err(|error| failed(&measured, error))?.flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
-            continue; // a client's own settings, like siege's
+            continue; // settings of a client, such as siege's
         }
         let kept = directory.join(entry.file_name());
         std::fs::rename(entry.path(), &kept).map_err(|error| failed(&kept, error))?;
@@ -144,19 +145,19 @@ fn tidy(directory: &Path) -> Result<(), TurnError> {
     Ok(())
 }
 
-/// Provider and proxy, ready.
+/// Provider and proxy, started and ready.
 struct Stage<'a> {
     setup: &'a Setup<'a>,
     interrupt: &'a Interrupt,
-    /// The proxy before the provider: dropped in this order.
+    /// Declared before the provider, so it is dropped first.
     proxy: Option<Part>,
     provider: Part,
-    /// Where to ask what the provider counted, where it tells.
+    /// Port of the provider's counters, if it has them.
     counters: Option<u16>,
     url: String,
 }
 
-/// What a run of the client brought.
+/// The results of a run of the client.
 struct Measured {
     figures: Figures,
     processes: BTreeMap<String, ProcessFigures>,
@@ -207,12 +208,12 @@ impl<'a> Stage<'a> {
         Ok(Self { setup, interrupt, proxy, provider, counters, url })
     }
 
-    /// What the provider counted since the client was last started.
+    /// Reads the provider's counters since the last start of the client.
     fn counted(&self) -> Result<Option<Counted>, TurnError> {
         Ok(self.counters.map(counted::read).transpose()?)
     }
 
-    /// Runs the client to its end; one that hangs is tried again.
+    /// Runs the client to its end. Retries siege if it hangs.
     fn run(
         &mut self,
         client: &Client,
@@ -237,7 +238,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// `None` where the client had not ended in time.
+    /// Runs the client once. Returns `None` if it did not end in time.
     fn try_run(
         &mut self,
         client: &Client,
@@ -247,7 +248,7 @@ impl<'a> Stage<'a> {
     ) -> Result<Option<Measured>, TurnError> {
         let directory = self.setup.directory.join(name);
         if directory.exists() {
-            // Failing, the next line says so.
+            // If this fails, the next line reports it.
             let _ = std::fs::remove_dir_all(&directory);
         }
         make_directory(&directory).map_err(TurnError::Results)?;
@@ -305,7 +306,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Whether provider and proxy still run.
+    /// Fails if the provider or the proxy has ended.
     fn check(&mut self) -> Result<(), TurnError> {
         for part in [Some(&mut self.provider), self.proxy.as_mut()].into_iter().flatten() {
             if let Some(status) = part.ended() {
@@ -327,13 +328,13 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Looks at what the parts use while the client runs.
+/// Samples the resources of the processes while the client runs.
 struct Watch {
     started: Instant,
     sampled: Instant,
     before: BTreeMap<&'static str, f64>,
     used: BTreeMap<String, Used>,
-    /// A row for each part and sample.
+    /// CSV with a row for each process and sample.
     samples: String,
 }
 
@@ -384,8 +385,8 @@ impl Watch {
         used.memory_bytes_end = usage.memory_bytes;
     }
 
-    /// The last sample of provider and proxy comes after the client's end: nothing of their work is missed. The client's whole
-    /// time is known once it has ended.
+    /// Takes the last sample of provider and proxy after the end of the client, so all their work is
+    /// included. The client's total CPU time is known only then.
     fn end(&mut self, stage: &Stage<'_>, client_cpu_s: f64) -> BTreeMap<String, Used> {
         self.used.entry("client".to_owned()).or_default().cpu_s = client_cpu_s;
         for (name, part) in stage.parts() {
@@ -435,7 +436,7 @@ fn until_ready(
     Ok(())
 }
 
-/// Whether the file holds a whole certificate.
+/// Returns `true` if the file contains a complete certificate.
 fn is_certificate(file: &Path) -> bool {
     std::fs::read_to_string(file).is_ok_and(|text| text.contains("-----END CERTIFICATE-----"))
 }
@@ -444,7 +445,8 @@ fn free_port() -> Result<u16, TurnError> {
     ready::free_port().ok_or_else(|| "no port is free".to_owned().into())
 }
 
-/// Who runs the experiment: an nginx started by root gives its workers to somebody who may not read the results otherwise.
+/// The user who runs the experiment. An nginx started by root would otherwise run its workers as a user who
+/// may not read the results.
 fn user() -> String {
     let id = rustix::process::geteuid().as_raw().to_string();
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
