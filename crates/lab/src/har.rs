@@ -1,7 +1,7 @@
-//! Reads HAR 1.x files: what was asked and answered, for playing back and for asking again.
+//! Reads HAR 1.x files: requests and responses for playback and replay.
 //!
-//! A small reader: of each entry it keeps what a client or a provider needs to repeat it. Fields that it does not know are
-//! skipped, as HAR 1.2 asks of a reader.
+//! This is a small reader: it keeps the parts of an entry that a client or a provider needs to repeat it. It
+//! skips unknown fields, as HAR 1.2 requires of a reader.
 
 use std::fmt::{self, Write as _};
 use std::fs::File;
@@ -14,81 +14,81 @@ use serde::Deserialize;
 
 use crate::base64;
 
-/// The largest file that is read, in bytes: it is held in memory while it is parsed.
+/// Maximum size of a file, in bytes: the file is held in memory while it is parsed.
 pub const FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// Entries in a file at most.
+/// Maximum number of entries in a file.
 pub const ENTRIES_MAX: usize = 100_000;
 
-/// Field lines in a message at most.
+/// Maximum number of header field lines in a message.
 pub const FIELDS_MAX: usize = 256;
 
-/// The largest body of a message, in bytes after decoding.
+/// Maximum size of a message's body, in bytes after decoding.
 pub const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// One request and its response.
+/// A request and its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The method, as recorded.
     pub method: String,
     /// The absolute URL, as recorded.
     pub url: String,
-    /// The request's field lines, in order. Pseudo fields of HTTP/2 such as `:authority` are left out.
+    /// The request's header field lines, in order, without HTTP/2 pseudo-fields such as `:authority`.
     pub request_fields: Vec<(String, String)>,
-    /// The request's content; empty where there was none.
+    /// The request's content; empty if there was none.
     pub request_body: Vec<u8>,
-    /// The response's status; 0 where the recorder saw no response.
+    /// The response's status code; 0 if the recorder saw no response.
     pub status: u16,
-    /// The response's field lines, in order, without pseudo fields. They describe the content as it was sent, which may have been
-    /// compressed; [`Entry::response_body`] is not.
+    /// The response's header field lines, in order, without pseudo-fields. They describe the content as it
+    /// was sent, possibly compressed; [`Entry::response_body`] is decompressed.
     pub response_fields: Vec<(String, String)>,
-    /// The response's content with any compression taken off; empty where it was not recorded.
+    /// The response's content, decompressed; empty if it was not recorded.
     pub response_body: Vec<u8>,
-    /// When the request was started.
+    /// Start of the request.
     pub started: SystemTime,
-    /// How long it took.
+    /// Durations of the phases.
     pub times: Times,
 }
 
-/// How long the phases of an exchange took. `None` where a phase did not happen or was not recorded.
+/// Durations of the phases of an exchange. `None` if a phase did not occur or was not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
-    /// Everything together.
+    /// Total duration.
     pub total: Duration,
-    /// Waiting for a connection.
+    /// Time spent waiting for a connection.
     pub blocked: Option<Duration>,
-    /// Resolving the name.
+    /// Time to resolve the name.
     pub dns: Option<Duration>,
-    /// Connecting, the TLS handshake included.
+    /// Time to connect, including the TLS handshake.
     pub connect: Option<Duration>,
-    /// The TLS handshake alone.
+    /// Time of the TLS handshake alone.
     pub tls: Option<Duration>,
-    /// Sending the request.
+    /// Time to send the request.
     pub send: Option<Duration>,
-    /// From the request's end to the response's first byte.
+    /// Time from the end of the request to the first byte of the response.
     pub wait: Option<Duration>,
-    /// From the response's first byte to its last.
+    /// Time from the first to the last byte of the response.
     pub receive: Option<Duration>,
 }
 
-/// Why a file could not be read as HAR.
+/// The reason why a file is not accepted as HAR.
 #[derive(Debug)]
 pub enum Error {
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     Unreadable(io::Error),
-    /// It is larger than [`FILE_BYTES_MAX`].
+    /// The file exceeds [`FILE_BYTES_MAX`].
     TooLarge,
-    /// It is not JSON, or not shaped as HAR; the message has line and column.
+    /// The content is not JSON or does not have HAR's structure; the message includes line and column.
     Malformed(serde_json::Error),
-    /// It is of a major version other than 1.
+    /// The HAR version is not 1.x.
     Version(String),
-    /// It has more entries than [`ENTRIES_MAX`].
+    /// The file has more entries than [`ENTRIES_MAX`].
     TooManyEntries(usize),
-    /// An entry, counted from 0 as in `log.entries[0]`, cannot be used.
+    /// An entry is invalid. Entries are counted from 0, as in `log.entries[0]`.
     Entry(usize, EntryError),
 }
 
-/// What is wrong with one entry.
+/// A problem in one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryError {
     /// `startedDateTime` is not a date and time with a zone.
@@ -97,9 +97,9 @@ pub enum EntryError {
     TooManyFields,
     /// A body is larger than [`BODY_BYTES_MAX`].
     BodyTooLarge,
-    /// A body is said to be base64 and is not.
+    /// A body is declared to be base64 and is not.
     NotBase64,
-    /// A body is in an encoding that nobody but its writer knows.
+    /// A body has an unknown encoding.
     UnknownEncoding(String),
 }
 
@@ -143,7 +143,8 @@ impl fmt::Display for EntryError {
 
 impl std::error::Error for EntryError {}
 
-/// Reads a file. Entries come in the order in which their requests were started, whatever their order in the file.
+/// Reads a file. The entries are returned in the order in which their requests started, whatever their order
+/// in the file.
 pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
     let file = File::open(path).map_err(Error::Unreadable)?;
     let mut bytes = Vec::new();
@@ -154,7 +155,7 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
     parse(&bytes)
 }
 
-/// Reads the content of a file; see [`read`].
+/// Parses the content of a file; see [`read`].
 pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, Error> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let Document { log } = serde_json::from_slice(bytes).map_err(Error::Malformed)?;
@@ -211,7 +212,7 @@ struct Request {
 
 #[derive(Deserialize)]
 struct Response {
-    // Recorders write 0 or -1 where nothing came back.
+    // Recorders write 0 or -1 if there was no response.
     status: i64,
     #[serde(default)]
     headers: Vec<Pair>,
@@ -226,7 +227,8 @@ struct Pair {
     value: String,
 }
 
-/// A body: `postData` and `content` alike, and what HAR 1.3's draft and others add to the former.
+/// A body: `postData` or `content`, with the fields that HAR 1.3's draft and other producers add to
+/// `postData`.
 #[derive(Default, Deserialize)]
 struct Content {
     text: Option<String>,
@@ -286,7 +288,8 @@ impl Content {
     }
 }
 
-/// Parameters as a browser sends them. HAR has them decoded, or as they were sent: what needs no escape stays as it is.
+/// Encodes parameters as a browser does. HAR contains them either decoded or as they were sent, so bytes that
+/// need no escape, and `%` and `+`, are kept.
 fn form(params: &[Pair]) -> String {
     let mut text = String::new();
     for Pair { name, value } in params {
@@ -327,7 +330,7 @@ impl Timings {
     }
 }
 
-/// From milliseconds, of which -1 means that there are none to tell.
+/// Converts milliseconds; -1 means that there is no value.
 fn duration(millis: Option<f64>) -> Option<Duration> {
     Duration::try_from_secs_f64(millis? / 1e3).ok()
 }

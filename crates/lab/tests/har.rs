@@ -1,4 +1,4 @@
-//! Replays the corpus kept for the fuzzer of the HAR reader, so that what once was found stays found.
+//! Runs the fuzzing corpus of the HAR reader as regression tests.
 
 #[path = "har/check.rs"]
 mod check;
@@ -8,8 +8,8 @@ use std::path::Path;
 
 use check::check;
 
-/// A file whose name starts with `good-` must be accepted, one with `bad-` must not be; the others were found by the fuzzer and must
-/// only break no rule.
+/// A file whose name starts with `good-` must be accepted, and one with `bad-` must be rejected. The others
+/// were found by the fuzzer and must only break no rule.
 #[test]
 fn kept_files_break_no_rule() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/har");

@@ -1,4 +1,4 @@
-//! The provider as part of another program: started, asked and stopped, with what a process of its own cannot show.
+//! Tests of the provider embedded in another program, for behaviour that a separate process cannot show.
 #![expect(clippy::unwrap_used, reason = "a test that cannot talk to the provider has failed")]
 
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ fn connect(provider: &Provider) -> TcpStream {
     stream
 }
 
-/// Everything that comes until the provider closes.
+/// Sends requests and returns everything received until the provider closes.
 fn exchange(provider: &Provider, requests: &str) -> String {
     let mut stream = connect(provider);
     stream.write_all(requests.as_bytes()).unwrap();
@@ -65,7 +65,7 @@ fn a_stopped_provider_frees_its_port_though_answers_are_under_way() {
         for stream in &mut streams {
             stream.write_all(b"GET /delay/10 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
         }
-        // An answer on another connection shows that those before it have been accepted.
+        // A response on another connection shows that the earlier connections have been accepted.
         let asked = "GET /status/200 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
         assert!(exchange(&provider, asked).starts_with("HTTP/1.1 200"));
         let started = Instant::now();

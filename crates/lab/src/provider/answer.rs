@@ -1,4 +1,4 @@
-//! Answers as they are made everywhere: JSON for people to read, text, pages.
+//! Constructors for common responses: JSON, text and pages.
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -7,23 +7,23 @@ use serde::Serialize;
 
 use super::error::ProviderError;
 
-/// What an endpoint comes to.
+/// The result of an endpoint.
 pub(super) type Answer = Result<Response, ProviderError>;
 
 /// JSON.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
-/// Lines of JSON.
+/// Newline-delimited JSON.
 pub(super) const JSON_LINES: HeaderValue = HeaderValue::from_static("application/x-ndjson; charset=utf-8");
 /// Server-sent events.
 pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
 /// Text.
 pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-/// A page.
+/// An HTML page.
 pub(super) const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
-/// Bytes.
+/// Binary data.
 pub(super) const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-/// Content of this type.
+/// A response with content of this type.
 pub(super) fn of(status: StatusCode, content_type: HeaderValue, content: impl Into<Body>) -> Response {
     let mut response = Response::new(content.into());
     *response.status_mut() = status;
@@ -31,48 +31,48 @@ pub(super) fn of(status: StatusCode, content_type: HeaderValue, content: impl In
     response
 }
 
-/// A status, without content.
+/// A response without content.
 pub(super) fn empty(status: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     response
 }
 
-/// Text.
+/// A response with text.
 pub(super) fn text(status: StatusCode, text: impl Into<Body>) -> Response {
     of(status, TEXT, text)
 }
 
-/// JSON, indented, with a line end.
+/// A response with indented JSON and a final line end.
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     of(status, JSON, json_bytes(value))
 }
 
 /// The content of [`json`].
 pub(super) fn json_bytes(value: &impl Serialize) -> Bytes {
-    // As long as most answers are, so that a buffer seldom grows.
+    // The typical size of a response, so the buffer seldom grows.
     let mut bytes = Vec::with_capacity(1 << 10);
-    // Maps have text for keys and a vector takes all that is written, so that there is nothing to fail.
+    // Cannot fail: map keys are strings, and a vector accepts all bytes.
     let written = serde_json::to_writer_pretty(&mut bytes, value);
     debug_assert!(written.is_ok(), "{written:?}");
     bytes.push(b'\n');
     bytes.into()
 }
 
-/// A field of the answer.
+/// Sets a field of the response.
 pub(super) fn with(mut response: Response, name: HeaderName, value: HeaderValue) -> Response {
     response.headers_mut().insert(name, value);
     response
 }
 
-/// A field's value from any text: what may not stand in one becomes a space.
+/// Converts any text to a field value. Bytes that are not allowed become spaces.
 pub(super) fn field_value(text: &str) -> HeaderValue {
     let allowed = |byte: u8| byte == b'\t' || (byte >= b' ' && byte != 0x7f);
     let bytes: Vec<u8> = text.bytes().map(|byte| if allowed(byte) { byte } else { b' ' }).collect();
     HeaderValue::from_bytes(&bytes).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// Text as it may stand in a page without being taken for part of it.
+/// Escapes text for HTML.
 pub(super) fn html_escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -88,7 +88,8 @@ pub(super) fn html_escaped(text: &str) -> String {
     escaped
 }
 
-/// Whether a browser might run what it finds in content of this type, so that text from outside has to be escaped in it.
+/// Returns `true` if a browser might execute content of this type, so text from outside must be escaped in
+/// it.
 pub(super) fn is_dangerous(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     !matches!(media_type.as_str(), "text/plain" | "application/json" | "application/octet-stream")

@@ -1,4 +1,4 @@
-//! Endpoints that ask for credentials: Basic (RFC 7617), Bearer (RFC 6750), Digest (RFC 7616).
+//! Endpoints that require credentials: Basic (RFC 7617), Bearer (RFC 6750), Digest (RFC 7616).
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ fn known(status: StatusCode, is_right: bool, user: &str) -> Response {
     answer::json(status, &json!({ "authenticated": is_right, "user": user, "authorized": is_right }))
 }
 
-/// The given user, and whether both are as they should be.
+/// Returns the given user name, and `true` if user name and password are correct.
 fn checked_basic(call: &Call, user: &str, password: &str) -> (String, bool) {
     let given = basic_credentials(call.field(&header::AUTHORIZATION)).unwrap_or_default();
     let is_right = given.0 == user && given.1 == password;
@@ -191,7 +191,7 @@ impl<'a> Digest<'a> {
         self.parameters.get(name).copied().unwrap_or_default()
     }
 
-    /// Whether the response can have been made only by somebody who knows the password (RFC 7616 §3.4.1).
+    /// Returns `true` if the response proves knowledge of the password (RFC 7616 §3.4.1).
     fn proves(&self, user: &str, password: &str, call: &Call) -> bool {
         let algorithm = Algorithm::named(self.get("algorithm")).unwrap_or(Algorithm::Md5);
         let hash = |parts: &[&str]| algorithm.hash(&parts.join(":"));

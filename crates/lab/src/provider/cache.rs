@@ -1,4 +1,4 @@
-//! Endpoints for caches: validators, freshness, and parts of content.
+//! Endpoints for caches: validators, freshness, and byte ranges.
 
 use egret_clock::http_date;
 use std::ops::Range;
@@ -100,30 +100,30 @@ async fn range(Path(n): Path<String>, call: Call) -> Answer {
     Ok(Resource { content: content.into(), etag, modified: None, per_byte, always }.answer(&call))
 }
 
-/// Content with validators, of which parts can be asked for (RFC 9110 §13 and §14).
+/// Content with validators that supports range requests (RFC 9110 §13 and §14).
 struct Resource {
     content: Bytes,
     etag: HeaderValue,
     modified: Option<SystemTime>,
-    /// How long each byte takes.
+    /// Time per byte.
     per_byte: Duration,
-    /// Fields that refusals have as well.
+    /// Fields that error responses carry as well.
     always: HeaderMap,
 }
 
-/// Ranges in a request at most; more are not worth a multipart answer.
+/// Maximum number of ranges in a request. A multipart response with more is not worthwhile.
 const RANGES_MAX: usize = 1_000;
 
-/// What a Range field asks for.
+/// The result of parsing a Range field.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
-    /// All of it: there is no such field, or it asks for more than there is.
+    /// The whole content: there is no Range field, or it asks for more bytes than exist.
     All,
-    /// These parts.
+    /// The given parts.
     Parts(Vec<Range<usize>>),
-    /// Parts that there are not.
+    /// Only parts beyond the end.
     Beyond,
-    /// What is no list of ranges.
+    /// Not a list of ranges.
     Invalid,
 }
 
@@ -160,7 +160,7 @@ impl Resource {
         }
     }
 
-    /// The status that a condition asks for instead of the content.
+    /// Returns the status code of a failed condition.
     fn failed_condition(&self, call: &Call) -> Option<StatusCode> {
         let read = matches!(*call.method(), Method::GET | Method::HEAD);
         let if_match = call.field(&header::IF_MATCH);
@@ -174,7 +174,8 @@ impl Resource {
         None
     }
 
-    /// Whether a list of entity tags has this one. Compared weakly, `W/` does not count; compared strongly, it never matches.
+    /// Returns `true` if a list of entity tags contains this one. A weak comparison ignores `W/`; in a strong
+    /// comparison a weak tag never matches.
     fn is_listed(&self, list: &str, weakly: bool) -> bool {
         let own = String::from_utf8_lossy(self.etag.as_bytes());
         list.split(',').map(str::trim).any(|tag| {
@@ -183,7 +184,7 @@ impl Resource {
         })
     }
 
-    /// If-Range asks for a part only of what the client has parts of already.
+    /// Returns `true` if there is no If-Range field, or its validator matches.
     fn range_applies(&self, call: &Call) -> bool {
         let condition = call.field(&header::IF_RANGE);
         condition.is_empty() || self.is_listed(condition, false)
@@ -245,7 +246,7 @@ impl Resource {
     }
 }
 
-/// Reads a Range field.
+/// Parses a Range field.
 fn wanted(field: &str, length: usize) -> Wanted {
     if field.is_empty() {
         return Wanted::All;
@@ -270,14 +271,14 @@ fn wanted(field: &str, length: usize) -> Wanted {
     let total: usize = parts.iter().map(Range::len).sum();
     match (parts.is_empty(), beyond) {
         (true, true) => Wanted::Beyond,
-        // Asking for more than there is, in overlapping parts, is an attack or an error.
+        // Overlapping ranges that exceed the content are an attack or a mistake.
         (true, false) => Wanted::All,
         (false, _) if total > length => Wanted::All,
         (false, _) => Wanted::Parts(parts),
     }
 }
 
-/// `None` for no digits at all.
+/// Parses digits. Returns `None` for an empty text.
 fn number(digits: &str) -> Result<Option<usize>, ()> {
     match digits {
         "" => Ok(None),

@@ -1,4 +1,4 @@
-//! A call as its endpoint sees it: what was asked, by whom, on which connection.
+//! A call as its endpoint sees it: the request, the client and the connection.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::error::ProviderError;
 use super::lab::Lab;
 use super::query::{Query, Values};
 
-/// Fields in which a proxy in front tells the client's address, before `X-Forwarded-For`.
+/// Fields in which a proxy reports the client's address. They take precedence over `X-Forwarded-For`.
 static CLIENT_ADDRESS: [HeaderName; 4] = [
     HeaderName::from_static("fly-client-ip"),
     HeaderName::from_static("cf-connecting-ip"),
@@ -25,32 +25,32 @@ static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto"
 static FORWARDED_PROTOCOL: HeaderName = HeaderName::from_static("x-forwarded-protocol");
 static FORWARDED_SSL: HeaderName = HeaderName::from_static("x-forwarded-ssl");
 
-/// What is known of the connection that a request came on.
+/// Properties of the connection of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
-    /// The client's address, written once for all its requests.
+    /// The client's address, formatted once for all its requests.
     pub address: Arc<str>,
-    /// Whether it speaks TLS.
+    /// `true` if the connection uses TLS.
     pub secure: bool,
 }
 
-/// A request, and what the provider keeps.
+/// A request, with the provider's shared state.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// What all calls share.
+    /// State shared by all calls.
     pub lab: Arc<Lab>,
-    /// The parameters behind the question mark.
+    /// The query parameters.
     pub query: Query,
     parts: Parts,
     body: Body,
 }
 
-/// The content could not be had.
+/// The error when the content cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ContentError {
-    /// It is longer than this many bytes.
+    /// The content exceeds this number of bytes.
     TooLarge(usize),
-    /// The connection ended first, or the framing is broken.
+    /// The connection ended early, or the framing is invalid.
     Broken,
 }
 
@@ -76,7 +76,7 @@ impl FromRequest<Arc<Lab>> for Call {
 }
 
 impl Call {
-    /// A request to this provider.
+    /// Creates a call from a request to this provider.
     pub fn new(request: Request, lab: Arc<Lab>) -> Self {
         let (parts, body) = request.into_parts();
         let query = Query::lenient(parts.uri.query().unwrap_or_default());
@@ -88,27 +88,27 @@ impl Call {
         &self.parts.method
     }
 
-    /// The target.
+    /// The request target.
     pub fn uri(&self) -> &Uri {
         &self.parts.uri
     }
 
-    /// The version of HTTP.
+    /// The HTTP version.
     pub fn version(&self) -> Version {
         self.parts.version
     }
 
-    /// The header fields, as hyper has them.
+    /// The header fields, in hyper's form.
     pub fn headers(&self) -> &HeaderMap {
         &self.parts.headers
     }
 
-    /// The first value of a field; empty where there is none.
+    /// The first value of a field; empty if there is none.
     pub fn field(&self, name: &HeaderName) -> &str {
         self.told(name).unwrap_or_default()
     }
 
-    /// The first value of a field, where it is not empty.
+    /// The first value of a field, if it is not empty.
     fn told(&self, name: &HeaderName) -> Option<&str> {
         let value = self.parts.headers.get(name)?.to_str().ok()?;
         (!value.is_empty()).then_some(value)
@@ -118,13 +118,14 @@ impl Call {
         self.parts.extensions.get()
     }
 
-    /// The header fields as endpoints show them: with capitals, and without those that the provider was told to hide.
+    /// The header fields as endpoints show them: capitalized, and without those that the provider is
+    /// configured to hide.
     pub fn shown_fields(&self) -> Values {
         let mut values = Values::new();
         for (name, value) in &self.parts.headers {
             let shown = canonical(name);
             if !self.lab.options().hides(&shown) {
-                // Mostly it is text, and then this is a check and a copy.
+                // The value usually is ASCII; then this is a check and a copy.
                 let text = value
                     .to_str()
                     .map_or_else(|_| String::from_utf8_lossy(value.as_bytes()).into_owned(), str::to_owned);
@@ -134,13 +135,13 @@ impl Call {
         if let Some(authority) = self.parts.uri.authority()
             && !self.lab.options().hides("Host")
         {
-            // RFC 9112 §3.2.2: the target's authority stands above Host.
+            // RFC 9112 §3.2.2: the authority of the target takes precedence over Host.
             values.insert("Host".to_owned(), vec![authority.to_string()]);
         }
         values
     }
 
-    /// The client's address: what a proxy in front says, else the peer's.
+    /// The client's address: as reported by a proxy, or the peer's.
     pub fn origin(&self) -> String {
         if let Some(address) = CLIENT_ADDRESS.iter().find_map(|name| self.told(name)) {
             return address.to_owned();
@@ -151,7 +152,7 @@ impl Call {
         self.peer().map(|peer| peer.address.as_ref().to_owned()).unwrap_or_default()
     }
 
-    /// `https` where the client or a proxy in front says so.
+    /// The scheme: `https` if the connection uses TLS or a proxy reports it.
     pub fn scheme(&self) -> &str {
         if let Some(scheme) = self.told(&FORWARDED_PROTO).or_else(|| self.told(&FORWARDED_PROTOCOL)) {
             return scheme;
@@ -160,28 +161,28 @@ impl Call {
         if secure || self.told(&FORWARDED_SSL) == Some("on") { "https" } else { "http" }
     }
 
-    /// Scheme and authority that were asked.
+    /// Scheme and authority of the request.
     pub fn site(&self) -> String {
         let authority = self.parts.uri.authority().map(Authority::as_str);
         let authority = authority.unwrap_or_else(|| self.field(&header::HOST));
         [self.scheme(), "://", authority].concat()
     }
 
-    /// The whole URL that was asked.
+    /// The full URL of the request.
     pub fn url(&self) -> String {
         let mut url = self.site();
         url.push_str(self.parts.uri.path_and_query().map_or("", PathAndQuery::as_str));
         url
     }
 
-    /// All of the content, where it is not larger than the provider's limit. A second time it is empty.
+    /// Reads the whole content, up to the provider's limit. Returns nothing on a second call.
     pub async fn content(&mut self) -> Result<Bytes, ContentError> {
         let max = self.lab.options().body_bytes_max;
         let body = std::mem::take(&mut self.body);
         if body.is_end_stream() {
             return Ok(Bytes::new());
         }
-        // Said before anything of it is read where the length is known.
+        // If the length is known, the limit is checked before any content is read.
         if body.size_hint().lower() > max as u64 {
             return Err(ContentError::TooLarge(max));
         }
@@ -192,7 +193,7 @@ impl Call {
         })
     }
 
-    /// The content, whose lack is the client's fault.
+    /// Reads the whole content, or returns an error response that blames the client.
     pub async fn content_or_refusal(&mut self) -> Result<Bytes, ProviderError> {
         self.content()
             .await
@@ -200,7 +201,7 @@ impl Call {
     }
 }
 
-/// A field name as httpbin shows it: `x-request-id` as `X-Request-Id`.
+/// Formats a field name as httpbin does: `x-request-id` becomes `X-Request-Id`.
 pub(super) fn canonical(name: &HeaderName) -> String {
     let mut shown = name.as_str().to_owned();
     let mut rest = shown.as_mut_str();

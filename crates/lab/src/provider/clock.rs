@@ -1,5 +1,7 @@
-//! The clock of a serving thread. What waits by it goes on within some tens of microseconds of its moment; tokio's timer, which
-//! counts in milliseconds, would be up to two of them late, and a provider's delay is what others are measured against.
+//! The clock of a serving thread, accurate to some tens of microseconds.
+//!
+//! tokio's timer counts in milliseconds and is up to two milliseconds late, and the provider's delays are the
+//! reference for other measurements.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,24 +13,24 @@ use hyper::rt::{Sleep, Timer as HyperTimer};
 use hyper_util::rt::TokioTimer;
 
 thread_local! {
-    /// This thread's clock, where it has one.
+    /// This thread's clock, if it has one.
     static CLOCK: RefCell<Option<Clock>> = const { RefCell::new(None) };
 }
 
-/// What waits on a thread, and what wakes it.
+/// The pending waits of a thread, and the timer that wakes them.
 struct Clock {
     #[cfg(target_os = "linux")]
     timer: std::rc::Rc<crate::timer::Timer>,
-    /// By moment, and number of the wait.
+    /// Pending waits by due time and number.
     waiting: BTreeMap<(Instant, u64), Waker>,
     /// Number of the next wait.
     number: u64,
-    /// What the timer is set to.
+    /// The time for which the timer is set.
     set_to: Option<Instant>,
 }
 
-/// Gives this thread, on which a local runtime runs, its clock. Where the system has no such timer, or has none to spare, waits end
-/// when tokio's do.
+/// Creates the clock of this thread, which runs a local runtime. If the system cannot provide a timer, waits
+/// use tokio's timer.
 #[cfg(target_os = "linux")]
 pub(super) fn start() {
     use std::rc::Rc;
@@ -47,7 +49,7 @@ pub(super) fn start() {
         Ok((timer, watched)) => {
             CLOCK.set(Some(Clock { timer, waiting: BTreeMap::new(), number: 0, set_to: None }));
             tokio::task::spawn_local(async move {
-                // It fails when the loop is shut down.
+                // Fails when the runtime is shut down.
                 while let Ok(mut ready) = watched.readable().await {
                     ready.clear_ready();
                     wake();
@@ -58,11 +60,11 @@ pub(super) fn start() {
     }
 }
 
-/// See above.
+/// Does nothing: there is no such timer on this system.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn start() {}
 
-/// Wakes what has waited long enough.
+/// Wakes all waits that are due.
 #[cfg(target_os = "linux")]
 fn wake() {
     let due = CLOCK.with_borrow_mut(|clock| clock.as_mut().map(Clock::due).unwrap_or_default());
@@ -72,7 +74,7 @@ fn wake() {
 }
 
 impl Clock {
-    /// Takes what has waited long enough, and sets the timer for the next.
+    /// Removes and returns all waits that are due, and sets the timer for the next.
     #[cfg(target_os = "linux")]
     fn due(&mut self) -> BTreeMap<(Instant, u64), Waker> {
         let later = self.waiting.split_off(&(Instant::now(), u64::MAX));
@@ -82,7 +84,7 @@ impl Clock {
         due
     }
 
-    /// Sets the timer to the first moment that is waited for, unless it goes off before.
+    /// Sets the timer to the earliest due time, unless it is already set to fire before that.
     #[cfg(target_os = "linux")]
     fn set(&mut self) {
         let Some(((first, _), _)) = self.waiting.first_key_value() else { return };
@@ -99,10 +101,10 @@ impl Clock {
     fn set(&mut self) {}
 }
 
-/// A wait for a moment, by this thread's clock.
+/// A wait until a due time, by this thread's clock.
 struct Wait {
     due: Instant,
-    /// Once it is known to the clock.
+    /// Number of the wait, once it is registered.
     number: Option<u64>,
 }
 
@@ -129,7 +131,7 @@ impl Future for Wait {
 impl Drop for Wait {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
-        // A thread that ends may have lost its clock before.
+        // When a thread ends, its clock may be gone already.
         let _ = CLOCK.try_with(|clock| {
             if let Some(clock) = &mut *clock.borrow_mut() {
                 clock.waiting.remove(&(self.due, number));
@@ -144,12 +146,12 @@ fn is_running() -> bool {
     CLOCK.with_borrow(Option::is_some)
 }
 
-/// Waits so long.
+/// Waits for this duration.
 pub(super) async fn sleep(duration: Duration) {
     sleep_until(tokio::time::Instant::now() + duration).await;
 }
 
-/// Waits until then.
+/// Waits until this time.
 pub(super) async fn sleep_until(due: tokio::time::Instant) {
     if is_running() {
         Wait { due: due.into_std(), number: None }.await;

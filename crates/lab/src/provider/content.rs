@@ -1,4 +1,4 @@
-//! Endpoints for content: bytes, encodings, and fields before and behind it.
+//! Endpoints for content: bytes, codings, and fields in the header and trailer section.
 
 use std::io::Write as _;
 
@@ -97,7 +97,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// How large a chunk of `/stream-bytes` is unless told otherwise.
+/// Default chunk size of `/stream-bytes`, in bytes.
 const CHUNK_BYTES: usize = 10 << 10;
 
 async fn bytes(Path(n): Path<String>, call: Call) -> Answer {
@@ -119,7 +119,7 @@ async fn stream_bytes(Path(n): Path<String>, call: Call) -> Answer {
     if rest.is_empty() {
         return Ok(answer::empty(StatusCode::OK));
     }
-    // A size that is no size means one chunk, as in httpbin for Go.
+    // As in httpbin for Go, a size that is not positive means a single chunk.
     let size: Option<i64> = Parameters::of(&call).parsed("chunk_size")?;
     let size = size.map_or(CHUNK_BYTES, |size| usize::try_from(size).unwrap_or(0));
     let size = if size == 0 { rest.len() } else { size };
@@ -202,7 +202,7 @@ async fn response_headers(call: Call) -> Response {
     }
     let mut fields = HeaderMap::new();
     for (name, values) in &values {
-        // What is no field name cannot be sent; httpbin for Go drops it as well.
+        // An invalid field name cannot be sent; httpbin for Go drops it as well.
         let Ok(name) = name.parse::<HeaderName>() else { continue };
         if !matches!(name, header::CONTENT_LENGTH | header::TRANSFER_ENCODING | header::CONNECTION) {
             for value in values {
@@ -221,7 +221,7 @@ fn escaped(values: &Values) -> Values {
     values.iter().map(|(name, values)| (html_escaped(name), escaped(values))).collect()
 }
 
-/// Fields that must not be trailers: they frame or route a message, or hold what has to be known before its content.
+/// Fields that must not be trailers: they control framing or routing, or must be known before the content.
 const NEVER_TRAILERS: [HeaderName; 12] = [
     header::AUTHORIZATION,
     header::CACHE_CONTROL,

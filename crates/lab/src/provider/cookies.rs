@@ -41,7 +41,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// A year: as long ago as a deleted cookie is said to have expired.
+/// Distance of a deleted cookie's expiry date in the past.
 const YEAR: Duration = Duration::from_hours(365 * 24);
 
 async fn cookies(call: Call) -> Response {
@@ -52,7 +52,7 @@ async fn cookies(call: Call) -> Response {
     answer::json(StatusCode::OK, &json!({ "cookies": cookies }))
 }
 
-/// A cookie's name and its value without quotes.
+/// Parses a cookie's name and its value without quotes.
 fn cookie(pair: &str) -> Option<(&str, &str)> {
     let (name, value) = pair.trim().split_once('=').unwrap_or((pair.trim(), ""));
     let unquoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
@@ -88,7 +88,8 @@ fn set_all(call: &Call, lifetime: &str) -> Response {
     response
 }
 
-/// A value as it may stand in Set-Cookie: without what would end it, in quotes where it has a space or a comma.
+/// Makes a value safe for Set-Cookie: removes characters that would end it, and quotes it if it has a space
+/// or a comma.
 fn quoted(value: &str) -> String {
     let value: String = value
         .chars()

@@ -1,4 +1,4 @@
-//! How long an answer is waited for: always the same, or drawn from a distribution.
+//! Delays of responses: constant, or drawn from a distribution.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::duration::{self, DurationError};
 use super::random::Random;
 
-/// Points that a list of percentiles has at most.
+/// Maximum number of points in a list of percentiles.
 const POINTS_MAX: usize = 100;
 
-/// The longest duration in a distribution's own parameters; what is drawn is cut to the provider's maximum besides.
+/// Maximum duration in a distribution's parameters. Drawn values are also capped at the provider's maximum.
 const PARAMETER_MAX: Duration = Duration::from_hours(24);
 
 /// A distribution of delays.
@@ -18,39 +18,41 @@ const PARAMETER_MAX: Duration = Duration::from_hours(24);
 /// Written as a duration (`150ms`, `0.15`), or as the name of a distribution with its parameters:
 ///
 /// * `constant:150ms`
-/// * `normal:150ms,20ms`: mean and standard deviation; below zero is zero
+/// * `normal:150ms,20ms`: mean and standard deviation; negative values become zero
 /// * `lognormal:150ms,0.5`: median, and the standard deviation of the logarithm
-/// * `percentiles:50=100ms,90=200ms,99=1s`: straight lines between the points; level below the first and above the last
+/// * `percentiles:50=100ms,90=200ms,99=1s`: linear between the points; constant below the first and above the
+///   last
 #[derive(Debug, Clone, PartialEq)]
 pub enum Delay {
-    /// Always this.
+    /// A constant delay.
     Constant(Duration),
-    /// Around the mean, as far on either side.
+    /// A normal distribution.
     Normal {
         /// The mean.
         mean: Duration,
         /// The standard deviation.
         deviation: Duration,
     },
-    /// Never below zero, with a long tail: what response times mostly look like.
+    /// A log-normal distribution: never negative, with a long tail, like most response times.
     Lognormal {
-        /// Half are shorter.
+        /// The median.
         median: Duration,
-        /// The standard deviation of the logarithm: 0 is constant, 0.5 has its 99th percentile at 3.2 times the median.
+        /// The standard deviation of the logarithm. 0 is constant; with 0.5 the 99th percentile is 3.2 times
+        /// the median.
         sigma: f64,
     },
-    /// Percent and duration, both rising.
+    /// Pairs of percent and duration, both in ascending order.
     Percentiles(Vec<(f64, Duration)>),
 }
 
-/// Why a text is no delay.
+/// The reason why a text is not a delay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DelayError {
-    /// A duration in it is none.
+    /// It contains an invalid duration.
     Duration(DurationError),
-    /// It begins with the name of no distribution.
+    /// It names an unknown distribution.
     UnknownDistribution(String),
-    /// The parameters are not those of the distribution, which are these.
+    /// The parameters do not fit the distribution, whose form this text shows.
     Parameters(&'static str),
 }
 
@@ -131,7 +133,7 @@ fn percentiles(text: &str) -> Result<Vec<(f64, Duration)>, DelayError> {
 }
 
 impl Delay {
-    /// The next delay, at most `max`.
+    /// Draws the next delay, at most `max`.
     pub(super) fn draw(&self, random: &mut Random, max: Duration) -> Duration {
         let drawn = match self {
             Self::Constant(duration) => *duration,
@@ -147,12 +149,12 @@ impl Delay {
     }
 }
 
-/// Seconds as a duration: zero below it, `max` where there are too many.
+/// Converts seconds to a duration: negative values become zero, and values that are too large become `max`.
 fn seconds(seconds: f64, max: Duration) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(max)
 }
 
-/// Where the line through the points is at that percent.
+/// Interpolates linearly between the points.
 fn interpolated(points: &[(f64, Duration)], percent: f64) -> Duration {
     let above = points.partition_point(|point| point.0 <= percent);
     match (above.checked_sub(1).and_then(|below| points.get(below)), points.get(above)) {
@@ -188,7 +190,7 @@ mod tests {
                 assert!(drawn.abs_diff(expected) <= expected / 20 + 1, "{expected} {drawn}");
             }
         };
-        // 2.326 deviations below and above the mean.
+        // The 1st and 99th percentiles are 2.326 standard deviations below and above the mean.
         about([103, 150, 197], drawn("normal:150ms,20ms"));
         about([47, 150, 480], drawn("lognormal:150ms,0.5"));
         about([100, 100, 1_000], drawn("percentiles:p50=100ms,90=200ms,99=1s"));

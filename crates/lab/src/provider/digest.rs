@@ -1,13 +1,13 @@
-//! The hashes of HTTP Digest authentication, in hexadecimal.
+//! Hashes for HTTP Digest authentication, in hexadecimal.
 
 use std::fmt::Write as _;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// How far each step of a round turns its word.
+/// Bits by which each step of a round rotates its word.
 const TURNS: [[u32; 4]; 4] = [[7, 12, 17, 22], [5, 9, 14, 20], [4, 11, 16, 23], [6, 10, 15, 21]];
 
-/// Bytes as hexadecimal digits.
+/// Encodes bytes as hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -20,7 +20,7 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
     hex(digest(&SHA256, bytes).as_ref())
 }
 
-/// MD5 (RFC 1321). Broken as a signature; here it protects nothing.
+/// MD5 (RFC 1321). It is broken as a signature; here it protects nothing.
 pub(super) fn md5(bytes: &[u8]) -> String {
     let mut message = bytes.to_vec();
     message.push(0x80);
@@ -31,7 +31,7 @@ pub(super) fn md5(bytes: &[u8]) -> String {
     hex(state.map(u32::to_le_bytes).as_flattened())
 }
 
-/// The state after another block of 64 bytes.
+/// Returns the state after another block of 64 bytes.
 fn mixed(state: [u32; 4], block: &[u8]) -> [u32; 4] {
     let mut words = [0; 16];
     for (word, bytes) in words.iter_mut().zip(block.chunks_exact(4)) {
@@ -53,7 +53,7 @@ fn mixed(state: [u32; 4], block: &[u8]) -> [u32; 4] {
     [a.wrapping_add(a0), b.wrapping_add(b0), c.wrapping_add(c0), d.wrapping_add(d0)]
 }
 
-/// 2³² times the absolute sine of the step counted from 1.
+/// 2³² times the absolute sine of the step, counted from 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -83,7 +83,7 @@ mod tests {
             assert_eq!(md5(text.as_bytes()), digest, "{text}");
         }
         assert!(sha256(b"abc").starts_with("ba7816bf8f01cfea"));
-        // Where the length just does not fit behind the content.
+        // A length that just does not fit into the block after the content.
         assert_eq!(md5(&[b'x'; 56]).len(), 32);
     }
 }

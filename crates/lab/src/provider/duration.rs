@@ -1,9 +1,10 @@
-//! Durations in the two ways that httpbin takes them: as Go writes them (`150ms`, `1m30s`) and as a number of seconds (`0.15`).
+//! Parses durations in the two forms that httpbin accepts: Go's notation (`150ms`, `1m30s`) and a number of
+//! seconds (`0.15`).
 
 use std::fmt;
 use std::time::Duration;
 
-/// Go's units, in seconds. A unit that begins another stands behind it.
+/// Go's units, in seconds. A unit that is a prefix of another comes after it.
 const UNITS: [(&str, f64); 8] = [
     ("ns", 1e-9),
     ("us", 1e-6),
@@ -15,14 +16,14 @@ const UNITS: [(&str, f64); 8] = [
     ("s", 1.0),
 ];
 
-/// Why a text is no duration that may be asked for.
+/// The reason why a text is not an acceptable duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DurationError {
-    /// It is neither seconds nor a duration as Go writes it.
+    /// It is neither a number of seconds nor in Go's notation.
     Unreadable,
-    /// It is below zero, or not above it where that is asked for.
+    /// It is negative, or zero where it must be positive.
     TooShort,
-    /// It is longer than this.
+    /// It exceeds this maximum.
     TooLong(Duration),
 }
 
@@ -36,7 +37,8 @@ impl fmt::Display for DurationError {
     }
 }
 
-/// A duration of at most `max`. Seconds without a unit are cut to whole milliseconds, as httpbin does.
+/// Parses a duration of at most `max`. Seconds without a unit are truncated to whole milliseconds, as in
+/// httpbin.
 pub(super) fn parse(text: &str, max: Duration) -> Result<Duration, DurationError> {
     let seconds = match go_seconds(text) {
         Some(seconds) => seconds,
@@ -49,14 +51,14 @@ pub(super) fn parse(text: &str, max: Duration) -> Result<Duration, DurationError
     if duration > max { Err(DurationError::TooLong(max)) } else { Ok(duration) }
 }
 
-/// A finite number, whose digits may be parted by underscores as Go's may.
+/// Parses a finite number. As in Go, digits may be separated by underscores.
 fn plain_seconds(text: &str) -> Option<f64> {
     let parted = text.split('_').all(|part| part.starts_with(|first: char| first.is_ascii_digit()));
     let number = if parted { text.replace('_', "") } else { text.to_owned() };
     number.parse().ok().filter(|seconds: &f64| seconds.is_finite())
 }
 
-/// One or more of number and unit, or `0`; `None` where the text is anything else.
+/// Parses one or more numbers with units, or `0`. Returns `None` for any other text.
 fn go_seconds(text: &str) -> Option<f64> {
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),

@@ -1,4 +1,4 @@
-//! Endpoints that say what was asked.
+//! Endpoints that echo the request.
 
 use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
@@ -126,7 +126,7 @@ struct Uploaded {
 }
 
 impl Asked {
-    /// What was asked.
+    /// Collects the parts of a call.
     pub fn of(call: &Call) -> Self {
         Self {
             args: call.query.values(),
@@ -138,12 +138,12 @@ impl Asked {
     }
 }
 
-/// What `/get` answers.
+/// The response of `/get`.
 pub(super) async fn asked(call: Call) -> Response {
     answer::json(StatusCode::OK, &Asked::of(&call))
 }
 
-/// What `/anything` answers.
+/// The response of `/anything`.
 pub(super) async fn anything(mut call: Call) -> Answer {
     if call.method() == Method::HEAD {
         return Ok(asked(call).await);
@@ -178,7 +178,7 @@ impl AskedWithContent {
                 (self.form, self.files) = (form.fields, form.files);
             }
             "application/json" => {
-                // The first document counts, whatever stands behind it.
+                // Only the first document counts; anything after it is ignored.
                 let mut documents = serde_json::Deserializer::from_slice(content).into_iter();
                 self.json =
                     documents.next().transpose().map_err(|error| error.to_string())?.unwrap_or_default();

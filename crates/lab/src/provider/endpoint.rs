@@ -1,4 +1,5 @@
-//! The one definition of what the provider answers: routes, the page at `/` and the table in the handbook come from it.
+//! The single definition of the provider's endpoints. Routes, the page at `/` and the handbook's table are
+//! made from it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,23 +14,23 @@ use super::{
     auth, cache, content, cookies, echo, fault, inspect, pace, page, redirect, scene, status, websocket,
 };
 
-/// One endpoint.
+/// An endpoint.
 pub(super) struct Endpoint {
-    /// The methods it takes, as the handbook shows them.
+    /// Accepted methods, as the handbook shows them.
     pub methods: &'static str,
-    /// Its path, with parts in braces.
+    /// Path with parameters in braces.
     pub path: &'static str,
-    /// Its parameters with their limits and defaults, in Markdown; empty where there are none.
+    /// Parameters with limits and defaults, in Markdown; empty if there are none.
     pub parameters: &'static str,
-    /// What it answers, in Markdown.
+    /// Description of the response, in Markdown.
     pub about: &'static str,
-    /// A target that shows it.
+    /// An example target.
     pub example: &'static str,
-    /// How it is served.
+    /// Creates the route.
     pub route: fn() -> MethodRouter<Arc<Lab>>,
 }
 
-/// Endpoints that belong together.
+/// A group of related endpoints.
 struct Group {
     name: &'static str,
     endpoints: &'static [Endpoint],
@@ -51,7 +52,7 @@ const GROUPS: &[Group] = &[
     Group { name: "Scenes that remember", endpoints: scene::ENDPOINTS },
 ];
 
-/// All of them, routed.
+/// Creates a router with all endpoints.
 pub(super) fn router(lab: Arc<Lab>) -> Router {
     let mut router = Router::new();
     for endpoint in GROUPS.iter().flat_map(|group| group.endpoints) {
@@ -63,7 +64,7 @@ pub(super) fn router(lab: Arc<Lab>) -> Router {
         .with_state(lab)
 }
 
-/// The table of the handbook, in Markdown.
+/// The handbook's table, in Markdown.
 pub(super) fn table() -> String {
     let mut text = String::new();
     for (index, group) in GROUPS.iter().enumerate() {
@@ -80,7 +81,7 @@ pub(super) fn table() -> String {
     text
 }
 
-/// The same as rows of a page, each with an example to follow.
+/// The same table as HTML, with a link to each example.
 pub(super) fn rows(prefix: &str) -> String {
     let mut text = String::new();
     for group in GROUPS {
@@ -101,12 +102,12 @@ pub(super) fn rows(prefix: &str) -> String {
     text
 }
 
-/// A path as people write it.
+/// Formats a path for people.
 fn shown(path: &str) -> String {
     path.replace("{*rest}", "...")
 }
 
-/// Markdown's code spans as those of a page.
+/// Converts Markdown's code spans to HTML.
 fn code(markdown: &str) -> String {
     let parts = html_escaped(markdown);
     let tags = ["<code>", "</code>"].into_iter().cycle();

@@ -1,4 +1,4 @@
-//! Errors as httpbin for Go writes them: JSON with `status_code`, `error` and `detail`, or a line of text.
+//! Error responses in httpbin's format: JSON with `status_code`, `error` and `detail`, or a line of text.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::answer;
 
-/// An answer that says what was wrong with the request.
+/// An error response that explains the problem with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProviderError {
     status: StatusCode,
@@ -15,37 +15,37 @@ pub(super) struct ProviderError {
 }
 
 impl ProviderError {
-    /// A status by itself.
+    /// An error with only a status code.
     pub fn of(status: StatusCode) -> Self {
         Self { status, detail: String::new(), text: false }
     }
 
-    /// A status and what led to it.
+    /// An error with a status code and a detail.
     pub fn with_detail(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { status, detail: detail.into(), text: false }
     }
 
-    /// A status and a line of text instead of JSON.
+    /// An error with a status code and a line of text instead of JSON.
     pub fn text(status: StatusCode, line: impl Into<String>) -> Self {
         Self { status, detail: line.into(), text: true }
     }
 
-    /// 400: a parameter is not understood or beyond its limit.
+    /// 400: a parameter is invalid or exceeds its limit.
     pub fn bad_request(detail: impl Into<String>) -> Self {
         Self::with_detail(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// 400: this parameter, for that reason.
+    /// 400: the named parameter is invalid, with a reason.
     pub fn parameter(name: &str, reason: impl std::fmt::Display) -> Self {
         Self::bad_request(format!("invalid {name}: {reason}"))
     }
 
-    /// 404: no such endpoint.
+    /// 404: the endpoint does not exist.
     pub fn not_found() -> Self {
         Self::text(StatusCode::NOT_FOUND, "404 no such endpoint: / lists them")
     }
 
-    /// 405: not by this method.
+    /// 405: the endpoint does not accept the method.
     pub fn method_not_allowed() -> Self {
         Self::text(StatusCode::METHOD_NOT_ALLOWED, "405 not by this method: Allow lists those that are")
     }

@@ -1,4 +1,4 @@
-//! Faults of a connection: what providers, and what stands before them, do when they are not well.
+//! Connection faults: failures of providers, and of the proxies in front of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,44 +18,44 @@ use super::error::ProviderError;
 use super::parameters::Parameters;
 use super::takeover::{End, Script, Step, head, whole};
 
-/// An answer's content is gathered before it is spoiled, up to so many bytes.
+/// Maximum number of content bytes collected before a fault is applied.
 const CONTENT_MAX: usize = 64 << 20;
 
-/// How long a slow head takes, and a stalled answer rests, unless told otherwise.
+/// Default duration of a slow head, and of the pause in a stalled response.
 const DURATION: Duration = Duration::from_secs(2);
 
-/// Informational answers before the real one at most.
+/// Maximum number of informational responses before the final one.
 const INFORMATIONAL_MAX: usize = 100;
 
-/// A way of spoiling an answer.
+/// A fault applied to a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The connection is reset instead of an answer.
+    /// Resets the connection instead of responding.
     Reset,
-    /// The connection is closed instead of an answer.
+    /// Closes the connection instead of responding.
     Close,
-    /// The answer is whole; then the provider closes its side and goes on reading.
+    /// Sends the complete response, then closes the provider's side and continues reading.
     HalfClose,
-    /// Half of the content comes, then the connection is closed.
+    /// Sends half of the content, then closes the connection.
     Truncate,
-    /// Half of the content comes, then nothing for a while, then the connection is closed.
+    /// Sends half of the content, pauses, then closes the connection.
     Stall,
-    /// Content-Length says half of what is sent, so that the rest looks like the next answer.
+    /// Declares half of the length in Content-Length, so the rest looks like the next response.
     WrongLength,
-    /// The second chunk's size is no number.
+    /// Sends a second chunk whose size is not a number.
     BadChunk,
-    /// Informational answers (103 Early Hints) come before the real one.
+    /// Sends informational responses (103 Early Hints) before the final one.
     Informational,
-    /// A header field comes twice with two values.
+    /// Sends a header field twice with different values.
     DuplicateField,
-    /// The head comes byte by byte.
+    /// Sends the head byte by byte.
     SlowHead,
-    /// What comes is not HTTP.
+    /// Sends bytes that are not HTTP.
     Garbage,
 }
 
 impl Fault {
-    /// Each of them.
+    /// All faults.
     pub const ALL: [Self; 11] = [
         Self::Reset,
         Self::Close,
@@ -70,7 +70,7 @@ impl Fault {
         Self::Garbage,
     ];
 
-    /// As users write it.
+    /// Name of the fault in options and paths.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reset => "reset",
@@ -87,13 +87,13 @@ impl Fault {
         }
     }
 
-    /// Its place in [`Fault::ALL`].
+    /// Index in [`Fault::ALL`].
     pub(super) fn index(self) -> usize {
         self as usize
     }
 }
 
-/// A text that names no fault.
+/// The error for a text that is not the name of a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownFault(String);
 
@@ -114,24 +114,24 @@ impl FromStr for Fault {
     }
 }
 
-/// A fault with its particulars, which an endpoint leaves on its answer.
+/// A fault with its parameters, which an endpoint attaches to its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Spoiled {
     fault: Fault,
-    /// Bytes of the answer that still come before a reset or close.
+    /// Number of bytes of the response sent before a reset or close.
     after: usize,
-    /// How long a head takes, or a stalled answer rests.
+    /// Duration of a slow head, or of the pause in a stalled response.
     duration: Duration,
-    /// How many informational answers, and which.
+    /// Number of informational responses; their status code is in `status`.
     count: usize,
     status: StatusCode,
-    /// Which field comes twice, and its second value.
+    /// Name of the duplicated field; its second value is in `value`.
     field: HeaderName,
     value: HeaderValue,
 }
 
 impl Spoiled {
-    /// With the usual particulars.
+    /// Creates a fault with default parameters.
     pub fn by(fault: Fault) -> Self {
         Self {
             fault,
@@ -144,7 +144,7 @@ impl Spoiled {
         }
     }
 
-    /// With the particulars that the query gives.
+    /// Creates a fault with the parameters in the query.
     fn asked(fault: Fault, call: &Call) -> Result<Self, ProviderError> {
         let usual = Self::by(fault);
         let parameters = Parameters::of(call);
@@ -171,16 +171,16 @@ impl Spoiled {
         })
     }
 
-    /// Which fault it is.
+    /// The kind of fault.
     pub fn fault(&self) -> Fault {
         self.fault
     }
 
-    /// What is sent instead of the answer to a request with this method.
+    /// The script sent instead of the response to a request with this method.
     pub async fn script(self, response: Response, method: &Method) -> Script {
         let (parts, body) = response.into_parts();
         let (status, mut fields) = (parts.status, parts.headers);
-        // A body that breaks off on its own is spoiled already: what there was of it has to do.
+        // A body that breaks off by itself is already faulty; the bytes before that are used.
         let content = axum::body::to_bytes(body, CONTENT_MAX).await.unwrap_or_default();
         let content = if *method == Method::HEAD { Bytes::new() } else { content };
         let half = content.slice(..content.len() / 2);
@@ -245,7 +245,7 @@ impl Spoiled {
         }
     }
 
-    /// The first bytes of what would have been the answer.
+    /// The steps for the first bytes of the response.
     fn beginning(&self, complete: [Step; 2]) -> Vec<Step> {
         let mut left = self.after;
         let steps = complete.into_iter().map(|step| match step {
@@ -279,11 +279,12 @@ async fn endpoint(Path(kind): Path<String>, call: Call) -> Answer {
     Ok(response)
 }
 
-/// An answer whose parts hyper would not send: an informational status as the answer, and trailers that the client did not ask for.
+/// The script of a response that hyper would not send as it is: with an informational status code, or with
+/// trailers that the client did not ask for.
 pub(super) fn unbroken(response: Response, method: &Method) -> Script {
     let (parts, body) = response.into_parts();
     let (status, mut fields) = (parts.status, parts.headers);
-    // What frames the answer is decided anew: axum thinks of HTTP as it should be.
+    // The framing is decided again here, because axum assumes valid HTTP.
     fields.remove(header::CONTENT_LENGTH);
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return Script { steps: vec![Step::Send(head(status, &fields).into())], end: End::Close };

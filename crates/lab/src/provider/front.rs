@@ -1,4 +1,4 @@
-//! What stands before the endpoints: cross-origin rules, the rate limit, the delay, playback and faults that hold for all calls.
+//! The rules that apply to all calls before an endpoint: CORS, rate limit, delay, playback and faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,42 +23,43 @@ use super::scene::{self, COUNTERS};
 use super::takeover::{End, Script, Takeover};
 use super::{redirect, websocket};
 
-/// See the file's first line.
+/// The entry point for all calls.
 #[derive(Clone)]
 pub(super) struct Front {
     lab: Arc<Lab>,
     router: TowerToHyperService<Router>,
 }
 
-/// What a call comes to.
+/// The result of a call.
 pub(super) enum Outcome {
-    /// An answer that hyper can give.
+    /// A response that hyper can send.
     Answer(Response),
-    /// Something that it cannot.
+    /// An action that hyper cannot perform.
     Takeover(Takeover),
 }
 
-/// What of a request is needed once it has been answered.
+/// The parts of a request that are needed after the response is made.
 struct Asked {
     method: Method,
     origin: Option<HeaderValue>,
-    /// Whether the client knows chunks, trailers and informational answers, which came with HTTP/1.1.
+    /// `true` if the client understands chunks, trailers and informational responses, which HTTP/1.1
+    /// introduced.
     knows_chunks: bool,
     may_keep: bool,
 }
 
 impl Front {
-    /// Before all endpoints.
+    /// Creates the entry point with a router for all endpoints.
     pub fn new(lab: Arc<Lab>) -> Self {
         Self { router: TowerToHyperService::new(endpoint::router(Arc::clone(&lab))), lab }
     }
 
-    /// How long a client may take to send a head.
+    /// Maximum time for a client to send a head.
     pub fn head_timeout(&self) -> Duration {
         self.lab.options().head_timeout
     }
 
-    /// Answers a call.
+    /// Handles a call.
     pub async fn call(&self, request: hyper::Request<Incoming>, peer: Peer) -> Outcome {
         let asked = Asked {
             method: request.method().clone(),
@@ -79,7 +80,8 @@ impl Front {
         self.outcome(asked.allowed(response), &asked).await
     }
 
-    /// Takes the prefix off the target. Of the prefix alone an unclean path is left, which leads to the page below it.
+    /// Removes the prefix from the target. A target that is only the prefix becomes an unclean path, which
+    /// redirects to the page below it.
     fn within_prefix(&self, request: &mut Request) -> Result<(), ProviderError> {
         let prefix = self.lab.options().prefix.as_str();
         if prefix.is_empty() {
@@ -92,8 +94,8 @@ impl Front {
         Ok(())
     }
 
-    /// Counts the call, asks the rate limit, waits for its turn and as long as every answer is to wait, then plays back or asks the endpoint; some
-    /// answers are spoiled then.
+    /// Applies the rules to a call: counts it, applies the rate limit, waits for its turn and for the
+    /// configured delay, then plays back a response or calls the endpoint. Marks some responses with a fault.
     async fn admitted(&self, request: Request) -> Response {
         self.lab.count_request();
         let admission = self.lab.admit();
@@ -123,7 +125,7 @@ impl Front {
         }
     }
 
-    /// Draws whether the answer has a fault, and which: the probabilities stand side by side from 0 to 1.
+    /// Draws the fault of a response, if any: the probabilities are adjacent intervals from 0 to 1.
     fn spoil(&self, response: &mut Response) {
         let mut drawn = self.lab.sequences.next().unit();
         for (fault, probability) in &self.lab.options().faults {
@@ -173,7 +175,7 @@ impl Front {
 }
 
 impl Asked {
-    /// The answer with what browsers ask for before they show it to another site's script.
+    /// Adds the fields that browsers require before another site's script may read the response.
     fn allowed(&self, mut response: Response) -> Response {
         const ANY: HeaderValue = HeaderValue::from_static("*");
         const TRUE: HeaderValue = HeaderValue::from_static("true");
@@ -183,7 +185,7 @@ impl Asked {
         response
     }
 
-    /// A script that keeps the connection only where the client would.
+    /// Takes the connection over. Keeps it open afterwards only if the client would.
     fn taken_over(&self, mut script: Script) -> Outcome {
         if script.end == End::Keep && !self.may_keep {
             script.end = End::Close;
@@ -192,8 +194,8 @@ impl Asked {
     }
 }
 
-/// Whether a connection could carry another request after one that hyper did not answer. It cannot where content may be left
-/// on it, of which only hyper knows the end.
+/// Returns `true` if a connection can carry another request after a response that hyper did not send. It
+/// cannot if content may be left on it, because only hyper knows where the content ends.
 fn may_keep(request: &hyper::Request<Incoming>) -> bool {
     let closes =
         |value: &HeaderValue| value.to_str().is_ok_and(|value| value.to_ascii_lowercase().contains("close"));
@@ -202,7 +204,7 @@ fn may_keep(request: &hyper::Request<Incoming>) -> bool {
         && !request.headers().get_all(header::CONNECTION).iter().any(closes)
 }
 
-/// The answer to OPTIONS, on any path.
+/// The response to OPTIONS, on any path.
 fn preflight(fields: &HeaderMap) -> Response {
     let mut response = answer::empty(StatusCode::OK);
     let allowed = response.headers_mut();
@@ -215,7 +217,7 @@ fn preflight(fields: &HeaderMap) -> Response {
     response
 }
 
-/// The methods of Allow sorted and with spaces, as people read them.
+/// Sorts the methods in Allow, and separates them with spaces for readability.
 fn spell_allow(fields: &mut HeaderMap) {
     let Some(list) = fields.get(header::ALLOW).and_then(|value| value.to_str().ok()) else { return };
     let mut methods: Vec<&str> = list.split(',').map(str::trim).collect();
@@ -224,7 +226,7 @@ fn spell_allow(fields: &mut HeaderMap) {
     fields.insert(header::ALLOW, spelled);
 }
 
-/// The path without empty segments and dots; `None` where it has none.
+/// Removes empty segments and dot segments from a path. Returns `None` if there are none.
 fn cleaned(path: &str) -> Option<String> {
     if !path.contains("//") && !path.contains("/.") {
         return None;
@@ -242,7 +244,7 @@ fn cleaned(path: &str) -> Option<String> {
     (clean != path).then_some(clean)
 }
 
-/// 307 to the clean path, with a page that says so to people.
+/// Redirects to the clean path with 307, and a page for people.
 fn moved(method: &Method, uri: &Uri, path: &str, prefix: &str) -> Response {
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let location = format!("{prefix}{path}{query}");

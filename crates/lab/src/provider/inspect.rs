@@ -1,4 +1,4 @@
-//! Endpoints that show one part of what was asked, or of the provider.
+//! Endpoints that show one part of the request, or of the provider.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -80,7 +80,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// What the provider calls itself.
+/// The name of the service in responses.
 const SERVICE: &str = "egret";
 
 async fn headers(call: Call) -> Response {
@@ -117,7 +117,7 @@ async fn dump(mut call: Call) -> Answer {
     Ok(answer::text(StatusCode::OK, bytes))
 }
 
-/// The field lines but Host, by name.
+/// Appends the field lines except Host, sorted by name.
 fn push_sorted(text: &mut String, fields: &HeaderMap) {
     let mut lines: Vec<_> = fields.iter().filter(|(name, _)| *name != header::HOST).collect();
     lines.sort_by_key(|(name, _)| name.as_str());
@@ -144,7 +144,7 @@ async fn uuid(call: Call) -> Response {
 async fn env(call: Call) -> Response {
     let variables: BTreeMap<&str, &str> =
         call.lab.options().environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    // httpbin for Go says null where there are none.
+    // httpbin for Go returns null if there are none.
     let shown = (!variables.is_empty()).then_some(variables);
     answer::json(StatusCode::OK, &json!({ "env": shown }))
 }

@@ -1,4 +1,4 @@
-//! What all calls share: the options, what is random, and what is counted.
+//! State shared by all calls: options, random sequences, and counters.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,18 +17,18 @@ use super::options::{Options, RateLimit};
 use super::playback::Recording;
 use super::random::Sequences;
 
-/// Keys that are remembered at most, of each kind.
+/// Maximum number of keys remembered, of each kind.
 const KEYS_MAX: usize = 10_000;
 
-/// See the file's first line.
+/// The state shared by all calls to a provider.
 #[derive(Debug, Default)]
 pub(super) struct Lab {
     options: Options,
-    /// Where everything random comes from that has no seed of its own.
+    /// Source of all random sequences without their own seed.
     pub sequences: Sequences,
-    /// What is played back.
+    /// The recording to play back.
     pub recording: Option<Recording>,
-    /// Of which each call holds one while it is served, where there are only so many.
+    /// Limits the number of concurrent calls, if configured. Each call holds a permit while it is served.
     places: Option<Semaphore>,
     requests: AtomicU64,
     faults: [AtomicU64; Fault::ALL.len()],
@@ -37,7 +37,7 @@ pub(super) struct Lab {
     failures: Mutex<BTreeMap<String, Failures>>,
 }
 
-/// More keys than are remembered.
+/// The error when there are more keys than are remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooManyKeys;
 
@@ -47,7 +47,7 @@ impl std::fmt::Display for TooManyKeys {
     }
 }
 
-/// A window of a rate limit, and all before it.
+/// The current window of a rate limit, and the totals over all windows.
 #[derive(Debug, Serialize)]
 struct Window {
     limit: u64,
@@ -61,25 +61,25 @@ struct Window {
     taken: u64,
 }
 
-/// What a rate limit says to a call.
+/// The decision of a rate limit on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Admission {
-    /// Whether the call may pass.
+    /// `true` if the call is admitted.
     pub admitted: bool,
-    /// How many more may pass in this window.
+    /// Number of further calls admitted in this window.
     pub remaining: u64,
-    /// When the next window starts, from now.
+    /// Time until the next window starts.
     pub reset: Duration,
 }
 
-/// How often a key has failed and succeeded.
+/// Number of failures and successes of a key.
 #[derive(Debug, Default, Serialize)]
 struct Failures {
     failed: u64,
     succeeded: u64,
 }
 
-/// What is counted, as `/counters` shows it.
+/// The counters as `/counters` shows them.
 #[derive(Serialize)]
 struct Counted<'a> {
     requests: u64,
@@ -90,7 +90,7 @@ struct Counted<'a> {
 }
 
 impl Lab {
-    /// A fresh one. Reads the recording where there is one.
+    /// Creates the state. Reads the recording, if there is one.
     pub fn new(options: Options) -> Result<Self, StartError> {
         let recording = options.playback.as_ref().map(Recording::read).transpose()?;
         let sequences = Sequences::new(options.seed);
@@ -98,14 +98,14 @@ impl Lab {
         Ok(Self { options, sequences, recording, places, ..Self::default() })
     }
 
-    /// What the provider was told at its start.
+    /// The options of the provider.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Waits until the call may be served; it may as long as what is returned lives.
+    /// Waits until the call may be served. It may be served until the returned permit is dropped.
     pub async fn place(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
+        // The semaphore is never closed.
         self.places.as_ref()?.acquire().await.ok()
     }
 
@@ -114,12 +114,12 @@ impl Lab {
         self.requests.fetch_add(1, Relaxed);
     }
 
-    /// Counts an answer that was spoiled.
+    /// Counts a response with an injected fault.
     pub fn count_fault(&self, fault: Fault) {
         self.faults[fault.index()].fetch_add(1, Relaxed);
     }
 
-    /// Asks the rate limit that holds for all calls; `None` where there is none.
+    /// Applies the rate limit for all calls; `None` if there is none.
     pub fn admit(&self) -> Option<(RateLimit, Admission)> {
         let limit = self.options.rate_limit?;
         let now = Instant::now();
@@ -127,7 +127,7 @@ impl Lab {
         Some((limit, admission))
     }
 
-    /// Asks the rate limit of a key. Another limit or window for a known key starts it anew.
+    /// Applies the rate limit of a key. A different limit or window for a known key resets it.
     pub fn admit_key(&self, key: &str, limit: RateLimit) -> Result<Admission, TooManyKeys> {
         let now = Instant::now();
         let mut windows = locked(&self.windows);
@@ -138,7 +138,7 @@ impl Lab {
         Ok(window.admit(now))
     }
 
-    /// Whether the next call of a key fails, when the first `count` do.
+    /// Returns `true` if the next call of a key fails, given that its first `count` calls do.
     pub fn fails(&self, key: &str, count: u64) -> Result<bool, TooManyKeys> {
         let mut failures = locked(&self.failures);
         let failures = entry(&mut failures, key, Failures::default)?;
@@ -147,7 +147,7 @@ impl Lab {
         Ok(fails)
     }
 
-    /// What was counted, as JSON.
+    /// The counters as JSON.
     pub fn counted(&self) -> Response {
         let faults =
             Fault::ALL.into_iter().map(|fault| (fault.name(), self.faults[fault.index()].load(Relaxed)));
@@ -161,7 +161,7 @@ impl Lab {
         answer::json(StatusCode::OK, &counted)
     }
 
-    /// Forgets what was counted, and with it every window and every key.
+    /// Resets the counters, including all windows and keys.
     pub fn forget(&self) {
         self.requests.store(0, Relaxed);
         self.faults.iter().for_each(|count| count.store(0, Relaxed));
@@ -173,8 +173,8 @@ impl Lab {
 
 impl Window {
     fn new(limit: RateLimit, now: Instant) -> Self {
-        // The clock is read after `now`: the window rather begins too early, which nobody notices who keeps
-        // to it, than too late.
+        // The clock is read after `now`, so the window begins slightly too early rather than too late. A
+        // client that keeps to the limit does not notice that.
         let since_epoch = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let started = if limit.by_clock { begun(now, since_epoch(), limit.window) } else { now };
         Self { limit: limit.limit, length: limit.window, admitted: 0, refused: 0, started, taken: 0 }
@@ -183,7 +183,7 @@ impl Window {
     fn admit(&mut self, now: Instant) -> Admission {
         let since = now.saturating_duration_since(self.started);
         if since >= self.length {
-            // Windows follow each other without a gap, so that a steady caller does not move them.
+            // Windows follow each other without a gap, so a steady caller does not shift them.
             self.started = begun(now, since, self.length);
             self.taken = 0;
         }
@@ -199,7 +199,7 @@ impl Window {
     }
 }
 
-/// When the window began that `now` is in, where the first of them began `since` before.
+/// Start of the window that contains `now`, if the first window began `since` before `now`.
 fn begun(now: Instant, since: Duration, length: Duration) -> Instant {
     let into = since.as_nanos() % length.as_nanos();
     now.checked_sub(Duration::from_nanos(u64::try_from(into).unwrap_or(0))).unwrap_or(now)
@@ -209,7 +209,7 @@ fn as_millis<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok,
     serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What stands under the key, made where nothing does and there is room.
+/// The value of a key. Creates it if it is missing and there is room.
 fn entry<'a, T>(
     map: &'a mut BTreeMap<String, T>,
     key: &str,
@@ -221,7 +221,7 @@ fn entry<'a, T>(
     Ok(map.entry(key.to_owned()).or_insert_with(make))
 }
 
-/// A panic elsewhere leaves counters that are at worst one off.
+/// Locks a mutex. A panic in another thread leaves counters off by one at most.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

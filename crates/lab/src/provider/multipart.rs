@@ -1,27 +1,27 @@
-//! Reads `multipart/form-data` (RFC 7578), all of it in memory.
+//! Parses `multipart/form-data` (RFC 7578) in memory.
 
 use std::fmt;
 
 use super::query::Values;
 
-/// Parts of a form at most.
+/// Maximum number of parts in a form.
 const PARTS_MAX: usize = 1_000;
 
-/// A form: fields, and files by the name of their field.
+/// A form: fields and files, each by field name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Form {
     pub fields: Values,
     pub files: Values,
 }
 
-/// Why a form cannot be read.
+/// The reason why a form is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FormError {
     /// Content-Type has no boundary.
     NoBoundary,
-    /// The last boundary is missing, or a part has no head.
+    /// The final boundary is missing, or a part has no head.
     Broken,
-    /// It has more parts than are read.
+    /// The form has too many parts.
     TooManyParts,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for FormError {
     }
 }
 
-/// Reads the content of a message with this Content-Type.
+/// Parses the content of a message with this Content-Type.
 pub(super) fn parse(content_type: &str, content: &[u8]) -> Result<Form, FormError> {
     let boundary = parameter(content_type, "boundary").filter(|boundary| !boundary.is_empty());
     let delimiter = format!("--{}", boundary.ok_or(FormError::NoBoundary)?).into_bytes();
@@ -62,7 +62,7 @@ impl Form {
             line.get(..20).is_some_and(|name| name.eq_ignore_ascii_case("content-disposition:"))
         };
         let disposition = head.split("\r\n").find(is_disposition).unwrap_or_default();
-        // A part without a name is no field: skipped.
+        // A part without a name is not a field and is skipped.
         if let Some(name) = parameter(disposition, "name") {
             let kind =
                 if parameter(disposition, "filename").is_some() { &mut self.files } else { &mut self.fields };
@@ -73,7 +73,7 @@ impl Form {
     }
 }
 
-/// The value of a parameter behind a semicolon, without its quotes.
+/// The value of a field's parameter, without quotes.
 fn parameter(field: &str, name: &str) -> Option<String> {
     field.split(';').skip(1).find_map(|parameter| {
         let (found, value) = parameter.split_once('=')?;

@@ -1,7 +1,7 @@
-//! A network between client and provider that is not there: distance and bandwidth.
+//! Simulates a network between client and provider, with distance and limited bandwidth.
 //!
-//! Bytes are carried between the socket and the server by a task that holds each piece back until it would have arrived. With
-//! neither distance nor a bandwidth there is no such task, and nothing is paid.
+//! A task carries bytes between the socket and the server, and delays each piece until it would have arrived.
+//! Without distance and bandwidth limit there is no such task and no cost.
 
 use std::cell::Cell;
 use std::io;
@@ -18,37 +18,37 @@ use tokio::time::Instant;
 
 use super::clock;
 
-/// Bytes that are read from a socket at once, at most.
+/// Maximum size of one read from a socket, in bytes.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Pieces under way in a direction, at most: what a sender may have sent without their having arrived.
+/// Maximum number of pieces in transit per direction: the amount a sender may send before any of it arrives.
 const PIECES_MAX: usize = 256;
 
-/// Bytes between the carrying task and the server.
+/// Size of the buffer between the task and the server, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// How often in a second a limited direction carries a piece: often enough to look steady.
+/// Pieces per second on a limited direction: frequent enough to look steady.
 const PIECES_PER_SECOND: u64 = 100;
 
-/// What the network is like.
+/// Properties of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Network {
-    /// There and back.
+    /// Round-trip time.
     pub rtt: Duration,
-    /// Bytes per second and direction.
+    /// Bandwidth in bytes per second and direction.
     pub bandwidth: Option<u64>,
 }
 
 impl Network {
-    /// Whether it differs from none.
+    /// Returns `true` if the network has any effect.
     pub fn is_felt(self) -> bool {
         !self.rtt.is_zero() || self.bandwidth.is_some()
     }
 
-    /// Puts itself between a socket that was accepted just now and the server, which gets the far end.
+    /// Inserts the network between a newly accepted socket and the server, and returns the server's end.
     ///
-    /// TCP's handshake has been answered by the system at once, so that the round trip it would have taken is made up for by the
-    /// first bytes.
+    /// The operating system completes the TCP handshake at once, so the first bytes are delayed by the round
+    /// trip that the handshake would have taken.
     pub fn between(self, socket: TcpStream) -> Link {
         let (near, far) = tokio::io::duplex(BUFFER_BYTES);
         let (end, ended) = oneshot::channel();
@@ -72,19 +72,19 @@ impl Network {
         let up_until_end = async {
             tokio::select! {
                 _ = up => {}
-                // The server has let go, whatever the client may still send.
+                // The server has dropped its end; anything the client still sends is lost.
                 _ = ended => {}
             }
         };
-        // A direction that breaks is noticed by whoever uses the other.
+        // An error in one direction shows up for the user of the other.
         let _ = tokio::join!(up_until_end, down);
         if reset.get() {
-            // Where it fails the client gets a plain close.
+            // If this fails, the client sees an ordinary close.
             let _ = socket.set_zero_linger();
         }
     }
 
-    /// Carries one direction to its end, which is passed on unless `is_reset` by then.
+    /// Carries one direction to its end. Forwards the end, unless `is_reset` returns `true` by then.
     async fn direction(
         self,
         mut from: impl AsyncRead + Unpin,
@@ -126,7 +126,7 @@ impl Network {
         self.bandwidth.map_or(PIECE_BYTES, paced).clamp(1, PIECE_BYTES)
     }
 
-    /// How long so many bytes take to be put on the line.
+    /// Time to transmit `count` bytes.
     fn transmission(self, count: usize) -> Duration {
         let Some(bandwidth) = self.bandwidth else { return Duration::ZERO };
         let nanos = count as u128 * 1_000_000_000 / u128::from(bandwidth.max(1));
@@ -134,17 +134,17 @@ impl Network {
     }
 }
 
-/// The server's end of a simulated network.
+/// The server's end of the simulated network.
 #[derive(Debug)]
 pub(super) struct Link {
     near: DuplexStream,
     reset: Rc<Cell<bool>>,
-    /// Dropped with the link, which the carrying task hears.
+    /// Dropped with the link, which notifies the task.
     _end: oneshot::Sender<()>,
 }
 
 impl Link {
-    /// Has the socket reset once what was written has arrived.
+    /// Resets the socket when the written bytes have arrived.
     pub fn reset(&self) {
         self.reset.set(true);
     }

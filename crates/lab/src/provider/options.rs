@@ -1,4 +1,4 @@
-//! What a provider can be told at its start.
+//! The options of a provider.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,43 +9,43 @@ use super::delay::Delay;
 use super::duration;
 use super::fault::Fault;
 
-/// How a provider behaves. By default as httpbin for Go does, on one thread.
+/// The options of a provider. The defaults match httpbin for Go on one thread.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Threads that serve; each connection stays on one. At least 1.
+    /// Number of serving threads, at least 1. Each connection stays on one thread.
     pub threads: usize,
-    /// The largest content that is taken or made, in bytes.
+    /// Maximum size of request and response content, in bytes.
     pub body_bytes_max: usize,
-    /// The longest time that an answer may be asked to take.
+    /// Maximum duration that a client may request for a response.
     pub duration_max: Duration,
-    /// What every path begins with: empty, or with a slash at its front and none at its end.
+    /// Prefix of every path: empty, or with a leading slash and no trailing slash.
     pub prefix: String,
-    /// Header fields that are not shown; `*` stands for anything.
+    /// Names of header fields that are not shown; `*` matches any text.
     pub hidden_fields: Vec<String>,
-    /// Hosts that `/redirect-to` may name; any where there are none.
+    /// Hosts that `/redirect-to` may name; any host if empty.
     pub redirect_hosts: Vec<String>,
-    /// How long every answer waits.
+    /// Delay of every response.
     pub delay: Option<Delay>,
-    /// How many calls are served at a time, the rest waiting in line; any number where there is none. With a constant delay it makes a
-    /// provider of known capacity.
+    /// Maximum number of calls served concurrently; further calls wait in line. Unlimited if `None`. Together
+    /// with a constant delay it gives the provider a known capacity.
     pub parallel: Option<usize>,
-    /// The seed of all that is random and was not given a seed of its own. Without one nothing is the same twice.
+    /// Seed of all random sequences without their own seed. Without it no run is repeatable.
     pub seed: Option<u64>,
-    /// Bytes per second and direction that a connection carries; unlimited where there is none.
+    /// Bandwidth of a connection in bytes per second and direction; unlimited if `None`.
     pub bandwidth: Option<u64>,
-    /// How far away the provider seems to be, there and back.
+    /// Simulated round-trip time.
     pub rtt: Duration,
-    /// Faults, each with the probability that an answer has it.
+    /// Faults with their probabilities.
     pub faults: Vec<(Fault, f64)>,
-    /// How many calls are admitted; all where there is none.
+    /// Rate limit of all calls; unlimited if `None`.
     pub rate_limit: Option<RateLimit>,
-    /// A recording whose answers are given again.
+    /// Recording to play back.
     pub playback: Option<Playback>,
-    /// TLS with a certificate made at the start, whose authority is written to this file.
+    /// Uses TLS with a certificate made at start. The certificate of its authority is written to this file.
     pub tls: Option<PathBuf>,
-    /// How long a client may take to send a head, its waiting beforehand on a kept connection included.
+    /// Maximum time for a client to send a head, including idle time before it on a kept connection.
     pub head_timeout: Duration,
-    /// What `/env` shows.
+    /// Variables shown by `/env`.
     pub environment: Vec<(String, String)>,
 }
 
@@ -54,27 +54,27 @@ pub struct Options {
 pub struct Playback {
     /// The HAR file.
     pub file: PathBuf,
-    /// Whether an answer takes as long as it took when it was recorded.
+    /// Delays each response by its recorded time.
     pub paced: bool,
 }
 
-/// A number of calls admitted in a window of time, written `100/1s`, or `100/1s@clock`.
+/// A number of calls per window, written as `100/1s` or `100/1s@clock`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
-    /// How many.
+    /// Number of calls.
     pub limit: u64,
-    /// In how long.
+    /// Length of the window.
     pub window: Duration,
-    /// Whether windows begin by the clock, at multiples of their length since 1970 (UTC), and not with the
-    /// first call.
+    /// Aligns windows with the clock, at multiples of their length since 1970 (UTC), instead of the first
+    /// call.
     pub by_clock: bool,
 }
 
-/// A text that is not `LIMIT/WINDOW`.
+/// The error for a text that is not of the form `LIMIT/WINDOW`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimitError;
 
-/// The longest window of a rate limit.
+/// Maximum length of a window.
 const WINDOW_MAX: Duration = Duration::from_hours(24);
 
 impl fmt::Display for RateLimitError {
@@ -88,7 +88,7 @@ impl fmt::Display for RateLimitError {
 impl std::error::Error for RateLimitError {}
 
 impl RateLimit {
-    /// From its two parts.
+    /// Parses a rate limit from its two parts.
     pub(super) fn parse(limit: &str, window: &str) -> Result<Self, RateLimitError> {
         let limit = limit.parse().map_err(|_| RateLimitError)?;
         let window = duration::parse(window, WINDOW_MAX).map_err(|_| RateLimitError)?;
@@ -137,7 +137,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether a header field of that name is not shown.
+    /// Returns `true` if a header field of this name is hidden.
     pub(super) fn hides(&self, name: &str) -> bool {
         self.hidden_fields
             .iter()
@@ -145,7 +145,7 @@ impl Options {
     }
 }
 
-/// Whether the text is the pattern, in which `*` stands for anything.
+/// Returns `true` if the text matches the pattern, in which `*` matches any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(start) else { return false };

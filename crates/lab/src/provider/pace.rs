@@ -1,4 +1,4 @@
-//! Endpoints that take their time, or send their content piece by piece.
+//! Endpoints that delay their response or send it in pieces.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -77,16 +77,17 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// Lines that `/stream` sends at most.
+/// Maximum number of lines from `/stream`.
 const LINES_MAX: usize = 100;
 
-/// About how long a line of `/jsonl` is, in bytes: so many as are as long as the largest content may be asked for.
+/// Approximate length of a line from `/jsonl`, in bytes. It limits the number of lines to the maximum content
+/// size.
 const LINE_BYTES: usize = 172;
 
-/// The same for an event of `/sse`.
+/// The same for an event from `/sse`.
 const EVENT_BYTES: usize = 56;
 
-/// The pause between pieces that are sent at a rate: long enough for the timer, short enough to look steady.
+/// Pause between pieces sent at a rate: long enough for the timer, short enough to look steady.
 const RATE_PAUSE: Duration = Duration::from_millis(10);
 
 async fn delay(Path(text): Path<String>, call: Call) -> Answer {
@@ -104,7 +105,7 @@ async fn delay(Path(text): Path<String>, call: Call) -> Answer {
     Ok(answer::with(response, SERVER_TIMING, timing))
 }
 
-/// Waits, where there is anything to wait for.
+/// Waits, unless the duration is zero.
 pub(super) async fn pause(duration: Duration) {
     if !duration.is_zero() {
         clock::sleep(duration).await;
@@ -113,7 +114,7 @@ pub(super) async fn pause(duration: Duration) {
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// Names, durations and what they mean as the value of Server-Timing.
+/// Formats the value of Server-Timing from names, durations and descriptions.
 fn server_timing(entries: &[(&str, Duration, &str)]) -> HeaderValue {
     let entries = entries.iter().map(|(name, duration, about)| {
         format!("{name};dur={:.2};desc=\"{about}\"", duration.as_secs_f64() * 1e3)
@@ -121,7 +122,7 @@ fn server_timing(entries: &[(&str, Duration, &str)]) -> HeaderValue {
     field_value(&entries.collect::<Vec<_>>().join(", "))
 }
 
-/// Pieces with a pause between them.
+/// A sequence of pieces with pauses between them.
 #[derive(Clone, Copy)]
 struct Pace {
     count: usize,
@@ -130,14 +131,14 @@ struct Pace {
 }
 
 impl Pace {
-    /// So many pieces over a duration: there are pauses between them only.
+    /// Spreads pieces over a duration, with pauses only between them.
     fn over(count: usize, duration: Duration, jitter: f64) -> Self {
         let pauses = u128::try_from(count.saturating_sub(1).max(1)).unwrap_or(1);
         let pause = u64::try_from(duration.as_nanos().div_ceil(pauses)).unwrap_or(u64::MAX);
         Self { count, pause: Duration::from_nanos(pause), jitter }
     }
 
-    /// A body of such pieces, each sent by itself.
+    /// Creates a body of pieces, each sent separately.
     fn body<P: FnMut(usize) -> Bytes + Send + 'static>(self, random: Random, piece: P) -> Body {
         let next = move |(index, mut piece, mut random): (usize, P, Random)| async move {
             if index == self.count {
@@ -154,7 +155,7 @@ impl Pace {
 
     async fn wait(self, random: &mut Random) {
         if self.pause.is_zero() {
-            // Every piece is flushed before the next is made.
+            // Yields, so each piece is flushed before the next is made.
             tokio::task::yield_now().await;
         } else if self.jitter > 0.0 {
             let scale = 1.0 + self.jitter * (2.0 * random.unit() - 1.0);
@@ -165,7 +166,7 @@ impl Pace {
     }
 }
 
-/// Refused: together they take longer than anything may.
+/// Rejects a call whose duration and delay together exceed the maximum.
 fn check_together(call: &Call, duration: Duration, delay: Duration) -> Result<(), ProviderError> {
     let max = call.lab.options().duration_max;
     if duration + delay > max {
@@ -243,7 +244,7 @@ async fn json_lines(call: Call) -> Answer {
     Ok(answer::of(StatusCode::OK, answer::JSON_LINES, body))
 }
 
-/// What `/jsonl` and `/sse` have in common.
+/// Reads the parameters common to `/jsonl` and `/sse`.
 fn streamed(
     call: &Call,
     count: usize,
@@ -305,7 +306,8 @@ async fn bandwidth(Path((rate, n)): Path<(String, String)>, call: Call) -> Answe
     let pieces = count.div_ceil(piece);
     let mut pace = Pace::over(pieces, duration, 0.0);
     if pieces > 0 {
-        // The last piece takes its time as well: what is sent at a rate has not arrived before the whole duration is over.
+        // The last piece takes its time as well: at a given rate, content has not arrived before the whole
+        // duration is over.
         pace.pause = duration / u32::try_from(pieces).unwrap_or(u32::MAX);
     }
     pause(pace.pause).await;
@@ -316,7 +318,7 @@ async fn bandwidth(Path((rate, n)): Path<(String, String)>, call: Call) -> Answe
     Ok(answer::with(response, header::CONTENT_LENGTH, count.into()))
 }
 
-/// A body with trailers that are made when it has ended.
+/// Creates a body with trailers that are made when the body has ended.
 pub(super) fn trailing(body: Body, trailers: impl FnOnce() -> HeaderMap + Send + Unpin + 'static) -> Body {
     Body::new(Trailing { body, trailers: Some(trailers) })
 }
@@ -342,12 +344,12 @@ impl<F: FnOnce() -> HeaderMap + Unpin> HttpBody for Trailing<F> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // Not the inner body's: with an exact length it could be taken for one without trailers.
+        // An exact size hint of the inner body would make the body look as if it had no trailers.
         SizeHint::new()
     }
 }
 
-/// A body sent in pieces, each after a pause as long as its bytes take.
+/// Creates a body sent in pieces, each after a pause of the time that its bytes take.
 pub(super) fn slowed(content: Bytes, per_byte: Duration) -> Body {
     const PIECE: usize = 32 << 10;
     let next = move |rest: Bytes| async move {

@@ -1,4 +1,4 @@
-//! Pages, documents and images that are always the same, and the provider's own page.
+//! Static pages, documents and images, and the provider's start page.
 
 use axum::body::Bytes;
 use axum::extract::Path;
@@ -121,7 +121,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// Links that a page has at most.
+/// Maximum number of links on a page.
 const LINKS_MAX: usize = 256;
 
 async fn index(call: Call) -> Response {

@@ -1,4 +1,4 @@
-//! Plays back a HAR file: the recorded answers, by method, path and query.
+//! Plays back a HAR file: finds recorded responses by method, path and query.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,15 +13,15 @@ use super::answer::{self, field_value};
 use super::options::Playback;
 use crate::har;
 
-/// A recording, ready to answer.
+/// A recording, indexed for playback.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
     paced: bool,
-    /// By method, and path with query.
+    /// Responses by method and by path with query.
     calls: HashMap<(String, String), Recorded>,
 }
 
-/// The answers to one call, given in turn and then from the first again.
+/// The responses to one call. They are returned in turn, then again from the first.
 #[derive(Debug, Default)]
 struct Recorded {
     next: AtomicUsize,
@@ -37,7 +37,7 @@ struct Recalled {
 }
 
 impl Recording {
-    /// Reads the file.
+    /// Reads the recording's file.
     pub fn read(playback: &Playback) -> Result<Self, StartError> {
         let entries = har::read(&playback.file)
             .map_err(|error| StartError::Recording { file: playback.file.clone(), error })?;
@@ -49,7 +49,7 @@ impl Recording {
     }
 
     fn add(&mut self, entry: har::Entry) {
-        // Without a final status nothing was answered that could be given again.
+        // Without a final status code, no response was recorded.
         let status = StatusCode::from_u16(entry.status).ok().filter(|status| !status.is_informational());
         let (Some(status), Ok(uri)) = (status, entry.url.parse::<Uri>()) else { return };
         let recalled = Recalled {
@@ -61,7 +61,7 @@ impl Recording {
         self.calls.entry((entry.method, target(&uri).to_owned())).or_default().answers.push(recalled);
     }
 
-    /// What was recorded for such a call, and how long to wait before it is given.
+    /// Returns the recorded response to a call, and the delay before it is sent.
     pub fn answer(&self, method: &Method, uri: &Uri) -> Option<(Duration, Response)> {
         let recorded = self.calls.get(&(method.to_string(), target(uri).to_owned()))?;
         let turn = recorded.next.fetch_add(1, Relaxed) % recorded.answers.len();
@@ -77,7 +77,8 @@ fn target(uri: &Uri) -> &str {
     uri.path_and_query().map_or("/", |target| target.as_str())
 }
 
-/// The recorded fields without those that belong to the recorded connection, or to a compression that HAR has taken off.
+/// Converts the recorded fields, except those that concern the recorded connection or a compression that HAR
+/// has removed.
 fn fields(recorded: &[(String, String)]) -> HeaderMap {
     const LEFT_OUT: [HeaderName; 8] = [
         header::CONNECTION,

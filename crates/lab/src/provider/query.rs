@@ -1,40 +1,40 @@
-//! What stands behind the question mark, and forms: names and values, percent-encoded.
+//! Parses query strings and forms: percent-encoded names and values.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Values by name, in lists since a name may come more than once.
+/// Values by name. Each name has a list, because it may occur several times.
 pub(super) type Values = BTreeMap<String, Vec<String>>;
 
-/// Names and values in the order in which they came.
+/// Names and values in their original order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Query {
     pairs: Vec<(String, String)>,
 }
 
 impl Query {
-    /// Reads what can be read and leaves out the rest, as httpbin for Go does with a query.
+    /// Parses a query. Skips invalid pairs, as httpbin for Go does.
     pub fn lenient(text: &str) -> Self {
         Self { pairs: pairs(text).flatten().collect() }
     }
 
-    /// The same, `None` where something cannot be read, as with a form.
+    /// Parses a form. Returns `None` if any pair is invalid.
     pub fn strict(text: &str) -> Option<Self> {
         Some(Self { pairs: pairs(text).collect::<Option<_>>()? })
     }
 
-    /// The first value of that name that is not empty.
+    /// The first value of a name, if it is not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         let (_, value) = self.pairs.iter().find(|pair| pair.0 == name)?;
         (!value.is_empty()).then_some(value)
     }
 
-    /// All of them.
+    /// All pairs.
     pub fn pairs(&self) -> &[(String, String)] {
         &self.pairs
     }
 
-    /// By name.
+    /// All values, grouped by name.
     pub fn values(&self) -> Values {
         let mut values = Values::new();
         for (name, value) in &self.pairs {
@@ -44,7 +44,7 @@ impl Query {
     }
 }
 
-/// Each pair, `None` for one that cannot be read.
+/// Splits into pairs; `None` for an invalid pair.
 fn pairs(text: &str) -> impl Iterator<Item = Option<(String, String)>> {
     text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         if pair.contains(';') {
@@ -55,7 +55,7 @@ fn pairs(text: &str) -> impl Iterator<Item = Option<(String, String)>> {
     })
 }
 
-/// Percent-decoded, with plus for space; `None` where an escape is broken.
+/// Decodes percent-escapes, and plus signs as spaces. Returns `None` for a broken escape.
 fn decoded(text: &str) -> Option<String> {
     if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
         return Some(text.to_owned());

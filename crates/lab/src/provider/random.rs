@@ -1,29 +1,29 @@
-//! Numbers that look random and can be had again from the same seed. For load and faults, never for secrets.
+//! Reproducible random numbers for load and faults. Not suitable for secrets.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// 2⁶⁴ divided by the golden ratio: the step of Splitmix.
+/// 2⁶⁴ divided by the golden ratio: the increment of SplitMix64.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Splitmix64: well mixed, made for seeding, with any number as its state.
+/// SplitMix64: well mixed, made for seeding, and valid with any number as its state.
 #[derive(Debug, Clone)]
 pub(super) struct Random {
     state: u64,
 }
 
 impl Random {
-    /// The sequence that belongs to this seed.
+    /// Creates the sequence of this seed.
     pub fn seeded(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// A sequence that nobody can have again.
+    /// Creates a sequence that cannot be reproduced.
     pub fn unseeded() -> Self {
         Self::seeded(RandomState::new().hash_one(()))
     }
 
-    /// The next number, from all of them.
+    /// The next number, uniform over all values.
     pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(STEP);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -31,7 +31,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// The next number from 0 up to but not 1.
+    /// The next number from 0 up to but excluding 1.
     pub fn unit(&mut self) -> f64 {
         // The 53 bits that a float holds exactly.
         #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
@@ -39,13 +39,13 @@ impl Random {
         bits / 9_007_199_254_740_992.0
     }
 
-    /// The next number of the standard normal distribution (Box and Muller).
+    /// The next number of the standard normal distribution (Box–Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// So many bytes.
+    /// The next `count` bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count.next_multiple_of(8));
         while bytes.len() < count {
@@ -62,7 +62,7 @@ impl Default for Sequences {
     }
 }
 
-/// A sequence for each call: the nth call has the nth, whichever thread serves it.
+/// A random sequence for each call: the nth call has the nth sequence, on whichever thread it is served.
 #[derive(Debug)]
 pub(super) struct Sequences {
     seed: u64,
@@ -70,15 +70,15 @@ pub(super) struct Sequences {
 }
 
 impl Sequences {
-    /// Those of this seed, or of one that nobody knows.
+    /// Creates the sequences of this seed, or of a random one.
     pub fn new(seed: Option<u64>) -> Self {
         Self { seed: seed.unwrap_or_else(|| Random::unseeded().next()), given: AtomicU64::new(0) }
     }
 
-    /// The next call's sequence.
+    /// The sequence of the next call.
     pub fn next(&self) -> Random {
         let number = self.given.fetch_add(1, Relaxed);
-        // Mixed, since neighbours that differ by the step would give the same numbers one place apart.
+        // Mixed, because states that differ by the increment would yield the same numbers shifted by one.
         Random::seeded(Random::seeded(self.seed ^ number.rotate_left(32)).next())
     }
 }

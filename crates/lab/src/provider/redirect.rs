@@ -1,4 +1,4 @@
-//! Endpoints that send the client elsewhere.
+//! Endpoints that redirect.
 
 use std::fmt::Write as _;
 
@@ -72,7 +72,7 @@ fn chain(n: &str, call: &Call, is_absolute: bool) -> Answer {
     Ok(to(StatusCode::FOUND, &format!("{site}{}{path}", call.lab.options().prefix)))
 }
 
-/// A redirect, without content.
+/// A redirect without content.
 pub(super) fn to(code: StatusCode, location: &str) -> Response {
     answer::with(answer::empty(code), header::LOCATION, field_value(location))
 }
@@ -100,7 +100,7 @@ async fn redirect_to(call: Call) -> Answer {
     Ok(to(code, &format!("{prefix}{}", escaped(url))))
 }
 
-/// What of a URL decides whether a redirect may lead there.
+/// The parts of a URL that decide whether a redirect to it is allowed.
 struct Target<'a> {
     is_absolute: bool,
     host: &'a str,
@@ -108,7 +108,7 @@ struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// `None` for what is no URL: control bytes, broken escapes, a colon where no scheme is.
+    /// Parses a URL. Returns `None` for control bytes, broken escapes, or a colon without a scheme before it.
     fn parse(url: &'a str) -> Option<Self> {
         let broken_escape = url.split('%').skip(1).any(|rest| {
             !rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
@@ -144,7 +144,7 @@ fn is_scheme(text: &str) -> bool {
         && text.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '+' | '-' | '.'))
 }
 
-/// With what may not stand in a URL percent-encoded.
+/// Percent-encodes the bytes that are not allowed in a URL.
 fn escaped(url: &str) -> String {
     let mut text = String::with_capacity(url.len());
     for byte in url.bytes() {

@@ -1,4 +1,4 @@
-//! Endpoints that remember: failures that end, rate limits, and the counters of both.
+//! Endpoints with state: failures that end after some calls, rate limits, and counters of both.
 
 use std::time::Duration;
 
@@ -45,10 +45,10 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The endpoint that is about the others.
+/// Path of the counters, which are exempt from delays, limits and faults.
 pub(super) const COUNTERS: &str = "/counters";
 
-/// The longest time that a failure may ask the client to wait, in seconds.
+/// Maximum of the `retry_after` parameter, in seconds.
 const RETRY_AFTER_SECS_MAX: usize = 24 * 3_600;
 
 async fn fail(Path(count): Path<String>, call: Call) -> Answer {
@@ -89,7 +89,7 @@ async fn rate_limit(Path((limit, window)): Path<(String, String)>, call: Call) -
     Ok(limited(response, rule, admission))
 }
 
-/// 429.
+/// A response with 429 for a call that the rate limit rejects.
 pub(super) fn refusal(rule: RateLimit) -> Response {
     let detail = format!("more than {} calls in {:?}", rule.limit, rule.window);
     ProviderError::with_detail(StatusCode::TOO_MANY_REQUESTS, detail).into_response()
@@ -98,7 +98,8 @@ pub(super) fn refusal(rule: RateLimit) -> Response {
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// An answer with what is left of the window, as draft-ietf-httpapi-ratelimit-headers has it; a refusal also with Retry-After.
+/// Adds the remaining quota to a response, in the fields of draft-ietf-httpapi-ratelimit-headers. Adds
+/// `Retry-After` if the call was rejected.
 pub(super) fn limited(mut response: Response, rule: RateLimit, admission: Admission) -> Response {
     let reset = seconds(admission.reset);
     let fields = response.headers_mut();
@@ -113,7 +114,7 @@ pub(super) fn limited(mut response: Response, rule: RateLimit, admission: Admiss
     response
 }
 
-/// In whole seconds, rounded up: sooner would be in vain.
+/// Converts to whole seconds, rounded up: an earlier retry would fail.
 fn seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }

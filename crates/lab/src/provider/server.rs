@@ -1,4 +1,4 @@
-//! Threads, connections, and hyper on each of them.
+//! Threads and connections of the provider, and hyper on each connection.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -25,19 +25,19 @@ use super::network::Network;
 use super::stream::Stream;
 use super::takeover::Takeover;
 
-/// How long answers under way may take once the provider is told to stop: every answer can end in it.
+/// Time for responses in progress after the provider is stopped; a response that takes longer is cut off.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
-/// Connections at a time; more are closed as soon as they are accepted.
+/// Maximum number of concurrent connections. Further ones are closed as soon as they are accepted.
 const CONNECTIONS_MAX: usize = 65_536;
 
-/// How long nothing is accepted where the system has run out of something, such as open files.
+/// Pause in accepting after the system has run out of a resource such as open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection that has not shaken hands by then is closed.
+/// Timeout of the TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
 
-/// What every thread needs.
+/// The parts that every thread needs.
 #[derive(Clone)]
 pub(super) struct Service {
     pub front: Front,
@@ -45,13 +45,13 @@ pub(super) struct Service {
     pub tls: Option<TlsAcceptor>,
 }
 
-/// A thread that serves, as the accepting one knows it.
+/// A serving thread, from the accepting thread's point of view.
 struct Worker {
     inbox: mpsc::UnboundedSender<(std::net::TcpStream, SocketAddr)>,
     open: Arc<AtomicUsize>,
 }
 
-/// Starts so many threads on the listener. They end once `stop` is dropped or says so.
+/// Starts `threads` threads on the listener. They end when `stop` is dropped or signals.
 pub(super) fn start(
     listener: std::net::TcpListener,
     threads: usize,
@@ -83,7 +83,7 @@ pub(super) fn start(
     Ok(handles)
 }
 
-/// A thread with an event loop of its own.
+/// Starts a thread with its own event loop.
 fn thread<F: Future<Output = ()>>(
     number: usize,
     run: impl FnOnce() -> F + Send + 'static,
@@ -99,14 +99,14 @@ fn thread<F: Future<Output = ()>>(
                 });
                 runtime.shutdown_background();
             }
-            // Whoever started the thread has given up where this is not heard.
+            // If nobody receives this, the caller has already given up.
             Err(error) => drop(told.send(error)),
         }
     })?;
     ready.recv().map_or(Ok(handle), Err)
 }
 
-/// What one thread serves with.
+/// The state of a serving thread.
 struct Server {
     service: Rc<Service>,
     open: Arc<AtomicUsize>,
@@ -118,7 +118,7 @@ impl Server {
         Self { service: Rc::new(service), open, stop }
     }
 
-    /// Accepts for all threads: each connection goes to the one with the fewest.
+    /// Accepts for all threads. Each connection is assigned to the thread with the fewest connections.
     async fn serve_accepted(mut self, listener: TcpListener, workers: Vec<Worker>) {
         let (alive, ended) = mpsc::channel::<()>(1);
         loop {
@@ -147,7 +147,8 @@ impl Server {
         }
         match others.min_by_key(|(open, _)| *open) {
             Some((open, worker)) if open < own => {
-                // A socket that cannot be taken from one loop to another, or a thread that is gone: a closed connection.
+                // If the socket cannot be moved to another event loop, or the thread has ended, the
+                // connection is closed.
                 if let Ok(socket) = socket.into_std() {
                     worker.open.fetch_add(1, Relaxed);
                     let _ = worker.inbox.send((socket, peer));
@@ -160,7 +161,7 @@ impl Server {
         }
     }
 
-    /// Serves what it is given.
+    /// Serves the connections that the accepting thread passes on.
     async fn serve_given(mut self, mut given: mpsc::UnboundedReceiver<(std::net::TcpStream, SocketAddr)>) {
         let (alive, ended) = mpsc::channel::<()>(1);
         loop {
@@ -191,7 +192,7 @@ impl Server {
     }
 }
 
-/// A connection that counts until it is dropped.
+/// An open connection, counted until it is dropped.
 struct Open(Arc<AtomicUsize>);
 
 impl Drop for Open {
@@ -200,14 +201,14 @@ impl Drop for Open {
     }
 }
 
-/// Waits until every connection has ended, or the grace is over.
+/// Waits until every connection has ended or the grace period is over.
 async fn drained(alive: mpsc::Sender<()>, mut ended: mpsc::Receiver<()>) {
     drop(alive);
-    // Late ones are cut off.
+    // Connections that are still open are cut off.
     let _ = tokio::time::timeout(STOP_GRACE, ended.recv()).await;
 }
 
-/// hyper was stopped on purpose: what it would answer is done without it.
+/// The error that stops hyper on purpose: the response is sent without it.
 #[derive(Debug)]
 struct TakenOver;
 
@@ -242,7 +243,7 @@ impl Service {
         }
     }
 
-    /// Has hyper serve the connection until it ends or is taken over, and gives it back.
+    /// Lets hyper serve the connection until it ends or is taken over, and returns it.
     async fn with_hyper(
         &self,
         stream: Stream,
@@ -251,7 +252,7 @@ impl Service {
         is_stopping: &Cell<bool>,
         stop: &mut watch::Receiver<()>,
     ) -> (Stream, hyper::Result<()>) {
-        // hyper gives a connection back only where the service's futures can be moved.
+        // hyper returns a connection only if the service's futures are `Unpin`.
         let service = service_fn(|request| {
             Box::pin(async move {
                 match self.front.call(request, peer.clone()).await {

@@ -1,4 +1,4 @@
-//! Endpoints that answer with a status: the one asked for, one of several, or failure now and then.
+//! Endpoints that respond with a requested status code, one of several, or occasional failures.
 
 use axum::extract::Path;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -35,12 +35,12 @@ async fn status(Path(text): Path<String>, call: Call) -> Answer {
     Ok(of(code, &call.lab.options().prefix))
 }
 
-/// A status from 100 to 599.
+/// Parses a status code from 100 to 599.
 pub(super) fn parse(text: &str) -> Result<StatusCode, ProviderError> {
     within(text, 100, 599)
 }
 
-/// A status within bounds.
+/// Parses a status code within bounds.
 pub(super) fn within(text: &str, min: u16, max: u16) -> Result<StatusCode, ProviderError> {
     let code = text.parse().ok().filter(|code| (min..=max).contains(code));
     code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or_else(|| {
@@ -50,7 +50,7 @@ pub(super) fn within(text: &str, min: u16, max: u16) -> Result<StatusCode, Provi
     })
 }
 
-/// One of several, as likely as its weight says, which is 1 where none is given.
+/// Draws one of several status codes by weight. The default weight is 1.
 fn weighted(text: &str, call: &Call) -> Result<StatusCode, ProviderError> {
     let mut choices = Vec::new();
     let mut total = 0.0;
@@ -81,7 +81,7 @@ fn of(code: StatusCode, prefix: &str) -> Response {
         300 => located(answer(choices_page(prefix)), "/image/jpeg"),
         301 | 302 | 303 | 305 | 307 => located(answer(String::new()), "/redirect/1"),
         308 => located(answer(moved_page(prefix)), "/image/jpeg"),
-        // RFC 9110 §15.4.5: a 304 has no content, and no field that would describe it.
+        // RFC 9110 §15.4.5: a 304 has no content, and no field that describes content.
         304 => answer::empty(code),
         401 => answer::with(answer(String::new()), header::WWW_AUTHENTICATE, challenge),
         402 => answer::with(

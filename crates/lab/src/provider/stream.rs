@@ -1,4 +1,4 @@
-//! A client's connection as the provider serves it: over a socket or a simulated network, plain or TLS.
+//! A client's connection as the provider serves it: over a socket or a simulated network, plain or with TLS.
 
 use std::io;
 use std::pin::Pin;
@@ -12,10 +12,10 @@ use tokio_rustls::server::TlsStream;
 
 use super::network::{Link, Network};
 
-/// See the file's first line.
+/// A client's connection.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// Received already, by hyper, and to be read first.
+    /// Bytes that hyper has received but not used. They are read first.
     unread: Bytes,
     wire: Wire,
 }
@@ -26,7 +26,7 @@ enum Wire {
     Tls(Box<TlsStream<Line>>),
 }
 
-/// What carries the bytes.
+/// The carrier of the bytes.
 #[derive(Debug)]
 enum Line {
     Socket(TcpStream),
@@ -34,9 +34,9 @@ enum Line {
 }
 
 impl Stream {
-    /// Over an accepted socket; shakes hands where there is TLS.
+    /// Accepts a connection on a socket, with a TLS handshake if configured.
     pub async fn accept(socket: TcpStream, network: Network, tls: Option<TlsAcceptor>) -> io::Result<Self> {
-        // Costs latency only where it fails.
+        // A failure only costs latency.
         let _ = socket.set_nodelay(true);
         let line =
             if network.is_felt() { Line::Simulated(network.between(socket)) } else { Line::Socket(socket) };
@@ -47,15 +47,15 @@ impl Stream {
         Ok(Self { unread: Bytes::new(), wire })
     }
 
-    /// With bytes that were received and are to be read again.
+    /// Returns unused bytes to the connection, so they are read again.
     #[must_use]
     pub fn with_unread(mut self, bytes: Bytes) -> Self {
-        // What hyper got from here it read before anything newer.
+        // hyper received these bytes before any that are still unread.
         self.unread = if self.unread.is_empty() { bytes } else { [bytes, self.unread].concat().into() };
         self
     }
 
-    /// Has the connection reset when it is dropped.
+    /// Resets the connection when it is dropped.
     pub fn reset(&self) -> io::Result<()> {
         let line = match &self.wire {
             Wire::Plain(line) => line,
@@ -71,7 +71,7 @@ impl Stream {
     }
 }
 
-/// Passes a call on to whichever it is.
+/// Delegates a call to the current variant.
 macro_rules! each {
     ($value:expr, $($variant:path)|+, $inner:ident => $call:expr) => {
         match $value {

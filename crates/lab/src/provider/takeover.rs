@@ -1,7 +1,9 @@
-//! Answers that hyper cannot give, because they break HTTP or need it bent: bytes in any order, at any pace, with any end.
+//! Responses that hyper cannot send, because they violate HTTP or need special handling: bytes in any order,
+//! at any pace, with any kind of ending.
 //!
-//! hyper reads the request. Where the answer is one of these, the service fails on purpose, hyper gives the connection back
-//! untouched, and what stands here is written to it. If the connection lives on, hyper takes it up again.
+//! hyper reads the request. For such a response the service returns an error on purpose, hyper returns the
+//! connection untouched, and the steps defined here are written to it. If the connection stays open, hyper
+//! continues with it.
 
 use egret_clock::http_date;
 use std::future::poll_fn;
@@ -17,55 +19,55 @@ use super::clock;
 use super::stream::Stream;
 use super::websocket::WebSocket;
 
-/// What is done with a connection instead of an answer by hyper.
+/// The action taken on a connection instead of a response by hyper.
 #[derive(Debug)]
 pub(super) enum Takeover {
-    /// These steps are taken.
+    /// Performs these steps.
     Script(Script),
-    /// It becomes a WebSocket, agreed to with these fields.
+    /// Turns the connection into a WebSocket and accepts it with these fields.
     WebSocket(WebSocket, HeaderMap),
 }
 
-/// Steps, and how the connection ends.
+/// Steps, followed by the end of the connection.
 #[derive(Debug, Default)]
 pub(super) struct Script {
-    /// What is sent, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// What becomes of the connection then.
+    /// The state of the connection afterwards.
     pub end: End,
 }
 
-/// Something that is sent, or a pause.
+/// A write or a pause.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// These bytes.
+    /// Sends these bytes.
     Send(Bytes),
-    /// These bytes, one by one, spread evenly over this time.
+    /// Sends these bytes one by one, spread evenly over this duration.
     Slowly(Bytes, Duration),
-    /// Nothing for so long.
+    /// Waits for this duration.
     Pause(Duration),
-    /// A body as it is.
+    /// Sends a body without chunking.
     Plain(Body),
-    /// A body, chunked, with the trailers it ends in.
+    /// Sends a body chunked, with its trailers.
     Chunks(Body),
 }
 
-/// What becomes of a connection.
+/// The fate of a connection after a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum End {
-    /// It is read for the next request.
+    /// It stays open for the next request.
     #[default]
     Keep,
     /// It is closed.
     Close,
     /// It is reset.
     Reset,
-    /// The provider's side is closed; what the client sends is read until it closes too, or so long.
+    /// The provider closes its side, and reads until the client closes or this duration is over.
     HalfClose(Duration),
 }
 
 impl Takeover {
-    /// Does it; tells whether the connection lives on.
+    /// Performs the action. Returns `true` if the connection stays open.
     pub async fn perform(self, stream: &mut Stream) -> io::Result<bool> {
         match self {
             Self::Script(script) => script.perform(stream).await,
@@ -86,7 +88,7 @@ impl Script {
             End::Reset => stream.reset()?,
             End::HalfClose(patience) => {
                 stream.shutdown().await?;
-                // Whichever comes first, there is nothing left to do.
+                // The result is irrelevant: in both cases nothing is left to do.
                 let _ = tokio::time::timeout(patience, drained(stream)).await;
             }
         }
@@ -157,7 +159,7 @@ async fn chunks(stream: &mut Stream, mut body: Body) -> io::Result<()> {
     stream.write_all(&end).await
 }
 
-/// A response's head, with its date.
+/// Serializes a response head; adds a date if there is none.
 pub(super) fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
     let reason = status.canonical_reason().unwrap_or("Unknown");
     let mut bytes = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
@@ -170,7 +172,7 @@ pub(super) fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
     bytes
 }
 
-/// Field lines and the empty line behind them.
+/// Appends the field lines and the empty line after them.
 fn push_fields(bytes: &mut Vec<u8>, fields: &HeaderMap) {
     for (name, value) in fields {
         bytes.extend_from_slice(name.as_str().as_bytes());
@@ -181,7 +183,8 @@ fn push_fields(bytes: &mut Vec<u8>, fields: &HeaderMap) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// How an answer with these fields is sent whole: its head, with the framing that its body needs, and the body.
+/// Returns the steps that send a complete response: the head, with the framing that the body needs, and the
+/// body.
 pub(super) fn whole(status: StatusCode, mut fields: HeaderMap, body: Body, with_content: bool) -> Vec<Step> {
     let length = body.size_hint().exact().filter(|_| !fields.contains_key(header::TRAILER));
     let chunked = length.is_none();

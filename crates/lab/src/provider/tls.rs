@@ -1,4 +1,4 @@
-//! TLS with a certificate made at the start, by an authority made at the start. Keys stay in memory.
+//! TLS with a certificate and an authority made at start. Their keys stay in memory.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,8 +13,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// Makes an authority, writes its certificate to the file, and shows a certificate for `localhost`, loopback and the address
-/// listened on.
+/// Makes an authority and writes its certificate to the file. The server's certificate covers `localhost`,
+/// the loopback addresses and the address listened on.
 pub(super) fn acceptor(address: IpAddr, authority_file: &Path) -> io::Result<TlsAcceptor> {
     let (config, authority) = made(address).map_err(io::Error::other)?;
     if let Some(directory) = authority_file.parent() {

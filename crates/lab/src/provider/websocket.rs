@@ -1,4 +1,4 @@
-//! An echo over WebSocket (RFC 6455): frames in, messages back, everything bounded.
+//! A WebSocket echo (RFC 6455). It receives frames, returns messages, and limits the size of both.
 
 use std::io;
 use std::time::Duration;
@@ -27,13 +27,13 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[Endpoint {
     route: || get(echo),
 }];
 
-/// What RFC 6455 §1.3 appends to a client's key.
+/// The GUID that RFC 6455 §1.3 appends to the client's key.
 const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// The content of a control frame at most (§5.5).
+/// Maximum payload size of a control frame (§5.5).
 const CONTROL_BYTES_MAX: usize = 125;
 
-/// An agreed WebSocket: what the endpoint leaves on its answer.
+/// An accepted WebSocket, which the endpoint attaches to its response.
 #[derive(Debug, Clone)]
 pub(super) struct WebSocket {
     accept: String,
@@ -78,7 +78,7 @@ fn accept(key: &str) -> String {
     base64::encode_standard(digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{MAGIC}").as_bytes()).as_ref())
 }
 
-/// Why a WebSocket ends, and the status of §7.4.1 that says so.
+/// The reason for closing a WebSocket, with its status code (§7.4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Closing {
     Normal,
@@ -99,7 +99,7 @@ impl Closing {
     }
 }
 
-/// What went wrong: the connection, or what came on it.
+/// An error of the connection, or of the data received on it.
 enum Failure {
     Broken(io::Error),
     Refused(Closing),
@@ -111,7 +111,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A frame, unmasked.
+/// An unmasked frame.
 struct Frame {
     is_final: bool,
     opcode: u8,
@@ -125,14 +125,14 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// A message in the making.
+/// A message being assembled.
 struct Message {
     opcode: u8,
     payload: Vec<u8>,
 }
 
 impl WebSocket {
-    /// Agrees, then sends back what comes until the client closes or the time is over.
+    /// Accepts the WebSocket, then echoes messages until the client closes or the time is over.
     pub async fn serve(self, stream: &mut Stream, fields: &HeaderMap) -> io::Result<()> {
         let mut fields = fields.clone();
         fields.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -236,7 +236,7 @@ async fn read<const N: usize>(stream: &mut Stream) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// A close frame says nothing, or a status that may be sent and a reason in UTF-8 (§7.4).
+/// Validates a close frame: empty, or a status code that may be sent and a reason in UTF-8 (§7.4).
 fn check_close(payload: &[u8]) -> Result<Closing, Failure> {
     let refused = |reason| Err(Failure::Refused(Closing::Protocol(reason)));
     match payload {
@@ -251,7 +251,7 @@ fn check_close(payload: &[u8]) -> Result<Closing, Failure> {
     }
 }
 
-/// Sends a frame, unmasked as a server has to.
+/// Sends a frame, unmasked as required of a server.
 async fn send(stream: &mut Stream, is_final: bool, opcode: u8, payload: &[u8]) -> io::Result<()> {
     let mut frame = vec![if is_final { 0x80 | opcode } else { opcode }];
     match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
@@ -270,7 +270,7 @@ async fn send(stream: &mut Stream, is_final: bool, opcode: u8, payload: &[u8]) -
     stream.flush().await
 }
 
-/// The answer that agrees to a WebSocket has it among its extensions.
+/// Takes the WebSocket out of the extensions of the response that accepts it.
 pub(super) fn agreed(response: &mut Response) -> Option<WebSocket> {
     response.extensions_mut().remove()
 }

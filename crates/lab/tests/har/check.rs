@@ -1,8 +1,8 @@
-//! What must hold of whatever bytes are read as HAR.
+//! Invariants of the HAR reader for arbitrary bytes.
 
 use egret_lab::har::{self, BODY_BYTES_MAX, ENTRIES_MAX, FIELDS_MAX};
 
-/// Reads the bytes; whether they are accepted. Panics where what is accepted breaks a rule.
+/// Parses the bytes and returns `true` if they are accepted. Panics if an accepted file breaks a rule.
 pub fn check(bytes: &[u8]) -> bool {
     let Ok(entries) = har::parse(bytes) else { return false };
     assert!(entries.len() <= ENTRIES_MAX);
