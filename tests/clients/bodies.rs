@@ -25,5 +25,5 @@ fn every_client_but_siege_sends_bodies_and_a_figure_that_is_not_held_is_told() {
         assert!(turn["requests"].as_u64().unwrap() > 10, "{turn}");
     }
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
-    assert!(page.contains("Figures to hold") && page.contains("NOT HELD, unsure"));
+    assert!(page.contains("Figures with bounds") && page.contains("NOT HELD, unsure"));
 }

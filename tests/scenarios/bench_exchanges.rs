@@ -281,7 +281,7 @@ fn two_urls_are_compared_and_the_slower_one_is_named() {
     let (fast, slow) = (format!("{}/fast", provider.url()), format!("{}/slow", provider.url()));
     let ran = bench(&["-q", "-k", "-c", "2", "-t", "4S", "--vs", &slow, &fast]).well();
     assert!(ran.printed.contains("p50: B is") && ran.printed.contains("% slower than A"), "{}", ran.printed);
-    assert!(ran.printed.contains("% fewer than A"), "{}", ran.printed);
+    assert!(ran.printed.contains("% lower than A"), "{}", ran.printed);
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn thresholds_decide_on_the_exit_code() {
         let ran = bench(&["-q", "-k", "-n", "20", "--fail-if", condition, &url]);
         assert_eq!(ran.code, code, "{condition}: {}", ran.said);
         assert_eq!(
-            ran.said.contains(&format!("Threshold broken: {condition}: it is ")),
+            ran.said.contains(&format!("Threshold broken: {condition}: measured ")),
             code == 1,
             "{}",
             ran.said

@@ -89,7 +89,7 @@ fn what_was_due_and_never_sent_is_told() {
         peer.stall();
     });
     let ran = bench(&["-q", "-k", "-c", "1", "--rate", "100", "-t", "1", "-s", "500ms", &provider.url()]);
-    assert!(ran.printed.contains("were due and never sent"), "{}\n{}", ran.printed, ran.said);
+    assert!(ran.printed.contains("were due but never sent"), "{}\n{}", ran.printed, ran.said);
     assert!(ran.printed.contains("timeout x"), "{}", ran.printed);
     assert_eq!(ran.code, 1, "every request failed");
 }

@@ -42,7 +42,7 @@ fn a_provider_refuses_nothing_behind_a_limit_or_a_queue_and_its_allowance_is_use
     }
     let refused = |name: &str| scenario(&summary, name)["counted"]["refused"]["value"].as_f64().unwrap();
     assert!(refused("direct") > 1_000.0 && refused("no-flow") > 1_000.0, "{said}");
-    assert!(said.contains("`limit`: ") && said.contains(" and refused 0; "), "{said}");
+    assert!(said.contains("`limit`: ") && said.contains(" and rejected 0; "), "{said}");
 }
 
 #[test]

@@ -69,14 +69,9 @@ fn the_report_shows_charts_with_axes_units_legends_and_all_lines() {
             "short-response",
             2,
             &["direct", "no-flow"],
-            ["share of requests answered within, %", "response time, ms"],
+            ["share of requests completed, %", "response time, ms"],
         ),
-        (
-            "long-added",
-            1,
-            &["direct", "no-flow"],
-            ["share of requests answered within, %", "added to direct, ms"],
-        ),
+        ("long-added", 1, &["direct", "no-flow"], ["share of requests completed, %", "added to direct, ms"]),
     ] {
         let chart = chart(&page, name);
         assert_eq!(chart.matches("class=\"line ").count(), lines, "{name}");
@@ -95,7 +90,7 @@ fn the_report_shows_charts_with_axes_units_legends_and_all_lines() {
     for (name, bars) in [("short-throughput", 2), ("short-cpu", 1), ("long-memory", 1)] {
         assert_eq!(chart(&page, name).matches("class=\"bar ").count(), bars, "{name}");
     }
-    assert!(page.contains("too few rounds to tell a correlation with provider time"), "{page}");
+    assert!(page.contains("too few rounds to detect a correlation with provider time"), "{page}");
     assert_eq!(page.matches("<tr><td>").count(), 6);
     assert!(results.join("charts/overview-short.svg").exists());
     let turns = std::fs::read_to_string(results.join("turns.csv")).unwrap();
@@ -186,7 +181,7 @@ fn a_run_does_not_differ_from_itself_and_what_is_no_result_is_refused() {
         let output = run(command.arg(empty.path()));
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("no results folder"), "{said}");
+        assert!(said.contains("not a results folder"), "{said}");
     }
 }
 
@@ -197,6 +192,6 @@ fn a_run_that_is_not_whole_is_reported_as_such() {
     run_well(Command::new("cp").arg("-r").arg(reported()).arg(&target));
     std::fs::remove_dir_all(target.join("turns/02-long-no-flow")).unwrap();
     let printed = run_well(egret(["lab", "report"]).arg(&target));
-    assert!(printed.contains("Not whole: 7 of 8 turns were taken."), "{printed}");
+    assert!(printed.contains("Incomplete: 7 of 8 turns were run."), "{printed}");
     assert_eq!(summary(&target)["whole"], false);
 }

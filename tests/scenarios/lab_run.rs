@@ -214,7 +214,7 @@ fn what_is_there_is_not_overwritten() {
     let kept = directory.write("kept", "mine");
     let (code, said) = outcome(lab(&[&file, "--out".as_ref(), kept.parent().unwrap()]));
     assert_eq!(code, 2, "{said}");
-    assert!(said.contains("is there already"), "{said}");
+    assert!(said.contains("already exists"), "{said}");
     assert_eq!(std::fs::read_to_string(kept).unwrap(), "mine");
 }
 
@@ -232,7 +232,7 @@ fn a_proxy_that_does_not_start_is_quoted() {
     let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &out]));
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("the proxy of `broken` did not start (exit status: 3)"), "{said}");
-    assert!(said.contains("no such option: --fast") && said.contains("1 of 2 turns are kept"), "{said}");
+    assert!(said.contains("no such option: --fast") && said.contains("1 of 2 turns are stored"), "{said}");
     assert!(!out.exists(), "it looks whole");
     assert_eq!(turns(&directory.join("out.partial")), ["01-default-direct"]);
     let missing =
@@ -277,8 +277,8 @@ fn a_provider_that_dies_while_it_is_measured_ends_the_run() {
     assert!(run(Command::new("sh").args(["-c", &format!("kill -9 {pid}")])).status.success());
     assert_eq!(lab.until_ended().code(), Some(1));
     let said = lab.said();
-    assert!(said.contains("the provider ended while it was measured (signal: 9"), "{said}");
-    assert!(said.contains("0 of 1 turns are kept") && !out.exists(), "{said}");
+    assert!(said.contains("the provider ended during the measurement (signal: 9"), "{said}");
+    assert!(said.contains("0 of 1 turns are stored") && !out.exists(), "{said}");
     assert_eq!(turns(&partial), Vec::<String>::new());
 }
 
@@ -298,7 +298,9 @@ fn a_run_that_is_interrupted_keeps_whole_turns_and_goes_on() {
     let said = stopped.said();
     let kept = turns(&partial).len();
     assert!(
-        said.contains(&format!("Stopped: {kept} of 3 turns are kept; go on with: egret lab run --resume ")),
+        said.contains(&format!(
+            "Stopped: {kept} of 3 turns are stored; continue with: egret lab run --resume "
+        )),
         "{said}"
     );
     assert!(kept < 3 && !out.exists());
@@ -358,6 +360,6 @@ fn cases_and_rounds_are_chosen_on_the_command_line() {
     assert_eq!(code, 0, "{said}");
     assert_eq!(turns(&directory.join("out")), ["01-two-direct", "02-two-direct"]);
     let (code, said) = chosen(&["--case", "three"], "none");
-    assert!(code == 2 && said.contains("there is no case `three`: there are one, two"), "{said}");
+    assert!(code == 2 && said.contains("there is no case `three`; the cases are one, two"), "{said}");
     assert!(!directory.join("none.partial").exists());
 }

@@ -75,7 +75,7 @@ impl Wanted {
         if self.fail_if.is_empty() && files.iter().all(|file| file.is_none()) {
             return Ok(());
         }
-        Err(Error::Usage(format!("{why}: leave out --fail-if, -e, -g, --json and --hdr")))
+        Err(Error::Usage(format!("{why}: remove --fail-if, -e, -g, --json and --hdr")))
     }
 }
 
@@ -133,11 +133,11 @@ fn once<W: Write>(options: &Options, wanted: &Wanted, console: &mut Console<'_, 
         console.print(&report.render())?;
     }
     if let Some(reason) = &outcome.fatal {
-        return Err(Error::GivenUp(format!("Test aborted, no file is written: {reason}")));
+        return Err(Error::GivenUp(format!("Test aborted, no files written: {reason}")));
     }
     if outcome.interrupted {
         return Err(Error::GivenUp(
-            "Interrupted: the report is of what there is, no file is written".to_owned(),
+            "Interrupted: the report covers the requests so far; no files written".to_owned(),
         ));
     }
     warn(&outcome);
@@ -172,9 +172,9 @@ fn warn(outcome: &Outcome) {
     warn_of_non_2xx("", tally.non_2xx(), tally.done);
     if outcome.saturated {
         say(format_args!(
-            "WARNING: the load client itself was the bottleneck: its busiest thread computed {:.0} % of the time and had none to \
-             spare. The target may be faster than this, and the times include waiting for the client. Use --threads, another \
-             machine, or a lower --rate.",
+            "WARNING: the load client was the bottleneck: its busiest thread computed {:.0} % of the time and had no time \
+             to spare. The target may be faster than shown, and the times include waiting for the client. Use \
+             --threads, another machine, or a lower --rate.",
             outcome.cpu_share * 100.0
         ));
     }
@@ -188,8 +188,8 @@ fn warn(outcome: &Outcome) {
 fn warn_of_non_2xx(of: &str, non_2xx: u64, done: u64) {
     if non_2xx * SUSPICIOUS_SHARE > done {
         say(format_args!(
-            "WARNING: {of}{non_2xx} of {done} responses are not 2xx. Unbelievably fast? Look at the status codes: an error page is \
-             quickly made."
+            "WARNING: {of}{non_2xx} of {done} responses are not 2xx. Check the status codes: error pages are cheap to \
+             produce, so their times say little about the target."
         ));
     }
 }

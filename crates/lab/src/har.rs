@@ -109,7 +109,7 @@ impl fmt::Display for Error {
             Self::Unreadable(error) => write!(f, "cannot be read: {error}"),
             Self::TooLarge => write!(f, "larger than {} MiB: split it", FILE_BYTES_MAX >> 20),
             Self::Malformed(error) => write!(f, "not a HAR file: {error}"),
-            Self::Version(version) => write!(f, "HAR version {version:?} is not known: 1.1 and 1.2 are"),
+            Self::Version(version) => write!(f, "unsupported HAR version {version:?}: expected 1.1 or 1.2"),
             Self::TooManyEntries(count) => write!(f, "{count} entries, more than {ENTRIES_MAX}: split it"),
             Self::Entry(index, error) => write!(f, "log.entries[{index}]: {error}"),
         }
@@ -135,7 +135,7 @@ impl fmt::Display for EntryError {
             }
             Self::TooManyFields => write!(f, "a message with more than {FIELDS_MAX} header fields"),
             Self::BodyTooLarge => write!(f, "a body larger than {} MiB", BODY_BYTES_MAX >> 20),
-            Self::NotBase64 => write!(f, "a body said to be base64 is not"),
+            Self::NotBase64 => write!(f, "a body declared as base64 is not base64"),
             Self::UnknownEncoding(name) => write!(f, "a body in the unknown encoding {name:?}"),
         }
     }

@@ -1,7 +1,11 @@
 //! The test provider, the load client, the reader of recorded traffic, and the experiments that measure
 //! Egret's footprint, with their statistics and reports.
 
-#![warn(clippy::print_stdout, clippy::print_stderr, reason = "they panic where nobody reads: see `streams`")]
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "they panic if the reader has closed the stream: see `streams`"
+)]
 
 mod base64;
 pub mod bench;

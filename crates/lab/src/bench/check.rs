@@ -35,11 +35,11 @@ impl fmt::Display for CheckError {
             Self::Status(text) => {
                 write!(
                     f,
-                    "`{text}` is no status to check: write `200`, `2xx`, or several with commas between them"
+                    "`{text}` is not a status code to check: write `200`, `2xx`, or several separated by commas"
                 )
             }
             Self::Field(text) => {
-                write!(f, "`{text}` is no field to check: write `Name: text that the value has`")
+                write!(f, "`{text}` is not a field to check: write `Name: text that the value contains`")
             }
         }
     }

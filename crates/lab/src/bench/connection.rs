@@ -239,10 +239,10 @@ impl Connection {
                 Ok(true)
             }
             Ok(Progress::Complete) => Err(io::Error::other(format!(
-                "the proxy refuses the tunnel with status {}",
+                "the proxy rejected the tunnel with status {}",
                 reader.head.status
             ))),
-            Err(error) => Err(io::Error::other(format!("the proxy's answer is no HTTP: {error}"))),
+            Err(error) => Err(io::Error::other(format!("the proxy's response is not HTTP: {error}"))),
         }
     }
 }

@@ -86,7 +86,9 @@ pub fn execute(plan: &Plan, watch: &mut dyn FnMut(Progress) -> Wish) -> io::Resu
         threads
             .into_iter()
             .map(|thread| {
-                thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the load client broke")))
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(io::Error::other("a thread of the load client panicked")))
             })
             .collect::<io::Result<Vec<Harvest>>>()
     })?;

@@ -63,7 +63,7 @@ impl Error {
         let failed = |error| Self::Read(path.to_owned(), error);
         let length = std::fs::metadata(path).map_err(failed)?.len();
         if length > bytes_max {
-            let message = format!("it has {length} bytes, and {bytes_max} are allowed");
+            let message = format!("{length} bytes, more than the maximum of {bytes_max}");
             return Err(failed(io::Error::other(message)));
         }
         std::fs::read(path).map_err(failed)
@@ -82,18 +82,15 @@ impl fmt::Display for Error {
             Self::Read(path, error) => write!(f, "{} cannot be read: {error}", path.display()),
             Self::Write(path, error) => write!(f, "{} cannot be written: {error}", path.display()),
             Self::Resolve(host, error) => {
-                write!(
-                    f,
-                    "no address is known for `{host}`: {error}; is the name right, and is there a network?"
-                )
+                write!(f, "cannot resolve `{host}`: {error}; is the name right, and is there a network?")
             }
             Self::Unreachable(host, error) => {
                 write!(
                     f,
-                    "cannot connect to any address of `{host}`: {error}; is it running, and is that its port?"
+                    "cannot connect to any address of `{host}`: {error}; is it running, and is the port right?"
                 )
             }
-            Self::System(error) => write!(f, "the system would not go along: {error}"),
+            Self::System(error) => write!(f, "system error: {error}"),
         }
     }
 }

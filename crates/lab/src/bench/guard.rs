@@ -18,19 +18,19 @@ const RATE_MAX: f64 = 50.0;
 /// Describes the excess if a plan is more than modest.
 pub fn immodest(plan: &Plan) -> Option<String> {
     if plan.concurrency > CONCURRENCY_MAX {
-        return Some(format!("a concurrency of {}, and {CONCURRENCY_MAX} is modest", plan.concurrency));
+        return Some(format!("a concurrency of {} (more than {CONCURRENCY_MAX})", plan.concurrency));
     }
     if let Pace::Open(rate) = plan.pace
         && rate.from.max(rate.to) > RATE_MAX
     {
-        return Some(format!("{} requests per second, and {RATE_MAX} is modest", rate.from.max(rate.to)));
+        return Some(format!("{} requests per second (more than {RATE_MAX})", rate.from.max(rate.to)));
     }
     match (plan.count, plan.pace, plan.duration) {
         (Some(count), ..) if count > REQUESTS_MAX => {
-            Some(format!("{count} requests, and {REQUESTS_MAX} is modest"))
+            Some(format!("{count} requests (more than {REQUESTS_MAX})"))
         }
         (None, Pace::Closed { .. }, Some(duration)) => {
-            Some(format!("as many requests as it takes for {} s", duration.as_secs_f64()))
+            Some(format!("an unlimited number of requests for {} s", duration.as_secs_f64()))
         }
         _ => None,
     }

@@ -40,16 +40,16 @@ pub fn find<W: Write>(
 ) -> Result<bool, Error> {
     if options.rate.is_some() || options.requests.is_some() {
         return Err(Error::Usage(
-            "--find-knee chooses rates and numbers itself: leave out --rate and -n; -t is the time of a step"
+            "--find-knee chooses rates and request counts itself: remove --rate and -n; -t sets the time of a step"
                 .to_owned(),
         ));
     }
-    wanted.refuse_files_and_conditions("--find-knee gives a table of its own")?;
+    wanted.refuse_files_and_conditions("--find-knee makes several runs")?;
     let time = Some(options.time.unwrap_or(STEP));
     let closed = Options { time, ..options.clone() };
     let limit = measured(&closed, console)?.requests_per_second();
     console.print(&format!(
-        "Looking for the knee, {} connections: without a rate it takes {limit:.0} requests per second\n\n{:>12}{:>12}{:>12}{:>12}{:>10}\n",
+        "Searching for the knee with {} connections: without a rate the target handles {limit:.0} requests per second\n\n{:>12}{:>12}{:>12}{:>12}{:>10}\n",
         options.concurrency, "offered/s", "achieved/s", "p50 us", "p99 us", "failed"
     ))?;
     let mut steps = Vec::new();
@@ -85,7 +85,7 @@ fn measured<W: Write>(options: &Options, console: &Console<'_, W>) -> Result<Out
         return Err(Error::GivenUp(reason.clone()));
     }
     if outcome.interrupted {
-        return Err(Error::GivenUp("Interrupted: the knee was not found.".to_owned()));
+        return Err(Error::GivenUp("Interrupted: the knee was not found".to_owned()));
     }
     if outcome.tally.done == outcome.tally.failed {
         return Err(Error::GivenUp(format!("{}: no request succeeded", run.url)));
@@ -118,19 +118,19 @@ fn verdict(steps: &[Step]) -> String {
     let _ = match (kept, lost) {
         (Some(kept), Some(lost)) => writeln!(
             text,
-            "Knee: it keeps up with {:.0} requests per second (p99 {} us) and no longer with {:.0}.",
+            "Knee: the target keeps up with {:.0} requests per second (p99 {} us), but not with {:.0}.",
             kept.offered, kept.p99, lost.offered
         ),
         (Some(kept), None) => {
             writeln!(
                 text,
-                "No knee: it keeps up with all that was offered, to {:.0} requests per second.",
+                "No knee: the target keeps up with every rate offered, up to {:.0} requests per second.",
                 kept.offered
             )
         }
         (None, _) => writeln!(
             text,
-            "It does not keep up with the lowest rate offered, {:.0} requests per second: look at failures, or raise -c.",
+            "The target does not keep up with the lowest rate offered, {:.0} requests per second: check for failures, or raise -c.",
             lowest.offered
         ),
     };
@@ -151,9 +151,9 @@ mod tests {
         let behind = [fine[0], fine[1], step(300.0, 250.0, 950)];
         let slow = [fine[0], fine[1], step(300.0, 300.0, 4_000)];
         assert!(
-            verdict(&behind).contains("keeps up with 200") && verdict(&behind).contains("no longer with 300")
+            verdict(&behind).contains("keeps up with 200") && verdict(&behind).contains("but not with 300")
         );
-        assert!(verdict(&slow).contains("no longer with 300"));
+        assert!(verdict(&slow).contains("but not with 300"));
         assert!(verdict(&fine).contains("No knee"));
         assert!(verdict(&[step(100.0, 10.0, 500)]).contains("does not keep up"));
     }

@@ -65,7 +65,8 @@ impl FromStr for Target {
         let (weight, url) =
             text.split_once('=').ok_or("write WEIGHT=URL, like 3=http://127.0.0.1:9000/get")?;
         let weight = weight.parse().ok().filter(|weight| (1..=WEIGHT_MAX).contains(weight));
-        let weight = weight.ok_or_else(|| format!("the weight is a whole number from 1 to {WEIGHT_MAX}"))?;
+        let weight =
+            weight.ok_or_else(|| format!("the weight must be a whole number from 1 to {WEIGHT_MAX}"))?;
         Ok(Self { url: url.to_owned(), weight })
     }
 }
@@ -258,7 +259,7 @@ impl Options {
             && let (Some(host), Some(much)) = (&endpoints.far, guard::immodest(&plan))
         {
             return Err(Error::Usage(format!(
-                "`{host}` is neither on this machine nor in a private network, and this asks for {much}; \
+                "`{host}` is neither on this machine nor in a private network, and this run has {much}; \
                  add --yes if its owner has agreed"
             )));
         }
@@ -316,10 +317,10 @@ impl Options {
     fn check(&self) -> Result<(), Error> {
         let usage = |message: &str| Err(Error::Usage(message.to_owned()));
         if self.requests == Some(0) {
-            return usage("Invalid number of requests: -n is at least 1");
+            return usage("Invalid number of requests: -n must be at least 1");
         }
         if self.concurrency == 0 || self.concurrency > CONCURRENCY_MAX {
-            return usage(&format!("Invalid concurrency: -c is from 1 to {CONCURRENCY_MAX}"));
+            return usage(&format!("Invalid concurrency: -c must be from 1 to {CONCURRENCY_MAX}"));
         }
         if let Some(requests) = self.requests.or(self.time.is_none().then_some(1))
             && self.concurrency as u64 > requests
@@ -330,29 +331,27 @@ impl Options {
             ));
         }
         if self.threads == 0 || self.threads > THREADS_MAX {
-            return usage(&format!("--threads is from 1 to {THREADS_MAX}"));
+            return usage(&format!("--threads must be from 1 to {THREADS_MAX}"));
         }
         if self.timeout.is_zero() {
-            return usage("-s is above 0 seconds");
+            return usage("-s must be above 0 seconds");
         }
         if self.time.is_some_and(|time| time.is_zero()) {
-            return usage("-t is above 0 seconds");
+            return usage("-t must be above 0 seconds");
         }
         if let Some((from, to)) = self.rate {
             if !(from > 0.0 && to > 0.0 && from.max(to) <= 1e7) {
-                return usage("--rate is above 0 and at most 10000000 requests per second");
+                return usage("--rate must be above 0 and at most 10000000 requests per second");
             }
             if (from - to).abs() > f64::EPSILON && self.time.is_none() {
                 return usage("--rate FROM..TO changes over the time of the run: add -t");
             }
             if !self.ramp_up.is_zero() {
-                return usage("--ramp-up is for connections without a rate; write --rate FROM..TO with -t");
+                return usage("--ramp-up applies only without a rate; use --rate FROM..TO with -t");
             }
         }
         if self.keep_samples && self.requests.is_some_and(|requests| requests > SAMPLES_MAX as u64) {
-            return usage(&format!(
-                "-g keeps each request in memory, so that -n is at most {SAMPLES_MAX} with it"
-            ));
+            return usage(&format!("-g keeps each request in memory: -n must be at most {SAMPLES_MAX}"));
         }
         self.check_request()
     }
@@ -360,35 +359,34 @@ impl Options {
     fn check_request(&self) -> Result<(), Error> {
         let usage = |message: String| Err(Error::Usage(message));
         if self.targets.len() > TARGETS_MAX {
-            return usage(format!("at most {TARGETS_MAX} targets"));
+            return usage(format!("at most {TARGETS_MAX} targets are allowed"));
         }
         if self.head && self.body != BodySource::None {
-            return usage("Cannot mix HEAD with a body: leave out -i, or -p and -u".to_owned());
+            return usage("Cannot mix HEAD with a body: remove -i, or -p and -u".to_owned());
         }
         if self.head && self.method.is_some() {
             return usage("Cannot mix -i with -m".to_owned());
         }
         if self.ab_compat && self.chunked {
-            return usage("--chunked needs HTTP/1.1: leave out --ab-compat".to_owned());
+            return usage("--chunked requires HTTP/1.1: remove --ab-compat".to_owned());
         }
         if let Some(method) = self.method.as_ref().filter(|method| !is_method(method)) {
-            return usage(format!("-m {method}: a method is a word like PATCH"));
+            return usage(format!("-m {method}: not a method; expected a word like PATCH"));
         }
         if let Some(line) = self.fields.iter().find(|line| !is_field_line(line)) {
-            return usage(format!("-H {line:?}: write a header line as `Name: value`"));
+            return usage(format!("-H {line:?}: expected a header line of the form `Name: value`"));
         }
         let texts =
             self.cookies.iter().chain(self.authorization.iter()).chain(self.proxy_authorization.iter());
         if texts.chain([&self.content_type]).any(|text| text.contains(['\r', '\n', '\0'])) {
-            return usage("-C, -A, -P and -T take one line each".to_owned());
+            return usage("-C, -A, -P and -T must each be a single line".to_owned());
         }
         if self.authorization.iter().chain(&self.proxy_authorization).any(|text| !text.contains(':')) {
             return usage("-A and -P take USER:PASSWORD".to_owned());
         }
         if self.har.is_some() && (self.body != BodySource::None || self.head || self.method.is_some()) {
             return usage(
-                "--har has methods and bodies of its own: leave out -p, -u, -i, -m and --body-lines"
-                    .to_owned(),
+                "--har defines the methods and bodies: remove -p, -u, -i, -m and --body-lines".to_owned(),
             );
         }
         if self.targets.is_empty() && self.har.is_none() {
@@ -400,7 +398,7 @@ impl Options {
     fn url(&self, text: &str) -> Result<Url, Error> {
         let without_scheme = text.split_once("://").map_or(text, |(_, rest)| rest);
         if self.ab_compat && !without_scheme.contains('/') {
-            return Err(Error::Usage(format!("invalid URL `{text}`: ab wants a slash behind the host")));
+            return Err(Error::Usage(format!("invalid URL `{text}`: ab requires a slash after the host")));
         }
         text.parse().map_err(|error| Error::Url(text.to_owned(), error))
     }
@@ -417,7 +415,9 @@ impl Options {
             }
         }
         if drafts.len() > REQUESTS_MAX {
-            return Err(Error::Usage(format!("targets times bodies are at most {REQUESTS_MAX}")));
+            return Err(Error::Usage(format!(
+                "too many requests: targets times bodies must be at most {REQUESTS_MAX}"
+            )));
         }
         let weights: Vec<u32> = self.targets.iter().map(|target| target.weight).collect();
         let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
@@ -448,7 +448,7 @@ impl Options {
                 let bodies: Vec<_> =
                     lines.filter(|line| !line.is_empty()).map(|line| body(line.to_vec())).collect();
                 if bodies.is_empty() {
-                    return Err(Error::Usage(format!("{} has no line to send", file.display())));
+                    return Err(Error::Usage(format!("{}: no lines to send", file.display())));
                 }
                 Ok(bodies)
             }
@@ -491,7 +491,7 @@ impl Options {
             drafts.push(Draft { parts: self.recorded(&url, entry), url, target: 0 });
         }
         if drafts.is_empty() {
-            return Err(Error::Usage(format!("{} has no request to send", file.display())));
+            return Err(Error::Usage(format!("{}: no requests to send", file.display())));
         }
         let order = (0..drafts.len()).collect();
         Ok(Drafts { requests: drafts, order, names: vec![file.display().to_string()] })
@@ -575,7 +575,7 @@ impl<'a> Endpoints<'a> {
             return Ok(*index);
         }
         if self.list.len() == TARGETS_MAX {
-            return Err(Error::Usage(format!("at most {TARGETS_MAX} hosts")));
+            return Err(Error::Usage(format!("at most {TARGETS_MAX} hosts are allowed")));
         }
         let address = if let Some(proxy) = self.proxy {
             self.judge(url, &url.resolve().unwrap_or_default());
@@ -623,7 +623,7 @@ fn server_name(url: &Url, parts: &Parts) -> Result<ServerName<'static>, Error> {
         None => url.host.clone(),
     };
     ServerName::try_from(host.clone())
-        .map_err(|_| Error::Usage(format!("`{host}` is no name that a certificate can have")))
+        .map_err(|_| Error::Usage(format!("`{host}` is not a server name that a certificate can have")))
 }
 
 /// Returns an address of a host. If there are several, returns the first that accepts a connection.
@@ -632,7 +632,7 @@ fn reachable(host: &str, port: u16) -> Result<SocketAddr, Error> {
     if let [only] = addresses[..] {
         return Ok(only);
     }
-    let mut last = std::io::Error::other("it has none");
+    let mut last = std::io::Error::other("no addresses");
     for address in addresses {
         match TcpStream::connect_timeout(&address, PROBE_TIMEOUT) {
             Ok(_) => return Ok(address),

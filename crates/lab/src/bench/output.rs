@@ -27,7 +27,7 @@ impl Output {
             let file = File::options().write(true).open(path).map_err(failed)?;
             return Ok(Self { path: path.to_owned(), draft: None, file });
         }
-        let name = path.file_name().ok_or_else(|| failed(io::Error::other("it is no name of a file")))?;
+        let name = path.file_name().ok_or_else(|| failed(io::Error::other("not a file name")))?;
         let mut draft_name = name.to_owned();
         draft_name.push(format!(".{}.part", std::process::id()));
         let draft = path.with_file_name(draft_name);

@@ -53,8 +53,8 @@ impl fmt::Display for ThresholdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is no condition: write a metric (p50 to p99.99, max, mean, errors, non_2xx, rps), one of > >= < <=, and a limit, \
-             like `p99>10ms`, `errors>1%` or `rps<500`",
+            "`{}` is not a threshold: expected a metric (p50 to p99.99, max, mean, errors, non_2xx, rps), one of \
+             > >= < <=, and a limit, like `p99>10ms`, `errors>1%` or `rps<500`",
             self.0
         )
     }
@@ -146,7 +146,7 @@ impl Threshold {
             Comparison::Below => value < self.limit,
             Comparison::AtMost => value <= self.limit,
         };
-        broken.then(|| format!("{}: it is {shown}", self.text))
+        broken.then(|| format!("{}: measured {shown}", self.text))
     }
 }
 

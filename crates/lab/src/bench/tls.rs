@@ -50,11 +50,14 @@ impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Protocol(name) => {
-                write!(f, "-f {name}: only TLS1.2, TLS1.3 and ALL are spoken; older protocols are broken")
+                write!(
+                    f,
+                    "-f {name}: only TLS1.2, TLS1.3 and ALL are supported; older protocols are insecure"
+                )
             }
             Self::Cipher(name) => {
                 let known: Vec<String> = suites().iter().map(|suite| openssl_name(suite.suite())).collect();
-                write!(f, "-Z {name}: no such cipher suite; there are {}", known.join(":"))
+                write!(f, "-Z {name}: unknown cipher suite; expected {}", known.join(":"))
             }
             Self::File(path, reason) => write!(f, "{}: {reason}", path.display()),
             Self::Other(reason) => f.write_str(reason),
@@ -73,7 +76,7 @@ impl TlsOptions {
         }
         let builder = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&versions(self.protocol.as_deref())?)
-            .map_err(|error| TlsError::Other(format!("these ciphers do not fit this protocol: {error}")))?;
+            .map_err(|error| TlsError::Other(format!("these ciphers do not match this protocol: {error}")))?;
         let builder = if self.insecure {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(NoVerification))
         } else {
@@ -84,7 +87,7 @@ impl TlsOptions {
             Some(file) => {
                 let (chain, key) = identity(file)?;
                 builder.with_client_auth_cert(chain, key).map_err(|error| {
-                    TlsError::File(file.clone(), format!("the key does not fit the certificate: {error}"))
+                    TlsError::File(file.clone(), format!("the key does not match the certificate: {error}"))
                 })?
             }
         };
@@ -105,7 +108,7 @@ impl TlsOptions {
         if let Some(file) = &self.authorities {
             let (added, _) = roots.add_parsable_certificates(certificates(file)?);
             if added == 0 {
-                return Err(TlsError::File(file.clone(), "holds no certificate in PEM".to_owned()));
+                return Err(TlsError::File(file.clone(), "contains no PEM certificate".to_owned()));
             }
         }
         Ok(roots)
@@ -139,12 +142,12 @@ fn chosen(names: &str) -> Result<Vec<rustls::SupportedCipherSuite>, TlsError> {
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let pem = fs::read(file).map_err(|error| unreadable(file, &error))?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    certificates.map_err(|error| TlsError::File(file.to_owned(), format!("is no PEM: {error}")))
+    certificates.map_err(|error| TlsError::File(file.to_owned(), format!("not PEM: {error}")))
 }
 
 fn identity(file: &Path) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
     let key = PrivateKeyDer::from_pem_file(file)
-        .map_err(|error| TlsError::File(file.to_owned(), format!("holds no private key in PEM: {error}")))?;
+        .map_err(|error| TlsError::File(file.to_owned(), format!("contains no PEM private key: {error}")))?;
     Ok((certificates(file)?, key))
 }
 
@@ -336,7 +339,7 @@ mod tests {
             ciphers: Some("ECDHE-RSA-AES256-GCM-SHA384".into()),
             ..TlsOptions::default()
         };
-        assert!(options.compile().unwrap_err().to_string().contains("do not fit"));
+        assert!(options.compile().unwrap_err().to_string().contains("do not match"));
     }
 
     #[test]

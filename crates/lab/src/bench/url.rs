@@ -35,11 +35,11 @@ pub enum UrlError {
 impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Scheme(scheme) => write!(f, "`{scheme}` is not spoken here, only http and https"),
-            Self::Host => f.write_str("it names no host: write http://HOST[:PORT]/PATH"),
-            Self::Port(port) => write!(f, "`{port}` is no port"),
-            Self::User => f.write_str("a user in the URL is not sent: use -A USER:PASSWORD"),
-            Self::Path => f.write_str("spaces and control characters in it have to be percent-encoded"),
+            Self::Scheme(scheme) => write!(f, "unsupported scheme `{scheme}`: use http or https"),
+            Self::Host => f.write_str("no valid host: write http://HOST[:PORT]/PATH"),
+            Self::Port(port) => write!(f, "`{port}` is not a port"),
+            Self::User => f.write_str("credentials in the URL are not sent: use -A USER:PASSWORD"),
+            Self::Path => f.write_str("spaces and control characters must be percent-encoded"),
         }
     }
 }

@@ -45,10 +45,10 @@ pub fn compare<W: Write>(
 ) -> Result<bool, Error> {
     if options.targets.len() != 1 || options.har.is_some() {
         return Err(Error::Usage(
-            "--vs compares two URLs: name one as the target and one with --vs".to_owned(),
+            "--vs compares two URLs: give one target, and the other URL with --vs".to_owned(),
         ));
     }
-    wanted.refuse_files_and_conditions("--vs gives a verdict")?;
+    wanted.refuse_files_and_conditions("--vs compares several runs")?;
     let time = options.time.unwrap_or(TIME);
     let rounds = rounds_in(time)?;
     let first = windowed(options, time / (2 * rounds));
@@ -57,7 +57,7 @@ pub fn compare<W: Write>(
     let runs = [first.compile()?, second.compile()?];
     let names = ["A", "B"].into_iter().zip(&runs).map(|(name, run)| format!("{name} = {}\n", run.url));
     let (seconds, names) = (time.as_secs_f64(), names.collect::<String>());
-    console.print(&format!("Comparing {rounds} times in turn, {seconds} s in all\n{names}\n"))?;
+    console.print(&format!("Comparing in {rounds} rounds, {seconds} s in total\n{names}\n"))?;
     let mut outcomes = [Vec::new(), Vec::new()];
     for round in 0..rounds as usize {
         // A B, then B A, so after-effects of the first window in a pair do not always affect the same target.
@@ -83,7 +83,7 @@ fn rounds_in(time: Duration) -> Result<u32, Error> {
     match u32::try_from(pairs).unwrap_or(u32::MAX).min(ROUNDS_MAX) {
         rounds if rounds < ROUNDS_MIN => {
             let least = (2 * WINDOW_MIN * ROUNDS_MIN).as_secs_f64();
-            Err(Error::Usage(format!("--vs takes turns, for which -t is at least {least} seconds")))
+            Err(Error::Usage(format!("--vs alternates between the URLs: set -t to at least {least} seconds")))
         }
         rounds => Ok(rounds),
     }
@@ -101,7 +101,7 @@ fn measured<W: Write>(run: &Compiled, console: &Console<'_, W>) -> Result<Outcom
         return Err(Error::GivenUp(format!("{}: {reason}", run.url)));
     }
     if outcome.interrupted {
-        return Err(Error::GivenUp("Interrupted: there is no verdict.".to_owned()));
+        return Err(Error::GivenUp("Interrupted: no verdict".to_owned()));
     }
     if outcome.tally.done == outcome.tally.failed {
         return Err(Error::GivenUp(format!(
@@ -143,12 +143,14 @@ fn verdict([a, b]: &[Vec<Outcome>; 2]) -> String {
         let failed = sum(|outcome| outcome.tally.failed + outcome.tally.non_2xx());
         if failed > 0 {
             let done = sum(|outcome| outcome.tally.done);
-            let _ =
-                writeln!(verdicts, "Careful: of {done} requests to {name}, {failed} failed or got no 2xx.");
+            let _ = writeln!(
+                verdicts,
+                "Caution: of {done} requests to {name}, {failed} failed or returned no 2xx."
+            );
         }
     }
     if a.iter().chain(b).filter(|outcome| outcome.saturated).count() > a.len() / 2 {
-        verdicts += "Careful: the load client itself was the bottleneck, which makes different targets look alike: use --threads.\n";
+        verdicts += "Caution: the load client was the bottleneck, which makes different targets look alike: use --threads.\n";
     }
     format!("{text}\n{verdicts}")
 }
@@ -160,14 +162,14 @@ fn in_words(name: &str, ratio: Estimate) -> String {
     if !ratio.excludes(1.0) {
         let margin = percent(ratio.low).max(percent(ratio.high));
         return format!(
-            "{name}: no difference seen; if there is one, it is below {margin:.1} % ({confidence:.0} % confidence)"
+            "{name}: no significant difference; any difference is below {margin:.1} % ({confidence:.0} % confidence)"
         );
     }
     // More requests are better, longer times are worse.
     let more_is_better = !name.starts_with('p');
     let (side, word) = match (ratio.value > 1.0, more_is_better) {
-        (true, true) => ("B", "more"),
-        (false, true) => ("B", "fewer"),
+        (true, true) => ("B", "higher"),
+        (false, true) => ("B", "lower"),
         (true, false) => ("B", "slower"),
         (false, false) => ("B", "faster"),
     };
@@ -202,14 +204,14 @@ mod tests {
             (
                 "requests per second",
                 estimate(1.1, 1.2, 1.3),
-                "B is 20.0 % more than A (10.0 to 30.0 %, 95 % confidence)",
+                "B is 20.0 % higher than A (10.0 to 30.0 %, 95 % confidence)",
             ),
             ("p50", estimate(0.7, 0.8, 0.9), "B is 20.0 % faster than A (10.0 to 30.0 %, 95 % confidence)"),
             ("p99", estimate(1.5, 2.0, 2.5), "B is 100.0 % slower than A (50.0 to 150.0 %, 95 % confidence)"),
             (
                 "p99",
                 estimate(0.98, 1.0, 1.03),
-                "no difference seen; if there is one, it is below 3.0 % (95 % confidence)",
+                "no significant difference; any difference is below 3.0 % (95 % confidence)",
             ),
         ] {
             assert_eq!(in_words(name, ratio), format!("{name}: {words}"));

@@ -449,7 +449,7 @@ impl<'a> Worker<'a> {
                     if let Some(request) = &endpoint.tunnel
                         && connection.send(request)? == Sent::Part
                     {
-                        return Err(io::Error::other("the proxy takes no request"));
+                        return Err(io::Error::other("the proxy does not accept the CONNECT request"));
                     }
                 }
                 Stage::Tunnelling => {
@@ -583,7 +583,7 @@ impl<'a> Worker<'a> {
             Fault::Receive if self.plan.stop_on_receive_error => {
                 let done = self.tally.done;
                 self.shared.give_up(format!(
-                    "receiving failed: {kind}. Total of {done} requests completed; -r goes on"
+                    "receiving failed: {kind}. Total of {done} requests completed; use -r to continue after errors"
                 ));
             }
             _ => {}
@@ -599,14 +599,14 @@ impl<'a> Worker<'a> {
         let address = self.plan.endpoints[id % self.plan.endpoints.len()].address;
         let reason = error.map_or_else(|| kind.to_string(), ToString::to_string);
         let advice = match kind {
-            ErrorKind::ConnectionRefused => "nothing listens there: is it running, and is that its port?",
+            ErrorKind::ConnectionRefused => "nothing listens there: is it running, and is the port right?",
             ErrorKind::AddrNotAvailable => {
-                "this machine has no port left to dial from: keep connections with -k"
+                "this machine has no local port left: keep connections open with -k"
             }
             ErrorKind::InvalidData => {
-                "is it TLS, and is its certificate trusted? --cacert names its authority, --insecure believes any"
+                "does the target use TLS, and is its certificate trusted? use --cacert to trust its authority, or --insecure to trust any"
             }
-            _ => "see whether it can be reached from here",
+            _ => "check that it can be reached from here",
         };
         self.shared.give_up(format!(
             "cannot connect to {address}: {reason} ({} failures in a row); {advice}",

@@ -115,7 +115,7 @@ impl ClientKind {
             .into_iter()
             .chain(figures.percentiles_ms.iter().copied());
         match told.into_iter().find(|figure| !figure.is_finite() || *figure < 0.0) {
-            Some(figure) => Err(format!("a figure is {figure}")),
+            Some(figure) => Err(format!("invalid figure {figure}")),
             None => Ok(figures),
         }
     }
@@ -128,7 +128,8 @@ pub const PERCENTILES_CSV: &str = "percentiles.csv";
 fn percentiles(directory: &Path) -> Result<Vec<f64>, String> {
     let text = std::fs::read_to_string(directory.join(PERCENTILES_CSV))
         .map_err(|error| format!("its percentiles cannot be read: {error}"))?;
-    parse_percentiles(&text).ok_or_else(|| format!("{PERCENTILES_CSV} has not the 101 rows that ab writes"))
+    parse_percentiles(&text)
+        .ok_or_else(|| format!("{PERCENTILES_CSV} does not have the 101 rows that ab writes"))
 }
 
 fn parse_percentiles(text: &str) -> Option<Vec<f64>> {

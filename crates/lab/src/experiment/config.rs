@@ -480,31 +480,33 @@ impl ProviderConfig {
         if is_command && self.command.is_empty() {
             problems.push(Problem::new(
                 "provider.kind",
-                "`command` needs the key `command`: a program and its arguments",
+                "`command` requires the key `command`: a program and its arguments",
             ));
         }
         if !is_command && (!self.command.is_empty() || self.config.is_some()) {
-            problems.push(Problem::new("provider", "`command` and `config` go with `kind: command`"));
+            problems.push(Problem::new("provider", "`command` and `config` require `kind: command`"));
         }
         if !is_command && !self.files.is_empty() {
-            problems.push(Problem::new("provider.files", "goes with `kind: command`"));
+            problems.push(Problem::new("provider.files", "requires `kind: command`"));
         }
         for (name, size) in &self.files {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
-                let message = "a file's name is of letters, digits, `-`, `_` and `.`";
+                let message =
+                    "a file name may contain letters, digits, `-`, `_` and `.`, and does not start with `.`";
                 problems.push(Problem::new(format!("provider.files.{name}"), message));
             }
             problems.extend(too_large(&format!("provider.files.{name}"), size.bytes()));
         }
         if is_command && !self.arguments.is_empty() {
-            problems.push(Problem::new("provider.arguments", "a command has its arguments in `command`"));
+            problems
+                .push(Problem::new("provider.arguments", "put the arguments of a command into `command`"));
         }
         for (key, path) in [("path", &self.path), ("ready", &self.ready)] {
             if !path.starts_with('/') || path.contains(|c: char| c.is_whitespace() || c.is_control()) {
                 problems.push(Problem::new(
                     format!("provider.{key}"),
-                    "a path starts with `/` and holds no spaces",
+                    "a path must start with `/` and contain no spaces",
                 ));
             }
         }
@@ -521,11 +523,12 @@ impl ScenarioConfig {
     fn problems(&self, path: &str, directory: &Path) -> Vec<Problem> {
         let mut problems = Vec::new();
         if self.egret.is_some() && !(self.command.is_empty() && self.config.is_none()) {
-            let message = "a scenario is either Egret with a config or a command, not both";
+            let message = "`egret` cannot be combined with `command` or `config`";
             problems.push(Problem::new(format!("{path}.egret"), message));
         }
         if self.egret.is_none() && self.config.is_some() && self.command.is_empty() {
-            problems.push(Problem::new(format!("{path}.config"), "a config needs a `command` that reads it"));
+            problems
+                .push(Problem::new(format!("{path}.config"), "`config` requires a `command` that reads it"));
         }
         problems.extend(words(&format!("{path}.command"), &self.command, self.config.is_some()));
         let (key, file) =
@@ -545,7 +548,8 @@ fn words(path: &str, words: &[String], has_config: bool) -> Vec<Problem> {
         if let Err(unknown) = template::check(word) {
             problems.push(unknown.problem(path));
         } else if word.contains("@{config}") && !has_config {
-            problems.push(Problem::new(path, "`@{config}` needs the key `config`: the template to fill in"));
+            problems
+                .push(Problem::new(path, "`@{config}` requires the key `config`: the template to fill in"));
         }
     }
     problems
@@ -572,18 +576,19 @@ fn names<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Vec<Problem> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) || name.starts_with('-')
         {
-            let message =
-                format!("`{name}` cannot name files: write up to 64 small letters, digits and dashes");
+            let message = format!(
+                "`{name}` is not a valid name: use up to 64 lower-case letters, digits and dashes, not starting with a dash"
+            );
             problems.push(Problem::new(path, message));
         } else if !seen.insert(name) {
-            problems.push(Problem::new(path, format!("`{name}` is there twice")));
+            problems.push(Problem::new(path, format!("duplicate name `{name}`")));
         }
     }
     if seen.is_empty() && problems.is_empty() {
-        problems.push(Problem::new(key, "at least one is needed"));
+        problems.push(Problem::new(key, "at least one is required"));
     }
     if seen.len() > LIST_MAX {
-        problems.push(Problem::new(key, format!("more than {LIST_MAX}")));
+        problems.push(Problem::new(key, format!("more than {LIST_MAX} entries")));
     }
     problems
 }
@@ -596,9 +601,7 @@ fn rounds(path: &str, count: u32) -> Option<Problem> {
 
 fn both_amounts(path: &str, client: &ClientConfig) -> Option<Problem> {
     let both = client.requests.is_some() && client.duration.is_some();
-    both.then(|| {
-        Problem::new(format!("{path}.duration"), "a turn ends after `requests` or after `duration`, not both")
-    })
+    both.then(|| Problem::new(format!("{path}.duration"), "set either `requests` or `duration`, not both"))
 }
 
 fn too_large(path: &str, bytes: u64) -> Option<Problem> {
@@ -618,24 +621,24 @@ fn client_problem(path: &str, client: &Client) -> Option<Problem> {
         }
         Amount::Requests(requests) if requests < u64::from(client.concurrency) => {
             let message = format!(
-                "{} connections for {requests} requests: some would have nothing to do",
+                "{} connections for {requests} requests: some would have no work",
                 client.concurrency
             );
             return at("concurrency", message);
         }
         Amount::Requests(_) if client.kind == ClientKind::Wrk => {
-            return at("kind", "wrk has no number of requests: give a `duration`".into());
+            return at("kind", "wrk does not support a number of requests: set `duration`".into());
         }
         Amount::For(duration) if duration < std::time::Duration::from_secs(1) => {
-            return at("duration", "a turn lasts at least `1s`".into());
+            return at("duration", "must be at least `1s`".into());
         }
         Amount::For(duration) if duration >= client.deadline => {
-            return at("deadline", "has to be longer than `duration`".into());
+            return at("deadline", "must be longer than `duration`".into());
         }
         _ => {}
     }
     if client.kind == ClientKind::Wrk && !client.keep_alive {
-        return at("keep_alive", "wrk always keeps its connections: say `keep_alive: true`".into());
+        return at("keep_alive", "wrk always keeps connections open: set `keep_alive: true`".into());
     }
     if !(1..=client.concurrency.min(THREADS_MAX)).contains(&client.threads) {
         return at("threads", format!("expected a number from 1 to {THREADS_MAX}, at most `concurrency`"));
@@ -643,11 +646,11 @@ fn client_problem(path: &str, client: &Client) -> Option<Problem> {
     if client.threads > 1 && !matches!(client.kind, ClientKind::Bench | ClientKind::Wrk) {
         return at(
             "threads",
-            format!("{} takes no number of threads: only `bench` and `wrk` do", client.kind),
+            format!("{} does not support several threads: only `bench` and `wrk` do", client.kind),
         );
     }
     if client.body_bytes > 0 && client.kind == ClientKind::Siege {
-        return at("body", "siege is only asked for GET here".into());
+        return at("body", "not supported with siege, which only sends GET here".into());
     }
     if let Some(problem) = too_large(&format!("{path}.body"), client.body_bytes) {
         return Some(problem);
@@ -656,7 +659,7 @@ fn client_problem(path: &str, client: &Client) -> Option<Problem> {
         return at("requests_per_second", "expected a number from 1".into());
     }
     if client.requests_per_second.is_some() && client.kind != ClientKind::Bench {
-        let message = format!("{} sends as fast as it is answered: only `bench` holds a rate", client.kind);
+        let message = format!("{} does not support a fixed rate: only `bench` does", client.kind);
         return at("requests_per_second", message);
     }
     None

@@ -66,13 +66,13 @@ pub fn read(port: u16) -> Result<Counted, String> {
 }
 
 fn untold(status: Option<u16>) -> String {
-    let status = status.map_or_else(|| "nothing".to_owned(), |status| status.to_string());
-    format!("the provider does not tell what it counted: it answers {COUNTERS} with {status}")
+    let status = status.map_or_else(|| "no response".to_owned(), |status| status.to_string());
+    format!("cannot read the provider's counters: {COUNTERS} returned {status}")
 }
 
 fn parse(content: &[u8]) -> Result<Counted, String> {
     let told: Told = serde_json::from_slice(content)
-        .map_err(|error| format!("the provider does not tell what it counted: {COUNTERS}: {error}"))?;
+        .map_err(|error| format!("cannot read the provider's counters: {COUNTERS}: {error}"))?;
     let tallies = || told.rate_limit.iter().chain(told.rate_limits.values());
     let rate_limit = tallies().next().is_some().then(|| RateLimited {
         admitted: tallies().map(|tally| tally.admitted).sum(),

@@ -46,7 +46,7 @@ pub fn list(experiments: &Path, results: &Path) -> String {
         let state = if results.is_whole() {
             format!("{turns} turns")
         } else {
-            format!("{turns} of {planned} turns, not whole")
+            format!("{turns} of {planned} turns, incomplete")
         };
         let _ = writeln!(text, "  {name:<20}  {} ({state})", results.metadata.experiment.title);
     }
@@ -55,7 +55,7 @@ pub fn list(experiments: &Path, results: &Path) -> String {
 
 fn about(experiment: &Experiment) -> String {
     plan::estimate(experiment, &plan::steps(experiment))
-        .map_or_else(|| "as long as it takes".into(), |time| format!("about {}", span(time)))
+        .map_or_else(|| "unknown duration".into(), |time| format!("about {}", span(time)))
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {

@@ -151,7 +151,7 @@ impl Workshop<'_> {
         values.insert("directory", directory.display().to_string());
         if let Some(template) = template {
             let text = self.configs.get(&template);
-            let text = text.ok_or_else(|| format!("the config {template} is not in the results"))?;
+            let text = text.ok_or_else(|| format!("the config {template} is missing from the results"))?;
             let file = self.directory.join(format!("{part}-{template}"));
             std::fs::write(&file, fill(text, &values, name)?)
                 .map_err(|error| format!("{}: {error}", file.display()))?;
@@ -179,6 +179,5 @@ impl Workshop<'_> {
 }
 
 fn fill(text: &str, values: &Values, name: &str) -> Result<String, Trouble> {
-    template::fill(text, values)
-        .map_err(|unknown| format!("nothing fills in `@{{{}}}` for {name}", unknown.name))
+    template::fill(text, values).map_err(|unknown| format!("`@{{{}}}` has no value for {name}", unknown.name))
 }

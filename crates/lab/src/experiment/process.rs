@@ -132,7 +132,7 @@ pub fn last_words(log: &Path) -> String {
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = &lines[lines.len().saturating_sub(LAST_WORDS)..];
-    if last.is_empty() { "    (it said nothing)".into() } else { format!("    {}", last.join("\n    ")) }
+    if last.is_empty() { "    (no output)".into() } else { format!("    {}", last.join("\n    ")) }
 }
 
 /// The cores that this process may use.
@@ -199,7 +199,7 @@ fn scheduled_ns(pid: u32) -> u64 {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "2^52 ns are 52 days, and later ones still right to the microsecond"
+    reason = "2^52 ns are 52 days; beyond that the error stays below a microsecond"
 )]
 fn seconds(ticks: u64, ticks_per_second: u64) -> f64 {
     ticks as f64 / ticks_per_second as f64

@@ -200,12 +200,12 @@ impl fmt::Display for ResultsError {
             Self::Exists(path) => {
                 write!(
                     f,
-                    "{} is there already: name another with --out, or go on with --resume",
+                    "{} already exists: choose another folder with --out, or continue with --resume",
                     path.display()
                 )
             }
             Self::NotThere(path) => {
-                write!(f, "{}: no results folder (it has no metadata.json)", path.display())
+                write!(f, "{}: not a results folder (it has no metadata.json)", path.display())
             }
             Self::Malformed { path, why } => write!(f, "{}: {why}", path.display()),
         }
@@ -250,7 +250,7 @@ impl Results {
         }
         let metadata: Metadata = read_json(&metadata)?;
         if metadata.version != Metadata::VERSION {
-            let why = format!("is of version {}, which this egret does not read", metadata.version);
+            let why = format!("has version {}, which this version of egret cannot read", metadata.version);
             return Err(ResultsError::Malformed { path: directory.join("metadata.json"), why });
         }
         let mut turns = Vec::new();
@@ -366,13 +366,13 @@ fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, ResultsErro
     if size > JSON_BYTES_MAX {
         return Err(ResultsError::Malformed {
             path: path.to_owned(),
-            why: format!("is of {size} bytes, too long"),
+            why: format!("{size} bytes, which is too large"),
         });
     }
     let text = std::fs::read_to_string(path).map_err(failed(path))?;
     serde_json::from_str(&text).map_err(|error| ResultsError::Malformed {
         path: path.to_owned(),
-        why: format!("is not as `egret lab run` writes it: {error}"),
+        why: format!("not in the format of `egret lab run`: {error}"),
     })
 }
 

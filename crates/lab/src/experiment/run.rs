@@ -50,7 +50,7 @@ impl Changes {
     fn made_to(&self, mut experiment: Experiment) -> Result<Experiment, String> {
         let names: Vec<&str> = experiment.cases.iter().map(|case| case.name.as_str()).collect();
         if let Some(unknown) = self.cases.iter().find(|name| !names.contains(&name.as_str())) {
-            return Err(format!("there is no case `{unknown}`: there are {}", names.join(", ")));
+            return Err(format!("there is no case `{unknown}`; the cases are {}", names.join(", ")));
         }
         if !self.cases.is_empty() {
             experiment.cases.retain(|case| self.cases.contains(&case.name));
@@ -114,7 +114,7 @@ impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { directory, turns, planned } = self;
         let directory = directory.display();
-        write!(f, "{turns} of {planned} turns are kept; go on with: egret lab run --resume {directory}")
+        write!(f, "{turns} of {planned} turns are stored; continue with: egret lab run --resume {directory}")
     }
 }
 
@@ -288,7 +288,7 @@ fn leave_out(experiment: &mut Experiment, here: &Path) -> Result<BTreeMap<String
     let mut left_out = BTreeMap::new();
     let installed = |program: &str| program.contains("@{") || parts::locate(program, here).is_some();
     let missing = |what: &str, program: &str| {
-        RunError::Missing(format!("{what} needs `{program}`, which is not installed or not on the PATH"))
+        RunError::Missing(format!("{what} needs `{program}`, which is not installed or not in PATH"))
     };
     let baseline = experiment.baseline().to_owned();
     for scenario in &experiment.scenarios {

@@ -8,17 +8,17 @@ use egret_config::Problem;
 
 /// The placeholders.
 pub const PLACEHOLDERS: [&str; 11] = [
-    "port", // port of the proxy, or of the provider in its own template
+    "port",          // port of the proxy, or of the provider in its own template
     "provider_port", // port of the provider
-    "provider_ca", // certificate of the authority that signed the provider's certificate, if it uses TLS
-    "control_port", // another free port
-    "scheme", // `http`, or `https` if the provider uses TLS
-    "directory", // working directory of the process
-    "config", // path of the filled-in config
-    "here", // directory of the experiment's file
-    "egret", // Egret's program
-    "user", // the user who runs the experiment
-    "delay_s", // delay of the case in seconds, such as `0.15`
+    "provider_ca",   // certificate of the authority that signed the provider's certificate, if it uses TLS
+    "control_port",  // another free port
+    "scheme",        // `http`, or `https` if the provider uses TLS
+    "directory",     // working directory of the process
+    "config",        // path of the filled-in config
+    "here",          // directory of the experiment's file
+    "egret",         // Egret's program
+    "user",          // the user who runs the experiment
+    "delay_s",       // delay of the case in seconds, such as `0.15`
 ];
 
 /// An unknown placeholder.
@@ -33,7 +33,8 @@ pub struct Unknown {
 impl Unknown {
     /// Converts to a problem at this path, with a suggestion.
     pub fn problem(&self, path: impl Into<String>) -> Problem {
-        Problem::new(path, format!("nothing fills in `@{{{}}}`", self.name)).suggest(&self.name, PLACEHOLDERS)
+        Problem::new(path, format!("unknown placeholder `@{{{}}}`", self.name))
+            .suggest(&self.name, PLACEHOLDERS)
     }
 }
 

@@ -58,7 +58,7 @@ impl std::fmt::Display for ContentError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TooLarge(max) => write!(f, "request body too large: at most {max} bytes"),
-            Self::Broken => f.write_str("the content ended early or is badly framed"),
+            Self::Broken => f.write_str("the content ended early or its framing is invalid"),
         }
     }
 }

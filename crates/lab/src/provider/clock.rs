@@ -40,7 +40,7 @@ pub(super) fn start() {
 
     #[expect(
         deprecated,
-        reason = "its successor takes `unsafe`; our timer owns its descriptor, as that asks for"
+        reason = "its successor requires `unsafe`; the timer owns its descriptor, as that requires"
     )]
     let watched = |timer| AsyncFd::with_interest(timer, Interest::READABLE);
     let made = crate::timer::Timer::new().map(Rc::new);
@@ -56,7 +56,9 @@ pub(super) fn start() {
                 }
             });
         }
-        Err(error) => tracing::warn!(%error, "no fine timer: the provider's delays end up to 2 ms late"),
+        Err(error) => {
+            tracing::warn!(%error, "no high-resolution timer: the provider's delays end up to 2 ms late")
+        }
     }
 }
 
@@ -93,7 +95,7 @@ impl Clock {
         }
         self.set_to = Some(*first);
         if let Err(error) = self.timer.set(first.saturating_duration_since(Instant::now())) {
-            tracing::error!(%error, "the timer cannot be set: waits do not end");
+            tracing::error!(%error, "the timer cannot be set: pending waits do not end");
         }
     }
 

@@ -61,7 +61,10 @@ impl fmt::Display for DelayError {
         match self {
             Self::Duration(error) => error.fmt(f),
             Self::UnknownDistribution(name) => {
-                write!(f, "no distribution {name:?}: there are constant, normal, lognormal and percentiles")
+                write!(
+                    f,
+                    "unknown distribution {name:?}: expected constant, normal, lognormal or percentiles"
+                )
             }
             Self::Parameters(expected) => write!(f, "write {expected}"),
         }
@@ -210,7 +213,7 @@ mod tests {
     fn a_delay_that_is_not_understood_says_what_to_write() {
         for (text, told) in [
             ("soon", "150ms"),
-            ("gamma:1s", "constant, normal, lognormal and percentiles"),
+            ("gamma:1s", "constant, normal, lognormal or percentiles"),
             ("normal:1s", "normal:150ms,20ms"),
             ("lognormal:1s,9", "SIGMA from 0 to 5"),
             ("lognormal:1s,NaN", "SIGMA from 0 to 5"),

@@ -19,7 +19,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "GET",
         path: "/get",
         parameters: "",
-        about: "Arguments, header fields, method, origin and URL as JSON; every value in a list, since a name may come more than once.",
+        about: "Arguments, header fields, method, origin and URL as JSON; values are in lists, because a name may occur several times.",
         example: "/get?a=1&a=2",
         route: || get(asked),
     },
@@ -27,7 +27,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "HEAD",
         path: "/head",
         parameters: "",
-        about: "The head of what `/get` answers.",
+        about: "The head of the response of `/get`.",
         example: "/head",
         route: || on(MethodFilter::HEAD, asked),
     },
@@ -35,7 +35,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "POST",
         path: "/post",
         parameters: "",
-        about: "The same with the content: `data`, and by its type `form`, `files` or `json`. Content of an unknown type is a `data:` URL in base64. 400 where it cannot be parsed or is too long.",
+        about: "As `/get`, with the content: `data`, and depending on its type `form`, `files` or `json`. Content of an unknown type is a `data:` URL in base64. 400 if it cannot be parsed or is too long.",
         example: "/post",
         route: || post(anything),
     },
@@ -91,7 +91,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "POST, PUT, PATCH",
         path: "/upload",
         parameters: "",
-        about: "Reads the content, forgets it, and tells its length as `bytes_received`. 500 where it is too long.",
+        about: "Reads and discards the content, and returns its length as `bytes_received`. 500 if it is too long.",
         example: "/upload",
         route: || post(upload).put(upload).patch(upload),
     },
@@ -170,7 +170,7 @@ impl AskedWithContent {
         match content_type.split(';').next().unwrap_or_default().trim() {
             "text/html" | "text/plain" => {}
             "application/x-www-form-urlencoded" => {
-                let form = Query::strict(&self.data).ok_or("the form is not well encoded")?;
+                let form = Query::strict(&self.data).ok_or("invalid form encoding")?;
                 self.form = form.values();
             }
             "multipart/form-data" => {

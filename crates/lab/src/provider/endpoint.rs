@@ -37,19 +37,19 @@ struct Group {
 }
 
 const GROUPS: &[Group] = &[
-    Group { name: "What was asked", endpoints: echo::ENDPOINTS },
-    Group { name: "Parts of what was asked, and of the provider", endpoints: inspect::ENDPOINTS },
-    Group { name: "Statuses", endpoints: status::ENDPOINTS },
+    Group { name: "Request echo", endpoints: echo::ENDPOINTS },
+    Group { name: "Parts of the request, and the provider", endpoints: inspect::ENDPOINTS },
+    Group { name: "Status codes", endpoints: status::ENDPOINTS },
     Group { name: "Redirects", endpoints: redirect::ENDPOINTS },
-    Group { name: "Time and pace", endpoints: pace::ENDPOINTS },
+    Group { name: "Delays and pace", endpoints: pace::ENDPOINTS },
     Group { name: "Content", endpoints: content::ENDPOINTS },
     Group { name: "Caching and ranges", endpoints: cache::ENDPOINTS },
     Group { name: "Cookies", endpoints: cookies::ENDPOINTS },
     Group { name: "Authentication", endpoints: auth::ENDPOINTS },
     Group { name: "Pages and images", endpoints: page::ENDPOINTS },
     Group { name: "WebSocket", endpoints: websocket::ENDPOINTS },
-    Group { name: "Faults of the connection", endpoints: fault::ENDPOINTS },
-    Group { name: "Scenes that remember", endpoints: scene::ENDPOINTS },
+    Group { name: "Connection faults", endpoints: fault::ENDPOINTS },
+    Group { name: "Stateful endpoints", endpoints: scene::ENDPOINTS },
 ];
 
 /// Creates a router with all endpoints.
@@ -71,7 +71,7 @@ pub(super) fn table() -> String {
         let parted = if index == 0 { "" } else { "\n" };
         let _ = write!(
             text,
-            "{parted}### {}\n\n| method | path | parameters | answer |\n| --- | --- | --- | --- |\n",
+            "{parted}### {}\n\n| method | path | parameters | response |\n| --- | --- | --- | --- |\n",
             group.name
         );
         for Endpoint { methods, path, parameters, about, .. } in group.endpoints {
@@ -127,7 +127,7 @@ mod tests {
             assert!(!endpoint.about.is_empty() && !endpoint.methods.is_empty(), "{}", endpoint.path);
             let fixed = endpoint.path.split('{').next().unwrap_or_default();
             assert!(endpoint.example.starts_with(fixed), "{}", endpoint.path);
-            assert!(paths.insert(endpoint.path), "{} stands twice", endpoint.path);
+            assert!(paths.insert(endpoint.path), "{} occurs twice", endpoint.path);
             assert!(!format!("{}{}", endpoint.parameters, endpoint.about).contains('|'), "{}", endpoint.path);
         }
     }

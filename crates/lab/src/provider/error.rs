@@ -42,12 +42,12 @@ impl ProviderError {
 
     /// 404: the endpoint does not exist.
     pub fn not_found() -> Self {
-        Self::text(StatusCode::NOT_FOUND, "404 no such endpoint: / lists them")
+        Self::text(StatusCode::NOT_FOUND, "404 no such endpoint: see / for a list")
     }
 
     /// 405: the endpoint does not accept the method.
     pub fn method_not_allowed() -> Self {
-        Self::text(StatusCode::METHOD_NOT_ALLOWED, "405 not by this method: Allow lists those that are")
+        Self::text(StatusCode::METHOD_NOT_ALLOWED, "405 method not allowed: see the Allow field")
     }
 }
 

@@ -100,7 +100,7 @@ pub struct UnknownFault(String);
 impl fmt::Display for UnknownFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = Fault::ALL.into_iter().map(Fault::name).collect();
-        write!(f, "no fault {:?}: there are {}", self.0, names.join(", "))
+        write!(f, "unknown fault {:?}: expected {}", self.0, names.join(", "))
     }
 }
 
@@ -150,12 +150,13 @@ impl Spoiled {
         let parameters = Parameters::of(call);
         let informational =
             |status: &StatusCode| status.is_informational() && *status != StatusCode::SWITCHING_PROTOCOLS;
-        let status = match call.query.get("status") {
-            None => usual.status,
-            Some(text) => text.parse().ok().filter(informational).ok_or_else(|| {
-                ProviderError::parameter("status", "write one from 100 to 199, but not 101")
-            })?,
-        };
+        let status =
+            match call.query.get("status") {
+                None => usual.status,
+                Some(text) => text.parse().ok().filter(informational).ok_or_else(|| {
+                    ProviderError::parameter("status", "write one from 100 to 199, except 101")
+                })?,
+            };
         let field = match call.query.get("field") {
             None => usual.field,
             Some(name) => name.parse().map_err(|_| ProviderError::parameter("field", "not a field name"))?,
@@ -264,9 +265,9 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[Endpoint {
     methods: "any",
     path: "/fault/{kind}",
     parameters: "`kind` one of `reset`, `close`, `half-close`, `truncate`, `stall`, `wrong-length`, `bad-chunk`, `informational`, `duplicate-field`, `slow-head`, `garbage`; \
-        `after` bytes still sent before `reset` and `close` (0); `duration` of `slow-head`, `stall`, and of waiting after `half-close` (2s); \
+        `after`, number of bytes sent before `reset` and `close` (0); `duration` of `slow-head`, `stall`, and of waiting after `half-close` (2s); \
         `count` (1) and `status` (103) of `informational`; `field` (`x-duplicate`) and its second `value` (2) of `duplicate-field`",
-    about: "What `/anything` answers, spoiled in that way.",
+    about: "The response of `/anything` with this fault.",
     example: "/fault/informational?count=2",
     route: || any(endpoint),
 }];

@@ -43,7 +43,7 @@ pub(super) struct TooManyKeys;
 
 impl std::fmt::Display for TooManyKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "more than {KEYS_MAX} keys: DELETE /counters forgets them")
+        write!(f, "more than {KEYS_MAX} keys: DELETE /counters removes them")
     }
 }
 

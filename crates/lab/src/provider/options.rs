@@ -80,7 +80,7 @@ const WINDOW_MAX: Duration = Duration::from_hours(24);
 impl fmt::Display for RateLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "write LIMIT/WINDOW like 100/1s, with a window from 1ms to 24h, and `@clock` after it where windows begin by the clock",
+            "write LIMIT/WINDOW like 100/1s, with a window from 1ms to 24h, and `@clock` after it to align windows with the clock",
         )
     }
 }

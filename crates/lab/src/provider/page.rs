@@ -18,7 +18,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "GET",
         path: "/",
         parameters: "",
-        about: "A page that lists all of this.",
+        about: "A page that lists all endpoints.",
         example: "/",
         route: || get(index),
     },
@@ -26,7 +26,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/html",
         parameters: "",
-        about: "A page with some Melville.",
+        about: "A page with a passage by Melville.",
         example: "/html",
         route: || {
             any(|| async { answer::of(StatusCode::OK, answer::HTML, include_str!("assets/moby.html")) })
@@ -36,7 +36,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/json",
         parameters: "",
-        about: "A document in JSON.",
+        about: "A JSON document.",
         example: "/json",
         route: || {
             any(|| async { answer::of(StatusCode::OK, answer::JSON, include_str!("assets/sample.json")) })
@@ -46,7 +46,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/xml",
         parameters: "",
-        about: "The same in XML.",
+        about: "An XML document.",
         example: "/xml",
         route: || {
             const XML: HeaderValue = HeaderValue::from_static("application/xml");
@@ -57,7 +57,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/robots.txt",
         parameters: "",
-        about: "Asks robots to keep away from `/deny`.",
+        about: "Disallows `/deny` for robots.",
         example: "/robots.txt",
         route: || any(|| async { answer::text(StatusCode::OK, "User-agent: *\nDisallow: /deny\n") }),
     },
@@ -65,7 +65,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/deny",
         parameters: "",
-        about: "What robots should not ask for.",
+        about: "A page that robots should not request.",
         example: "/deny",
         route: || any(|| async { answer::text(StatusCode::OK, "No robots in here, please.\n") }),
     },
@@ -73,7 +73,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "GET",
         path: "/encoding/utf8",
         parameters: "",
-        about: "A page with text beyond ASCII.",
+        about: "A page with non-ASCII text.",
         example: "/encoding/utf8",
         route: || {
             get(|| async { answer::of(StatusCode::OK, answer::HTML, include_str!("assets/utf8.html")) })
@@ -83,7 +83,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "GET",
         path: "/forms/post",
         parameters: "",
-        about: "A form that is sent to `/post`.",
+        about: "A form that submits to `/post`.",
         example: "/forms/post",
         route: || get(form),
     },
@@ -91,7 +91,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/links/{n}",
         parameters: "`n` 0 to 256",
-        about: "302 to the first page of so many that link to each other.",
+        about: "302 to the first of `n` pages that link to each other.",
         example: "/links/5",
         route: || any(links),
     },
@@ -99,7 +99,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/links/{n}/{offset}",
         parameters: "`offset`, the page",
-        about: "One of those pages.",
+        about: "One of these pages.",
         example: "/links/5/2",
         route: || any(links_page),
     },
@@ -107,7 +107,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/image",
         parameters: "",
-        about: "An image of a kind in `Accept`, PNG by default. 415 where there is none.",
+        about: "An image of a type in `Accept`, PNG by default. 415 if none is available.",
         example: "/image",
         route: || any(accepted_image),
     },
@@ -115,7 +115,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/image/{kind}",
         parameters: "`kind` `png`, `jpeg`, `webp` or `svg`",
-        about: "That image.",
+        about: "An image of this kind.",
         example: "/image/svg",
         route: || any(image_of),
     },
@@ -129,7 +129,7 @@ async fn index(call: Call) -> Response {
     let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>Egret's provider</title>\n\
          <style>\n{}</style></head>\n<body>\n<h1>Egret's provider</h1>\n\
-         <p>An API to call: it answers as httpbin does, as slowly and as badly as it is asked to.\n{rows}</body>\n</html>\n",
+         <p>A test API that responds like httpbin, as slowly and as badly as requested.\n{rows}</body>\n</html>\n",
         include_str!("assets/page.css")
     );
     let policy =

@@ -18,7 +18,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/redirect/{n}",
         parameters: "`n` from 1; `absolute=true` for absolute locations",
-        about: "302, n times, ending at `/get`.",
+        about: "302, `n` times, ending at `/get`.",
         example: "/redirect/3",
         route: || any(redirect),
     },
@@ -26,7 +26,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/relative-redirect/{n}",
         parameters: "`n` from 1",
-        about: "The same with relative locations.",
+        about: "As `/redirect`, with relative locations.",
         example: "/relative-redirect/3",
         route: || any(relative),
     },
@@ -34,15 +34,15 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/absolute-redirect/{n}",
         parameters: "`n` from 1",
-        about: "The same with absolute locations.",
+        about: "As `/redirect`, with absolute locations.",
         example: "/absolute-redirect/3",
         route: || any(absolute),
     },
     Endpoint {
         methods: "any",
         path: "/redirect-to",
-        parameters: "`url`, required: absolute, or with a slash at its front; `status_code` 300 to 399 (302)",
-        about: "That location. 403 for a host that the provider was not told to allow.",
+        parameters: "`url`, required: absolute, or with a leading slash; `status_code` 300 to 399 (302)",
+        about: "A redirect to `url`. 403 for a host that is not allowed.",
         example: "/redirect-to?url=/get&status_code=307",
         route: || any(redirect_to),
     },
@@ -85,9 +85,9 @@ async fn redirect_to(call: Call) -> Answer {
     let options = call.lab.options();
     if !target.is_allowed(&options.redirect_hosts) {
         let told = if options.redirect_hosts.is_empty() {
-            "Not an absolute URL, nor one with a slash at its front.\n".to_owned()
+            "Neither an absolute URL nor a path with a leading slash.\n".to_owned()
         } else {
-            format!("Redirects lead nowhere but to: {}\n", options.redirect_hosts.join(", "))
+            format!("Redirects are allowed only to: {}\n", options.redirect_hosts.join(", "))
         };
         return Ok(answer::of(StatusCode::FORBIDDEN, HeaderValue::from_static("text/plain"), told));
     }

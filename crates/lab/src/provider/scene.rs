@@ -23,7 +23,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/fail/{count}",
         parameters: "`key` (the count); `status` 100 to 599 (503); `fault`, one of `/fault`'s, instead of a status; `retry_after` in seconds (none)",
-        about: "Fails the first so many calls of a key, then answers as `/anything` does.",
+        about: "Fails the first `count` calls of a key, then responds as `/anything`.",
         example: "/fail/2?key=mine",
         route: || any(fail),
     },
@@ -31,7 +31,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/rate-limit/{limit}/{window}",
         parameters: "`limit` calls per `window`, as `1s` or `0.5`; `key` (limit and window); `by`, a header field whose value is the key",
-        about: "What `/anything` answers, so many times in a window; then 429 with `Retry-After`. `RateLimit` and `RateLimit-Policy` say what is left.",
+        about: "The response of `/anything` for `limit` calls per window, then 429 with `Retry-After`. `RateLimit` and `RateLimit-Policy` state the remaining quota.",
         example: "/rate-limit/5/10s",
         route: || any(rate_limit),
     },
@@ -39,7 +39,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "GET, DELETE",
         path: COUNTERS,
         parameters: "",
-        about: "Calls, faults, what rate limits admitted and refused, failures by key; DELETE starts anew. Never delayed, limited or spoiled, and not counted.",
+        about: "Numbers of calls, of faults, of calls that rate limits admitted and rejected, and of failures by key; DELETE resets them. Exempt from delays, limits and faults, and not counted.",
         example: "/counters",
         route: || get(counters).delete(forget),
     },
@@ -66,7 +66,7 @@ async fn fail(Path(count): Path<String>, call: Call) -> Answer {
         response.extensions_mut().insert(Spoiled::by(fault));
         return Ok(response);
     }
-    let detail = format!("one of the first {failing} calls of {key:?}");
+    let detail = format!("one of the first {failing} calls of key {key:?}, which fail");
     let response = ProviderError::with_detail(code, detail).into_response();
     if retry_after == 0 {
         return Ok(response);

@@ -77,7 +77,7 @@ pub(super) fn start(
             Ok(listener) => {
                 Server::new(service, Arc::default(), stop).serve_accepted(listener, workers).await;
             }
-            Err(error) => tracing::error!(%error, "the provider cannot accept"),
+            Err(error) => tracing::error!(%error, "the provider cannot accept connections"),
         }
     })?);
     Ok(handles)
@@ -129,7 +129,7 @@ impl Server {
             match accepted {
                 Ok((socket, peer)) => self.hand_over(socket, peer, &workers, &alive),
                 Err(error) => {
-                    tracing::warn!(%error, "the provider cannot accept");
+                    tracing::warn!(%error, "the provider cannot accept connections");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -16,7 +16,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/status/{code}",
         parameters: "`code` 100 to 599, or several with weights: `200:9,503:1`; `seed`",
-        about: "That status. 301, 302, 303, 305 and 307 lead to `/redirect/1`, 300 and 308 to `/image/jpeg`; 401 and 407 carry a challenge; 300, 308, 402, 406 and 418 have content. An informational status comes ahead of a 200.",
+        about: "This status code. 301, 302, 303, 305 and 307 redirect to `/redirect/1`, 300 and 308 to `/image/jpeg`; 401 and 407 carry a challenge; 300, 308, 402, 406 and 418 have content. An informational status code precedes a 200.",
         example: "/status/418",
         route: || any(status),
     },
@@ -24,7 +24,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         methods: "any",
         path: "/unstable",
         parameters: "`failure_rate` 0 to 1 (0.5); `seed`",
-        about: "500 at that rate, else 200.",
+        about: "500 at this rate, otherwise 200.",
         example: "/unstable?failure_rate=0.1",
         route: || any(unstable),
     },
@@ -101,7 +101,7 @@ fn of(code: StatusCode, prefix: &str) -> Response {
 }
 
 const NOT_ACCEPTABLE: &str = r#"{
-  "message": "The client asked for no media type that there is",
+  "message": "The client accepts none of the available media types",
   "accept": [
     "image/webp",
     "image/svg+xml",

@@ -22,7 +22,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[Endpoint {
     methods: "GET",
     path: "/websocket/echo",
     parameters: "`max_fragment_size` (524288) and `max_message_size` (1048576), 1 to 1048576",
-    about: "A WebSocket that sends back what it gets, for at most the maximum of time.",
+    about: "A WebSocket that echoes messages, for at most the maximum duration.",
     example: "/websocket/echo",
     route: || get(echo),
 }];

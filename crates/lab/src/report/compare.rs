@@ -187,18 +187,21 @@ impl fmt::Display for Comparison {
         if self.differences.is_empty() {
             writeln!(f, "The runs have nothing in common.")
         } else if !self.differences.iter().any(|difference| difference.change.is_firm()) {
-            writeln!(f, "Too few rounds to tell whether the runs differ.")
+            writeln!(f, "Too few rounds to decide whether the runs differ.")
         } else if !self.differs() {
-            writeln!(f, "The runs do not differ: nothing changed surely and by more than {tolerance:.0} %.")
+            writeln!(
+                f,
+                "The runs do not differ: no figure changed significantly and by more than {tolerance:.0} %."
+            )
         } else if self.is_worse() {
             writeln!(
                 f,
-                "The second run is worse, surely and by more than {tolerance:.0} %, where it says so."
+                "The second run is worse, significantly and by more than {tolerance:.0} %, in the lines marked WORSE."
             )
         } else {
             writeln!(
                 f,
-                "The second run is better, surely and by more than {tolerance:.0} %, where it says so."
+                "The second run is better, significantly and by more than {tolerance:.0} %, in the lines marked better."
             )
         }
     }

@@ -83,7 +83,7 @@ fn point(x: f64, estimate: &Estimate) -> Point {
 }
 
 fn percentile_axis() -> Axis {
-    Axis { label: "share of requests answered within, %".into(), scale: Scale::Tail(PERCENTILE_MAX) }
+    Axis { label: "share of requests completed, %".into(), scale: Scale::Tail(PERCENTILE_MAX) }
 }
 
 /// Creates an axis that fits all lines with their bounds, and the values in `with`.
@@ -170,7 +170,7 @@ fn against_provider_time(summary: &Summary) -> Vec<Chart> {
             let longest = timed.last().map_or(0.0, |(delay, _)| *delay);
             LineChart {
                 name: format!("provider-time-{name}"),
-                title: format!("What {name} adds, against provider time"),
+                title: format!("Time added by {name}, against provider time"),
                 note: note(scenario.added_ms.first(), scenario.rounds, "whiskers"),
                 x: Axis {
                     label: "provider time, ms".into(),
@@ -242,10 +242,10 @@ type Figure = fn(&ScenarioSummary) -> Option<Estimate>;
 fn costs(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
     let wanted: [(&str, &str, &str, Figure); 3] = [
         ("throughput", "Requests per second", "requests/s", |scenario| Some(scenario.requests_per_second)),
-        ("cpu", "CPU time of the proxy for each request", "CPU time per request, µs", |scenario| {
+        ("cpu", "CPU time of the proxy per request", "CPU time per request, µs", |scenario| {
             scenario.cpu_us_per_request
         }),
-        ("memory", "Memory of the proxy", "most proportional set size, MiB", |scenario| scenario.memory_mib),
+        ("memory", "Memory of the proxy", "peak proportional set size, MiB", |scenario| scenario.memory_mib),
     ];
     wanted
         .into_iter()
@@ -360,11 +360,13 @@ pub fn page(results: &Results, summary: &Summary, sections: &[Section]) -> Strin
 
 const READING: &str = "\
 <h2>How to read this</h2>
-<div class=\"card\"><p>A round gives every scenario a turn, in an order that changes. A figure is the median over the rounds. What a scenario
-adds is taken within each round and then the median of that, so that a machine that drifts hits all alike. Bands, whiskers and ± come
-from drawing rounds anew with replacement (bootstrap): between them the true median lies with the confidence that is told.</p>
-<p>CPU time is what all threads of the proxy were on a core, over the answered requests. Memory is their proportional set size, so
-that what processes share counts once. The percentile axis gives each further nine the same room, since the tail is what hurts.</p></div>
+<div class=\"card\"><p>A round runs every scenario once, in an order that changes from round to round. A figure is the median over the
+rounds. The time that a scenario adds is the median of the differences within each round, so a machine whose speed drifts affects all
+scenarios alike. Bands, whiskers and ± are bootstrap confidence intervals (rounds resampled with replacement): the true median lies
+within them with the stated confidence.</p>
+<p>CPU time is the time that all threads of the proxy spent on a core, divided by the completed requests. Memory is their proportional
+set size, so memory shared between processes counts once. The percentile axis gives each further nine the same space, because the tail
+matters most.</p></div>
 ";
 
 fn list(html: &mut String, class: &str, sentences: &[String]) {
@@ -437,8 +439,8 @@ fn at_the_provider(html: &mut String, summary: &Summary, case: &CaseSummary) {
     let _ = writeln!(
         html,
         "<h2>At the provider{}</h2>\n<div class=\"card scroll\"><table class=\"counted\">\n\
-         <thead><tr><th>scenario</th><th>requests failed, %</th><th>calls to the provider</th><th>for each request</th>\
-         <th>admitted</th><th>refused</th><th>allowance used, %</th></tr></thead>\n<tbody>",
+         <thead><tr><th>scenario</th><th>requests failed, %</th><th>calls to the provider</th><th>calls per request</th>\
+         <th>admitted</th><th>rejected</th><th>allowance used, %</th></tr></thead>\n<tbody>",
         escape(&of_case(summary, case))
     );
     for scenario in &case.scenarios {
@@ -466,8 +468,8 @@ fn held(html: &mut String, figures: &[Held]) {
     if figures.is_empty() {
         return;
     }
-    *html += "<h2>Figures to hold</h2>\n<div class=\"card scroll\"><table class=\"figures\">\n\
-        <thead><tr><th>case</th><th>figure</th><th>of</th><th>beside</th><th>is</th><th>is to be</th><th></th></tr></thead>\n<tbody>";
+    *html += "<h2>Figures with bounds</h2>\n<div class=\"card scroll\"><table class=\"figures\">\n\
+        <thead><tr><th>case</th><th>figure</th><th>scenario</th><th>compared with</th><th>value</th><th>bound</th><th>verdict</th></tr></thead>\n<tbody>";
     for held in figures {
         let Held { case, figure, scenario, .. } = held;
         let beside = held.beside.as_deref().unwrap_or("–");
@@ -495,7 +497,7 @@ fn under_test(html: &mut String, results: &Results) {
     let mut rows = vec![
         ("machine", format!("{}, {} cores, {gib:.0} GiB", machine.processor, machine.cores)),
         ("system", format!("{}, {}", machine.system, machine.kernel)),
-        ("pinned", if pinned.is_empty() { "nothing".into() } else { pinned.join(", ") }),
+        ("pinned", if pinned.is_empty() { "none".into() } else { pinned.join(", ") }),
         ("load average before", metadata.load_average_before.to_string()),
         ("started", metadata.started.join(", resumed ")),
         ("ended", metadata.ended.clone().unwrap_or_else(|| "not yet".into())),
@@ -503,7 +505,7 @@ fn under_test(html: &mut String, results: &Results) {
         ("Egret's program", metadata.egret.clone()),
     ];
     rows.extend(metadata.commit.clone().map(|commit| ("commit", commit)));
-    *html += "<h2>What was under test</h2>\n<div class=\"card\"><dl>\n";
+    *html += "<h2>Test setup</h2>\n<div class=\"card\"><dl>\n";
     let versions = metadata.versions.iter().map(|(program, version)| (program.as_str(), version.clone()));
     for (name, value) in rows.into_iter().chain(versions) {
         let _ = writeln!(html, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(&value));

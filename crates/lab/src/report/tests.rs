@@ -114,12 +114,13 @@ fn no_difference_and_too_few_rounds_are_called_so() {
         150.0 + scenario_f64(scenario) * (f64::from(round) - 3.0) / 10.0
     }));
     assert!(
-        same.verdict[0].starts_with("`proxy` cannot be told from direct at p99: +0.00 ms ± 0.20;"),
+        same.verdict[0]
+            .starts_with("`proxy` shows no measurable difference from direct at p99: +0.00 ms ± 0.20;"),
         "{:?}",
         same.verdict
     );
     let few = Summary::of(&run(&TWO.replace("rounds: 5", "rounds: 3"), 20.0, drifting));
-    assert!(few.verdict[0].ends_with("(3 rounds: too few to be sure)."), "{:?}", few.verdict);
+    assert!(few.verdict[0].ends_with("(3 rounds: too few for a verdict)."), "{:?}", few.verdict);
     assert!(few.doubts[0].contains("Fewer than 5 rounds"), "{:?}", few.doubts);
 }
 
@@ -136,9 +137,8 @@ fn growth_with_provider_time_is_told_from_none() {
     let p99 = grows.slopes.iter().find(|slope| slope.percentile == 99).unwrap();
     assert!((p99.ms_per_s.value - 2.0).abs() < 1e-9 && (p99.spread_ms - 1.6).abs() < 1e-9, "{p99:?}");
     assert!(
-        grows.verdict[0].starts_with(
-            "`proxy` is correlated with provider time: for each second of it p50 +2.000 ms ± 0.000"
-        ),
+        grows.verdict[0]
+            .starts_with("`proxy` is correlated with provider time (per second of it: p50 +2.000 ms ± 0.000"),
         "{:?}",
         grows.verdict
     );
@@ -147,8 +147,7 @@ fn growth_with_provider_time_is_told_from_none() {
         delays[case] * 1e3 + scenario_f64(scenario) * (1.0 + noise)
     }));
     assert!(
-        level.verdict[0]
-            .starts_with("`proxy`: no correlation with provider time (for each second of it p50 "),
+        level.verdict[0].starts_with("`proxy`: no correlation with provider time (per second of it: p50 "),
         "{:?}",
         level.verdict
     );
@@ -168,8 +167,8 @@ fn the_knee_is_the_last_rate_that_is_carried() {
     assert_eq!(
         summary.verdict[..2],
         [
-            "`direct` carries 4000 requests/s with p99 within 3 × that of the lowest rate, and no knee was reached.",
-            "`proxy` carries 2000 requests/s with p99 within 3 × that of the lowest rate, and the next rate is beyond its knee.",
+            "`direct` sustains 4000 requests/s with p99 within 3 × that of the lowest rate, and no knee was reached.",
+            "`proxy` sustains 2000 requests/s with p99 within 3 × that of the lowest rate, and the next rate is beyond its knee.",
         ]
     );
 }
@@ -184,8 +183,8 @@ fn every_chart_has_its_lines_axes_and_units() {
     let count = |text: &str, what: &str| text.matches(what).count();
     for (name, lines, units) in [
         ("provider-time-proxy", 4, ["provider time, ms", "added to direct, ms"]),
-        ("a-response", 2, ["share of requests answered within, %", "response time, ms"]),
-        ("a-added", 1, ["share of requests answered within, %", "added to direct, ms"]),
+        ("a-response", 2, ["share of requests completed, %", "response time, ms"]),
+        ("a-added", 1, ["share of requests completed, %", "added to direct, ms"]),
     ] {
         let svg = named(name);
         assert_eq!(count(&svg, "<g class=\"line "), lines, "{name}");
@@ -213,7 +212,9 @@ fn two_runs_differ_where_they_surely_do_and_by_more_than_the_tolerance() {
     let same = compare(&a, &a, 0.05);
     assert!(
         !same.differs()
-            && same.to_string().ends_with("do not differ: nothing changed surely and by more than 5 %.\n")
+            && same
+                .to_string()
+                .ends_with("do not differ: no figure changed significantly and by more than 5 %.\n")
     );
     let b = Summary::of(&run(TWO, 25.0, noisy(2.0)));
     let worse = compare(&a, &b, 0.05);
@@ -305,7 +306,7 @@ fn where_failures_are_expected_they_are_told_and_no_doubt() {
     let mut results = run(text, 10.0, |_, _, _, _| 1.0);
     results.turns.iter_mut().for_each(|turn| turn.figures.failed = 250);
     let summary = Summary::of(&results);
-    let told = "`limited`: 25.00 % of the requests failed; 1.10 calls to the provider for each, of which it admitted 490 and refused 100; \
+    let told = "`limited`: 25.00 % of the requests failed; 1.10 calls to the provider per request, of which it admitted 490 and rejected 100; \
                 98.00 % of its allowance used.";
     assert!(summary.verdict.iter().any(|sentence| sentence == told), "{:?}", summary.verdict);
     assert!(summary.doubts.iter().all(|doubt| !doubt.contains("failed")), "{:?}", summary.doubts);

@@ -99,14 +99,14 @@ fn footprint(baseline: &str, case: &CaseSummary, scenario: &ScenarioSummary) -> 
         let (own, theirs) =
             scenario.paired(case.scenario(baseline)?, |round| Some(round.requests_per_second));
         let ratio = ratio(&own, &theirs)?;
-        return Some(format!("`{name}` answers {} {baseline}'s requests per second.", times(&ratio)));
+        return Some(format!("`{name}` handles {} {baseline}'s requests per second.", times(&ratio)));
     };
     let rounds = scenario.rounds;
     if !p99.is_firm() {
         let (p99, p50) = (signed_ms(p99), signed_ms(p50));
         let rounds = if rounds == 1 { "1 round".into() } else { format!("{rounds} rounds") };
         return Some(format!(
-            "`{name}`: about {p99} at p99 and {p50} at p50 from {baseline} ({rounds}: too few to be sure)."
+            "`{name}`: about {p99} at p99 and {p50} at p50 compared with {baseline} ({rounds}: too few for a verdict)."
         ));
     }
     let confidence = percent(p99.confidence);
@@ -131,9 +131,9 @@ fn large(scenario: &ScenarioSummary, against: &ScenarioSummary, percent: usize) 
 /// `adds 0.11 ms ± 0.03 at p99`
 fn added(estimate: &Estimate, at: &str, baseline: &str) -> String {
     if !estimate.excludes(0.0) {
-        return format!("cannot be told from {baseline} at {at}: {}", signed_ms(estimate));
+        return format!("shows no measurable difference from {baseline} at {at}: {}", signed_ms(estimate));
     }
-    let word = if estimate.value > 0.0 { "adds" } else { "takes off" };
+    let word = if estimate.value > 0.0 { "adds" } else { "saves" };
     let size = places(estimate.value.abs(), estimate.margin());
     let bounds = if is_lopsided(estimate) { bounds(estimate) } else { format!("± {}", margin(estimate)) };
     format!("{word} {size} ms {bounds} at {at}")
@@ -144,7 +144,7 @@ fn counted(scenario: &ScenarioSummary) -> Option<String> {
     let name = &scenario.scenario;
     let failed = share(scenario.failed_share.as_ref()?.value);
     let counted = scenario.counted.as_ref()?;
-    let calls = format!("{:.2} calls to the provider for each", counted.calls_per_request.value);
+    let calls = format!("{:.2} calls to the provider per request", counted.calls_per_request.value);
     let mut sentence = format!("`{name}`: {failed} of the requests failed; {calls}");
     if let (Some(admitted), Some(refused), Some(used)) =
         (&counted.admitted, &counted.refused, &counted.allowance_used)
@@ -152,7 +152,7 @@ fn counted(scenario: &ScenarioSummary) -> Option<String> {
         let [admitted, refused] = [admitted, refused].map(|count| thousands(count.value));
         let _ = write!(
             sentence,
-            ", of which it admitted {admitted} and refused {refused}; {} of its allowance used",
+            ", of which it admitted {admitted} and rejected {refused}; {} of its allowance used",
             share(used.value)
         );
     }
@@ -177,12 +177,12 @@ fn beside(own: &ScenarioSummary, peer: &ScenarioSummary) -> Option<String> {
     let mut parts = Vec::new();
     parts.extend(
         compared(|round| round.cpu_us_per_request)
-            .map(|ratio| format!("{} its CPU per request", times(&ratio))),
+            .map(|ratio| format!("{} the CPU per request", times(&ratio))),
     );
-    parts.extend(compared(|round| round.memory_mib).map(|ratio| format!("{} its memory", times(&ratio))));
-    parts.extend(compared(|round| round.p99_ms).map(|ratio| format!("{} its p99", times(&ratio))));
+    parts.extend(compared(|round| round.memory_mib).map(|ratio| format!("{} the memory", times(&ratio))));
+    parts.extend(compared(|round| round.p99_ms).map(|ratio| format!("{} the p99", times(&ratio))));
     (!parts.is_empty())
-        .then(|| format!("`{}` beside `{}`: {}.", own.scenario, peer.scenario, parts.join(", ")))
+        .then(|| format!("`{}` compared with `{}`: {}.", own.scenario, peer.scenario, parts.join(", ")))
 }
 
 /// Describes the correlation between added time and provider time: one sentence for each scenario, listing
@@ -201,18 +201,18 @@ fn correlation(slopes: &[SlopeSummary]) -> Vec<String> {
             let list = |slopes: &[&SlopeSummary]| {
                 slopes.iter().map(|slope| told(slope)).collect::<Vec<_>>().join(", ")
             };
-            let spread = format!("the cases lie within {} ms of each other", places(spread, spread));
+            let spread = format!("the cases differ by at most {} ms", places(spread, spread));
             let firm = own.iter().all(|slope| slope.ms_per_s.is_firm());
             Some(if growing.is_empty() && firm {
-                format!("`{scenario}`: no correlation with provider time (for each second of it {}); {spread}.", list(&own))
+                format!("`{scenario}`: no correlation with provider time (per second of it: {}); {spread}.", list(&own))
             } else if growing.is_empty() {
                 format!(
-                    "`{scenario}`: too few rounds to tell a correlation with provider time (for each second of it {}); {spread}.",
+                    "`{scenario}`: too few rounds to detect a correlation with provider time (per second of it: {}); {spread}.",
                     list(&own)
                 )
             } else {
                 let growing: Vec<&SlopeSummary> = growing.into_iter().copied().collect();
-                format!("`{scenario}` is correlated with provider time: for each second of it {}; {spread}.", list(&growing))
+                format!("`{scenario}` is correlated with provider time (per second of it: {}); {spread}.", list(&growing))
             })
         })
         .collect()
@@ -241,7 +241,7 @@ fn knee(cases: &[&CaseSummary], name: &str) -> Option<String> {
     let end = cases.last()?.offered_per_second? == rate;
     let word = if end { "and no knee was reached" } else { "and the next rate is beyond its knee" };
     Some(format!(
-        "`{name}` carries {rate} requests/s with p99 within {KNEE_FACTOR} × that of the lowest rate, {word}."
+        "`{name}` sustains {rate} requests/s with p99 within {KNEE_FACTOR} × that of the lowest rate, {word}."
     ))
 }
 
@@ -251,7 +251,7 @@ pub fn doubts(summary: &Summary, results: &Results) -> Vec<String> {
     let mut doubts = Vec::new();
     if !summary.whole {
         doubts.push(format!(
-            "Not whole: {} of {} turns were taken.",
+            "Incomplete: {} of {} turns were run.",
             results.turns.len(),
             results.turns_planned()
         ));
@@ -261,12 +261,12 @@ pub fn doubts(summary: &Summary, results: &Results) -> Vec<String> {
         doubts.push(format!("Fewer than {ROUNDS_FOR_VERDICT} rounds: no interval reaches 90 % confidence."));
     }
     if metadata.quick {
-        doubts.push("The quick profile: good for a look, not for a claim.".into());
+        doubts.push("Quick profile: suitable for a first look, not for conclusions.".into());
     }
     if metadata.machine_was_busy() {
         let load = metadata.load_average_before;
         doubts.push(format!(
-            "The machine was busy beforehand: load average {load} on {} cores.",
+            "The machine was busy before the run: load average {load} on {} cores.",
             metadata.machine.cores
         ));
     }
@@ -283,7 +283,7 @@ pub fn doubts(summary: &Summary, results: &Results) -> Vec<String> {
         }
     }
     if results.turns.iter().any(|turn| turn.figures.client_saturated == Some(true)) {
-        doubts.push("The client was itself the bottleneck in some turns.".into());
+        doubts.push("The client was the bottleneck in some turns.".into());
     }
     doubts
         .extend(metadata.left_out.iter().map(|(scenario, why)| format!("`{scenario}` was left out: {why}.")));

@@ -1,5 +1,5 @@
 //! Tests of the figures against values computed by hand, and of the intervals against their confidence.
-#![expect(clippy::float_cmp, reason = "samples are handed through, not computed")]
+#![expect(clippy::float_cmp, reason = "samples are returned unchanged, not computed")]
 
 use super::*;
 

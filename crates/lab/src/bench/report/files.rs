@@ -51,7 +51,9 @@ impl Report<'_> {
         let mut log = Vec::new();
         let mut serializer = V2DeflateSerializer::new();
         let mut builder = IntervalLogWriterBuilder::new();
-        builder.add_comment("egret bench: microseconds; the tag says which phase").with_start_time(started);
+        builder
+            .add_comment("egret bench: times in microseconds; the tag names the phase")
+            .with_start_time(started);
         // Writing to memory cannot fail.
         if let Ok(mut writer) = builder.begin_log_with(&mut log, &mut serializer) {
             let total = tally.total();

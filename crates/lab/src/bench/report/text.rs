@@ -245,11 +245,11 @@ fn statuses(report: &Report<'_>, text: &mut String) {
         *text += "\n";
     }
     for (count, what) in [
-        (tally.retried, "requests were sent anew, since their kept connection had been closed meanwhile"),
-        (tally.unfinished, "requests were under way when the time was over, and are not counted"),
+        (tally.retried, "requests were sent again because their kept connection had been closed"),
+        (tally.unfinished, "requests were in progress when the time was over and are not counted"),
         (
             tally.unsent,
-            "requests were due and never sent, since no connection came free: raise -c, or lower --rate",
+            "requests were due but never sent because no connection was free: raise -c, or lower --rate",
         ),
     ] {
         if count > 0 {

@@ -68,8 +68,8 @@ struct Own {
 pub fn figures(directory: &Path) -> Result<Figures, String> {
     let text = std::fs::read_to_string(directory.join(JSON))
         .map_err(|error| format!("its JSON cannot be read: {error}"))?;
-    let seen: Printed =
-        serde_json::from_str(&text).map_err(|error| format!("its JSON is not as published: {error}"))?;
+    let seen: Printed = serde_json::from_str(&text)
+        .map_err(|error| format!("its JSON does not match the published schema: {error}"))?;
     let refused = seen.statuses.iter().filter(|(status, _)| !status.starts_with('2')).map(|(_, count)| count);
     Ok(Figures {
         requests: seen.requests,

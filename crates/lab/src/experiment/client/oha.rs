@@ -34,11 +34,11 @@ pub fn figures(printed: &str) -> Result<Figures, String> {
     let heading = lines.next().ok_or("it printed no rows")?;
     let column = |name: &str| {
         let found = heading.split(',').position(|column| column == name);
-        found.ok_or_else(|| format!("its rows have no `{name}`"))
+        found.ok_or_else(|| format!("its rows have no column `{name}`"))
     };
     let columns = [column("request-start")?, column("request-duration")?, column("status")?];
     let rows: Vec<Row> = lines
-        .map(|line| row(line, columns).ok_or_else(|| format!("a row of it is `{line}`")))
+        .map(|line| row(line, columns).ok_or_else(|| format!("invalid row `{line}`")))
         .collect::<Result<_, _>>()?;
     let mut times_ms: Vec<f64> = rows.iter().map(|row| row.duration_s * 1e3).collect();
     times_ms.sort_by(f64::total_cmp);

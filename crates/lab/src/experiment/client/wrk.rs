@@ -46,7 +46,7 @@ struct Printed {
 pub fn figures(printed: &str) -> Result<Figures, String> {
     let last = printed.lines().last().unwrap_or_default();
     let seen: Printed = serde_json::from_str(last)
-        .map_err(|error| format!("its last line is not what its script prints: {error}"))?;
+        .map_err(|error| format!("its last line is not the JSON of its script: {error}"))?;
     let duration_s = real(seen.duration_us) / 1e6;
     Ok(Figures {
         requests: seen.requests,

@@ -129,10 +129,10 @@ impl HoldConfig {
     pub(super) fn problems(&self, path: &str, counts: bool) -> Vec<Problem> {
         let mut problems = Vec::new();
         if self.figures.is_empty() {
-            problems.push(Problem::new(format!("{path}.figures"), "at least one is needed"));
+            problems.push(Problem::new(format!("{path}.figures"), "at least one is required"));
         }
         if !counts && self.figures.iter().any(|figure| figure.is_counted()) {
-            let message = "only the built-in provider tells what it counted, without TLS and `--prefix`";
+            let message = "only the built-in provider has counters, and only without TLS and `--prefix`";
             problems.push(Problem::new(format!("{path}.figures"), message));
         }
         let bounds =
@@ -140,21 +140,23 @@ impl HoldConfig {
         let mut bounds = bounds.into_iter().flatten();
         let (first, second) = (bounds.next(), bounds.next());
         if first.is_none() || second.is_some() {
-            let message = "one bound is needed: `at_most`, `at_least`, `within` or `added_ms_at_most`";
+            let message =
+                "exactly one bound is required: `at_most`, `at_least`, `within` or `added_ms_at_most`";
             problems.push(Problem::new(path, message));
         }
         let sizes = [first, second, self.within.map(|within| within.percent)];
         if sizes.into_iter().flatten().any(|size| !size.is_finite() || size < 0.0) {
-            problems.push(Problem::new(path, "a bound is a number from 0"));
+            problems.push(Problem::new(path, "a bound must be a number from 0"));
         }
         let of_times = self.within.is_some() || self.added_ms_at_most.is_some();
         if of_times && self.beside.is_empty() {
-            let message = "`within` and `added_ms_at_most` need the key `beside`: what they are held against";
+            let message =
+                "`within` and `added_ms_at_most` require the key `beside`: the scenarios to compare with";
             problems.push(Problem::new(path, message));
         }
         if of_times && !self.figures.iter().all(|figure| figure.is_time()) {
             let message =
-                "`within` and `added_ms_at_most` are for response times: `p50`, `p90`, `p95`, `p99`";
+                "`within` and `added_ms_at_most` apply only to response times: `p50`, `p90`, `p95`, `p99`";
             problems.push(Problem::new(format!("{path}.figures"), message));
         }
         problems

@@ -26,7 +26,7 @@ fn quick_changes_what_it_names_and_the_amount_is_one_setting() {
         cases: [{ name: one }, { name: two, client: { kind: wrk } }]\n\
         quick: { rounds: 2, cases: [one], client: { requests: 500 } }\n";
     let full = Experiment::parse("e.yaml", text, Path::new(".")).unwrap_err().to_string();
-    assert!(full.contains("quick.client.kind: wrk has no number of requests"), "{full}");
+    assert!(full.contains("quick.client.kind: wrk does not support a number of requests"), "{full}");
     let text = text.replace("kind: wrk", "requests_per_second: 50");
     let quick = Experiment::parse("e.yaml", &text, Path::new(".")).unwrap().quick();
     assert_eq!((quick.rounds, quick.cases.len()), (2, 1));
@@ -52,7 +52,7 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: x, command: [nginx, '@{prot}'] }]\n",
-            "e.yaml:3:41: scenarios[0].command[1]: nothing fills in `@{prot}`; did you mean `port`?",
+            "e.yaml:3:41: scenarios[0].command[1]: unknown placeholder `@{prot}`; did you mean `port`?",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: x, egret: no.yaml }]\n",
@@ -60,7 +60,7 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: No Flow }]\n",
-            "e.yaml:3:21: scenarios[0].name: `No Flow` cannot name files",
+            "e.yaml:3:21: scenarios[0].name: `No Flow` is not a valid name",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: x }]\nclient: { requests: 10, concurrency: 20 }\n",
@@ -68,21 +68,21 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: x }]\nclient: { kind: ab, requests_per_second: 5 }\n",
-            "client.requests_per_second: ab sends as fast as it is answered: only `bench` holds a rate",
+            "client.requests_per_second: ab does not support a fixed rate: only `bench` does",
         ),
         (
             "title: t\nprovider: { path: '/delay/@{delay_s}' }\nscenarios: [{ name: x }]\n",
             "the path has `@{delay_s}`, so the case needs a `delay`",
         ),
-        ("title: t\nprovider: {}\nscenarios: []\n", "scenarios: at least one is needed"),
+        ("title: t\nprovider: {}\nscenarios: []\n", "scenarios: at least one is required"),
         (
             "title: t\nprovider: { kind: command }\nscenarios: [{ name: x }]\n",
-            "`command` needs the key `command`",
+            "`command` requires the key `command`",
         ),
-        ("title: t\nprovider: {}\nscenarios: [{ name: x }, { name: x }]\n", "`x` is there twice"),
+        ("title: t\nprovider: {}\nscenarios: [{ name: x }, { name: x }]\n", "duplicate name `x`"),
         (
             "title: t\nprovider: { kind: command, command: [x], files: { ../a: 1B, b: 1GiB } }\nscenarios: [{ name: a }]\n",
-            "a file's name is of letters, digits, `-`, `_` and `.`",
+            "a file name may contain letters, digits, `-`, `_` and `.`",
         ),
         (
             "title: t\nprovider: { kind: command, command: [x], files: { b: 1GiB } }\nscenarios: [{ name: a }]\n",
@@ -90,11 +90,11 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         ),
         (
             "title: t\nprovider: { files: { b: 1MiB } }\nscenarios: [{ name: a }]\n",
-            "provider.files: goes with `kind: command`",
+            "provider.files: requires `kind: command`",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: a }]\nclient: { kind: siege, body: 1KiB }\n",
-            "client.body: siege is only asked for GET here",
+            "client.body: not supported with siege, which only sends GET here",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: a }]\ncases: [{ name: hot }]\ntables: [{ title: t, loaded: hto, at_rate: hot }]\n",
@@ -106,23 +106,23 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, beside: [a], figures: [p50] }]\n",
-            "hold[0]: one bound is needed",
+            "hold[0]: exactly one bound is required",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, beside: [a], figures: [proxy_cpu], added_ms_at_most: 1 }]\n",
-            "hold[0].figures: `within` and `added_ms_at_most` are for response times",
+            "hold[0].figures: `within` and `added_ms_at_most` apply only to response times",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, figures: [p50], added_ms_at_most: 1 }]\n",
-            "hold[0]: `within` and `added_ms_at_most` need the key `beside`",
+            "hold[0]: `within` and `added_ms_at_most` require the key `beside`",
         ),
         (
             "title: t\nprovider: { tls: true }\nscenarios: [{ name: a }]\nhold: [{ scenario: a, figures: [provider_refused], at_most: 0 }]\n",
-            "hold[0].figures: only the built-in provider tells what it counted",
+            "hold[0].figures: only the built-in provider has counters",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: a, client: { kind: ab, threads: 2 } }]\n",
-            "scenarios[0].client.threads: ab takes no number of threads",
+            "scenarios[0].client.threads: ab does not support several threads",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: x }]\nrounds: 0\n",

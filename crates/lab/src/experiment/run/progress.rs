@@ -44,7 +44,7 @@ impl<'a> Progress<'a> {
         let about = estimate.map(|time| format!(", about {}", span(time))).unwrap_or_default();
         let _ = writeln!(
             told,
-            "{}\n{}, {}, {}: {}{about}. Into {}",
+            "{}\n{}, {}, {}: {}{about}. Results: {}",
             experiment.title,
             names(experiment.cases.len(), "case"),
             names(experiment.scenarios.len(), "scenario"),
@@ -58,14 +58,14 @@ impl<'a> Progress<'a> {
         if metadata.machine_was_busy() {
             let _ = writeln!(
                 told,
-                "  The machine is busy (load average {}): figures will be doubtful.",
+                "  The machine is busy (load average {}): the figures will be unreliable.",
                 metadata.load_average_before
             );
         }
         if metadata.pinned.is_empty() {
             let _ = writeln!(
                 told,
-                "  Only one core: proxy, provider and client share it, and figures say little."
+                "  Only one core: proxy, provider and client share it, so the figures say little."
             );
         }
         let scenario = experiment.scenarios.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);

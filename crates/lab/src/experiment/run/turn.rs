@@ -107,7 +107,7 @@ pub fn take(
     let counted = stage.counted()?;
     let Figures { failed, requests, .. } = measured.figures;
     if requests == 0 || failed > requests.saturating_mul(2) {
-        return Err(format!("{} answered {requests} requests, and {failed} failed", stage.url).into());
+        return Err(format!("{}: {requests} requests completed and {failed} failed", stage.url).into());
     }
     write_whole(&setup.directory.join("samples.csv"), &measured.samples).map_err(TurnError::Results)?;
     let load_average = machine::load_average();
@@ -181,7 +181,7 @@ impl<'a> Stage<'a> {
         ]);
         shared.extend(delay_s.map(|delay| ("delay_s", delay)));
         let path = super::super::template::fill(setup.experiment.path_of(setup.case), &shared)
-            .map_err(|unknown| format!("nothing fills in `@{{{}}}` in the path", unknown.name))?;
+            .map_err(|unknown| format!("`@{{{}}}` in the path has no value", unknown.name))?;
         let (experiment, here, configs) = (setup.experiment, setup.here, setup.configs);
         let workshop = Workshop { experiment, here, configs, directory: setup.directory, shared };
         let core = |part: &str| setup.pinned.get(part).copied();
@@ -228,7 +228,7 @@ impl<'a> Stage<'a> {
                 None if client.kind == ClientKind::Siege && tries < TRIES_MAX => tries += 1,
                 None => {
                     return Err(format!(
-                        "{} had not ended after {} s",
+                        "{} did not end within {} s",
                         client.kind,
                         deadline(client, amount).as_secs()
                     )
@@ -278,7 +278,7 @@ impl<'a> Stage<'a> {
         let printed = String::from_utf8_lossy(&printed);
         let figures = client.kind.figures(&directory, &printed);
         let figures = figures.map_err(|why| {
-            format!("{}: {why} ({status}); it said:\n{}", client.kind, last_words(&launch.stderr))
+            format!("{}: {why} ({status}); its output:\n{}", client.kind, last_words(&launch.stderr))
         })?;
         let processes = used.into_iter().map(|(part, used)| (part, used.figures(figures.requests))).collect();
         Ok(Some(Measured { figures, processes, samples: watch.samples }))
@@ -311,7 +311,7 @@ impl<'a> Stage<'a> {
         for part in [Some(&mut self.provider), self.proxy.as_mut()].into_iter().flatten() {
             if let Some(status) = part.ended() {
                 let message = format!(
-                    "{} ended while it was measured ({status}); it said:\n{}",
+                    "{} ended during the measurement ({status}); its output:\n{}",
                     part.name(),
                     part.last_words()
                 );
@@ -419,13 +419,13 @@ fn until_ready(
     while !is_there() {
         if let Some(status) = part.ended() {
             let message =
-                format!("{} did not start ({status}); it said:\n{}", part.name(), part.last_words());
+                format!("{} did not start ({status}); its output:\n{}", part.name(), part.last_words());
             return Err(message.into());
         }
         if start.elapsed() > READY_DEADLINE {
             let seconds = READY_DEADLINE.as_secs();
             let message = format!(
-                "{} has not answered {path} with 2xx after {seconds} s; it said:\n{}",
+                "{} did not return 2xx for {path} within {seconds} s; its output:\n{}",
                 part.name(),
                 part.last_words()
             );
@@ -442,7 +442,7 @@ fn is_certificate(file: &Path) -> bool {
 }
 
 fn free_port() -> Result<u16, TurnError> {
-    ready::free_port().ok_or_else(|| "no port is free".to_owned().into())
+    ready::free_port().ok_or_else(|| "no free port".to_owned().into())
 }
 
 /// The user who runs the experiment. An nginx started by root would otherwise run its workers as a user who
