@@ -1,10 +1,10 @@
-// The provider of the experiment `clients`: one answer for whatever is asked, so that the client is what limits the rate.
+// The provider of the experiment `clients`: one fixed response to every request, so the client limits the rate.
 //
 //     answer PORT
 //
-// One thread, one level-triggered epoll set. A request ends with its head: nothing of it is looked at but where it ends, bodies are
-// not expected, and no connection is closed from here. An event costs one read and one write, the least a provider can do; what a
-// client does not take at once ends its connection, since a client that leaves 200 bytes lying is none to be measured.
+// One thread, one level-triggered epoll set. A request consists of its head, of which only the end is detected; bodies are not
+// expected, and the provider does not close connections. An event costs one read and one write, the minimum for a provider. If a
+// client does not accept a response at once, its connection is closed: a client that leaves 200 bytes unread cannot be measured.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -22,19 +22,19 @@
 
 enum {
     READ_BYTES = 16 * 1024,
-    ANSWERS_MAX = 64, // sent in one write where requests come in a row
+    ANSWERS_MAX = 64, // sent in one write if several requests arrive together
     EVENTS_MAX = 256,
     BACKLOG = 4096,
     FILES_MAX = 64 * 1024,
 };
 
-// ab, which speaks HTTP/1.0, keeps no connection that is not said to stay.
+// `Connection: keep-alive` is for ab, which uses HTTP/1.0 and closes connections without it.
 static const char ANSWER[] =
     "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Type: text/plain\r\nContent-Length: 110\r\n\r\n"
     "One hundred and ten bytes of plain text, as many as a small answer of an API may have. There is nothing more.\n";
 static const char END[] = "\r\n\r\n";
 
-// How much of the end of a head each connection has seen last, by its descriptor.
+// Number of bytes of the end of a head that each connection has matched so far, by descriptor.
 static uint8_t seen[FILES_MAX];
 static char answers[ANSWERS_MAX * (sizeof ANSWER - 1)];
 
@@ -79,7 +79,7 @@ static void on_client(int epoll_fd, int listener) {
     seen[fd] = 0;
 }
 
-// How many heads end in these bytes, which follow those that the connection has sent before.
+// Counts the heads that end in these bytes, which follow the earlier bytes of the connection.
 static size_t heads_ended(int fd, const char *bytes, size_t length) {
     size_t count = 0;
     uint8_t matched = seen[fd];
@@ -106,7 +106,7 @@ static void on_readable(int fd) {
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (got <= 0) {
-        close(fd); // leaves the epoll set by itself
+        close(fd); // closing removes it from the epoll set
         return;
     }
     for (size_t count = heads_ended(fd, bytes, (size_t)got); count > 0;) {

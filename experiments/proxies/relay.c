@@ -1,10 +1,10 @@
-// The floor of the experiment `peers`: a TCP relay that copies bytes and knows no HTTP.
+// The lower bound in the experiment `peers`: a TCP relay that copies bytes without parsing HTTP.
 //
 //     relay LISTEN_PORT UPSTREAM_PORT
 //
-// One thread, one level-triggered epoll set. Every client connection gets an upstream connection of its own, so nothing
-// is looked at, pooled or rewritten. In the steady state an event costs one read and one write, the least a proxy in user
-// space can do; a write that comes up short parks the rest and stops reading until it has gone out (back-pressure).
+// One thread, one level-triggered epoll set. Every client connection has its own upstream connection, so nothing is
+// inspected, pooled or rewritten. In the steady state an event costs one read and one write, the minimum for a proxy in
+// user space. After a short write, the rest is buffered and reading stops until it is sent (backpressure).
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -22,16 +22,16 @@
 #include <unistd.h>
 
 enum {
-    BUFFER_BYTES = 64 * 1024, // one shared buffer: it is empty again before the next event is looked at
+    BUFFER_BYTES = 64 * 1024, // one shared buffer: it is empty again before the next event is handled
     EVENTS_MAX = 256,
     BACKLOG = 4096,
 };
 
-// One socket of a pair. `parked` holds what this socket's peer sent and this socket could not take yet.
+// One socket of a pair. `parked` holds bytes from the peer that this socket could not accept yet.
 struct side {
     int fd;
-    uint32_t interest; // what epoll is told to watch, to spare a system call where nothing changes
-    bool read_done;    // the socket's sender closed; the peer's sending side is shut once all is delivered
+    uint32_t interest; // events registered with epoll, to avoid a system call without a change
+    bool read_done;    // the sender has closed; the peer's sending side is shut down after delivery
     char *parked;
     size_t parked_at, parked_end;
     struct side *peer;
@@ -46,7 +46,7 @@ struct pair {
 
 static int epoll_fd;
 static char buffer[BUFFER_BYTES];
-// Pairs are freed after the whole batch of events: a later event of the same batch may still point at them.
+// Pairs are freed after a whole batch of events, because a later event of the batch may still point to them.
 static struct pair *dead_pairs;
 
 static void die(const char *what) {
@@ -76,7 +76,7 @@ static void pair_kill(struct pair *pair) {
     if (pair->dead)
         return;
     pair->dead = true;
-    close(pair->client.fd); // leaves the epoll set by itself
+    close(pair->client.fd); // closing removes it from the epoll set
     close(pair->upstream.fd);
     pair->next_dead = dead_pairs;
     dead_pairs = pair;
@@ -92,7 +92,7 @@ static void bury_dead(void) {
     }
 }
 
-// Reads while the peer can take more, writes while something is parked.
+// Watches for reading while the peer accepts bytes, and for writing while bytes are parked.
 static void watch(struct side *side) {
     uint32_t wanted = 0;
     if (!side->read_done && side->peer->parked == NULL)
@@ -101,7 +101,7 @@ static void watch(struct side *side) {
         wanted |= EPOLLOUT;
     if (wanted == side->interest)
         return;
-    // A side that nothing is wanted of leaves the set: a hang-up is told whether watched or not, and would spin.
+    // A side without wanted events leaves the set: epoll always reports a hang-up, which would cause a busy loop.
     int change = wanted == 0 ? EPOLL_CTL_DEL : side->interest == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
     side->interest = wanted;
     struct epoll_event event = {.events = wanted, .data.ptr = side};
@@ -109,7 +109,8 @@ static void watch(struct side *side) {
         pair_kill(side->pair);
 }
 
-// What came from `from` has all been delivered to `to`: passes on the end of the stream, and ends a pair that ended both ways.
+// If all bytes from `from` have been delivered to `to`, forwards the end of the stream. Closes a pair that has ended in both
+// directions.
 static void pass_end(struct side *from, struct side *to) {
     if (!from->read_done || to->parked != NULL)
         return;
@@ -185,7 +186,8 @@ static bool side_open(struct side *side, int fd, struct side *peer, struct pair 
     return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-// Takes one client and dials upstream for it. The dial is not waited for: a send before it is done says EAGAIN and is parked.
+// Accepts one client and connects upstream for it without waiting: a send before the connection is established fails with EAGAIN,
+// and the bytes are parked.
 static void on_client(int listener, const struct sockaddr_in *upstream) {
     int client_fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (client_fd < 0)
@@ -229,7 +231,7 @@ static void dispatch(const struct epoll_event *event) {
     if (event->events & EPOLLIN)
         on_readable(side);
     else if (event->events & (EPOLLERR | EPOLLHUP))
-        pair_kill(side->pair); // told unasked, with nothing left to read: nobody is there any more
+        pair_kill(side->pair); // reported without being watched, and nothing left to read: the socket is dead
 }
 
 int main(int argc, char **argv) {

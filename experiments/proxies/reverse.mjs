@@ -1,4 +1,4 @@
-// A reverse proxy as one writes it in an afternoon: Node's own http, with connections to the provider kept.
+// A minimal reverse proxy with Node's http module and persistent connections to the provider.
 // Arguments: the port to listen on, the provider's port.
 import http from "node:http";
 

@@ -258,8 +258,8 @@ fn openssl_name(suite: rustls::CipherSuite) -> String {
 
 /// Size in bits of the public key in a certificate: the RSA modulus, or the field of the elliptic curve.
 ///
-/// `Certificate → TBSCertificate → [version] serial signature issuer validity subject
-/// SubjectPublicKeyInfo` (RFC 5280 §4.1).
+/// The path is `Certificate`, `TBSCertificate`, then after `version` (optional), `serialNumber`, `signature`,
+/// `issuer`, `validity` and `subject`: `SubjectPublicKeyInfo` (RFC 5280 §4.1).
 fn key_bits(certificate: &[u8]) -> Option<usize> {
     let (_, certificate, _) = der(certificate)?;
     let (_, mut rest, _) = der(certificate)?;

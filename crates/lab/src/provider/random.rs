@@ -3,10 +3,10 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// 2⁶⁴ divided by the golden ratio: the increment of SplitMix64.
+/// 2⁶⁴ divided by the golden ratio: the increment of `SplitMix64`.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// SplitMix64: well mixed, made for seeding, and valid with any number as its state.
+/// `SplitMix64`: well mixed, made for seeding, and valid with any number as its state.
 #[derive(Debug, Clone)]
 pub(super) struct Random {
     state: u64,
