@@ -12,7 +12,7 @@ use crate::har;
 /// The reason why a run could not be started or completed.
 #[derive(Debug)]
 pub enum Error {
-    /// An invalid option or combination of options. The text includes the remedy.
+    /// An invalid option or combination of options. The text says what to do instead.
     Usage(String),
     /// An invalid URL.
     Url(String, UrlError),

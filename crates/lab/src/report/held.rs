@@ -124,7 +124,7 @@ impl Figure {
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { case, scenario, figure, .. } = self;
-        let beside = self.beside.as_deref().map(|beside| format!(" beside {beside}")).unwrap_or_default();
+        let beside = self.beside.as_deref().map(|beside| format!(" vs {beside}")).unwrap_or_default();
         let pair = format!("{scenario}{beside}");
         let (verdict, figure, told) = (self.verdict(), figure.to_string(), self.told());
         write!(f, "{verdict:<17} {case:<12} {pair:<30} {figure:<21} {told:<32} {}", self.bound())
