@@ -1,21 +1,21 @@
-//! Which causes have been told already, so that each is logged once.
+//! Set of failure causes that have been logged, so each is logged once.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Causes that are told apart. Beyond them none is told any more.
+/// Maximum number of distinct causes. Further causes are not logged.
 const CAUSES_MAX: usize = 8;
 
-/// Which causes have been told. Shared between threads without a lock.
+/// Causes that have been logged. Shared between threads without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Causes([AtomicU64; CAUSES_MAX]);
 
 impl Causes {
-    /// Whether `cause` has not been asked about before, and there is room for it.
+    /// Returns `true` on the first call with `cause`, as long as the set has room for it.
     pub fn is_new(&self, cause: &str) -> bool {
         let mut hasher = DefaultHasher::new();
         cause.hash(&mut hasher);
-        // Zero stands for an empty place.
+        // Zero marks an empty entry.
         let hash = hasher.finish() | 1;
         for known in &self.0 {
             match known.compare_exchange(0, hash, Relaxed, Relaxed) {

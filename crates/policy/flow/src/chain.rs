@@ -1,4 +1,4 @@
-//! The chain of remedies that one exchange passes: inwards with the request, outwards with the response.
+//! The chain of remedies for one exchange: inwards with the request, outwards with the response.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
@@ -15,75 +15,75 @@ use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Step};
 use crate::router::{Match, Matches};
 use crate::tally::Decision;
 
-/// The longest trace that an exchange can ask for, in bytes.
+/// Maximum length of an exchange's trace in bytes.
 const TRACE_BYTES_MAX: usize = 1024;
 
-/// Where a request goes when its remedies are through with it.
+/// The next step for a request that has passed its remedies.
 #[derive(Debug)]
 pub enum Onward {
-    /// To the provider, as the draft has it.
+    /// Call the provider, with the pending changes applied.
     Call,
-    /// A remedy has responded. The response goes back through [`RemedyChain::response`].
+    /// Send a remedy's response. It passes outwards through [`RemedyChain::response`].
     Answer(Box<Answer>),
 }
 
-/// Where a response goes when remedies are through with it.
+/// The next step for a response that has passed its remedies.
 #[derive(Debug)]
 pub enum Backward {
-    /// To the client.
+    /// Send the response to the client.
     Pass,
-    /// The request waits until this time, then goes through [`RemedyChain::poll_request`] again.
+    /// Hold the request until this time, then pass it through [`RemedyChain::poll_request`] again.
     Repeat(Timestamp),
-    /// Nowhere: this takes its place, and goes back through [`RemedyChain::response`].
+    /// Discard the response and use this one instead. It passes outwards through [`RemedyChain::response`].
     Answer(Box<Answer>),
 }
 
-/// The remedies of one exchange, and how far it is. Reused, so that nothing is allocated.
+/// The remedies of one exchange and its position among them. Reused between exchanges to avoid allocation.
 #[derive(Debug, Default)]
 pub struct RemedyChain {
     /// The remedies by their number in the plan, each with the match of its flow, outermost first.
     chain: Vec<(usize, Match)>,
-    /// What those entered keep, in the same order.
+    /// State of the remedies entered so far, in the same order.
     held: Vec<AnyHeld>,
-    /// How the draft stood when the request went on from each of them.
+    /// The pending changes after each of them has seen the request.
     marks: Vec<Checkpoint>,
-    /// How it stood before the first of them.
+    /// The pending changes before the first of them.
     base: Checkpoint,
-    /// How far in the exchange is: on its way in the next remedy to see the request, on its way out one beyond the next to see the
-    /// response.
+    /// Position of the exchange. On the request side, the index of the next remedy; on the response side, one
+    /// more than the index of the next remedy.
     depth: usize,
-    /// Since when the next remedy has been waiting.
+    /// Time at which the next remedy began to wait.
     waiting_since: Option<Timestamp>,
     needs: Needs,
-    /// What kind of answer in the provider's place is on its way outwards, if one is.
+    /// Kind of the local response that is passing outwards, if any.
     answered: Option<Local>,
-    /// What was decided so far, if anybody is to be told.
+    /// Decisions so far, if the client or a diagnosis wants them.
     trace: String,
     tells: Tells,
 }
 
-/// Where the request goes on from when a remedy has its call made again.
+/// The point at which a request resumes when a remedy repeats its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resume {
-    /// The remedies further in, with what the remedy itself has drafted.
+    /// The inner remedies. The changes made by the remedy itself are kept.
     Inwards,
-    /// The same, without that.
+    /// The inner remedies. The changes made by the remedy itself are undone.
     Blank,
-    /// The remedy itself.
+    /// The remedy itself. The changes that it made are undone.
     Itself,
 }
 
-/// Who is told what is decided.
+/// The readers of the decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tells {
-    /// The client, who asks for it.
+    /// The client asked for the trace.
     pub client: bool,
-    /// The flows' diagnoses.
+    /// A diagnosis of a matching flow records them.
     pub diagnoses: bool,
 }
 
 impl RemedyChain {
-    /// Starts the chain of the flows that matched. Returns whether it has any remedy.
+    /// Starts the chain for the flows that matched. Returns `true` if it has any remedy.
     pub fn start(&mut self, flows: &Flows, matches: &Matches, tells: Tells) -> bool {
         self.chain.clear();
         self.held.clear();
@@ -103,22 +103,22 @@ impl RemedyChain {
         !self.chain.is_empty()
     }
 
-    /// What its remedies need together.
+    /// Combined needs of the chain's remedies.
     pub fn needs(&self) -> Needs {
         self.needs
     }
 
-    /// What has been decided so far, for the field `x-egret-trace`, if the client has asked for it.
+    /// Returns the decisions so far for the field `x-egret-trace`, if the client asked for it.
     pub fn trace(&self) -> Option<&str> {
         self.tells.client.then_some(&self.trace)
     }
 
-    /// What has been decided so far, if the client or a diagnosis is to be told.
+    /// Returns the decisions so far, if the client or a diagnosis wants them.
     pub fn decisions(&self) -> &str {
         &self.trace
     }
 
-    /// Goes on inwards as far as possible.
+    /// Passes the request inwards as far as possible.
     pub fn poll_request(
         &mut self,
         flows: &Flows,
@@ -141,7 +141,7 @@ impl RemedyChain {
                     return Poll::Pending;
                 }
                 (Ok(Poll::Pending), Mode::Report) => {
-                    // Gives back what it would wait for.
+                    // Releases the remedy's wait.
                     *held = slot.remedy.held();
                     self.note(slot, exchange, Decision::Wait);
                     Step::Next
@@ -171,7 +171,7 @@ impl RemedyChain {
                 return Poll::Ready(Onward::Answer(answer));
             }
             if slot.mode == Mode::Report {
-                // What it would have had called is not called.
+                // Discards the calls that the remedy would have made.
                 exchange.draft.background = None;
                 exchange.draft.fetch = None;
             }
@@ -182,7 +182,7 @@ impl RemedyChain {
         Poll::Ready(Onward::Call)
     }
 
-    /// Takes a response, or a failure, outwards as far as possible.
+    /// Passes a response or a failure outwards as far as possible.
     pub fn response(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) -> Backward {
         exchange.answered = self.answered;
         exchange.draft.seen |= self.answered.is_none()
@@ -247,8 +247,8 @@ impl RemedyChain {
         Backward::Pass
     }
 
-    /// Makes ready for another call that the remedy at `depth` wants: takes back what those further in have drafted, who see the request
-    /// again, and of what it has drafted itself as much as `from` says.
+    /// Prepares another call for the remedy at `depth`. Undoes the changes made by the inner remedies, which
+    /// see the request again, and the remedy's own changes unless `from` keeps them.
     fn go_back(&mut self, depth: usize, from: Resume, exchange: &mut Exchange<'_>) {
         if from == Resume::Inwards {
             self.marks.truncate(depth + 1);
@@ -267,8 +267,8 @@ impl RemedyChain {
         }
     }
 
-    /// Leaves out the remedies before the one that `background` is made for; what they have made of the request is in `draft`. Says
-    /// whether the chain has that one.
+    /// Drops the remedies before the one that `background` was made for; their changes to the request are in
+    /// `draft`. Returns `true` if the chain contains that remedy.
     pub fn begin_at(&mut self, background: &Background, draft: &PendingChanges) -> bool {
         self.base = draft.mark();
         let at = self.chain.iter().position(|(slot, _)| *slot == background.slot);
@@ -276,21 +276,22 @@ impl RemedyChain {
         at.is_some()
     }
 
-    /// Whether an answer goes to the client as it is: no remedy further out is there to see it.
+    /// Returns `true` if a local response goes to the client as it is, because no outer remedy is left to see
+    /// it.
     pub fn is_out(&self) -> bool {
         self.depth == 0
     }
 
-    /// The exchange is over.
+    /// Ends the exchange.
     pub fn end(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) {
         self.end_from(0, flows, exchange);
         self.chain.clear();
-        // They hold bodies.
+        // Checkpoints hold bodies.
         self.marks.clear();
         self.base = Checkpoint::default();
     }
 
-    /// Ends the exchange for the remedies from that depth on inwards.
+    /// Ends the exchange for the remedies from `depth` inwards.
     fn end_from(&mut self, depth: usize, flows: &Flows, exchange: &mut Exchange<'_>) {
         while self.held.len() > depth
             && let Some(mut held) = self.held.pop()
@@ -299,7 +300,7 @@ impl RemedyChain {
             let slot = &flows.slots[number];
             exchange.params.found = Some(found);
             if let Err(fault) | Ok(Err(fault)) = guarded(slot, || slot.remedy.end(exchange, &mut held)) {
-                // What it would refuse has been answered already.
+                // The response has already been decided, so the fault cannot refuse the exchange.
                 slot.warn_open(&fault);
                 self.note(slot, exchange, Decision::Fail);
             }
@@ -319,7 +320,7 @@ impl RemedyChain {
     }
 }
 
-/// Does what a remedy does. A panic is a bug, which must not take the exchange down.
+/// Runs a remedy's code and catches panics. A panic is a bug, and it must not end the exchange.
 fn guarded<T>(slot: &Slot, act: impl FnOnce() -> T) -> Result<T, Fault> {
     let act = || {
         #[cfg(test)]
@@ -333,7 +334,7 @@ fn guarded<T>(slot: &Slot, act: impl FnOnce() -> T) -> Result<T, Fault> {
 }
 
 impl Slot {
-    /// The answer that a failure means to the exchange, if it may not go on.
+    /// Returns the refusal for a fault, or `None` if the exchange may go on.
     fn refusal(&self, fault: &Fault) -> Option<Box<Answer>> {
         if self.on_error == OnError::Open || self.mode == Mode::Report {
             self.warn_open(fault);
@@ -347,7 +348,7 @@ impl Slot {
         Some(Box::new(Answer::Refused(Refused::new(Reason::RemedyFailed, detail))))
     }
 
-    /// Logs that exchanges go on although this remedy cannot decide: once for each cause.
+    /// Logs once for each cause that exchanges go on although this remedy cannot decide.
     fn warn_open(&self, fault: &Fault) {
         let (flow, remedy) = (self.flow(), self.remedy_name());
         if self.causes.is_new(&fault.0) {
@@ -378,7 +379,7 @@ mod tests {
 
     const GET: &str = "GET https://one.example/";
 
-    /// How many errors have been logged.
+    /// Number of errors logged.
     #[derive(Debug, Default)]
     struct Errors(Mutex<u32>);
 
@@ -401,14 +402,14 @@ mod tests {
         fn exit(&self, _: &span::Id) {}
     }
 
-    /// What `act` comes to, and how many errors it has logged.
+    /// Returns the result of `act` and the number of errors it logged.
     fn with_errors<T>(act: impl FnOnce() -> T) -> (T, u32) {
         let errors: &'static Errors = Box::leak(Box::default());
         let result = tracing::subscriber::with_default(errors, act);
         (result, *errors.0.lock().unwrap())
     }
 
-    /// What has been logged as a warning, as its fields.
+    /// The logged warnings, as their fields.
     #[derive(Debug, Default)]
     struct Warnings(Mutex<Vec<String>>);
 
@@ -522,7 +523,7 @@ mod tests {
         });
         assert_eq!(stand, Stand::Response(200));
         assert_eq!(trace, "f/retry=next, f/concurrency=fail, f/timeout=next, f/concurrency=fail");
-        // With the request, with the response, and at the end; each time it is told.
+        // It fails with the request, with the response and at the end; each failure is logged.
         assert_eq!((stage.decided(1, Decision::Fail), errors), (3, 3));
         assert_eq!(stage.decided(2, Decision::Next), 1);
     }
@@ -534,14 +535,14 @@ mod tests {
         assert_eq!(stand.refusal(&stage), (Reason::RemedyFailed, None));
         assert_eq!((stage.decided(1, Decision::Fail), stage.decided(2, Decision::Next), errors), (1, 0, 1));
 
-        // A response is there already: it does not go out past a remedy that cannot decide.
+        // A response is already present. It must not get past a remedy that cannot decide.
         stage.flows.slots[1].panics = false;
         let mut visit = stage.send(GET);
         assert_eq!(visit.poll(&stage), Stand::Call);
         stage.flows.slots[1].panics = true;
         assert_eq!(visit.response(&stage, "200").refusal(&stage).0, Reason::RemedyFailed);
         visit.end(&stage);
-        // What it held has been given back.
+        // The remedy's permit has been released.
         stage.flows.slots[1].panics = false;
         assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
     }
@@ -561,7 +562,7 @@ mod tests {
         }));
         let mut visit = stage.send(GET);
         for _ in 0..2 {
-            // The first time there is no token yet, the second time it has just been refused.
+            // In the first round there is no token yet; in the second it has just been refused.
             assert!(matches!(visit.poll(&stage), Stand::Wait(Some(_))));
             assert_eq!(visit.draft.call.account, Some(0));
             visit.draft.fetch.take().unwrap().end(

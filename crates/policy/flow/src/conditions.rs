@@ -1,4 +1,4 @@
-//! How a call has to end for a remedy to act: `[connect, timeout, 429, 5xx]`.
+//! Conditions on the outcome of a call that make a remedy act: `[connect, timeout, 429, 5xx]`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,18 +9,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::exchange::{Exchange, FailureKind, Outcome};
 
-/// One way for a call to end.
+/// An outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// There was no connection.
+    /// No connection could be made.
     Connect,
-    /// Something took longer than its limit.
+    /// A time limit was exceeded.
     Timeout,
-    /// The connection ended before a response was there.
+    /// The connection ended before a response arrived.
     Reset,
-    /// What came back was no response that could be passed on.
+    /// The provider sent something that is not a valid response.
     BadResponse,
-    /// The status was in this range, both ends included.
+    /// The status code was in this range, both ends included.
     Status(u16, u16),
 }
 
@@ -32,7 +32,7 @@ const WORDS: [(&str, Condition); 4] = [
 ];
 
 impl Condition {
-    /// Whether every call that ends in the `other` way ends in this one.
+    /// Returns `true` if this condition covers every outcome that `other` covers.
     pub(crate) fn covers(self, other: Self) -> bool {
         match (self, other) {
             (Self::Status(from, to), Self::Status(other_from, other_to)) => {
@@ -42,7 +42,7 @@ impl Condition {
         }
     }
 
-    /// Whether a call that ended so is meant.
+    /// Returns `true` if `outcome` meets this condition.
     pub fn meets(self, outcome: &Outcome<'_>) -> bool {
         match (self, outcome) {
             (Self::Status(from, to), Outcome::Response(received)) => {
@@ -57,7 +57,7 @@ impl Condition {
     }
 }
 
-/// Whether any of `conditions` is met by how the last call ended.
+/// Returns `true` if the last call's outcome meets any of `conditions`.
 pub(crate) fn any_meets(conditions: &[Condition], exchange: &Exchange<'_>) -> bool {
     conditions.iter().any(|condition| condition.meets(&exchange.outcome))
 }

@@ -1,4 +1,4 @@
-//! The config keys that flows are made of.
+//! Config keys of flows.
 
 use std::collections::HashMap;
 
@@ -11,41 +11,41 @@ use crate::matching::{HostPattern, MatchConfig, place};
 use crate::remedies::RemedyConfig;
 use crate::router::Router;
 
-/// What is to be done with some of the exchanges.
+/// Remedies and diagnoses for the exchanges that match.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlowConfig {
-    /// The flow's name, by which logs and metrics call it. No other flow has it.
+    /// Name of the flow in logs and metrics. It must be unique.
     pub name: String,
-    /// Which exchanges the flow is for: all, if nothing is said.
+    /// Exchanges that the flow applies to. Default: all.
     #[serde(rename = "match", default)]
     pub matching: MatchConfig,
-    /// What is done with them, outermost first: the first one sees the request first and the response last.
+    /// Remedies, outermost first: the first one sees the request first and the response last.
     #[serde(default)]
     pub remedies: Vec<RemedyConfig>,
-    /// What is made of them once they are over. It changes nothing about them.
+    /// Diagnoses of finished exchanges. They cannot change an exchange.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnoses: Vec<DiagnosisConfig>,
 }
 
-/// The longest name of a flow.
+/// Maximum length of a flow's name.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Flows of one config; more are refused.
+/// Maximum number of flows in a config.
 const FLOWS_MAX: usize = 10_000;
 
-/// A provider as flows may name it.
+/// A provider that flows may name.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownProvider<'a> {
     /// The name.
     pub name: &'a str,
-    /// The host of its URL, in lower case; none where the URL is wrong.
+    /// Host of the provider's URL, in lower case; `None` if the URL is invalid.
     pub host: Option<&'a str>,
-    /// Whether it is called over TLS.
+    /// `true` if the provider is called over TLS.
     pub tls: bool,
 }
 
-/// What is wrong with `flows` that their types cannot say.
+/// Returns the problems in `flows` that parsing does not find.
 pub fn problems(flows: &[FlowConfig], providers: &[KnownProvider<'_>]) -> Vec<Problem> {
     if flows.len() > FLOWS_MAX {
         return vec![Problem::new("flows", format!("more than {FLOWS_MAX} flows"))];
@@ -65,7 +65,8 @@ pub fn problems(flows: &[FlowConfig], providers: &[KnownProvider<'_>]) -> Vec<Pr
     problems
 }
 
-/// A name is a metrics label and part of a header field, so it is kept plain.
+/// Checks a flow's name. It is a metrics label and part of a header field, so only plain characters are
+/// allowed.
 fn check_name(name: &str, at: &str, problems: &mut Vec<Problem>) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
@@ -74,7 +75,8 @@ fn check_name(name: &str, at: &str, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Providers have to exist, and one has to be on a host that the match names too.
+/// Checks that the named providers exist. If the match also names hosts, at least one of the providers must
+/// be on one of them.
 fn check_providers(config: &MatchConfig, at: &str, known: &[KnownProvider<'_>], problems: &mut Vec<Problem>) {
     let hosts: Vec<HostPattern> =
         config.host.iter().filter_map(|host| HostPattern::parse(host).ok()).collect();
@@ -101,7 +103,7 @@ fn check_providers(config: &MatchConfig, at: &str, known: &[KnownProvider<'_>], 
     }
 }
 
-/// What requests to hosts without a configured provider name as their provider.
+/// Provider name of requests to hosts without a configured provider.
 pub const OTHER_HOSTS: &str = "-";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The diagnoses: a file each, and a line each in the registry below.
+//! The diagnoses: one file each, and one line each in the registry below.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,11 @@ pub mod har;
 pub mod metrics;
 pub mod traces;
 
-/// From one line for each diagnosis: its key in the config, and what is generic over all of them.
+/// Generates the config struct and the dispatch enum from one line per diagnosis.
 macro_rules! registry {
     ($($(#[$doc:meta])* $key:literal $field:ident: $module:ident::$Diagnosis:ident;)*) => {
-        /// One diagnosis of a flow: exactly one diagnosis' key with its config, and what goes for all diagnoses beside it.
+        /// One diagnosis of a flow: exactly one diagnosis key with its config, and the options common to all
+        /// diagnoses.
         #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
         #[serde(default, deny_unknown_fields)]
         pub struct DiagnosisConfig {
@@ -25,8 +26,8 @@ macro_rules! registry {
                 #[serde(rename = $key, skip_serializing_if = "Option::is_none")]
                 pub $field: Option<<$module::$Diagnosis as Diagnosis>::Config>,
             )*
-            /// What becomes of an exchange for which there is no place, since diagnoses are behind: `drop` lets it pass unseen and counts
-            /// it, `wait` has it wait for a place before it is sent.
+            /// Behaviour when diagnoses fall behind and the queue is full: `drop` lets the exchange pass
+            /// unseen and counts it, `wait` delays the exchange until there is room.
             pub on_pressure: OnPressure,
         }
 
@@ -34,7 +35,7 @@ macro_rules! registry {
             /// The keys of all diagnoses.
             pub const KEYS: &[&'static str] = &[$($key),*];
 
-            /// The keys of the diagnoses in this entry; a good one has one.
+            /// Returns the diagnosis keys of this entry. A valid entry has exactly one.
             pub fn keys(&self) -> Vec<&'static str> {
                 let keys = [$(self.$field.is_some().then_some($key)),*];
                 keys.into_iter().flatten().collect()
@@ -48,7 +49,8 @@ macro_rules! registry {
         }
 
         impl AnyDiagnosis {
-            /// The diagnosis that `config` describes; none, and a problem noted, where that is wrong.
+            /// Compiles the diagnosis that `config` describes. Adds a problem and returns `None` if it is
+            /// invalid.
             pub fn compile(config: &DiagnosisConfig, site: &mut Site<'_>) -> Option<Self> {
                 $(if let Some(config) = &config.$field {
                     return $module::$Diagnosis::compile(config, site).map(Self::$Diagnosis);
@@ -88,14 +90,14 @@ macro_rules! registry {
 }
 
 registry! {
-    /// Writes a line for each exchange.
+    /// Writes a log line for each exchange.
     "access-log" access_log: access_log::AccessLog;
     /// Lists the endpoints that are called.
     "discovery" discovery: discovery::Discovery;
-    /// Archives exchanges as HAR, obfuscated.
+    /// Archives exchanges as obfuscated HAR.
     "har" har: har::Har;
-    /// Counts exchanges in histograms, and what they say in counters and gauges.
+    /// Records exchanges in histograms, and values from them in counters and gauges.
     "metrics" metrics: metrics::Metrics;
-    /// Sends a span of each exchange, and of each call to a provider.
+    /// Exports a span for each exchange and for each call to a provider.
     "traces" traces: traces::Traces;
 }

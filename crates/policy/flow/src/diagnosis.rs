@@ -1,4 +1,5 @@
-//! What a diagnosis is: one file under `diagnoses/`, and one line in [`registry`](crate::diagnoses).
+//! The `Diagnosis` trait. A diagnosis is one file under `diagnoses/` and one line in
+//! [`registry`](crate::diagnoses).
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -16,79 +17,81 @@ use crate::diagnoses::discovery::Discovered;
 use crate::finished::Finished;
 use crate::matching::MatchConfig;
 
-/// What sees finished exchanges and makes something of them.
+/// An observer of finished exchanges.
 ///
-/// It is given an exchange that is over, to be looked at: nothing that it could do would reach the client or the provider. All of it but
-/// [`figures`](Self::figures) and [`discovered`](Self::discovered) is called on one thread of low priority, which no exchange waits for; a panic
-/// there costs that diagnosis that exchange. What a diagnosis keeps has to be bounded.
+/// A diagnosis receives an exchange that is over and read-only, so it cannot affect the client or the
+/// provider. All methods except [`figures`](Self::figures) and [`discovered`](Self::discovered) run on one
+/// low-priority thread that no exchange waits for. A panic there loses one exchange for one diagnosis. A
+/// diagnosis must bound the state it keeps.
 pub trait Diagnosis: Debug + Send + Sync + Sized + 'static {
-    /// Its keys in the config.
+    /// Its config.
     type Config;
 
-    /// Makes it from its config. Pushes at least one problem where it returns none.
+    /// Creates the diagnosis from its config. Pushes at least one problem when it returns `None`.
     fn compile(config: &Self::Config, site: &mut Site<'_>) -> Option<Self>;
 
-    /// What it does, for people: `archives exchanges to kept, obfuscated`.
+    /// Describes the diagnosis for people: `archives exchanges to kept, obfuscated`.
     fn describe(&self) -> String;
 
-    /// Whether it wants copies of bodies at all.
+    /// Returns `true` if the diagnosis wants copies of bodies.
     fn wants_bodies(&self) -> bool {
         false
     }
 
-    /// How many bytes it wants of the beginning of a body of that media type.
+    /// Number of bytes wanted from the beginning of a body with that media type.
     fn wanted_bytes(&self, _media_type: &[u8]) -> usize {
         0
     }
 
-    /// An exchange is over.
+    /// Processes a finished exchange.
     fn see(&self, exchange: &Finished<'_>);
 
-    /// Called a few times each second, and at the end.
+    /// Does periodic work. Called a few times per second, and once at the end.
     fn tick(&self, _tick: Tick) {}
 
-    /// What it has counted, for the metrics. The label `flow` is put before those of each sample.
+    /// Returns the metrics of the diagnosis. The label `flow` is put before the labels of each sample.
     fn figures(&self) -> Vec<Family> {
         Vec::new()
     }
 
-    /// The endpoints that it has found, for the control API.
+    /// Returns the endpoints that the diagnosis has found, for the control API.
     fn discovered(&self) -> Option<Discovered> {
         None
     }
 }
 
-/// What diagnoses are told from time to time.
+/// Argument of [`Diagnosis::tick`].
 #[derive(Debug, Clone, Copy)]
 pub struct Tick {
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
-    /// Whether it is the last time.
+    /// `true` on the last call.
     pub is_last: bool,
 }
 
-/// Where diagnoses keep what has to outlive the process. Called by one thread of low priority, which may wait for a disk.
+/// Storage for state that outlives the process. Called on a low-priority thread, so it may block on disk.
 pub trait Keeper: Debug + Send + Sync {
-    /// What was saved last under that name, if anything was.
+    /// Loads the bytes last saved under `name`, if any.
     fn load(&self, name: &str) -> Option<Vec<u8>>;
 
-    /// Saves it in the place of what was there. Where that fails it is told in the log, and what was there stays.
+    /// Saves `bytes` under `name`, replacing earlier ones. On failure it logs the error and keeps the earlier
+    /// bytes.
     fn save(&self, name: &str, bytes: &[u8]);
 }
 
-/// What becomes of an exchange that a diagnosis has no place for, since the thread that makes the diagnoses is behind.
+/// Behaviour when the diagnosis thread is behind and its queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnPressure {
-    /// It goes on, the diagnosis does not see it, and that is counted.
+    /// The exchange goes on, the diagnosis does not see it, and the drop is counted.
     #[default]
     Drop,
-    /// It waits for a place before it is sent to the provider, for ten seconds at most.
+    /// The exchange waits for room before it is sent to the provider, for ten seconds at most.
     Wait,
 }
 
 impl OnPressure {
-    /// As the config has it.
+    /// Returns the word used in the config.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Drop => "drop",
@@ -97,32 +100,32 @@ impl OnPressure {
     }
 }
 
-/// Figures of one name, as Prometheus has them.
+/// Metrics of one name, as in Prometheus.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Family {
-    /// The name, `egret_` and a unit included.
+    /// Name, including the prefix `egret_` and the unit.
     pub name: String,
-    /// What they are.
+    /// Help text.
     pub help: String,
-    /// How they move.
+    /// Type of the metric.
     pub kind: FamilyKind,
-    /// The figures.
+    /// Samples.
     pub samples: Vec<Sample>,
 }
 
-/// How figures move.
+/// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FamilyKind {
-    /// Up alone.
+    /// A value that only grows.
     Counter,
-    /// Up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// Counts by classes.
+    /// Counts by bucket.
     Histogram,
 }
 
 impl FamilyKind {
-    /// As Prometheus has it.
+    /// Returns the word used by Prometheus.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -132,61 +135,62 @@ impl FamilyKind {
     }
 }
 
-/// One figure.
+/// One sample of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// What tells it from the others of its name: names and values.
+    /// Labels: names and values.
     pub labels: Vec<(&'static str, String)>,
-    /// The figure.
+    /// Value.
     pub value: Figure,
 }
 
-/// A figure.
+/// The value of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Figure {
     /// A number.
     Number(f64),
     /// A histogram.
     Histogram {
-        /// The upper bounds of the classes; the last class has none.
+        /// Upper bounds of the buckets; the last bucket has none.
         bounds: Arc<[f64]>,
-        /// How many fell into each class, one more than there are bounds.
+        /// Number of observations per bucket. It has one element more than `bounds`.
         counts: Vec<u64>,
-        /// The sum of all that was counted.
+        /// Sum of all observations.
         sum: f64,
     },
 }
 
-/// What stands outside of flows and diagnoses need: where recorded exchanges go, and the key of their pseudonyms.
+/// External resources that diagnoses need: exporters, the pseudonym key, and storage.
 #[derive(Debug, Clone, Default)]
 pub struct Exports {
-    /// By the names that exporters have in the config.
+    /// Sinks by the names of their exporters in the config.
     pub sinks: HashMap<String, Arc<dyn Sink>>,
-    /// The key; none while a config is only checked.
+    /// Key of the pseudonyms; `None` while a config is only checked.
     pub key: Option<Arc<Key>>,
-    /// Where diagnoses keep what has to outlive the process; nowhere while a config is only checked.
+    /// Storage for state that outlives the process; `None` while a config is only checked.
     pub keeper: Option<Arc<dyn Keeper>>,
 }
 
-/// A diagnosis' place in the config, and what it may ask while it is compiled.
+/// The context in which a diagnosis is compiled.
 #[derive(Debug)]
 pub struct Site<'a> {
-    /// Which exchanges the flow is for.
+    /// The match of the flow.
     pub matching: &'a MatchConfig,
-    /// Where recorded exchanges go, and the key of their pseudonyms.
+    /// Exporters, the pseudonym key, and storage.
     pub exports: &'a Exports,
-    /// Names of fields and parameters in which the config's accounts have their secrets.
+    /// Names of fields and parameters that hold the secrets of the config's accounts.
     pub secret_names: &'a Arc<[Box<str>]>,
-    /// Where in the config: `flows[0].diagnoses[1].har`.
+    /// Path in the config: `flows[0].diagnoses[1].har`.
     pub path: String,
-    /// What is wrong so far.
+    /// Problems found so far.
     pub problems: &'a mut Vec<Problem>,
     pub(crate) identity: Identity,
     pub(crate) before: Option<&'a KeptStates>,
     pub(crate) kept: &'a mut KeptStates,
 }
 
-/// Names a diagnosis across reloads: its flow, its kind, and the how manieth of that kind it is there.
+/// Identity of a diagnosis across reloads: its flow, its kind, and its ordinal among diagnoses of that kind
+/// in the flow.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     pub flow: String,
@@ -194,16 +198,17 @@ pub(crate) struct Identity {
     pub ordinal: usize,
 }
 
-/// What diagnoses keep from one config to the next.
+/// State that diagnoses carry over from one config to the next.
 pub(crate) type KeptStates = HashMap<Identity, Arc<dyn Any + Send + Sync>>;
 
 impl Site<'_> {
-    /// Notes that `key` of this diagnosis is wrong.
+    /// Adds a problem for `key` of this diagnosis.
     pub fn problem(&mut self, key: &str, message: impl Into<String>) {
         self.problems.push(Problem::new(format!("{}.{key}", self.path), message));
     }
 
-    /// The sink of the exporter that `key` of this diagnosis names and that takes `content`; a problem where there is none.
+    /// Returns the sink of the exporter that `key` of this diagnosis names. Adds a problem if there is none
+    /// or it does not accept `content`.
     pub fn sink(&mut self, key: &str, name: &str, content: Content) -> Option<Arc<dyn Sink>> {
         let path = format!("{}.{key}", self.path);
         let Some(sink) = self.exports.sinks.get(name) else {
@@ -224,18 +229,18 @@ impl Site<'_> {
         Some(Arc::clone(sink))
     }
 
-    /// Whether there is one of the kind before it in its flow.
+    /// Returns `true` if the flow has an earlier diagnosis of the same kind.
     pub fn is_another(&self) -> bool {
         self.identity.ordinal > 1
     }
 
-    /// The name of the flow.
+    /// Name of the flow.
     pub fn flow(&self) -> &str {
         &self.identity.flow
     }
 
-    /// State that outlives a reload: what the same diagnosis had under the config before, if that `fits`, or else a new one. A diagnosis
-    /// keeps one state.
+    /// Returns state that outlives a reload: the state that the same diagnosis had under the previous config,
+    /// if it `fits`, otherwise a new one. A diagnosis keeps one state.
     pub fn keep<State: Any + Send + Sync>(
         &mut self,
         fits: impl FnOnce(&State) -> bool,

@@ -1,4 +1,4 @@
-//! An exchange as a remedy is given it: the messages to look at, and a draft to write changes into.
+//! The exchange that a remedy receives: read-only messages, and a draft for changes.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -22,29 +22,32 @@ use crate::router::{Match, Matches, Parameters};
 use crate::template::Template;
 use egret_clock::Random;
 
-/// Where a request goes.
+/// The target of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Destination<'a> {
-    /// The provider's name in the config; `-` where the request goes to a host that the config does not name.
+    /// Name of the provider in the config; `-` for a host that the config does not name.
     pub provider: &'a str,
-    /// Whether it goes over TLS.
+    /// `true` if the request is sent over TLS.
     pub tls: bool,
-    /// The host, in lower case, without a port.
+    /// Host, in lower case, without a port.
     pub host: &'a str,
-    /// The port.
+    /// Port.
     pub port: u16,
-    /// The path of the provider's URL, which comes before the request's own: empty, or with a slash at its beginning and none at its end.
+    /// Path of the provider's URL, put before the request's own path. It is empty, or begins with a slash and
+    /// does not end with one.
     pub base: &'a [u8],
-    /// Whether an empty path of the request is sent as `base` alone, without a slash at its end.
+    /// `true` if an empty request path is sent as `base` alone, without a trailing slash.
     pub has_bare_base: bool,
-    /// The host, in lower case, and the port that the provider is told, where the client has chosen others than its own.
+    /// Host (in lower case) and port sent to the provider, if the client chose others than the provider's
+    /// own.
     pub kept_host: Option<(&'a str, u16)>,
-    /// Whether credentials may be sent: not under a host that a client has chosen and the config does not know.
+    /// `true` if credentials may be sent. It is `false` for a host that the client chose and the config does
+    /// not name.
     pub takes_credentials: bool,
 }
 
 impl Destination<'_> {
-    /// Of a request that goes to nobody.
+    /// Placeholder for a request without an upstream.
     pub const NOWHERE: Self = Self {
         provider: "-",
         tls: false,
@@ -57,110 +60,110 @@ impl Destination<'_> {
     };
 }
 
-/// A message as it was received: its head and the bytes that the head's offsets lead into.
+/// A message as received: its head, and the bytes that the head's offsets refer to.
 #[derive(Debug)]
 pub struct Received<'a, Head> {
     /// The head.
     pub head: &'a Head,
-    /// The bytes it was parsed from.
+    /// The bytes that the head was parsed from.
     pub bytes: &'a [u8],
-    /// The whole body without framing, where it is here and a flow asks for it.
+    /// The whole body without transfer framing, if it is present and a flow asks for it.
     pub body: Option<&'a [u8]>,
 }
 
-/// How the last call to a provider ended.
+/// The outcome of the last call to a provider.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Outcome<'a> {
     /// No call has been made yet.
     #[default]
     None,
-    /// With the head of a final response; or a remedy further in has answered in the provider's place.
+    /// A final response, from the provider or from an inner remedy.
     Response(&'a Received<'a, ResponseHead>),
-    /// Without a response.
+    /// No response.
     Failure(CallFailure),
 }
 
-/// Why a call brought no response.
+/// The reason that a call brought no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallFailure {
-    /// What kind of failure.
+    /// Kind of failure.
     pub kind: FailureKind,
-    /// The name of the error as `x-egret-error` would have it.
+    /// Name of the error, as in `x-egret-error`.
     pub slug: &'static str,
-    /// Whether the provider may have seen any of the request.
+    /// `true` if the provider may have seen any of the request.
     pub sent: bool,
 }
 
-/// Kinds of failures, as remedies tell them apart.
+/// Kinds of failures that remedies distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// No connection: the name does not resolve, nobody listens, TLS fails.
+    /// No connection: the name does not resolve, the port is closed, or TLS fails.
     Connect,
-    /// Something took longer than its limit.
+    /// A time limit was exceeded.
     Timeout,
-    /// The connection ended before a response was there.
+    /// The connection ended before a response arrived.
     Reset,
-    /// What came back is no response that could be passed on.
+    /// The provider sent something that is not a valid response.
     BadResponse,
-    /// The gateway itself refuses: egress policy, a full pool. Trying again changes nothing.
+    /// The gateway refused the call: egress policy or a full pool. Retrying does not help.
     Refused,
 }
 
-/// What remedies have made of an exchange so far. Kept and cleared between exchanges, so that nothing is allocated.
+/// The remedies' changes to an exchange so far. Reused between exchanges to avoid allocation.
 #[derive(Debug, Default)]
 pub struct PendingChanges {
-    /// Changes to the fields of the request.
+    /// Changes to the header fields of the request.
     pub request: Changes,
-    /// Changes to the fields of the response.
+    /// Changes to the header fields of the response.
     pub response: Changes,
-    /// The path and query that are called instead of those received; relative to the provider's URL, in origin-form.
+    /// Replacement for the received path and query: in origin-form, relative to the provider's URL.
     pub target: Option<Rc<[u8]>>,
-    /// The body that is sent instead of the one received, without framing.
+    /// Replacement for the received request body, without transfer framing.
     pub request_body: Option<Rc<[u8]>>,
-    /// The same for the response.
+    /// Replacement for the received response body, without transfer framing.
     pub response_body: Option<Rc<[u8]>>,
-    /// Where the response's body is stored while it goes on.
+    /// Cache entry that stores the response's body as it is forwarded.
     pub filling: Option<Filling<Stored>>,
-    /// A call that is to be made in the background; in such a call, what it is made for.
+    /// A background call to make; in such a call, the reason for it.
     pub background: Option<Background>,
-    /// A token that is to be fetched. Dropped, another exchange has it fetched.
+    /// A token to fetch. If it is dropped, another exchange fetches the token.
     pub fetch: Option<Fetch>,
-    /// How the next call is made.
+    /// Options of the next call.
     pub call: Call,
-    /// Calls made so far.
+    /// Number of calls made so far.
     pub calls: u32,
-    /// A provider may have seen some of the request. Set by the chain.
+    /// `true` if a provider may have seen any of the request. Set by the chain.
     pub seen: bool,
-    /// Whether a second call has been made beside the last one.
+    /// `true` if a hedging call was made beside the last one.
     pub hedged: bool,
-    /// What the ids of its spans follow from, once a remedy has drawn it; 0 before.
+    /// Seed of the exchange's span ids; 0 until a remedy draws one.
     pub trace_seed: u64,
-    /// Random numbers for this exchange; seeded by whoever makes the draft.
+    /// Random numbers for this exchange, seeded by the creator of the draft.
     pub random: Random,
-    /// When whoever waits wants to be asked again.
+    /// Time at which a waiting remedy wants to be polled again.
     wake_at: Option<Timestamp>,
 }
 
-/// How a call is made, where remedies want it other than the provider's config.
+/// Options of a call that remedies set and that override the provider's config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Call {
-    /// The provider that is called instead, by its number in the config.
+    /// Number (in the config) of the provider to call instead.
     pub provider: Option<usize>,
-    /// The account that the call is made with, by its number in the config.
+    /// Number (in the config) of the account that the call uses.
     pub account: Option<usize>,
-    /// Whether that account's secrets are masked in the response.
+    /// `true` if the account's secrets are masked in the response.
     pub masks_echoes: bool,
-    /// Whether this call is made instead of another one that has failed.
+    /// `true` if this call replaces another one that failed.
     pub is_detour: bool,
-    /// How long to wait for the head of the response.
+    /// Time limit for the head of the response.
     pub first_byte: Option<Duration>,
-    /// How long the exchange may take as a whole, every call counted.
+    /// Time limit for the whole exchange, all calls included.
     pub total: Option<Duration>,
-    /// After how long without a response a second call is made beside the first.
+    /// Time without a response after which a hedging call is made.
     pub hedge: Option<Duration>,
 }
 
-/// How a draft stood at one moment.
+/// State of a draft at one moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Checkpoint {
     request: usize,
@@ -172,19 +175,19 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The number of the account that the call was to be made with.
+    /// Number of the account that the call used.
     pub fn account(&self) -> Option<usize> {
         self.call.account
     }
 
-    /// How many changes there were to the fields of the request.
+    /// Number of changes to the request's header fields.
     pub fn request_changes(&self) -> usize {
         self.request
     }
 }
 
 impl PendingChanges {
-    /// How it stands, for [`back_to`](Self::back_to).
+    /// Returns a checkpoint for [`back_to`](Self::back_to).
     pub(crate) fn mark(&self) -> Checkpoint {
         Checkpoint {
             request: self.request.len(),
@@ -196,7 +199,7 @@ impl PendingChanges {
         }
     }
 
-    /// Takes back all that was drafted since `mark`.
+    /// Undoes all changes since `mark`.
     pub(crate) fn back_to(&mut self, mark: &Checkpoint) {
         self.request.truncate(mark.request);
         self.call = mark.call;
@@ -207,7 +210,8 @@ impl PendingChanges {
         self.response_body.clone_from(&mark.response_body);
     }
 
-    /// Has a call in the background begin as `outer` stands: with what the remedies that it does not pass again have made of the request.
+    /// Copies the request changes of `outer` into this draft, for a background call that skips the remedies
+    /// that made them.
     pub fn inherit(&mut self, outer: &Self) {
         self.request.clone_from(&outer.request);
         self.target.clone_from(&outer.target);
@@ -215,14 +219,14 @@ impl PendingChanges {
         self.call = outer.call;
     }
 
-    /// Forgets what was drafted for a response that does not go on.
+    /// Discards the changes to a response that is not forwarded.
     pub(crate) fn forget_response(&mut self) {
         self.response.clear();
         self.response_body = None;
         self.filling = None;
     }
 
-    /// Makes ready for another exchange.
+    /// Resets the draft for another exchange.
     pub fn clear(&mut self) {
         self.request.clear();
         self.response.clear();
@@ -240,27 +244,27 @@ impl PendingChanges {
         self.wake_at = None;
     }
 
-    /// When to ask again at the latest, whatever else happens. Forgotten by asking.
+    /// Takes the latest time at which the request must be polled again.
     pub fn take_wake_at(&mut self) -> Option<Timestamp> {
         self.wake_at.take()
     }
 }
 
-/// What the path of a flow has captured of the path of a request.
+/// Parameters captured from the request's path.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Params<'a> {
     all: Option<(&'a Flows, &'a Matches)>,
-    /// The match of the flow whose remedy is asked.
+    /// The match of the flow whose remedy is running.
     pub(crate) found: Option<Match>,
 }
 
 impl<'a> Params<'a> {
-    /// What is captured by any of the flows that have been found.
+    /// Creates a view of the parameters captured by the matching flows.
     pub fn new(flows: &'a Flows, matches: &'a Matches) -> Self {
         Self { all: Some((flows, matches)), found: None }
     }
 
-    /// What the path of the flow whose remedy is asked has captured.
+    /// Returns the parameters of the flow whose remedy is running.
     fn captured(self) -> Parameters<'a> {
         let found = self.all.zip(self.found);
         found.map_or_else(Parameters::default, |((flows, matches), found)| {
@@ -269,33 +273,33 @@ impl<'a> Params<'a> {
     }
 }
 
-/// What a remedy is given: an exchange at one moment of its way.
+/// An exchange at one moment, as passed to a remedy.
 #[derive(Debug)]
 pub struct Exchange<'a> {
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
-    /// The number of the worker whose exchange it is.
+    /// Number of the worker that runs the exchange.
     pub worker: usize,
-    /// Where the request goes.
+    /// The target of the request.
     pub destination: Destination<'a>,
     /// The request as received.
     pub received: Received<'a, RequestHead>,
-    /// The path and query as received, relative to the provider's URL.
+    /// Path and query as received, relative to the provider's URL.
     pub target: &'a [u8],
-    /// What the path of the flow in question has captured.
+    /// Parameters captured by the path of the remedy's flow.
     pub params: Params<'a>,
-    /// Whether all of the request is still here, so that it can be sent again.
+    /// `true` if the whole request is still available, so it can be sent again.
     pub repeatable: bool,
-    /// How the last call ended.
+    /// The outcome of the last call.
     pub outcome: Outcome<'a>,
-    /// Who has answered in the provider's place, where `outcome` is such an answer. Set by the chain.
+    /// Kind of the local response, if `outcome` is one. Set by the chain.
     pub answered: Option<Local>,
-    /// What remedies have made of it so far.
+    /// The remedies' changes so far.
     pub draft: &'a mut PendingChanges,
 }
 
 impl<'a> Exchange<'a> {
-    /// A request that has been received, before anything is known of flows.
+    /// Creates an exchange for a received request, before flows are matched.
     pub fn new(
         now: Timestamp,
         destination: Destination<'a>,
@@ -318,13 +322,13 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The request as the remedies so far have left it.
+    /// Returns the request with the remedies' changes so far.
     pub fn request(&self) -> Request<'_> {
         let PendingChanges { request, target, request_body, .. } = &*self.draft;
         self.request_with(request, target.as_deref(), request_body.as_deref())
     }
 
-    /// The request as the remedies had left it at `mark`, with the `changes` to its fields until then.
+    /// Returns the request as it was at `mark`, with the `changes` to its fields until then.
     pub(crate) fn request_at<'s>(&'s self, mark: &'s Checkpoint, changes: &'s Changes) -> Request<'s> {
         self.request_with(changes, mark.target.as_deref(), mark.request_body.as_deref())
     }
@@ -353,25 +357,26 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// What the flow's path has captured.
+    /// Returns the parameters captured by the flow's path.
     pub fn params(&self) -> Parameters<'a> {
         self.params.captured()
     }
 
-    /// Whether the request can be sent again, and does no harm if it is: all of it is here, and no provider has seen any of it, or its
-    /// method is idempotent (RFC 9110 §9.2.2), or among `methods`.
+    /// Returns `true` if the request can safely be sent again. The whole request must be available, and one
+    /// of these must hold: no provider has seen any of it, its method is idempotent (RFC 9110 §9.2.2), or its
+    /// method is in `methods`.
     pub fn may_repeat(&self, methods: &BTreeSet<String>) -> bool {
         let method = self.method();
         let is_harmless = !self.draft.seen || method.is_idempotent() || methods.contains(method.name());
         self.repeatable && is_harmless
     }
 
-    /// The account that the call is made with, as the remedies so far have it.
+    /// Returns the account that the call uses.
     pub fn account(&self) -> Option<&'a Account> {
         self.account_numbered(self.draft.call.account)
     }
 
-    /// The same as it was at `mark`.
+    /// Returns the account that the call used at `mark`.
     pub(crate) fn account_at(&self, mark: &Checkpoint) -> Option<&'a Account> {
         self.account_numbered(mark.account())
     }
@@ -381,12 +386,12 @@ impl<'a> Exchange<'a> {
         flows.accounts.get(number?)
     }
 
-    /// The account that the last call was made with: the one that was chosen, if what was called is one of its providers.
+    /// Returns the account that the last call used, if its provider is one of the account's.
     pub(crate) fn called_account(&self) -> Option<&'a Account> {
         self.account().filter(|account| self.is_for(account))
     }
 
-    /// Whether what is called, as the remedies so far have it, is one of the providers of `account`.
+    /// Returns `true` if the called provider is one of the account's.
     pub(crate) fn is_for(&self, account: &Account) -> bool {
         match self.draft.call.provider {
             Some(number) => account.is_for_numbered(number),
@@ -394,12 +399,12 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The request's method.
+    /// Method of the request.
     pub fn method(&self) -> Method {
         self.received.head.method
     }
 
-    /// The response as the remedies so far have left it, if there is one.
+    /// Returns the response with the remedies' changes so far, if there is one.
     pub fn response(&self) -> Option<Response<'_>> {
         let Outcome::Response(received) = self.outcome else { return None };
         let fields = Fields::new(&received.head.fields, received.bytes, &self.draft.response);
@@ -407,18 +412,18 @@ impl<'a> Exchange<'a> {
         Some(Response { status: received.head.status, fields, body })
     }
 
-    /// The time before which the provider wants no further call (RFC 9110 §10.2.3).
+    /// Returns the time before which the provider wants no further call (RFC 9110 §10.2.3).
     pub fn retry_after(&self) -> Option<Timestamp> {
         egret_clock::retry_after::read(self.response()?.fields.get(b"retry-after")?, self.now)
     }
 
-    /// What `expression` comes to for this exchange.
+    /// Evaluates `expression` for this exchange.
     pub fn evaluate<T: expression::Outcome>(&self, expression: &Expression<T>) -> Result<T, Fault> {
         self.with_inputs(|inputs| expression.evaluate(inputs))
             .map_err(|error| Fault(error.to_string().into()))
     }
 
-    /// What `template` comes to for this exchange. One without values is as it stands in the config, and costs nothing.
+    /// Renders `template` for this exchange. A template without placeholders is returned without a copy.
     pub fn render<'t>(&self, template: &'t Template) -> Result<Cow<'t, [u8]>, Fault> {
         if let Some(literal) = template.as_literal() {
             return Ok(Cow::Borrowed(literal.as_bytes()));
@@ -440,7 +445,7 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    /// Drafts another call. What the query is made of further in is taken back before.
+    /// Drafts another call. The caller undoes the inner remedies' changes first.
     pub(crate) fn alternate_call(&mut self, alternate_call: AlternateCall) {
         if alternate_call.without_credentials {
             self.drop_credentials();
@@ -457,8 +462,7 @@ impl<'a> Exchange<'a> {
         call.provider = alternate_call.provider.or(call.provider);
     }
 
-    /// Has the next call made without what names a credential in the request: fields, and parameters of the
-    /// query.
+    /// Removes credentials from the next call's request: header fields and query parameters.
     pub fn drop_credentials(&mut self) {
         let request = self.request();
         let mut fields = Changes::default();
@@ -486,13 +490,13 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Asks to be asked again at `at`, or earlier if somebody else wants that.
+    /// Requests another poll at `at`, or earlier if another remedy has requested that.
     pub fn wake_at(&mut self, at: Timestamp) {
         self.draft.wake_at = Some(self.draft.wake_at.map_or(at, |other| other.min(at)));
     }
 }
 
-/// Path and query of a target, the path as it stands: empty where there is none.
+/// Splits a target into path and query. The path may be empty.
 pub fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     match memchr::memchr(b'?', target) {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
@@ -500,7 +504,7 @@ pub fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Path and query of a target in origin-form; an empty path is `/`.
+/// Splits a target in origin-form into path and query. An empty path becomes `/`.
 pub fn split_target(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     let (path, query) = split_query(target);
     (if path.is_empty() { b"/" } else { path }, query)

@@ -1,4 +1,4 @@
-//! Which flows are for a request, and why the others are not: for somebody who wonders.
+//! Explains which flows match a request and why the others do not.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,29 @@ use crate::config::FlowConfig;
 use crate::matching::{Mismatch, Question};
 use crate::router::{Matches, Router};
 
-/// What a flow has to do with a request.
+/// A flow's result for a request.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The flow's name.
+    /// Name of the flow.
     pub flow: String,
-    /// Whether it is for the request.
+    /// `true` if the flow matches the request.
     pub matches: bool,
-    /// If not, the first part of its match that does not fit, in words.
+    /// The first part of the match that does not fit, in words, if the flow does not match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
-    /// The share of such requests that it is for, in percent, where that is not all.
+    /// Percentage of such requests that the flow applies to, if it is less than 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<f64>,
-    /// What its path captures.
+    /// Parameters captured by the flow's path.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
 }
 
-/// Exchanges that are tried until one is sampled.
+/// Maximum number of rolls tried to find one that is sampled.
 const ROLLS_MAX: u64 = 100_000;
 
-/// Asks each of `flows`, which `router` has been compiled from. A flow that is for a share of exchanges is asked as if the request were
-/// one of them.
+/// Evaluates each of `flows` against the request. `router` is compiled from the same flows. A flow that
+/// samples exchanges is evaluated as if this one were sampled.
 pub fn explain(flows: &[FlowConfig], router: &Router, question: Question<'_>) -> Vec<Verdict> {
     flows.iter().enumerate().map(|(number, flow)| verdict(number, flow, router, question)).collect()
 }

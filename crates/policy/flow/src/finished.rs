@@ -1,4 +1,4 @@
-//! A finished exchange as diagnoses see it: a record, parsed again.
+//! A finished exchange as diagnoses see it: a record that has been parsed again.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use crate::message::{Fields, Request, Response};
 use crate::record::{Attempt, Capture, Facts, Record};
 use crate::router::Parameters;
 
-/// A longer name of a consumer is told by its pseudonym.
+/// Maximum length of a consumer name. A longer name is replaced by its pseudonym.
 const CONSUMER_BYTES_MAX: usize = 64;
 
-/// Parses records, one after the other, into the same memory.
+/// Parser for records. Reuses its memory between records.
 #[derive(Debug, Default)]
 pub struct Reader {
     request: RequestHead,
@@ -30,9 +30,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Parses a record. None where it is none of an exchange that has been parsed before.
+    /// Parses a record. Returns `None` if it does not hold a valid exchange.
     pub fn read<'a>(&'a mut self, record: &'a Record) -> Option<Parsed<'a>> {
-        // What has been let in once is not judged again.
+        // The heads were already accepted, so only the absolute limits apply.
         let limits = HeadLimits { start_line: MAX_HEAD, head: MAX_HEAD, fields: MAX_FIELDS };
         self.request.reset();
         self.response.reset();
@@ -51,7 +51,7 @@ impl Reader {
     }
 }
 
-/// A record that has been parsed.
+/// A parsed record.
 #[derive(Debug, Clone, Copy)]
 pub struct Parsed<'a> {
     record: &'a Record,
@@ -59,9 +59,9 @@ pub struct Parsed<'a> {
     response: Option<&'a ResponseHead>,
 }
 
-/// A finished exchange, as one diagnosis of one flow sees it.
+/// A finished exchange as one diagnosis of one flow sees it.
 ///
-/// It can be looked at and not changed, and leads nowhere: the exchange is over, and all that is here are copies.
+/// It is read-only and holds only copies: a diagnosis cannot affect the exchange.
 ///
 /// ```compile_fail
 /// fn see(exchange: &egret_flow::finished::Finished<'_>) {
@@ -83,8 +83,8 @@ pub struct Finished<'a> {
 }
 
 impl<'a> Parsed<'a> {
-    /// As a diagnosis of `flow` sees it, whose match has found it by the path `endpoint`. It gets as much of a body as it wants of one with
-    /// that media type, if it `wants_bodies` at all.
+    /// Creates the view for a diagnosis of `flow`, whose match found the exchange by the path `endpoint`. The
+    /// view shows as much of a body as `wanted` returns for its media type, or none unless `wants_bodies`.
     pub(crate) fn seen_by(
         self,
         flow: &'a str,
@@ -101,48 +101,48 @@ impl<'a> Parsed<'a> {
 }
 
 impl<'a> Finished<'a> {
-    /// What was kept of it.
+    /// The record of the exchange.
     pub fn record(&self) -> &'a Record {
         self.parsed.record
     }
 
-    /// What there is to tell of it besides texts.
+    /// Data about the exchange other than its texts.
     pub fn facts(&self) -> &'a Facts {
         &self.parsed.record.facts
     }
 
-    /// The flow by which it is seen.
+    /// Name of the flow whose diagnosis sees the exchange.
     pub fn flow(&self) -> &'a str {
         self.flow
     }
 
-    /// The path of the flow's match by which it was found, `/users/{id}`; empty where the match has none.
+    /// Path of the flow's match that matched, such as `/users/{id}`; empty if the match has no paths.
     pub fn endpoint(&self) -> &'a str {
         self.endpoint
     }
 
-    /// The request's method.
+    /// Method of the request.
     pub fn method(&self) -> Method {
         self.parsed.request.method
     }
 
-    /// The request's method as it was sent.
+    /// Method of the request, as sent.
     pub fn method_text(&self) -> &'a [u8] {
         self.parsed.request.method_text.of(self.record().request_head())
     }
 
-    /// The value of a field of the request. `name` is in lower case.
+    /// Returns the value of a request field. `name` is in lower case.
     pub fn request_field(&self, name: &[u8]) -> Option<&'a [u8]> {
         field(&self.parsed.request.fields, self.record().request_head(), name)
     }
 
-    /// The values of all fields of that name of the request. `name` is in lower case.
+    /// Returns the values of all request fields with that name. `name` is in lower case.
     pub fn request_fields(&self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         Fields::received(&self.parsed.request.fields, self.record().request_head()).all(name)
     }
 
-    /// The calls to providers, in order, the last of which has brought the response, or nothing. It has begun with the opening of its
-    /// connection, if one was opened.
+    /// Returns the calls to providers, in order. The last one brought the response, or failed for good. Its
+    /// start includes the opening of its connection, if one was opened.
     pub fn attempts(&self) -> Vec<Attempt> {
         let facts = self.facts();
         let mut attempts = self.record().vain().to_vec();
@@ -159,17 +159,17 @@ impl<'a> Finished<'a> {
         attempts
     }
 
-    /// The value of a field of the response. `name` is in lower case.
+    /// Returns the value of a response field. `name` is in lower case.
     pub fn response_field(&self, name: &[u8]) -> Option<&'a [u8]> {
         field(&self.parsed.response?.fields, self.record().response_head(), name)
     }
 
-    /// The response's status; 0 where the client has got none.
+    /// Status code of the response; 0 if the client received none.
     pub fn status(&self) -> u16 {
         self.parsed.response.map_or(0, |response| response.status)
     }
 
-    /// The class of the response's status, `2xx`; `none` where the client has got none.
+    /// Class of the status code, such as `2xx`; `none` if the client received no response.
     pub fn status_class(&self) -> &'static str {
         match self.status() / 100 {
             1 => "1xx",
@@ -181,8 +181,9 @@ impl<'a> Finished<'a> {
         }
     }
 
-    /// Who has sent the request, as it may be told: a name that is long, no plain text or looks like a secret as its pseudonym. Empty
-    /// where the client does not say, or there is no key.
+    /// Returns the consumer's name in a form that may be exported. A name that is too long, is not plain text
+    /// or looks like a secret is replaced by its pseudonym. The result is empty if the request does not name
+    /// a consumer, or if a pseudonym is needed and there is no key.
     pub fn consumer_told(&self, key: Option<&Key>) -> Cow<'a, str> {
         let name = self.consumer().unwrap_or_default();
         match std::str::from_utf8(name) {
@@ -197,32 +198,33 @@ impl<'a> Finished<'a> {
         }
     }
 
-    /// Who has sent the request, as far as the client says.
+    /// Name of the consumer, if the request has one.
     pub fn consumer(&self) -> Option<&'a [u8]> {
         self.request_field(b"x-egret-consumer").or_else(|| self.request_field(b"x-lunar-consumer-tag"))
     }
 
-    /// How long its phases took.
+    /// Durations of the phases.
     pub fn phases(&self) -> Phases {
         self.facts().times.phases()
     }
 
-    /// The client's address.
+    /// Address of the client.
     pub fn client(&self) -> Option<SocketAddr> {
         self.facts().client
     }
 
-    /// What was kept of the request's body, as much of it as this diagnosis has asked for.
+    /// Returns the captured request body, cut to the length that this diagnosis wants.
     pub fn request_body(&self) -> Captured<'a> {
         captured(&self.record().request_body, self.body_bytes_max[0])
     }
 
-    /// What was kept of the response's body, as much of it as this diagnosis has asked for.
+    /// Returns the captured response body, cut to the length that this diagnosis wants.
     pub fn response_body(&self) -> Captured<'a> {
         captured(&self.record().response_body, self.body_bytes_max[1])
     }
 
-    /// The bodies of request and response without their content codings, each where all of it is here and it is not longer than that.
+    /// Returns the bodies of request and response without their content codings. A body is `None` unless all
+    /// of it was captured and it is at most `most` long.
     pub(crate) fn whole_bodies(&self, most: Size) -> [Option<Cow<'a, [u8]>>; 2] {
         let most = usize::try_from(most.bytes()).unwrap_or(usize::MAX);
         let whole = |body: Captured<'a>, codings: Option<&[u8]>| {
@@ -234,7 +236,7 @@ impl<'a> Finished<'a> {
         ]
     }
 
-    /// Shows `act` what expressions see of it. Bodies are those of [`whole_bodies`](Self::whole_bodies).
+    /// Calls `act` with the inputs of expressions. Bodies are those of [`whole_bodies`](Self::whole_bodies).
     pub(crate) fn with_inputs<T>(
         &self,
         bodies: &[Option<Cow<'_, [u8]>>; 2],
@@ -275,7 +277,7 @@ impl<'a> Finished<'a> {
         })
     }
 
-    /// All of it, to be made an entry of HAR.
+    /// Returns the data for a HAR entry.
     pub fn observed(&self) -> Observed<'a> {
         let Facts {
             started, tls, port, server, connection, attempts, error, is_cut_short, is_generated, ..
@@ -323,7 +325,7 @@ impl<'a> Finished<'a> {
     }
 }
 
-/// The value of `content-type`; empty where there is none.
+/// Returns the value of `content-type`; empty if there is none.
 pub fn content_type<'a>(fields: &[Field], bytes: &'a [u8]) -> &'a [u8] {
     field(fields, bytes, b"content-type").unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Requests for unit tests, made from what would be sent, and exchanges that are taken through flows in simulated time.
+//! Test fixtures: requests built from text, and exchanges that pass through flows in simulated time.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -33,7 +33,8 @@ use crate::router::Matches;
 use crate::tally::Decision;
 use egret_clock::Random;
 
-/// Shows `ask` the request that `lines` describe: `GET https://host/path?query`, then a field a line.
+/// Calls `ask` with the request that `lines` describe: `GET https://host/path?query`, then one field per
+/// line.
 pub(crate) fn with_request<T>(provider: &str, lines: &str, ask: impl FnOnce(&Request<'_>) -> T) -> T {
     let Sent { bytes, head, host, target } = Sent::new(lines);
     let (path, query) =
@@ -55,7 +56,7 @@ pub(crate) fn with_request<T>(provider: &str, lines: &str, ask: impl FnOnce(&Req
     })
 }
 
-/// A request as it was received.
+/// A request as received.
 #[derive(Debug)]
 struct Sent {
     bytes: Vec<u8>,
@@ -79,10 +80,10 @@ impl Sent {
     }
 }
 
-/// The providers that flows on a stage may name; their hosts are their names with `.example`.
+/// Providers that flows on a stage may name. Their hosts are their names with `.example`.
 const PROVIDERS: [&str; 3] = ["one", "two", "three"];
 
-/// Flows in force, and a clock that stands still until it is set on.
+/// Flows in force, and a clock that only moves when it is set.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub flows: Flows,
@@ -90,32 +91,32 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// With `quotas`, `flows` and `data_dir` as a config has them.
+    /// Creates a stage from `quotas`, `accounts`, `flows` and `data_dir` as in a config.
     pub fn new(config: Value) -> Self {
         Self { flows: compile(config, None).unwrap(), now: Timestamp::from_secs(1_000_000) }
     }
 
-    /// With one flow for everything, which has these remedies.
+    /// Creates a stage with one flow that matches everything and has these remedies.
     pub fn with(remedies: &Value) -> Self {
         Self::new(serde_json::json!({ "flows": [{ "name": "f", "remedies": remedies }] }))
     }
 
-    /// Puts another config in force.
+    /// Replaces the config.
     pub fn reload(&mut self, config: Value) {
         self.flows = compile(config, Some(&self.flows)).unwrap();
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn pass_ms(&mut self, time_ms: u64) {
         self.now = self.now + Duration::from_millis(time_ms);
     }
 
-    /// An exchange at its start.
+    /// Starts an exchange.
     pub fn send(&self, lines: &str) -> Visit {
         Visit::new(self, lines, 1)
     }
 
-    /// A whole exchange, of which a response comes, if the provider is called.
+    /// Runs a whole exchange; the provider, if called, sends `response`.
     pub fn exchange(&self, lines: &str, response: &str) -> Stand {
         let mut visit = self.send(lines);
         match visit.poll(self) {
@@ -128,20 +129,20 @@ impl Stage {
         }
     }
 
-    /// How often the remedy with that number has decided so.
+    /// Returns the number of times that the remedy with that number made this decision.
     pub fn decided(&self, number: usize, decision: Decision) -> u64 {
         let place = Decision::ALL.iter().position(|other| *other == decision).unwrap();
         self.flows.slots[number].tally.snapshot().decisions[place]
     }
 }
 
-/// What is wrong with the remedies of one flow, as `path: message`.
+/// Returns the problems in the remedies of one flow, as `path: message`.
 pub(crate) fn problems(remedies: &Value) -> Vec<String> {
     let config = serde_json::json!({ "flows": [{ "name": "f", "match": { "path": "/users/{id}/*" }, "remedies": remedies }] });
     compile(config, None).err().unwrap_or_default()
 }
 
-/// The flows of a whole config; what is wrong with it, as `path: message`.
+/// Compiles the flows of a whole config. Returns its problems as `path: message`.
 pub(crate) fn compiled(config: Value) -> Result<Flows, Vec<String>> {
     compile(config, None)
 }
@@ -169,34 +170,34 @@ fn compile_with(
     })
 }
 
-/// How an exchange stands.
+/// The state of an exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stand {
     /// It waits for the provider.
     Call,
-    /// It waits, until a time or for somebody to wake it.
+    /// It waits for a time or a wake-up.
     Wait(Option<Timestamp>),
-    /// It is to be polled again at that time.
+    /// It has to be polled again at this time.
     Repeat(Timestamp),
-    /// It has been answered in the provider's place.
+    /// A remedy has responded instead of the provider.
     Refused(Refused),
     Fixed(Arc<Fixed>),
     Stored(Served),
-    /// The provider's response has come through.
+    /// The provider's response has passed.
     Response(u16),
-    /// So has the failure of the call.
+    /// The failure of the call has passed.
     Failure(FailureKind),
 }
 
 impl Stand {
-    /// Why it was refused, and after how many milliseconds it is worth trying again.
+    /// Returns the reason of a refusal, and the number of milliseconds until a retry makes sense.
     pub fn refusal(&self, stage: &Stage) -> (Reason, Option<u128>) {
         let Self::Refused(refused) = self else { panic!("{self:?} is no refusal") };
         (refused.reason, refused.retry_at.map(|at| at.since(stage.now).as_millis()))
     }
 }
 
-/// An exchange on its way through the flows of a stage.
+/// An exchange that passes through the flows of a stage.
 #[derive(Debug)]
 pub(crate) struct Visit {
     sent: Sent,
@@ -205,17 +206,17 @@ pub(crate) struct Visit {
     matches: Matches,
     pub draft: PendingChanges,
     pub repeatable: bool,
-    /// The body of the request, if all of it is here.
+    /// The body of the request, if the whole body is present.
     pub body: Option<Vec<u8>>,
 }
 
 impl Visit {
-    /// The most of the request's body that its remedies want to see.
+    /// Returns the number of bytes of the request's body that its remedies must see.
     pub fn body_seen_max(&self) -> usize {
         self.chain.needs().request_body
     }
 
-    /// With `seed` for its random numbers.
+    /// Starts an exchange. `seed` is for its random numbers.
     pub fn new(stage: &Stage, lines: &str, seed: u64) -> Self {
         let sent = Sent::new(lines);
         let provider = PROVIDERS
@@ -255,7 +256,7 @@ impl Visit {
         act(&mut self.chain, &mut exchange)
     }
 
-    /// Goes on with the request.
+    /// Polls the request side.
     pub fn poll(&mut self, stage: &Stage) -> Stand {
         self.poll_with(stage, Waker::noop())
     }
@@ -274,12 +275,12 @@ impl Visit {
         }
     }
 
-    /// Goes on with a response: `503`, then a field a line.
+    /// Continues with a response: `503`, then one field per line.
     pub fn response(&mut self, stage: &Stage, lines: &str) -> Stand {
         self.response_with(stage, lines, None)
     }
 
-    /// Goes on with a response whose body is here, if there is one.
+    /// Continues with a response and its body, if there is one.
     pub fn response_with(&mut self, stage: &Stage, lines: &str, body: Option<&[u8]>) -> Stand {
         let head = respond(lines);
         let status = head.1.status;
@@ -290,7 +291,7 @@ impl Visit {
         self.backward(stage, backward, Stand::Response(status))
     }
 
-    /// Goes on with the failure of the call.
+    /// Continues with the failure of the call.
     pub fn failure(&mut self, stage: &Stage, kind: FailureKind) -> Stand {
         let sent = kind != FailureKind::Connect;
         let outcome = Outcome::Failure(CallFailure { kind, slug: "failed", sent });
@@ -306,7 +307,7 @@ impl Visit {
         }
     }
 
-    /// An answer in the provider's place goes outwards as a response does.
+    /// Passes a local response outwards, as for a provider's response.
     fn answer(&mut self, stage: &Stage, answer: Answer) -> Stand {
         let (lines, stand) = match answer {
             Answer::Fixed(fixed) => (fixed.status.to_string(), Stand::Fixed(fixed)),
@@ -327,17 +328,18 @@ impl Visit {
         }
     }
 
-    /// The response is through.
+    /// Ends the exchange after the response is complete.
     pub fn end(&mut self, stage: &Stage) {
         self.at(stage, Outcome::None, |chain, exchange| chain.end(&stage.flows, exchange));
     }
 
-    /// What has been decided.
+    /// Returns the decisions so far.
     pub fn trace(&self) -> &str {
         self.chain.trace().unwrap()
     }
 
-    /// What is sent to the provider: path and query, then the fields, then the body if it is here.
+    /// Returns the request as sent to the provider: path and query, the fields, and the body if it is
+    /// present.
     pub fn sent(&mut self, stage: &Stage) -> (String, Vec<String>, Option<String>) {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         self.at(stage, Outcome::None, |_, exchange| {
@@ -349,12 +351,12 @@ impl Visit {
         })
     }
 
-    /// Where the response's body is to be stored.
+    /// Takes the cache entry that stores the response's body.
     pub fn filling(&mut self) -> Option<Filling<Stored>> {
         self.draft.filling.take()
     }
 
-    /// The fields that the client gets besides those of the provider.
+    /// Returns the response fields that remedies have added.
     pub fn added(&self) -> Vec<(String, String)> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         self.draft.response.added().map(|(name, value)| (text(name), text(value))).collect()
@@ -370,7 +372,7 @@ fn respond(lines: &str) -> (Vec<u8>, ResponseHead) {
     (bytes, head)
 }
 
-/// A sink that keeps what it is given, and what diagnoses want to be kept.
+/// A sink that keeps everything it receives, and storage for diagnoses.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(Mutex<Vec<KeptExchange>>, Mutex<HashMap<String, Vec<u8>>>);
 
@@ -384,7 +386,7 @@ impl Keeper for Kept {
     }
 }
 
-/// An entry, and whose it is: a token and an environment.
+/// An entry with its service token and environment.
 type KeptExchange = (Vec<u8>, (String, String));
 
 impl Sink for Kept {
@@ -400,7 +402,7 @@ impl Sink for Kept {
     fn tick(&self) {}
 }
 
-/// A flow for everything that has diagnoses, and the exporter `kept`.
+/// A flow that matches everything and has diagnoses, and the exporter `kept`.
 #[derive(Debug)]
 pub(crate) struct Archive {
     pub flows: Flows,
@@ -408,17 +410,17 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// With one flow, which has these diagnoses.
+    /// Creates an archive with one flow that has these diagnoses.
     pub fn with(diagnoses: &Value) -> Self {
         Self::compile(diagnoses, None).unwrap()
     }
 
-    /// What is wrong with the diagnoses of one flow, as `path: message`.
+    /// Returns the problems in the diagnoses of one flow, as `path: message`.
     pub fn problems(diagnoses: &Value) -> Vec<String> {
         Self::compile(diagnoses, None).err().unwrap_or_default()
     }
 
-    /// Puts other diagnoses in force.
+    /// Replaces the diagnoses.
     pub fn reload(&mut self, diagnoses: &Value) {
         *self = Self::compile(diagnoses, Some(self)).unwrap();
     }
@@ -444,7 +446,8 @@ impl Archive {
         Ok(Self { flows, kept })
     }
 
-    /// The record of an exchange: a request as [`Stage::send`] takes it, and a response as [`Visit::response`] does, or nothing.
+    /// Creates the record of an exchange: a request as for [`Stage::send`], and a response as for
+    /// [`Visit::response`], or none if it is empty.
     pub fn record(&self, lines: &str, response: &str) -> Record {
         let stage = Stage { flows: Flows::default(), now: Timestamp::from_secs(1_000_000) };
         let visit = Visit::new(&stage, lines, 1);
@@ -464,7 +467,7 @@ impl Archive {
         record
     }
 
-    /// Has the flow's diagnoses see the exchange that `record` is to be of, unless they are given up for a while.
+    /// Assigns the flow's diagnoses to `record`, except those that are shed if `sheds`.
     pub fn assign(&self, lines: &str, sheds: bool, record: &mut Record) -> bool {
         let mut matches = Matches::default();
         with_request("one", lines, |request| {
@@ -475,48 +478,48 @@ impl Archive {
         self.flows.diagnoses.assign(&matches, 0, sheds, record)
     }
 
-    /// What has been archived.
+    /// Returns the archived entries as text.
     pub fn entries(&self) -> Vec<String> {
         self.put().into_iter().map(|entry| String::from_utf8(entry).unwrap()).collect()
     }
 
-    /// The same where it is no text.
+    /// Returns the archived entries as bytes.
     pub fn put(&self) -> Vec<Vec<u8>> {
         self.kept.0.lock().unwrap().iter().map(|(entry, _)| entry.clone()).collect()
     }
 
-    /// Whose that is: of each entry the service token and the environment.
+    /// Returns the service token and the environment of each entry.
     pub fn origins(&self) -> Vec<(String, String)> {
         self.kept.0.lock().unwrap().iter().map(|(_, whose)| whose.clone()).collect()
     }
 
-    /// What a diagnosis has kept under that name.
+    /// Returns the bytes that a diagnosis saved under that name.
     pub fn kept(&self, name: &str) -> Option<Vec<u8>> {
         self.kept.load(name)
     }
 
-    /// Puts something in its place.
+    /// Replaces the bytes saved under that name.
     pub fn keep(&self, name: &str, bytes: &[u8]) {
         self.kept.save(name, bytes);
     }
 
-    /// Another process, which finds what was kept.
+    /// Simulates a restart: another process with the same storage.
     pub fn restarted(&self, diagnoses: &Value) -> Self {
         Self::compile_with(diagnoses, Arc::clone(&self.kept), None).unwrap()
     }
 
-    /// What the first diagnosis has counted.
+    /// Returns the metrics of the first diagnosis.
     pub fn figures(&self) -> Vec<Family> {
         self.flows.diagnoses.stats(0).remove(0).figures
     }
 
-    /// What has become of the exchanges of each diagnosis.
+    /// Returns the counters of each diagnosis.
     pub fn counts(&self) -> Vec<DiagnosisCounts> {
         self.flows.diagnoses.stats(0).iter().map(|stats| stats.counts).collect()
     }
 }
 
-/// Has the diagnoses of a record see it.
+/// Hands a record over to its diagnoses.
 pub(crate) fn hand_over(record: &Record) {
     record.count(0, Fate::HandedOver);
     record.diagnoses().unwrap().see(record, &mut Reader::default());

@@ -1,4 +1,4 @@
-//! Groups of exchanges that a remedy keeps a state each for: by provider, and by what its `group_by` says besides.
+//! Per-group state of a remedy. Groups are formed by provider and by the remedy's `group_by`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,37 +12,37 @@ use crate::message::Request;
 use crate::quota::GroupBy;
 use crate::remedy::{Fault, Site};
 
-/// Groups of one remedy that are told apart; those that find no room share one state.
+/// Maximum number of groups per remedy. Further groups share one overflow state.
 const GROUPS_MAX: usize = 10_000;
-/// Groups that are looked at to find one that can make room.
+/// Number of groups examined to find one that can be evicted.
 const LOOKS_MAX: usize = 8;
-/// The state of all groups that found no room.
+/// Key of the overflow group.
 const OVERFLOW: Key = Key(0);
 
-/// Tells which group an exchange belongs to.
+/// Determines the group of an exchange.
 #[derive(Debug)]
 pub(crate) struct Grouping {
     by: Option<GroupBy>,
     expression: Option<Expression<String>>,
-    /// The names of the providers, in the order of their numbers.
+    /// Names of the providers, in the order of their numbers.
     providers: Box<[Box<str>]>,
 }
 
-/// What stands for a group: hashes that are keyed anew in each process, so that nobody can look for two that meet.
+/// Key of a group: a hash with random keys per process, so collisions cannot be constructed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key(u128);
 
-/// States by group, so many at most.
+/// States by group, bounded in number.
 #[derive(Debug)]
 pub(crate) struct Groups<State> {
     hashers: [RandomState; 2],
     states: Mutex<HashMap<Key, State>>,
-    /// How many there are, for whoever needs to know no more.
+    /// Number of states, readable without the lock.
     len: AtomicUsize,
 }
 
 impl Grouping {
-    /// By provider and, within it, by what `group_by` of the remedy's config says.
+    /// Compiles a grouping by provider and, within it, by the remedy's `group_by`.
     pub fn compile(by: Option<&GroupBy>, site: &mut Site<'_>) -> Option<Self> {
         let expression = match by {
             Some(GroupBy::Cel(source)) => Some(site.expression("group_by", source, false)?),
@@ -59,16 +59,16 @@ impl Grouping {
         Some(Self { by: by.cloned(), expression, providers })
     }
 
-    /// The name of the provider that is called: another than the request's own where a remedy wants that.
+    /// Name of the provider called, which a remedy may have changed.
     fn provider<'a>(&'a self, exchange: &'a Exchange<'_>) -> &'a str {
         let elsewhere = exchange.draft.call.provider.and_then(|number| self.providers.get(number));
         elsewhere.map_or(exchange.destination.provider, |name| name)
     }
 
-    /// The group of `exchange` among `groups`.
+    /// Returns the key of the exchange's group.
     pub fn key<State>(&self, groups: &Groups<State>, exchange: &Exchange<'_>) -> Result<Key, Fault> {
         let provider = self.provider(exchange);
-        // Providers without a name of their own are told apart by where they are.
+        // Providers without a name are distinguished by host and port.
         let host = if provider == crate::config::OTHER_HOSTS { exchange.destination.host } else { "" };
         let port = if host.is_empty() { 0 } else { exchange.destination.port };
         let name = match &self.by {
@@ -81,7 +81,7 @@ impl Grouping {
     }
 }
 
-/// The group that an exchange belongs to by `by`, whose expression is compiled; empty where it has none.
+/// Returns the name of the exchange's group under `by`, with its compiled expression; empty if there is none.
 pub(crate) fn group<'a>(
     by: &GroupBy,
     expression: Option<&Expression<String>>,
@@ -109,20 +109,20 @@ impl<State> Default for Groups<State> {
 }
 
 impl<State: Default> Groups<State> {
-    /// Whether no group has a state. May be told a moment late.
+    /// Returns `true` if no group has a state. The result may lag behind.
     pub fn is_empty(&self) -> bool {
         self.len.load(Relaxed) == 0
     }
 
-    /// What `act` makes of the state of a group, if it has one.
+    /// Applies `act` to the state of a group, if it has one.
     pub fn look<T>(&self, key: Key, act: impl FnOnce(&mut State) -> T) -> Option<T> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let key = if states.contains_key(&key) { key } else { OVERFLOW };
         states.get_mut(&key).map(act)
     }
 
-    /// What `act` makes of the state of a group, which is a new one where it has none. Of too many groups those make room whose
-    /// states are `forgettable`.
+    /// Applies `act` to the state of a group, and creates the state if necessary. If there are too many
+    /// groups, one whose state is `forgettable` is evicted.
     pub fn with<T>(
         &self,
         key: Key,
@@ -146,7 +146,7 @@ impl<State: Default> Groups<State> {
         result
     }
 
-    /// Forgets the state of a group if it `is_done`.
+    /// Removes the state of a group if it `is_done`.
     pub fn forget(&self, key: Key, is_done: impl FnOnce(&State) -> bool) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let key = if states.contains_key(&key) { key } else { OVERFLOW };

@@ -1,7 +1,7 @@
-//! What is to be done with an exchange: which flows match it, what their remedies decide, what their quotas allow.
+//! Policy for exchanges: matching of flows, decisions of remedies, and accounting of quotas.
 //!
-//! The crate knows no socket and starts no thread. It is told what time it is, sees messages as views over the bytes received, and
-//! says what to do; the gateway does it.
+//! The crate has no sockets and starts no threads. The caller passes in the current time and views over the
+//! received bytes. The crate returns decisions, and the gateway carries them out.
 
 pub mod accounts;
 pub mod answer;

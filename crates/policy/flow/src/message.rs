@@ -1,4 +1,5 @@
-//! Requests and responses as flows see them: views over the bytes received, with what remedies have changed so far.
+//! Requests and responses as flows see them: views over the received bytes, with the remedies' changes so
+//! far.
 
 mod ending;
 mod fields;

@@ -1,7 +1,7 @@
-//! All flows of a config, compiled: found by the router, their remedies in one list.
+//! All flows of a config, compiled: the router, and the remedies in one list.
 //!
-//! A reload compiles new ones beside those in force. What remedies keep from one exchange to the next, and what they have been counted
-//! with, is carried over where the config still has the same remedy.
+//! A reload compiles new flows beside those in force. A remedy that exists in both configs keeps its state
+//! and its counters.
 
 mod diagnoses;
 
@@ -30,34 +30,35 @@ use crate::tally::{Tally, TallySnapshot};
 
 pub use diagnoses::{Diagnoses, DiagnosisCounts, DiagnosisStats, Fate};
 
-/// All flows of a config, compiled.
+/// The compiled flows of a config.
 #[derive(Debug, Default)]
 pub struct Flows {
     pub(crate) router: Router,
-    /// The remedies of all flows, in their order.
+    /// The remedies of all flows, in order.
     pub(crate) slots: Vec<Slot>,
-    /// By the number of the flow: where its remedies start in `slots`, and, at the end, where those of the last one end.
+    /// Start of each flow's remedies in `slots`, by flow number. One more element marks the end of the last
+    /// flow's remedies.
     starts: Vec<usize>,
-    /// By the number of the flow: what is counted of it.
+    /// Counters by flow number.
     counts: Vec<FlowCount>,
-    /// What the remedies draw from.
+    /// The quotas that remedies draw from.
     pub quotas: Quotas,
-    /// What calls are made with.
+    /// The accounts that calls are made with.
     pub accounts: Accounts,
-    /// What sees exchanges once they are over.
+    /// The diagnoses of finished exchanges.
     pub diagnoses: Arc<Diagnoses>,
     kept: KeptStates,
 }
 
-/// What is counted of a flow, besides what its remedies decide.
+/// Counters of a flow other than those of its remedies.
 #[derive(Debug)]
 struct FlowCount {
     name: String,
-    /// Rare enough for all workers to share it.
+    /// Failures are rare enough for all workers to share one counter.
     match_failures: Arc<AtomicU64>,
 }
 
-/// What flows are compiled from.
+/// The parts of a config that flows are compiled from.
 #[derive(Debug, Clone, Copy)]
 pub struct FlowParts<'a> {
     /// `flows:`
@@ -68,78 +69,79 @@ pub struct FlowParts<'a> {
     pub accounts: &'a AccountConfigs,
     /// The providers, in the order of their numbers.
     pub providers: &'a [KnownProvider<'a>],
-    /// Where quotas that outlive the process ask for units; none while a config is only checked.
+    /// Ledger of quotas that outlive the process; `None` while a config is only checked.
     pub ledger: Option<&'a Ledger>,
-    /// Where what outlives the process is kept; none while a config is only checked.
+    /// Directory for data that outlives the process; `None` while a config is only checked.
     pub data_dir: Option<&'a Path>,
-    /// Where diagnoses send what they make, and what they need for it.
+    /// External resources of diagnoses, such as exporters.
     pub exports: &'a Exports,
 }
 
-/// A remedy in its place.
+/// A compiled remedy with its settings and counters.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub remedy: AnyRemedy,
     pub mode: Mode,
     pub on_error: OnError,
     pub needs: Needs,
-    /// `flow/remedy`, with a number where the flow has several of the kind.
+    /// `flow/remedy`, with a number if the flow has several remedies of that kind.
     pub label: Box<str>,
     pub tally: Arc<Tally>,
-    /// Why it could not decide and let exchanges go on: what has been logged.
+    /// Causes already logged for letting exchanges go on without a decision.
     pub causes: Causes,
     identity: Identity,
-    /// Whether it panics from now on, whatever is asked of it.
+    /// `true` makes every call of the remedy panic, for tests.
     #[cfg(test)]
     pub panics: bool,
 }
 
-/// What flows have done so far, and how their quotas and accounts stand.
+/// Counters of the flows, and the state of their quotas and accounts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FlowsSnapshot {
-    /// In their order.
+    /// The flows, in order.
     pub flows: Vec<FlowStats>,
-    /// By name.
+    /// The quotas, by name.
     pub quotas: Vec<QuotaSnapshot>,
-    /// By name, at most [`ACCOUNTS_SHOWN_MAX`] of them.
+    /// The accounts, by name, at most [`ACCOUNTS_SHOWN_MAX`] of them.
     pub accounts: Vec<AccountSnapshot>,
-    /// Of all accounts, those that are not shown included.
+    /// Number of all accounts, including those not shown.
     pub accounts_count: usize,
 }
 
-/// The most accounts of a [`FlowsSnapshot`].
+/// Maximum number of accounts in a [`FlowsSnapshot`].
 pub const ACCOUNTS_SHOWN_MAX: usize = 1_000;
 
-/// What a flow has done so far.
+/// Counters of a flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowStats {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// How often `when` had no value, so that the flow was left out.
+    /// Number of times that `when` had no value, so the flow did not match.
     pub match_failures: u64,
     /// Its remedies, outermost first.
     pub remedies: Vec<RemedyStats>,
-    /// Its diagnoses, in their order.
+    /// Its diagnoses, in order.
     pub diagnoses: Vec<DiagnosisStats>,
 }
 
-/// What a remedy has decided so far.
+/// Counters of a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemedyStats {
-    /// The remedy's key in the config, with a number where the flow has several of the kind.
+    /// Key of the remedy in the config, with a number if the flow has several of that kind.
     pub remedy: String,
-    /// What it does, for people.
+    /// Description for people.
     pub does: String,
-    /// Whether it acts on what it decides.
+    /// Mode.
     pub mode: Mode,
-    /// What it has decided.
+    /// Decisions by kind.
     pub tally: TallySnapshot,
-    /// What it has stored and served, if it stores answers.
+    /// Counters of the cache, if the remedy is one.
     pub cache: Option<CacheSnapshot>,
 }
 
 impl Flows {
-    /// Compiles `parts` for `workers` workers. What `before` has of it is kept. Refused with everything that is wrong.
+    /// Compiles `parts` for `workers` workers. State is carried over from `before`. Returns all problems if
+    /// there are any.
     pub fn compile(
         parts: FlowParts<'_>,
         workers: usize,
@@ -199,19 +201,19 @@ impl Flows {
         if problems.is_empty() { Ok(compiled) } else { Err(problems) }
     }
 
-    /// Whether there is no flow at all.
+    /// Returns `true` if there are no flows.
     pub fn is_empty(&self) -> bool {
         self.router.is_empty()
     }
 
-    /// What the remedies of a flow do, for people, and after them its diagnoses, each in order.
+    /// Returns the names and descriptions of a flow's remedies, followed by those of its diagnoses.
     pub fn describe(&self, flow: usize) -> impl Iterator<Item = (&str, String)> {
         let remedies = self.slots[self.slots_of(flow)].iter();
         let remedies = remedies.map(|slot| (slot.remedy_name(), slot.remedy.describe()));
         remedies.chain(self.diagnoses.describe(flow))
     }
 
-    /// What each flow has done so far, and how quotas and accounts stand, with at most `groups_max` groups of each quota.
+    /// Returns a snapshot of all flows, quotas and accounts, with at most `groups_max` groups per quota.
     pub fn snapshot(&self, now: Timestamp, groups_max: usize) -> FlowsSnapshot {
         let flows = self.counts.iter().enumerate().map(|(flow, count)| FlowStats {
             name: count.name.clone(),
@@ -229,13 +231,13 @@ impl Flows {
         }
     }
 
-    /// Takes what is meant out of all caches; of one flow's, where that is named. Says how many answers there were.
+    /// Purges responses from all caches, or from those of `flow`. Returns the number of responses removed.
     pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
         let slots = self.slots.iter().filter(|slot| flow.is_none_or(|flow| slot.identity.flow == flow));
         slots.filter_map(|slot| slot.remedy.cache()).map(|cache| cache.purge(purge)).sum()
     }
 
-    /// The disks of all caches that have one.
+    /// Returns the disks of all caches that have one.
     pub fn cache_disks(&self) -> Vec<CacheDisk> {
         self.slots.iter().filter_map(|slot| slot.remedy.cache()?.disk()).collect()
     }
@@ -247,18 +249,18 @@ impl Flows {
         }
     }
 
-    /// The count of the flow of that name, to be counted on.
+    /// Returns the counter of the flow with that name, so the new config continues it.
     fn match_failures(&self, name: &str) -> Option<Arc<AtomicU64>> {
         let count = self.counts.iter().find(|count| count.name == name)?;
         Some(Arc::clone(&count.match_failures))
     }
 
-    /// Finds the flows for a request.
+    /// Finds the flows that match a request.
     pub fn find(&self, question: Question<'_>, matches: &mut Matches) {
         self.router.find(question, matches);
     }
 
-    /// The numbers of the remedies of a flow.
+    /// Returns the range of a flow's remedies in `slots`.
     pub(crate) fn slots_of(&self, flow: usize) -> std::ops::Range<usize> {
         match self.starts.get(flow..flow + 2) {
             Some([start, end]) => *start..*end,
@@ -309,18 +311,18 @@ impl Slot {
         }
     }
 
-    /// The name of its flow.
+    /// Name of the flow.
     pub fn flow(&self) -> &str {
         &self.identity.flow
     }
 
-    /// What it is called in its flow: `limit`, `limit-2`.
+    /// Name within the flow: `limit`, `limit-2`.
     pub fn remedy_name(&self) -> &str {
         &self.label[self.identity.flow.len() + 1..]
     }
 }
 
-/// The one remedy's key that `config` has; a problem if there is none, or several.
+/// Returns the only remedy key of `config`. Adds a problem if there is none, or several.
 fn only_key(config: &RemedyConfig, path: &str, problems: &mut Vec<Problem>) -> Option<&'static str> {
     match config.keys()[..] {
         [key] => Some(key),

@@ -1,9 +1,9 @@
-//! What is kept of an exchange for diagnoses: its heads as the client saw them, sizes, times, and the beginnings of its bodies where a
-//! diagnosis asks for them.
+//! Record of an exchange for diagnoses: its heads as the client saw them, sizes, times, and the beginnings of
+//! its bodies if a diagnosis asks for them.
 //!
-//! A record is filled on the thread of the exchange and read on another. Filling it copies a few pieces of memory that is used again, and
-//! nothing else: it is parsed again by whoever reads it ([`Finished`](crate::finished::Finished)). It holds nothing that leads back to the
-//! exchange.
+//! A record is filled on the thread of the exchange and read on another. Filling it only copies a few byte
+//! ranges into reused memory; the reader parses it again ([`Finished`](crate::finished::Finished)). A record
+//! has no reference to the exchange.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,31 +14,32 @@ use egret_http1::Span;
 
 use crate::plan::Diagnoses;
 
-/// What a record that waits to be used again keeps of its memory: more than nearly every exchange needs.
+/// Capacity that a reused record keeps: more than nearly every exchange needs.
 const SPARE_TEXT_BYTES: usize = 8 * 1024;
 const SPARE_BODY_BYTES: usize = 4 * 1024;
 
-/// What is kept of an exchange.
+/// The recorded data of an exchange.
 #[derive(Debug, Default)]
 pub struct Record {
-    /// The diagnoses that the observers' numbers refer to. Kept with the memory, and counted again only after a reload.
+    /// The diagnoses that the observers' numbers refer to. Kept when the record is reused, so its reference
+    /// count changes only after a reload.
     pub(crate) diagnoses: Option<Arc<Diagnoses>>,
-    /// Who sees it.
+    /// The diagnoses that see this record.
     pub(crate) observers: Vec<Observer>,
     /// All texts, one after the other.
     text: Vec<u8>,
     spans: Spans,
-    /// All that is no text.
+    /// All data other than text.
     pub facts: Facts,
-    /// Calls that were made in vain, and made again.
+    /// Failed calls that were repeated.
     vain: Vec<Attempt>,
-    /// The request's body, as the client has sent it.
+    /// The request's body as the client sent it.
     pub request_body: Capture,
-    /// The response's body, as the client got it.
+    /// The response's body as the client received it.
     pub response_body: Capture,
 }
 
-/// Where the texts of a record stand.
+/// Offsets of a record's texts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spans {
     host: Span,
@@ -51,86 +52,89 @@ struct Spans {
     account: Span,
 }
 
-/// What there is to tell of an exchange besides texts.
+/// Data about an exchange other than its texts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Facts {
-    /// When the first byte of the request was here.
+    /// Time at which the first byte of the request arrived.
     pub started: Timestamp,
-    /// How long what took.
+    /// Durations of the phases.
     pub times: Times,
-    /// Whether the URL that the client has asked for is `https`.
+    /// `true` if the URL that the client requested is `https`.
     pub tls: bool,
-    /// Its port.
+    /// Port of that URL.
     pub port: u16,
-    /// The client's address.
+    /// Address of the client.
     pub client: Option<SocketAddr>,
-    /// The address of the server that answered.
+    /// Address of the server that responded.
     pub server: Option<SocketAddr>,
-    /// The connection to it, by a number that no other has.
+    /// Unique number of the upstream connection.
     pub connection: Option<u64>,
-    /// Calls made to providers.
+    /// Number of calls made to providers.
     pub attempts: u32,
-    /// What the ids of its spans follow from; 0 where no remedy has drawn it.
+    /// Seed of the exchange's span ids; 0 if no remedy has drawn one.
     pub trace_seed: u64,
-    /// Informational responses passed on before the final one.
+    /// Number of informational responses forwarded before the final one.
     pub informational: u8,
-    /// The slug of the error that the gateway answered with.
+    /// Slug of the error that the gateway responded with.
     pub error: Option<&'static str>,
-    /// Whether the response ended before it was complete.
+    /// `true` if the response ended before it was complete.
     pub is_cut_short: bool,
-    /// Whether no provider has made the response.
+    /// `true` if the response did not come from a provider.
     pub is_generated: bool,
 }
 
-/// A call to a provider. Moments are in microseconds, counted from the first byte of the request.
+/// A call to a provider. Times are in microseconds since the first byte of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
-    /// It began.
+    /// Start of the call.
     pub start_us: u64,
-    /// It ended.
+    /// End of the call.
     pub end_us: u64,
-    /// The status of the response that it has brought; 0 where there was none.
+    /// Status code of the response; 0 if there was none.
     pub status: u16,
-    /// Why there was none, as a slug.
+    /// Slug of the failure, if there was no response.
     pub error: Option<&'static str>,
 }
 
-/// Calls made in vain that are noted; nobody makes more of one exchange.
+/// Maximum number of failed calls recorded. No exchange makes more.
 const VAIN_MAX: usize = 64;
 
 /// A diagnosis that sees a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Observer {
-    /// Its number among all diagnoses of the config.
+    /// Number of the diagnosis in the config.
     pub slot: u32,
-    /// The pattern of the flow's match by which it was found.
+    /// Pattern of the flow's match that matched the exchange.
     pub pattern: u32,
 }
 
-/// How long what took, in microseconds. The first four are moments, counted from the first byte of the request.
+/// Durations of the phases, in microseconds. The first three fields are times since the first byte of the
+/// request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
-    /// The last byte of the request that was sent has been handed to the system.
+    /// The last byte of the request was written to the socket.
     pub sent_us: u64,
-    /// The first byte of the response was here.
+    /// The first byte of the response arrived.
     pub first_byte_us: u64,
-    /// Its last byte has been handed to the system.
+    /// The last byte of the response was written to the socket.
     pub ended_us: u64,
-    /// Of the time before the response: what remedies let wait, and calls made in vain.
+    /// Time before the response spent on waits for remedies and on failed calls.
     pub waited_us: u64,
-    /// Of the time before `sent_us`, where this exchange has opened a connection: resolving the name, connecting, the handshake of TLS.
+    /// Time before `sent_us` spent on opening a connection, if this exchange opened one: DNS, TCP connect,
+    /// TLS handshake.
     pub dial: Option<[u64; 3]>,
-    /// The part of the time that the gateway itself took.
+    /// Time that the gateway itself took.
     pub footprint_us: u64,
 }
 
 impl Times {
-    /// How long the client waited: the sum of all phases.
+    /// Time that the client waited: the sum of all phases.
     pub fn total_us(&self) -> u64 {
         self.ended_us.max(self.first_byte_us)
     }
 
-    /// As HAR has them: one after the other without a gap, so that their sum is how long the client waited.
+    /// Returns the phases as HAR has them: consecutive without gaps, so their sum is the time that the client
+    /// waited.
     pub fn phases(&self) -> Phases {
         let sent = self.sent_us.min(self.first_byte_us);
         let ended = self.ended_us.max(self.first_byte_us);
@@ -143,7 +147,7 @@ impl Times {
         let [dns, connect, tls] = self.dial.unwrap_or_default().map(&mut take);
         let waited_before = take(self.waited_us);
         let until_response = self.first_byte_us - sent;
-        // Waited for without a call being made after it: what refuses in the end.
+        // A wait without a call after it, which ended in a refusal.
         let waited_after = (self.waited_us - waited_before).min(until_response);
         let blocked = waited_before + waited_after;
         let happened = |part_us: u64| (part_us > 0).then_some(part_us);
@@ -159,14 +163,14 @@ impl Times {
     }
 }
 
-/// What is kept of a body.
+/// The captured part of a body.
 #[derive(Debug, Default)]
 pub struct Capture {
-    /// Its beginning, without the framing of chunks: as much as was wanted of it, and there was room for.
+    /// The beginning of the body without chunk framing, as much as was wanted and fits.
     pub bytes: Vec<u8>,
-    /// How long it was, as far as it went.
+    /// Length of the body as far as it was transferred.
     pub body_bytes: u64,
-    /// Whether anybody wanted any of it.
+    /// `true` if any diagnosis wants the body.
     pub is_wanted: bool,
 }
 
@@ -179,23 +183,23 @@ impl Capture {
     }
 }
 
-/// Where a request goes, as the client has asked for it.
+/// The URL that the client requested.
 #[derive(Debug, Clone, Copy)]
 pub struct Url<'a> {
-    /// Whether it is `https`.
+    /// `true` if the scheme is `https`.
     pub tls: bool,
-    /// In lower case; IPv6 without brackets.
+    /// Host in lower case; IPv6 without brackets.
     pub host: &'a str,
-    /// The port.
+    /// Port.
     pub port: u16,
-    /// The path of the provider's URL, and the slash after it where one is sent that `target` does not have.
+    /// Path of the provider's URL, and the slash after it if one is sent that `target` does not have.
     pub base: [&'a [u8]; 2],
     /// Path and query, relative to the provider's URL.
     pub target: &'a [u8],
 }
 
 impl Record {
-    /// Forgets the exchange, and keeps the memory, within bounds.
+    /// Removes the exchange's data and keeps the memory, within bounds.
     pub fn clear(&mut self) {
         self.observers.clear();
         self.text.clear();
@@ -207,7 +211,7 @@ impl Record {
         self.response_body.clear();
     }
 
-    /// Notes the request: where it goes, and its head as the client has sent it.
+    /// Records the request: its URL, and its head as the client sent it.
     pub fn set_request(&mut self, url: &Url<'_>, head: &[u8]) {
         self.facts.tls = url.tls;
         self.facts.port = url.port;
@@ -218,41 +222,41 @@ impl Record {
         self.spans.request_head = self.push(head);
     }
 
-    /// Notes the head of the response as the client gets it, which `write` puts together; once more if another takes its place.
+    /// Records the response head that the client gets, which `write` assembles. A later call replaces it.
     pub fn set_response(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.text.len();
         write(&mut self.text);
         self.spans.response_head = Span::new(start, self.text.len());
     }
 
-    /// Forgets the response: the client has not got it.
+    /// Removes the response, because the client did not get it.
     pub fn forget_response(&mut self) {
         self.spans.response_head = Span::default();
     }
 
-    /// Notes the provider's name in the config, of the call that was made last.
+    /// Records the name (in the config) of the provider that was called last.
     pub fn set_provider(&mut self, name: &str) {
         self.spans.provider = self.push(name.as_bytes());
     }
 
-    /// Notes a call that is made again.
+    /// Records a failed call that is repeated.
     pub fn note_attempt(&mut self, attempt: Attempt) {
         if self.vain.len() < VAIN_MAX {
             self.vain.push(attempt);
         }
     }
 
-    /// Calls made in vain so far.
+    /// Returns the failed calls so far.
     pub fn vain(&self) -> &[Attempt] {
         &self.vain
     }
 
-    /// Notes what remedies have decided.
+    /// Records the remedies' decisions.
     pub fn set_remedies(&mut self, decisions: &str) {
         self.spans.remedies = self.push(decisions.as_bytes());
     }
 
-    /// Takes the name of the account that the last call was made with.
+    /// Records the name of the account that the last call used.
     pub fn set_account(&mut self, name: &str) {
         self.spans.account = self.push(name.as_bytes());
     }
@@ -263,12 +267,12 @@ impl Record {
         Span::new(start, self.text.len())
     }
 
-    /// Bytes of memory that it takes while it waits to be seen.
+    /// Returns the number of bytes that the record occupies while it is queued.
     pub fn size(&self) -> usize {
         size_of::<Self>() + self.text.len() + self.request_body.bytes.len() + self.response_body.bytes.len()
     }
 
-    /// The host of the URL that the client has asked for, in lower case.
+    /// Host of the URL that the client requested, in lower case.
     pub fn host(&self) -> &str {
         str::from_utf8(self.spans.host.of(&self.text)).unwrap_or_default()
     }
@@ -278,32 +282,32 @@ impl Record {
         self.spans.target.of(&self.text)
     }
 
-    /// The part of it that is relative to the provider's URL: what flows match.
+    /// The part of the target that is relative to the provider's URL, which flows match.
     pub fn relative_target(&self) -> &[u8] {
         self.spans.relative.of(&self.text)
     }
 
-    /// The provider's name in the config; `-` where there is none.
+    /// Name of the provider in the config; `-` if there is none.
     pub fn provider(&self) -> &str {
         str::from_utf8(self.spans.provider.of(&self.text)).unwrap_or_default()
     }
 
-    /// The request's head as the client has sent it.
+    /// The request's head as the client sent it.
     pub fn request_head(&self) -> &[u8] {
         self.spans.request_head.of(&self.text)
     }
 
-    /// The response's head as the client got it; empty where it got none.
+    /// The response's head as the client received it; empty if it received none.
     pub fn response_head(&self) -> &[u8] {
         self.spans.response_head.of(&self.text)
     }
 
-    /// What remedies have decided, as in the field `x-egret-trace`.
+    /// The remedies' decisions, as in the field `x-egret-trace`.
     pub fn remedies(&self) -> &str {
         str::from_utf8(self.spans.remedies.of(&self.text)).unwrap_or_default()
     }
 
-    /// The account that the last call was made with; empty where there was none.
+    /// Name of the account that the last call used; empty if there was none.
     pub fn account(&self) -> &str {
         str::from_utf8(self.spans.account.of(&self.text)).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The remedies: a file each, and a line each in the registry below.
+//! The remedies: one file each, and one line each in the registry below.
 
 use std::task::{Context, Poll};
 
@@ -24,10 +24,11 @@ pub mod timeout;
 pub mod trace;
 pub mod transform;
 
-/// From one line for each remedy: its key in the config, and what is generic over all of them.
+/// Generates the config struct and the dispatch enums from one line per remedy.
 macro_rules! registry {
     ($($(#[$doc:meta])* $key:literal $field:ident: $module:ident::$Remedy:ident;)*) => {
-        /// One remedy of a flow: exactly one remedy's key with that remedy's config, and what goes for all remedies beside it.
+        /// One remedy of a flow: exactly one remedy key with its config, and the options common to all
+        /// remedies.
         #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
         #[serde(default, deny_unknown_fields)]
         pub struct RemedyConfig {
@@ -36,9 +37,9 @@ macro_rules! registry {
                 #[serde(rename = $key, skip_serializing_if = "Option::is_none")]
                 pub $field: Option<<$module::$Remedy as Remedy>::Config>,
             )*
-            /// Whether it acts: `enforce`, or `report` to only decide and be counted.
+            /// Mode: `enforce` acts, `report` only decides and counts.
             pub mode: Mode,
-            /// What becomes of the exchange when the remedy itself fails: `open` lets it pass, `closed` refuses it.
+            /// Behaviour when the remedy itself fails: `open` lets the exchange pass, `closed` refuses it.
             pub on_error: OnError,
         }
 
@@ -46,7 +47,7 @@ macro_rules! registry {
             /// The keys of all remedies.
             pub const KEYS: &[&'static str] = &[$($key),*];
 
-            /// The keys of the remedies in this entry; a good one has one.
+            /// Returns the remedy keys of this entry. A valid entry has exactly one.
             pub fn keys(&self) -> Vec<&'static str> {
                 let keys = [$(self.$field.is_some().then_some($key)),*];
                 keys.into_iter().flatten().collect()
@@ -59,14 +60,15 @@ macro_rules! registry {
             $($Remedy($module::$Remedy),)*
         }
 
-        /// What any remedy keeps for an exchange.
+        /// The state of any remedy for an exchange.
         #[derive(Debug)]
         pub(crate) enum AnyHeld {
             $($Remedy(<$module::$Remedy as Remedy>::Held),)*
         }
 
         impl AnyRemedy {
-            /// The remedy that `config` describes; none, and a problem noted, where that is wrong.
+            /// Compiles the remedy that `config` describes. Adds a problem and returns `None` if it is
+            /// invalid.
             pub fn compile(config: &RemedyConfig, site: &mut Site<'_>) -> Option<Self> {
                 $(if let Some(config) = &config.$field {
                     return $module::$Remedy::compile(config, site).map(Self::$Remedy);
@@ -86,7 +88,7 @@ macro_rules! registry {
                 match self { $(Self::$Remedy(remedy) => remedy.needs(),)* }
             }
 
-            /// What it keeps before it has seen anything.
+            /// Returns the initial state for an exchange.
             pub fn held(&self) -> AnyHeld {
                 match self { $(Self::$Remedy(_) => AnyHeld::$Remedy(Default::default()),)* }
             }
@@ -116,7 +118,7 @@ macro_rules! registry {
 }
 
 impl RemedyConfig {
-    /// The key of the remedy if it is one that chooses an account.
+    /// Returns the remedy's key if the remedy chooses an account.
     pub(crate) fn chooses_account(&self) -> Option<&'static str> {
         let accounts = self.accounts.is_some().then_some("accounts");
         accounts.or(self.authenticate.is_some().then_some("authenticate"))
@@ -124,34 +126,35 @@ impl RemedyConfig {
 }
 
 registry! {
-    /// Has calls made with one account of several, and leaves out for a while what the provider refuses.
+    /// Chooses one of several accounts for each call, and skips an account for a while after the provider
+    /// refuses it.
     "accounts" accounts: accounts::Accounts;
-    /// Has calls made with an account's credential.
+    /// Makes calls with an account's credential.
     "authenticate" authenticate: authenticate::Authenticate;
-    /// Answers from what is stored of the provider's answers.
+    /// Serves stored responses of the provider.
     "cache" cache: cache::Cache;
-    /// Answers in the place of a provider that fails, until it no longer does.
+    /// Responds in place of a failing provider until it recovers.
     "circuit-breaker" circuit_breaker: circuit_breaker::CircuitBreaker;
-    /// Lets so many exchanges be under way at once, each until the last byte of its response.
+    /// Limits the number of concurrent exchanges. An exchange counts until the last byte of its response.
     "concurrency" concurrency: concurrency::Concurrency;
-    /// Calls another provider or path where a call has failed, or answers itself.
+    /// Calls another provider or path after a failed call, or sends a fixed response.
     "fallback" fallback: fallback::Fallback;
-    /// Answers in the provider's place.
+    /// Sends a fixed response without calling the provider.
     "fixed-response" fixed_response: fixed_response::FixedResponse;
-    /// Makes a second call beside one that is slow, and takes whichever response comes first.
+    /// Makes a second call if the first is slow, and uses whichever response comes first.
     "hedge" hedge: hedge::Hedge;
-    /// Refuses what is above a quota, or lets it wait.
+    /// Refuses or delays requests that exceed a quota.
     "limit" limit: limit::Limit;
-    /// Leaves a provider alone for as long as it has asked for.
+    /// Stops calling a provider for as long as it asks for.
     "provider-throttle" provider_throttle: provider_throttle::ProviderThrottle;
-    /// Lets what is above a quota wait for its turn.
+    /// Queues requests that exceed a quota.
     "queue" queue: queue::Queue;
-    /// Makes a failed call again.
+    /// Repeats failed calls.
     "retry" retry: retry::Retry;
-    /// Limits how long the provider may take.
+    /// Limits the time that the provider may take.
     "timeout" timeout: timeout::Timeout;
-    /// Passes W3C Trace Context on, or starts a trace.
+    /// Propagates W3C Trace Context, or starts a trace.
     "trace" trace: trace::Trace;
-    /// Changes fields, path, query and JSON bodies.
+    /// Changes header fields, path, query and JSON bodies.
     "transform" transform: transform::Transform;
 }

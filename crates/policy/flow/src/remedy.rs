@@ -1,4 +1,4 @@
-//! What a remedy is: one file under `remedies/`, and one line in [`registry`](crate::remedies).
+//! The `Remedy` trait. A remedy is one file under `remedies/` and one line in [`registry`](crate::remedies).
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -23,35 +23,35 @@ use crate::quota::Quotas;
 use crate::remedies::RemedyConfig;
 use crate::template::{Escape, Template};
 
-/// What is to be done with an exchange, as a remedy sees it: on the way of the request, and on the way back of the response.
+/// An action on an exchange: on the request before it is sent, and on the response on its way back.
 ///
-/// All of it is called on the thread of the exchange and must not block. Nothing is called twice at the same time for one exchange,
-/// but many exchanges are under way at once, on several threads.
+/// All methods run on the thread of the exchange and must not block. For one exchange the calls are
+/// sequential, but many exchanges run at once on several threads.
 pub trait Remedy: Debug + Send + Sync + Sized + 'static {
-    /// Its keys in the config.
+    /// Its config.
     type Config;
 
-    /// What it keeps for one exchange from its request side on. Dropping it gives back everything that is held.
+    /// State for one exchange, created on the request side. Dropping it releases everything it holds.
     type Held: Debug + Default;
 
-    /// Makes it from its config. Pushes at least one problem where it returns none.
+    /// Creates the remedy from its config. Pushes at least one problem when it returns `None`.
     fn compile(config: &Self::Config, site: &mut Site<'_>) -> Option<Self>;
 
-    /// What it does, for people: `at most 100 requests per second (quota stripe-live)`.
+    /// Describes the remedy for people: `at most 100 requests per second (quota stripe-live)`.
     fn describe(&self) -> String;
 
-    /// Itself, if it stores answers.
+    /// Returns the cache if this remedy is one.
     fn cache(&self) -> Option<&crate::remedies::cache::Cache> {
         None
     }
 
-    /// What of the messages it has to see or keep.
+    /// Returns the parts of messages that the remedy must see or keep.
     fn needs(&self) -> Needs {
         Needs::default()
     }
 
-    /// The request is on its way. A remedy that has to wait keeps `cx`'s waker where it will be woken, or asks for a time with
-    /// [`Exchange::wake_at`], and is asked again then.
+    /// Processes the request. A remedy that has to wait stores the waker of `cx`, or sets a time with
+    /// [`Exchange::wake_at`], and is then called again.
     fn request(
         &self,
         _exchange: &mut Exchange<'_>,
@@ -61,25 +61,26 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
         Poll::Ready(Step::Next)
     }
 
-    /// A response, or the failure of the call, is on its way back.
+    /// Processes the response or the failure of the call.
     fn response(&self, _exchange: &mut Exchange<'_>, _held: &mut Self::Held) -> Reaction {
         Reaction::Pass
     }
 
-    /// The response's body is through, or the exchange is over without one. What is held is dropped after this.
+    /// Ends the exchange: the response's body is complete, or the exchange ended without one. The held state
+    /// is dropped afterwards.
     fn end(&self, _exchange: &mut Exchange<'_>, _held: &mut Self::Held) -> Result<(), Fault> {
         Ok(())
     }
 }
 
-/// Where a request goes from a remedy.
+/// The decision of a remedy on a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// On.
+    /// Pass the request on.
     Next,
-    /// No further: this is the answer.
+    /// Send this response to the client instead of calling the provider.
     Answer(Box<Answer>),
-    /// Wherever the config has it for remedies that fail: this one cannot decide.
+    /// The remedy cannot decide. Its `on_error` setting applies.
     Fail(Fault),
 }
 
@@ -89,57 +90,59 @@ impl From<Refused> for Step {
     }
 }
 
-/// Why a remedy cannot decide, for the log. Holds nothing that a peer sent.
+/// The reason that a remedy cannot decide, for the log. It contains nothing that a peer sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault(pub Cow<'static, str>);
 
-/// Where a response goes from a remedy.
+/// The decision of a remedy on a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reaction {
-    /// On.
+    /// Pass the response on.
     Pass,
-    /// Nowhere: the call is made again at this time, through the remedies further in. What they have drafted is taken back.
+    /// Discard the response and repeat the call at this time, through the inner remedies. Their changes are
+    /// undone first.
     Repeat(Timestamp),
-    /// Nowhere: another call is made at once, likewise.
+    /// Like `Repeat`, at once and with another call.
     Instead(Box<AlternateCall>),
-    /// Nowhere: another call is made at once, likewise, and without what this remedy itself has drafted for the one before.
+    /// Like `Repeat`, at once and without the changes that this remedy made to the previous call.
     Afresh,
-    /// Nowhere: another call is made at once, and passes the request side of this remedy itself again, which finds what it has kept.
+    /// Like `Repeat`, at once and starting with the request side of this remedy, which keeps its held state.
     Again,
-    /// Nowhere: this is the answer.
+    /// Discard the response and use this one instead.
     Answer(Box<Answer>),
-    /// Wherever the config has it for remedies that fail: this one cannot decide.
+    /// The remedy cannot decide. Its `on_error` setting applies.
     Fail(Fault),
 }
 
-/// A call that is made instead of the one that was wanted.
+/// A call that replaces the original one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AlternateCall {
-    /// The provider, by its number in the config, where it is another one.
+    /// Number (in the config) of the provider, if it is another one.
     pub provider: Option<usize>,
-    /// The path, relative to the provider's URL, where it is another one. The query stays.
+    /// Path, relative to the provider's URL, if it is another one. The query is kept.
     pub path: Option<Vec<u8>>,
-    /// Whether credentials in the request, which are meant for the provider called first, are left out.
+    /// `true` if the credentials of the request, which are meant for the original provider, are removed.
     pub without_credentials: bool,
 }
 
-/// What of the messages a remedy has to see or keep.
+/// The parts of messages that a remedy must see or keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needs {
-    /// Bytes of the request's body that it wants to see before it decides.
+    /// Bytes of the request's body that it must see before it decides.
     pub request_body: usize,
-    /// The same where that body is JSON and can be read as it stands.
+    /// Like `request_body`, but only for JSON without a content coding.
     pub request_json: usize,
-    /// Bytes of a response's body that it wants to see before the response goes on, where that body is JSON and can be read.
+    /// Bytes of a response's body that it must see before the response is forwarded, for JSON without a
+    /// content coding.
     pub response_json: usize,
-    /// Bytes of the request's body to keep, so that the call can be made again.
+    /// Bytes of the request's body to keep for repeating the call.
     pub replay: usize,
-    /// Bytes of the response's body that it wants to see at the end.
+    /// Bytes of the response's body that it must see at the end.
     pub response_tail: usize,
 }
 
 impl Needs {
-    /// What two remedies need together.
+    /// Returns the combined needs of two remedies.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -152,19 +155,19 @@ impl Needs {
     }
 }
 
-/// Whether a remedy acts.
+/// The mode of a remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// It acts.
+    /// The remedy acts.
     #[default]
     Enforce,
-    /// It decides and is counted, and the exchange goes on as if it were not there.
+    /// The remedy decides and is counted, but the exchange goes on as if it were not there.
     Report,
 }
 
 impl Mode {
-    /// As the config has it.
+    /// Returns the word used in the config.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
@@ -173,49 +176,51 @@ impl Mode {
     }
 }
 
-/// What becomes of an exchange when a remedy itself fails: an expression without a value, a store that is gone, a bug.
+/// Behaviour when a remedy itself fails: an expression without a value, an unavailable store, a bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
-    /// It goes on as if the remedy were not there.
+    /// The exchange goes on as if the remedy were not there.
     #[default]
     Open,
-    /// It is refused.
+    /// The exchange is refused.
     Closed,
 }
 
-/// Where a remedy is compiled: what it may refer to, and where problems are noted.
+/// The context in which a remedy is compiled.
 #[derive(Debug)]
 pub struct Site<'a> {
-    /// The names of the providers, in the order of their numbers.
+    /// Names of the providers, in the order of their numbers.
     pub providers: &'a [&'a str],
-    /// Which exchanges the flow is for.
+    /// The match of the flow.
     pub matching: &'a MatchConfig,
-    /// The parameters that paths of the flow's match capture; empty for an exchange whose path has not got them.
+    /// Parameters captured by the paths of the flow's match. A parameter is empty for an exchange whose path
+    /// does not capture it.
     pub parameters: &'a [&'a str],
-    /// The remedies further in, in their order, each with its number in the flow.
+    /// The inner remedies in order, each with its number in the flow.
     pub further_in: &'a [(usize, &'a RemedyConfig)],
-    /// The quotas that have nothing wrong with them.
+    /// The valid quotas.
     pub quotas: &'a Quotas,
-    /// The accounts that have nothing wrong with them.
+    /// The valid accounts.
     pub accounts: &'a Accounts,
-    /// Whether the remedy will act. What it then shares with others must not change.
+    /// The mode of the remedy. A remedy that only reports must not change state that it shares with others.
     pub mode: Mode,
-    /// How many workers the gateway has.
+    /// Number of workers of the gateway.
     pub workers: usize,
-    /// Where what outlives the process is kept; none while a config is only checked.
+    /// Directory for data that outlives the process; `None` while a config is only checked.
     pub data_dir: Option<&'a Path>,
-    /// Where in the config: `flows[0].remedies[1].limit`.
+    /// Path in the config: `flows[0].remedies[1].limit`.
     pub path: String,
-    /// What is wrong so far.
+    /// Problems found so far.
     pub problems: &'a mut Vec<Problem>,
-    /// Which remedy of the config this is, whatever stands around it.
+    /// Identity of the remedy across reloads.
     pub(crate) identity: Identity,
     pub(crate) before: Option<&'a KeptStates>,
     pub(crate) kept: &'a mut KeptStates,
 }
 
-/// Names a remedy across reloads: its flow, its kind, and the how manieth of that kind it is there.
+/// Identity of a remedy across reloads: its flow, its kind, and its ordinal among remedies of that kind in
+/// the flow.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     pub flow: String,
@@ -223,22 +228,22 @@ pub(crate) struct Identity {
     pub ordinal: usize,
 }
 
-/// What remedies keep from one config to the next.
+/// State that remedies carry over from one config to the next.
 pub(crate) type KeptStates = HashMap<Identity, Arc<dyn Any + Send + Sync>>;
 
 impl Site<'_> {
-    /// Notes that `key` of this remedy is wrong.
+    /// Adds a problem for `key` of this remedy.
     pub fn problem(&mut self, key: &str, message: impl Into<String>) {
         let problem = Problem::new(self.path_of(key), message);
         self.problems.push(problem);
     }
 
-    /// The path of `key` in the config; that of the remedy itself where the key is empty.
+    /// Returns the path of `key` in the config, or of the remedy itself if `key` is empty.
     pub fn path_of(&self, key: &str) -> String {
         if key.is_empty() { self.path.clone() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Notes that `key` names a `kind` of thing that is not there, and what was probably meant.
+    /// Adds a problem: `key` names a `kind` of thing that does not exist. Suggests a similar name.
     pub fn dangling(&mut self, key: &str, name: &str, kind: &str) {
         let problem = Problem::new(self.path_of(key), format!("no {kind} is called `{name}`"));
         let problem = match kind {
@@ -249,13 +254,13 @@ impl Site<'_> {
         self.problems.push(problem);
     }
 
-    /// What expressions and templates of this remedy may name.
+    /// Returns the names that expressions and templates of this remedy may use.
     pub(crate) fn scope(&self, has_response: bool) -> Scope<'_> {
         Scope { has_response, parameters: self.parameters }
     }
 
-    /// The expression `source`, which `key` of this remedy holds; a problem where it is wrong. `has_response` is whether there is a
-    /// response, or a failure, when it is evaluated.
+    /// Compiles the expression `source` of `key`. Adds a problem if it is invalid. `has_response` is `true`
+    /// if it is evaluated after a response or a failure.
     pub fn expression<T: Outcome>(
         &mut self,
         key: &str,
@@ -266,24 +271,24 @@ impl Site<'_> {
         compiled.map_err(|error| self.problems.push(error.at(self.path_of(key)))).ok()
     }
 
-    /// The template `text`, which `key` of this remedy holds and whose result goes to `place`; a problem where it is wrong.
-    /// `has_response` is as for [`expression`](Self::expression). Fields, bodies and paths have templates of
-    /// their own (`template/parts.rs`), which check what may stand in them.
+    /// Compiles the template `text` of `key`, whose result is inserted at `place`. Adds a problem if it is
+    /// invalid. `has_response` is as for [`expression`](Self::expression). Fields, bodies and paths have
+    /// their own templates (`template/parts.rs`), which check the content.
     pub fn template(&mut self, key: &str, text: &str, place: Escape, has_response: bool) -> Option<Template> {
         let compiled = Template::compile(text, place, self.scope(has_response), &self.path_of(key));
         compiled.map_err(|problem| self.problems.push(problem)).ok()
     }
 
-    /// Whether there is a quota of that name, with something wrong that has been noted already.
+    /// Returns `true` if a quota of that name exists but has a problem that was already added.
     pub fn is_wrong_quota(&self, name: &str) -> bool {
         self.problems.iter().any(|problem| problem.path.starts_with(&format!("quotas.{name}")))
     }
 
-    /// The number of the account `name`, which `key` of this remedy names; a problem where there is none, or where the flow's match
-    /// names providers and the account is for none of them.
+    /// Returns the number of the account that `key` of this remedy names. Adds a problem if there is none, or
+    /// if the flow's match names providers and the account is for none of them.
     pub fn account(&mut self, key: &str, name: &str) -> Option<usize> {
         let Some(number) = self.accounts.find(name) else {
-            // One that is there and wrong has been told already.
+            // An account that exists but is invalid has been reported already.
             let at = format!("accounts.{name}");
             if !self.problems.iter().any(|problem| problem.path.starts_with(&at)) {
                 self.dangling(key, name, "account");
@@ -303,7 +308,8 @@ impl Site<'_> {
         Some(number)
     }
 
-    /// Whether the secrets of that account could be masked in responses; a problem at the key `mask_echoes` where not.
+    /// Returns `true` if the account's secrets can be masked in responses. Adds a problem at the key
+    /// `mask_echoes` otherwise.
     pub fn can_mask_echoes(&mut self, account: &Account) -> bool {
         let message = match account.echoes() {
             Ok(Some(_)) => return true,
@@ -314,27 +320,27 @@ impl Site<'_> {
         false
     }
 
-    /// Notes a problem if `status` is none that a refusal can have.
+    /// Adds a problem if `status` is not a valid status code of a refusal.
     pub fn check_refusal_status(&mut self, status: Option<u16>) {
         if status.is_some_and(|status| !(400..=599).contains(&status)) {
             self.problem("status", "a refusal has a status from 400 to 599");
         }
     }
 
-    /// Notes a problem if `methods` has what is no method as it is written.
+    /// Adds a problem if `methods` contains a name that is not a method in its canonical spelling.
     pub fn check_methods(&mut self, methods: &BTreeSet<String>) {
         if methods.iter().any(|method| Method::of(method.as_bytes()).name() != method) {
             self.problem("methods", "methods are written in capitals, like `POST`");
         }
     }
 
-    /// The name of the flow.
+    /// Name of the flow.
     pub fn flow(&self) -> &str {
         &self.identity.flow
     }
 
-    /// State that outlives a reload: what the same remedy had under the config before, if that `fits`, or else a new one. A remedy
-    /// keeps one state.
+    /// Returns state that outlives a reload: the state that the same remedy had under the previous config, if
+    /// it `fits`, otherwise a new one. A remedy keeps one state.
     pub fn keep<State: Any + Send + Sync>(
         &mut self,
         fits: impl FnOnce(&State) -> bool,
@@ -345,12 +351,12 @@ impl Site<'_> {
         state
     }
 
-    /// What the same remedy has kept under the config before.
+    /// Returns the state that the same remedy had under the previous config.
     pub fn kept<State: Any + Send + Sync>(&self) -> Option<Arc<State>> {
         Arc::clone(self.before?.get(&self.identity)?).downcast().ok()
     }
 
-    /// Keeps `state` for the config after this one.
+    /// Keeps `state` for the next config.
     pub fn keep_new<State: Any + Send + Sync>(&mut self, state: Arc<State>) {
         self.kept.insert(self.identity.clone(), state);
     }

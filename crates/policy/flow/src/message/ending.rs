@@ -1,4 +1,4 @@
-//! What of a response's body can be seen once all of it has passed.
+//! Reads a response's body once all of it has passed.
 
 use std::borrow::Cow;
 
@@ -8,16 +8,17 @@ use egret_har::recorder::whole_body;
 use super::Fields;
 use crate::expression::BODY_BYTES_MAX;
 
-/// A stream of events is not read further than this without its content codings: only its end is wanted, but
-/// it comes last.
+/// Maximum decoded length of an encoded event stream. Only its end is used, but the end comes last.
 const EVENTS_BYTES_MAX: usize = 8 * BODY_BYTES_MAX;
 
 const EVENT_STREAM: &[u8] = b"text/event-stream";
 
-/// What expressions get to see of a body, of which `end` is here, all of it if `is_whole`: all of it without
-/// its content codings, or, of a stream of events, the last one with data in JSON, which is where providers
-/// say what the stream has cost. Nothing where there is more of it than may be read, or where its codings are
-/// not known or not kept to.
+/// Returns the part of a body that expressions see.
+///
+/// `end` is the captured end of the body, or all of it if `is_whole`. The result is the whole body without
+/// its content codings. For an event stream it is the last event with JSON data, which is where providers
+/// report the usage of the stream. Returns `None` if the body is too long, or if a content coding is unknown
+/// or invalid.
 pub fn seen_at_end<'a>(fields: Fields<'_>, end: &'a [u8], is_whole: bool) -> Option<Cow<'a, [u8]>> {
     let media_type = fields.get(b"content-type").and_then(|value| value.get(..EVENT_STREAM.len()));
     let is_events = media_type.is_some_and(|value| value.eq_ignore_ascii_case(EVENT_STREAM));
@@ -40,7 +41,7 @@ pub fn seen_at_end<'a>(fields: Fields<'_>, end: &'a [u8], is_whole: bool) -> Opt
     }
 }
 
-/// The data of the last event that has some in JSON.
+/// Returns the data of the last event with JSON data.
 fn last_data(events: &[u8]) -> Option<&[u8]> {
     events
         .rsplit(|byte| *byte == b'\n')
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
     use crate::message::Changes;
 
-    /// What is seen of `end` beside these fields of the response.
+    /// Returns the visible part of `end` for a response with these fields.
     fn seen(fields: &[(&str, &str)], end: &[u8], is_whole: bool) -> Option<Vec<u8>> {
         let mut changes = Changes::default();
         for (name, value) in fields {

@@ -1,11 +1,11 @@
-//! The fields of a message: those received, with the changes that remedies have made.
+//! Header fields of a message: the received ones with the remedies' changes.
 
 use egret_http1::{Field, KnownField, list};
 
-/// Changes to the fields of a message, in the order they were made. Kept and cleared between messages, so that nothing is allocated.
+/// Changes to the fields of a message, in order. Reused between messages to avoid allocation.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
-    /// Each a name and, unless it is only removed, a new value, as ranges of `arena`.
+    /// Each change is a name and, unless it only removes, a new value, as ranges of `arena`.
     changes: Vec<Change>,
     arena: Vec<u8>,
 }
@@ -14,46 +14,47 @@ pub struct Changes {
 struct Change {
     name: (u32, u32),
     value: Option<(u32, u32)>,
-    /// Whether fields of that name that were there before go.
+    /// `true` if existing fields of that name are removed.
     removes: bool,
 }
 
-/// One change as it is applied: all fields of that name go if `removes`; then one with `value` is added.
+/// One change as it is applied: existing fields of that name are removed if `removes`, then a field with
+/// `value` is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppliedChange<'a> {
-    /// The field's name, compared without case.
+    /// Name of the field, compared case-insensitively.
     pub name: &'a [u8],
-    /// Whether fields of that name that were there before go.
+    /// `true` if existing fields of that name are removed.
     pub removes: bool,
-    /// The value of the field that is added, if one is.
+    /// Value of the added field, if one is added.
     pub value: Option<&'a [u8]>,
 }
 
 impl Changes {
-    /// Forgets all changes and keeps the memory.
+    /// Removes all changes and keeps the memory.
     pub fn clear(&mut self) {
         self.changes.clear();
         self.arena.clear();
     }
 
-    /// Whether nothing is changed.
+    /// Returns `true` if there are no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// How many there are.
+    /// Number of changes.
     pub(crate) fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// The first `len` of them.
+    /// Returns a copy of the first `len` changes.
     pub(crate) fn first(&self, len: usize) -> Self {
         let mut first = self.clone();
         first.truncate(len);
         first
     }
 
-    /// Forgets all but the first `len`.
+    /// Removes all but the first `len` changes.
     pub(crate) fn truncate(&mut self, len: usize) {
         let Some(first) = self.changes.get(len) else { return };
         self.arena.truncate(first.name.0 as usize);
@@ -62,13 +63,13 @@ impl Changes {
         self.arena.truncate(end as usize);
     }
 
-    /// Gives the message one field `name` with `value`, in place of those it has. The name has to be a token and the value free of
-    /// control characters: both are checked where they come from.
+    /// Sets field `name` to `value` and removes its other values. The caller checks that the name is a token
+    /// and the value has no control characters.
     pub fn set(&mut self, name: &[u8], value: &[u8]) {
         self.push(name, Some(value), true);
     }
 
-    /// Adds a field beside those that are there.
+    /// Adds a field and keeps existing ones of the same name.
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
         self.push(name, Some(value), false);
     }
@@ -91,7 +92,7 @@ impl Changes {
         (start, at(self.arena.len()))
     }
 
-    /// All changes, in the order they were made.
+    /// Returns all changes, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = AppliedChange<'_>> + Clone {
         let of = |(start, end): (u32, u32)| &self.arena[start as usize..end as usize];
         self.changes.iter().map(move |change| AppliedChange {
@@ -101,12 +102,12 @@ impl Changes {
         })
     }
 
-    /// Whether the fields `name` that were received are gone.
+    /// Returns `true` if the received fields `name` are removed.
     pub fn removes(&self, name: &[u8]) -> bool {
         self.iter().any(|change| change.removes && change.name.eq_ignore_ascii_case(name))
     }
 
-    /// The fields that are there after all changes and were not received.
+    /// Returns the added fields that no later change removes.
     pub fn added(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.iter().enumerate().filter_map(|(at, change)| {
             let is_gone = || {
@@ -128,18 +129,18 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields `received`, whose names and values are in `bytes`, with `changes`.
+    /// Creates a view of the fields `received`, whose names and values are in `bytes`, with `changes`.
     pub fn new(received: &'a [Field], bytes: &'a [u8], changes: &'a Changes) -> Self {
         Self { received, bytes, changes }
     }
 
-    /// The fields of a message as it was received.
+    /// Creates a view of a message's fields as received.
     pub fn received(received: &'a [Field], bytes: &'a [u8]) -> Self {
         static NONE: Changes = Changes { changes: Vec::new(), arena: Vec::new() };
         Self::new(received, bytes, &NONE)
     }
 
-    /// Whether the body is JSON, as they tell it.
+    /// Returns the body's JSON state according to `Content-Type` and `Content-Encoding`.
     pub fn json(self) -> Json {
         if !self.all(b"content-type").any(is_json) {
             Json::No
@@ -150,7 +151,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whether the body is under a content coding, as they tell it (RFC 9110 §8.4).
+    /// Returns `true` if the fields declare a content coding (RFC 9110 §8.4).
     pub fn is_encoded(self) -> bool {
         let is_identity = |coding: &[u8]| {
             let coding = coding.trim_ascii();
@@ -160,7 +161,7 @@ impl<'a> Fields<'a> {
         !codings.all(|codings| codings.split(|byte| *byte == b',').all(is_identity))
     }
 
-    /// The values of all fields `name`, in order: those received, then those added.
+    /// Returns the values of all fields `name`, in order: received ones first, then added ones.
     pub fn all<'n>(self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         let Self { received, bytes, changes } = self;
         let is_kept = move |field: &&Field| {
@@ -171,7 +172,7 @@ impl<'a> Fields<'a> {
         kept.chain(added.map(|(_, value)| value))
     }
 
-    /// The value of the first field `name`.
+    /// Returns the value of the first field `name`.
     pub fn get(self, name: &[u8]) -> Option<&'a [u8]> {
         let Self { received, bytes, changes } = self;
         if changes.is_empty() {
@@ -183,7 +184,7 @@ impl<'a> Fields<'a> {
         self.all(name).next()
     }
 
-    /// All fields as name and value, in order: those received, then those added.
+    /// Returns all fields as name and value, in order: received ones first, then added ones.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
         let Self { received, bytes, changes } = self;
         let received = received.iter().map(|field| (field.name.of(bytes), field.value.of(bytes)));
@@ -191,8 +192,8 @@ impl<'a> Fields<'a> {
         kept.chain(changes.added())
     }
 
-    /// The values of all fields `name`, in order, but for those that `Connection` keeps from going on: the
-    /// client has taken those back. What the gateway itself keeps back is among them.
+    /// Returns the values of all fields `name`, in order, except fields that the client listed in
+    /// `Connection`, which withdraws them. Fields that the gateway itself does not forward are included.
     pub(crate) fn all_meant<'n>(self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         let Self { received, bytes, changes } = self;
         let is_nominated = move || {
@@ -211,8 +212,8 @@ impl<'a> Fields<'a> {
         kept.chain(added.map(|(_, value)| value))
     }
 
-    /// All fields without those that were received for one connection alone, or for the gateway itself, and
-    /// so do not go on.
+    /// Returns all fields except received ones that are not forwarded: hop-by-hop fields and fields meant for
+    /// the gateway.
     pub(crate) fn forwarded(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
         let Self { received, bytes, changes } = self;
         let received = received.iter().filter(|field| !field.hop_by_hop);
@@ -221,24 +222,25 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whether `field`, which is in `bytes`, has that name. Lengths tell most names apart, and are here without a look at the bytes.
+/// Returns `true` if `field`, which is in `bytes`, has that name. The length alone rules out most names
+/// without reading the bytes.
 #[inline]
 fn is_named(field: &Field, bytes: &[u8], name: &[u8]) -> bool {
     field.name.len() == name.len() && field.name.of(bytes).eq_ignore_ascii_case(name)
 }
 
-/// Whether a body is JSON.
+/// The JSON state of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Json {
-    /// It is something else, or nobody says what.
+    /// The body has another media type or none.
     No,
-    /// It is, as it stands.
+    /// The body is JSON without a content coding.
     Plain,
-    /// It is, under a content coding.
+    /// The body is JSON with a content coding.
     Encoded,
 }
 
-/// Whether a media type is `application/json` or has the suffix of those that are written in it (RFC 6839 §3.1).
+/// Returns `true` if a media type is `application/json` or has the suffix `+json` (RFC 6839 §3.1).
 pub(crate) fn is_json(media_type: &[u8]) -> bool {
     let end = media_type.iter().position(|byte| matches!(byte, b';' | b',')).unwrap_or(media_type.len());
     let essence = media_type[..end].trim_ascii();

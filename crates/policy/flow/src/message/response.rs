@@ -2,13 +2,13 @@
 
 use super::Fields;
 
-/// The final response of a provider, as the remedies so far have left it.
+/// The final response of a provider, with the remedies' changes so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Response<'a> {
-    /// The status code, 200 to 599.
+    /// Status code, 200 to 599.
     pub status: u16,
-    /// The fields.
+    /// Header fields.
     pub fields: Fields<'a>,
-    /// What of the body is here, without the framing of the connection: all of it, where a flow asks for it and it is not longer than allowed.
+    /// The whole body without transfer framing, if a flow asks for it and it is within the size limit.
     pub body: Option<&'a [u8]>,
 }

@@ -1,4 +1,4 @@
-//! All diagnoses of a config, compiled: whose exchanges they see, and how many they have seen.
+//! All diagnoses of a config, compiled, with their counters.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::finished::Reader;
 use crate::record::{Observer, Record};
 use crate::router::Matches;
 
-/// All diagnoses of a config, compiled.
+/// The compiled diagnoses of a config.
 #[derive(Debug, Default)]
 pub struct Diagnoses {
     slots: Vec<Slot>,
-    /// By the number of the flow: where its diagnoses start in `slots`, and, at the end, where those of the last one end. Empty where no
-    /// flow has any.
+    /// Start of each flow's diagnoses in `slots`, by flow number. One more element marks the end of the last
+    /// flow's diagnoses. Empty if no flow has diagnoses.
     starts: Vec<usize>,
-    /// By the number of the flow: the paths of its match.
+    /// Paths of each flow's match, by flow number.
     endpoints: Vec<Vec<String>>,
     sinks: Vec<Arc<dyn Sink>>,
     kept: KeptStates,
 }
 
-/// A diagnosis in its place.
+/// A compiled diagnosis with its settings and counters.
 #[derive(Debug)]
 struct Slot {
     diagnosis: AnyDiagnosis,
@@ -38,17 +38,17 @@ struct Slot {
     tally: Arc<Tally>,
     flow: usize,
     identity: Identity,
-    /// Whether it panics whatever it sees.
+    /// `true` makes every call of the diagnosis panic, for tests.
     #[cfg(test)]
     panics: bool,
 }
 
-/// What has become of the exchanges of a diagnosis' flow.
+/// Counters of a diagnosis.
 #[derive(Debug)]
 struct Tally {
-    /// One for each worker, so that none writes where another does.
+    /// One element per worker, so no two workers write to the same cache line.
     workers: Box<[Cells]>,
-    /// Written by the thread that makes the diagnoses alone.
+    /// Written only by the diagnosis thread.
     recorded: AtomicU64,
     failed: AtomicU64,
 }
@@ -61,50 +61,50 @@ struct Cells {
     shed: AtomicU64,
 }
 
-/// What becomes of an exchange on the thread of its worker.
+/// The result of handing over an exchange, on the worker's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It is handed over to be seen.
+    /// It is queued for the diagnosis.
     HandedOver,
-    /// There was no place for it.
+    /// It is dropped because the queue is full.
     Dropped,
-    /// It is not recorded, since diagnoses are given up for a while.
+    /// It is not recorded because diagnoses are shed for a while.
     Shed,
 }
 
-/// What has become of the exchanges of a diagnosis' flow, summed over all workers. Of every exchange exactly one is counted.
+/// Counters of a diagnosis, summed over all workers. Every exchange is in exactly one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiagnosisCounts {
-    /// Seen.
+    /// Seen by the diagnosis.
     pub recorded: u64,
-    /// Not seen, since there was no place for it.
+    /// Dropped because the queue was full.
     pub dropped: u64,
-    /// Not seen, since diagnoses were given up for a while.
+    /// Not recorded because diagnoses were shed.
     pub shed: u64,
-    /// Not seen whole, since the diagnosis panicked: a bug.
+    /// Lost because the diagnosis panicked, which is a bug.
     pub failed: u64,
-    /// Waits to be seen.
+    /// Waiting in the queue.
     pub queued: u64,
 }
 
-/// What a diagnosis has done so far.
+/// Counters of a diagnosis and its description.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DiagnosisStats {
-    /// The diagnosis' key in the config, with a number where the flow has several of the kind.
+    /// Key of the diagnosis in the config, with a number if the flow has several of that kind.
     pub diagnosis: String,
-    /// What it does, for people.
+    /// Description for people.
     pub does: String,
-    /// What becomes of an exchange without a place.
+    /// Behaviour when the queue is full.
     pub on_pressure: OnPressure,
-    /// What has become of the flow's exchanges.
+    /// Counters.
     pub counts: DiagnosisCounts,
-    /// What it has counted itself.
+    /// Metrics of the diagnosis itself.
     pub figures: Vec<Family>,
 }
 
 impl Diagnoses {
-    /// Compiles those of `config` for `workers` workers, with the names under which accounts have their secrets. What `before` has of them is
-    /// kept.
+    /// Compiles the diagnoses of `config` for `workers` workers. `secret_names` are the names under which
+    /// accounts have their secrets. State is carried over from `before`.
     pub(crate) fn compile(
         config: &[FlowConfig],
         (exports, secret_names): (&Exports, &Arc<[Box<str>]>),
@@ -157,23 +157,23 @@ impl Diagnoses {
         compiled
     }
 
-    /// Whether no flow has any.
+    /// Returns `true` if no flow has diagnoses.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Whether there is nothing to be called from time to time.
+    /// Returns `true` if neither a diagnosis nor a sink needs [`tick`](Self::tick).
     pub fn has_nothing_to_tick(&self) -> bool {
         self.slots.is_empty() && self.sinks.is_empty()
     }
 
-    /// Whether any flow that has been found has any.
+    /// Returns `true` if any of the matching flows has diagnoses.
     pub fn is_for(&self, matches: &Matches) -> bool {
         !self.is_empty() && matches.iter().any(|found| !self.slots_of(found.flow()).is_empty())
     }
 
-    /// Has the diagnoses of the flows that have been found see the exchange that `record` is to be of. While those that would be dropped
-    /// are given up they are counted and left out. Says whether any is left.
+    /// Assigns the diagnoses of the matching flows to `record`. If `sheds`, diagnoses with
+    /// `on_pressure: drop` are left out and counted. Returns `true` if any diagnosis is assigned.
     pub fn assign(
         self: &Arc<Self>,
         matches: &Matches,
@@ -192,14 +192,15 @@ impl Diagnoses {
                 }
             }
         }
-        // A record that has been used before is nearly always of the same config: then no count that workers share moves.
+        // A reused record nearly always belongs to the same config; then the shared reference count stays
+        // untouched.
         if !record.diagnoses.as_ref().is_some_and(|before| Arc::ptr_eq(before, self)) {
             record.diagnoses = Some(Arc::clone(self));
         }
         !record.observers.is_empty()
     }
 
-    /// Has each diagnosis of the record see it.
+    /// Passes the record to each of its diagnoses.
     pub fn see(&self, record: &Record, reader: &mut Reader) {
         let parsed = reader.read(record);
         for Observer { slot, pattern } in &record.observers {
@@ -220,7 +221,7 @@ impl Diagnoses {
         }
     }
 
-    /// Has everything that is behind the diagnoses do what is due.
+    /// Ticks all diagnoses and sinks.
     pub fn tick(&self, tick: Tick) {
         for slot in &self.slots {
             slot.guarded(|| slot.diagnosis.tick(tick));
@@ -232,7 +233,7 @@ impl Diagnoses {
         }
     }
 
-    /// The endpoints that those of each flow have found.
+    /// Returns the endpoints that each flow's diagnoses have found.
     pub fn discovered(&self) -> Vec<Discovered> {
         let found = |slot: &Slot| {
             let found = slot.diagnosis.discovered()?;
@@ -241,12 +242,12 @@ impl Diagnoses {
         self.slots.iter().filter_map(found).collect()
     }
 
-    /// What those of a flow have done so far.
+    /// Returns the counters of a flow's diagnoses.
     pub(crate) fn stats(&self, flow: usize) -> Vec<DiagnosisStats> {
         self.slots[self.slots_of(flow)].iter().map(Slot::stats).collect()
     }
 
-    /// What those of a flow do, for people, in order.
+    /// Returns the names and descriptions of a flow's diagnoses, in order.
     pub(crate) fn describe(&self, flow: usize) -> impl Iterator<Item = (&str, String)> {
         self.slots[self.slots_of(flow)]
             .iter()
@@ -262,36 +263,36 @@ impl Diagnoses {
 }
 
 impl Record {
-    /// The diagnoses that are to see it.
+    /// The diagnoses that see the record.
     pub fn diagnoses(&self) -> Option<&Arc<Diagnoses>> {
         self.diagnoses.as_ref()
     }
 
-    /// Lets go of the config that it was used under, unless that is `latest`.
+    /// Drops the reference to the record's config unless it is `latest`.
     pub fn keep_only(&mut self, latest: &Arc<Diagnoses>) {
         if !self.diagnoses.as_ref().is_some_and(|known| Arc::ptr_eq(known, latest)) {
             self.diagnoses = None;
         }
     }
 
-    /// Whether a diagnosis is to see it for which exchanges wait.
+    /// Returns `true` if any of its diagnoses has `on_pressure: wait`.
     pub fn has_to_be_seen(&self) -> bool {
         self.slots().any(|slot| slot.on_pressure == OnPressure::Wait)
     }
 
-    /// Whether any of its diagnoses wants copies of bodies.
+    /// Returns `true` if any of its diagnoses wants copies of bodies.
     pub fn wants_bodies(&self) -> bool {
         self.slots().any(|slot| slot.wants_bodies)
     }
 
-    /// How many bytes its diagnoses want of the beginning of a body of that media type.
+    /// Returns the number of bytes that its diagnoses want from the beginning of a body with that media type.
     pub fn wanted_bytes(&self, media_type: &[u8]) -> usize {
         let wanted =
             |slot: &Slot| if slot.wants_bodies { slot.diagnosis.wanted_bytes(media_type) } else { 0 };
         self.slots().map(wanted).max().unwrap_or_default()
     }
 
-    /// Counts what becomes of it for each of its diagnoses.
+    /// Counts `fate` for each of its diagnoses.
     pub fn count(&self, worker: usize, fate: Fate) {
         self.slots().for_each(|slot| slot.tally.count(worker, fate));
     }
@@ -303,7 +304,8 @@ impl Record {
 }
 
 impl Slot {
-    /// Does what a diagnosis does. A panic is a bug, which must not take the others down. Says whether there was none.
+    /// Runs a diagnosis' code and catches panics. A panic is a bug, and it must not affect other diagnoses.
+    /// Returns `true` if there was no panic.
     fn guarded(&self, act: impl FnOnce()) -> bool {
         let act = || {
             #[cfg(test)]
@@ -337,7 +339,7 @@ impl Tally {
         Self { workers, recorded: AtomicU64::new(0), failed: AtomicU64::new(0) }
     }
 
-    /// Only its own worker writes a cell, so that adding needs no locked operation.
+    /// Increments a counter. Only its own worker writes a cell, so no locked operation is needed.
     fn count(&self, worker: usize, fate: Fate) {
         let Some(cells) = self.workers.get(worker) else { return };
         let cell = match fate {
@@ -349,7 +351,7 @@ impl Tally {
     }
 
     fn counts(&self) -> DiagnosisCounts {
-        // First what is counted last, so that nothing seems to have been seen before it was handed over.
+        // Read the counters in reverse order of counting, so nothing seems seen before it was handed over.
         let (recorded, failed) = (self.recorded.load(Relaxed), self.failed.load(Relaxed));
         let sum =
             |cell: fn(&Cells) -> &AtomicU64| self.workers.iter().map(|cells| cell(cells).load(Relaxed)).sum();
@@ -364,7 +366,7 @@ impl Tally {
     }
 }
 
-/// The one diagnosis' key that `config` has; a problem if there is none, or several.
+/// Returns the only diagnosis key of `config`. Adds a problem if there is none, or several.
 fn only_key(config: &DiagnosisConfig, path: &str, problems: &mut Vec<Problem>) -> Option<&'static str> {
     match config.keys()[..] {
         [key] => Some(key),
@@ -401,7 +403,7 @@ mod tests {
         hand_over(&record);
         record.count(0, Fate::Dropped);
         assert!(record.has_to_be_seen());
-        // Those for which exchanges wait are never given up.
+        // Diagnoses with `on_pressure: wait` are never shed.
         assert!(archive.assign(GET, true, &mut record));
         record.count(0, Fate::HandedOver);
         let one = DiagnosisCounts { recorded: 1, dropped: 1, shed: 1, failed: 0, queued: 0 };
