@@ -1,19 +1,21 @@
-//! Expressions in CEL, the Common Expression Language: compiled when the config is loaded, evaluated where they are used.
+//! Expressions in CEL, the Common Expression Language: compiled when the config is loaded, evaluated for each
+//! exchange.
 //!
-//! What an expression can see:
+//! Variables of an expression:
 //!
-//! | variable | what it is |
+//! | variable | value |
 //! | --- | --- |
-//! | `request.method`, `.path`, `.host`, `.provider`, `.scheme`, `.consumer` | text; the path as sent, the consumer empty if none is named |
-//! | `request.headers["x"]`, `request.query["x"]`, `request.params["x"]` | text: the first value, empty if there is none; `has(request.headers.x)` and `"x" in request.headers` tell |
-//! | `request.body`, `response.body` | the body as JSON; `null` if there is none or it is no JSON |
-//! | `response.status`, `response.headers["x"]` | the status as a number, and fields as above |
-//! | `attempt` | which try of the call this is, from 1 |
+//! | `request.method`, `.path`, `.host`, `.provider`, `.scheme`, `.consumer` | text; the path in its normal form, the consumer empty if none is named |
+//! | `request.headers["x"]`, `request.query["x"]`, `request.params["x"]` | text: the first value, empty if there is none; test with `has(request.headers.x)` and `"x" in request.headers` |
+//! | `request.body`, `response.body` | the body as JSON; `null` if there is none or it is not JSON |
+//! | `response.status`, `response.headers["x"]` | the status code as a number, and header fields as above |
+//! | `attempt` | number of the attempt, from 1 |
 //! | `now` | seconds since the Unix epoch, as a number |
 //!
-//! Nothing is built but what an expression names. Its length is bounded when it is compiled, and each evaluation by a budget that
-//! what it goes through, copies and joins is charged to, so that no body can make one run long or take much memory. What can be known
-//! to be wrong is refused when it is compiled; all else is an [`EvaluationError`], which never holds anything of a message.
+//! Only the values that an expression names are built. Its length is limited when it is compiled. Each
+//! evaluation has a budget for iterating, copying and concatenating, so no body can make it run long or use
+//! much memory. Errors that can be known in advance are found when it is compiled; all others are an
+//! [`EvaluationError`], which never contains any part of a message.
 
 mod budget;
 mod check;
@@ -36,26 +38,26 @@ use check::{Known, Variables};
 
 pub(crate) use values::{Table, Variable};
 
-/// Longer expressions are refused.
+/// Maximum length of an expression.
 const EXPRESSION_BYTES_MAX: usize = 2048;
 
-/// Deeper nesting is refused.
+/// Maximum nesting depth.
 const DEPTH_MAX: u16 = 48;
 
-/// Longer bodies are not read: `request.body` is an error then.
+/// Maximum length of a body that expressions can read. Reading a longer `request.body` is an error.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// What expressions at some place of the config may see.
+/// The names that expressions in one place of the config may use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Scope<'a> {
-    /// Whether there is a response yet.
+    /// `true` if there is a response when the expression is evaluated.
     pub has_response: bool,
-    /// The parameters that paths of the flow's match capture; for quotas those of all flows.
+    /// Parameters captured by the paths of the flow's match; for quotas, those of all flows.
     pub parameters: &'a [&'a str],
 }
 
 impl Scope<'_> {
-    /// Why the parameter `name` is never there, if it is not.
+    /// Returns an error if no path captures the parameter `name`.
     pub(crate) fn missing_parameter(&self, name: &str) -> Option<ExpressionError> {
         if self.parameters.contains(&name) {
             return None;
@@ -66,30 +68,30 @@ impl Scope<'_> {
     }
 }
 
-/// What an expression is evaluated on.
+/// The inputs of an evaluation.
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs<'a> {
     /// The request.
     pub request: &'a Request<'a>,
-    /// The response, where there is one.
+    /// The response, if there is one.
     pub response: Option<&'a Response<'a>>,
-    /// What the flow's path has captured.
+    /// Parameters captured by the flow's path.
     pub parameters: Parameters<'a>,
-    /// Which try of the call this is, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// A type that an expression may have to come to.
+/// A type that an expression can evaluate to.
 pub trait Outcome: Sized {
-    /// What is asked for, in words.
+    /// Description of the type for error messages.
     const EXPECTED: &'static str;
 
     #[doc(hidden)]
     fn may_be(known: Known) -> bool;
 
-    /// The value, where it is one.
+    /// Converts the value. Returns `None` if it has another type.
     fn of(value: &dyn Val) -> Option<Self>;
 }
 
@@ -112,7 +114,7 @@ impl Outcome for u64 {
         matches!(known, Known::Unknown | Known::Number)
     }
 
-    /// Fractions are rounded up.
+    /// Rounds fractions up.
     fn of(value: &dyn Val) -> Option<Self> {
         if let Some(value) = value.downcast_ref::<CelInt>() {
             return Self::try_from(*value.inner()).ok();
@@ -121,7 +123,7 @@ impl Outcome for u64 {
             return Some(*value.inner());
         }
         let value = value.downcast_ref::<CelDouble>()?.inner().ceil();
-        // Above 2^53 a double is no exact number of anything.
+        // Above 2^53, a double cannot represent every whole number.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -138,7 +140,7 @@ impl Outcome for f64 {
         matches!(known, Known::Unknown | Known::Number)
     }
 
-    /// Neither infinity nor what is no number.
+    /// Rejects infinity and NaN.
     fn of(value: &dyn Val) -> Option<Self> {
         #[expect(clippy::cast_precision_loss, reason = "a number as others count: 53 bits of it")]
         let value = match value.downcast_ref::<CelInt>() {
@@ -159,7 +161,7 @@ impl Outcome for String {
         matches!(known, Known::Unknown | Known::Text | Known::Number | Known::Bool)
     }
 
-    /// Whole numbers and truth values are written out.
+    /// Formats whole numbers and booleans as text.
     fn of(value: &dyn Val) -> Option<Self> {
         if let Some(value) = value.downcast_ref::<CelString<'_>>() {
             return Some(value.inner().to_owned());
@@ -174,7 +176,7 @@ impl Outcome for String {
     }
 }
 
-/// A compiled expression that comes to a `T`.
+/// A compiled expression that evaluates to a `T`.
 #[derive(Debug, Clone)]
 pub struct Expression<T> {
     tree: Arc<IdedExpr>,
@@ -182,12 +184,12 @@ pub struct Expression<T> {
     outcome: PhantomData<fn() -> T>,
 }
 
-/// Why an expression was refused.
+/// A compilation error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpressionError {
-    /// What is wrong, and where in the expression if that is known.
+    /// The mistake, with its position in the expression if known.
     pub message: String,
-    /// What was probably meant.
+    /// A suggested name.
     pub suggestion: Option<String>,
 }
 
@@ -198,7 +200,7 @@ impl ExpressionError {
 }
 
 impl ExpressionError {
-    /// As a problem of the config at `path`.
+    /// Converts the error to a problem of the config at `path`.
     pub fn at(self, path: impl Into<String>) -> Problem {
         Problem { path: path.into(), message: self.message, suggestion: self.suggestion }
     }
@@ -216,22 +218,22 @@ impl fmt::Display for ExpressionError {
 
 impl std::error::Error for ExpressionError {}
 
-/// Why an expression came to nothing. Says nothing of what it was evaluated on, so that it can be logged.
+/// An evaluation error. It contains no part of the inputs, so it can be logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EvaluationError {
-    /// A key or an element was asked for that is not there.
+    /// A key or element does not exist.
     Missing,
-    /// An operator or function was given what it is not for.
+    /// An operator or function got a value of an unsuitable type.
     Types,
-    /// A number too large, or a division by zero.
+    /// A number is too large, or is divided by zero.
     Arithmetic,
-    /// It would have taken too long or too much memory.
+    /// The budget for time and memory is exhausted.
     Budget,
-    /// A body was asked for that is longer than expressions may read.
+    /// The body is longer than expressions may read.
     BodyTooLong,
-    /// It came to something else than was asked for.
+    /// The result has another type than expected.
     Outcome,
-    /// Anything else.
+    /// Any other error.
     Other,
 }
 
@@ -271,17 +273,17 @@ impl fmt::Display for EvaluationError {
 
 impl std::error::Error for EvaluationError {}
 
-/// The functions of the standard, and those that expressions are rewritten to.
+/// The standard functions, and those that expressions are rewritten to call.
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut environment = Env::stdlib().with_optional_support(false);
-    // Neither name can be written in an expression, and neither is declared twice.
+    // The declarations cannot fail: the names cannot be written in an expression, and each is declared once.
     let _ = budget::declare(&mut environment);
     let _ = values::declare(&mut environment);
     Arc::new(environment)
 });
 
 impl<T: Outcome> Expression<T> {
-    /// Compiles `source`, which may see what `scope` says.
+    /// Compiles `source`, which may use the names in `scope`.
     pub fn compile(source: &str, scope: Scope<'_>) -> Result<Self, ExpressionError> {
         if source.len() > EXPRESSION_BYTES_MAX {
             return Err(ExpressionError::new(format!(
@@ -312,24 +314,25 @@ impl<T: Outcome> Expression<T> {
             return Err(EvaluationError::BodyTooLong);
         }
         if budget::is_spent() {
-            // Not every error is an error of the whole: `x || true` is true whatever `x` is.
+            // An error inside the expression need not be an error of the result: `x || true` is true for any
+            // `x`.
             return Err(EvaluationError::Budget);
         }
         let value = value.map_err(|error| EvaluationError::of(&error))?;
         T::of(value.as_ref()).ok_or(EvaluationError::Outcome)
     }
 
-    /// Whether the request's body has to be there.
+    /// Returns `true` if the expression reads the request's body.
     pub fn needs_request_body(&self) -> bool {
         self.variables.contains(Variable::RequestBody)
     }
 
-    /// Whether the response's body has to be there.
+    /// Returns `true` if the expression reads the response's body.
     pub fn needs_response_body(&self) -> bool {
         self.variables.contains(Variable::ResponseBody)
     }
 
-    /// Whether anything of the response has to be there.
+    /// Returns `true` if the expression reads any part of the response.
     pub fn needs_response(&self) -> bool {
         [Variable::ResponseStatus, Variable::ResponseHeaders, Variable::ResponseBody]
             .into_iter()
@@ -337,7 +340,7 @@ impl<T: Outcome> Expression<T> {
     }
 }
 
-/// The first error, with its place shown.
+/// Converts the first parse error, with an excerpt of its position.
 fn not_cel(source: &str, errors: &cel::ParseErrors) -> ExpressionError {
     let Some(error) = errors.errors.first() else { return ExpressionError::new("this is not CEL") };
     let first_line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
@@ -356,7 +359,7 @@ fn not_cel(source: &str, errors: &cel::ParseErrors) -> ExpressionError {
     ExpressionError::new(format!("this is not CEL: {of_line}column {column}, at `{before}▸{after}`: {what}"))
 }
 
-/// How much of an expression is shown on either side of an error.
+/// Number of characters of an expression shown on either side of an error.
 const PLACE_CHARS: usize = 24;
 
 #[cfg(test)]

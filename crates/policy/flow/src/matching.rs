@@ -1,6 +1,7 @@
-//! Which exchanges a flow is for: the `match:` of a flow, compiled into predicates that are asked one after the other.
+//! Match of a flow: the `match:` key, compiled into predicates that are checked in order.
 //!
-//! [`Router`](crate::router::Router) finds the flows that match without asking each of them; here is what "match" means.
+//! [`Router`](crate::router::Router) finds the matching flows without checking each of them. This module
+//! defines the meaning of a match.
 
 mod any_of;
 mod host;
@@ -31,41 +32,46 @@ pub(crate) use path::{PathPattern, Readings, SegmentPattern};
 use sample::Sample;
 use text::TextPattern;
 
-/// Which exchanges a flow is for. Every key that is given has to fit; a flow that gives none is for all exchanges. A list fits if
-/// one of its entries does.
+/// The exchanges that a flow applies to. All given keys must match; a flow without any key matches every
+/// exchange. A list matches if one of its entries does.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MatchConfig {
-    /// Providers, by the names they have under `providers`; `-` is every host that is no configured provider's.
+    /// Providers, by their names under `providers`. `-` matches every host that does not belong to a
+    /// configured provider.
     #[serde(skip_serializing_if = "is_empty")]
     pub provider: AnyOf,
-    /// Hosts that requests go to, without port: `api.example.com`, or `*.example.com` for every name below it.
+    /// Target hosts, without port: `api.example.com`, or `*.example.com` for every name below it.
     #[serde(skip_serializing_if = "is_empty")]
     pub host: AnyOf,
-    /// Paths, relative to the provider's URL. A segment is literal or a `{parameter}`, which takes any one segment; `/*` at the end
-    /// takes whatever follows, nothing among it. Percent-encoding is undone before the comparison, and slashes in a row or at the
-    /// end make no difference. A path that providers read in several ways (`..`, `%2F`, `;x=1`) matches if one of them fits.
+    /// Paths, relative to the provider's URL. A segment is a literal or a `{parameter}`, which matches any
+    /// one segment. A trailing `/*` matches any remainder of the path, including none. Percent-encoding is
+    /// decoded before the comparison; repeated and trailing slashes are ignored. A path that providers may
+    /// read in several ways (`..`, `%2F`, `;x=1`) matches if one of the readings does.
     #[serde(skip_serializing_if = "is_empty")]
     pub path: AnyOf,
-    /// Methods, case-sensitive. Without this key all, HEAD and OPTIONS among them.
+    /// Methods, case-sensitive. Default: all, including HEAD and OPTIONS.
     #[serde(skip_serializing_if = "is_empty")]
     pub method: AnyOf,
-    /// Query parameters and their values, both compared after decoding. `*` stands for anything, so that `*` alone asks for the
-    /// parameter to be there; `\*` is a star. Of a parameter that is there several times, one has to fit.
+    /// Query parameters and their values, both compared after decoding. `*` matches any text, so `*` alone
+    /// requires the parameter to be present; `\*` matches a star. If a parameter is repeated, one of its
+    /// values must match.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub query: BTreeMap<String, AnyOf>,
-    /// Header fields and their values, as under `query`. Case does not matter in names and does in values.
+    /// Header fields and their values, with patterns as under `query`. Names are case-insensitive, values are
+    /// case-sensitive.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub header: BTreeMap<String, AnyOf>,
-    /// Consumers, as `x-egret-consumer` names them; `*` stands for anything.
+    /// Consumers, by the value of `x-egret-consumer`. `*` matches any text.
     #[serde(skip_serializing_if = "is_empty")]
     pub consumer: AnyOf,
-    /// The share of exchanges, in percent, that the flow is for. Decided at random, once for each exchange.
+    /// Percentage of exchanges that the flow applies to, drawn at random once for each exchange.
     #[serde(skip_serializing_if = "is_all")]
     pub sample: Percent,
-    /// For everything else: an expression in CEL that has to be true, like `int(request.query.limit) > 100`. It may look at
-    /// `request` (`method`, `path`, `host`, `provider`, `scheme`, `consumer`, `headers`, `query`, `params`, `body`) and `now`. One
-    /// that looks at `request.body` has the body gathered first; one that fails does not match, and is counted.
+    /// A CEL expression that must be true, like `int(request.query.limit) > 100`. It can use `request`
+    /// (`method`, `path`, `host`, `provider`, `scheme`, `consumer`, `headers`, `query`, `params`, `body`) and
+    /// `now`. If it uses `request.body`, the body is buffered first. If its evaluation fails, the flow does
+    /// not match and the failure is counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
 }
@@ -80,8 +86,8 @@ fn is_all(share: &Percent) -> bool {
 }
 
 impl MatchConfig {
-    /// The names of the parameters that its paths capture, of any of them: a parameter that the path which fits does not have is
-    /// empty. What is wrong with the paths is told by [`Matcher::compile`].
+    /// Returns the names of the parameters that any of its paths captures. A parameter that the matching path
+    /// does not have is empty. Invalid paths are skipped, because [`Matcher::compile`] reports them.
     pub(crate) fn parameters(&self) -> Vec<String> {
         let paths = self.path.iter().filter_map(|text| PathPattern::parse(text).ok());
         let names =
@@ -90,20 +96,20 @@ impl MatchConfig {
     }
 }
 
-/// What a flow is asked about.
+/// The input of a match.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
     /// The request.
     pub request: &'a Request<'a>,
-    /// A number drawn at random for the exchange, the same each time the exchange is asked about.
+    /// Random number of the exchange. It is the same for every question about the exchange.
     pub roll: u64,
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
-    /// Whether all of the body that there will be is here. Where it is not, flows whose `when` reads it are not decided.
+    /// `true` if the whole body is present. If it is not, flows whose `when` reads the body stay undecided.
     pub has_body: bool,
 }
 
-/// The first predicate that does not fit.
+/// The first predicate that does not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mismatch<'a> {
     /// `provider`
@@ -114,24 +120,24 @@ pub enum Mismatch<'a> {
     Path,
     /// `method`
     Method,
-    /// `query`, the parameter of that name.
+    /// `query`: the parameter with this name.
     Query(&'a str),
-    /// `header`, the field of that name.
+    /// `header`: the field with this name.
     Header(&'a str),
     /// `consumer`
     Consumer,
     /// `sample`
     Sample,
-    /// `when`, which is false.
+    /// `when` is false.
     When,
-    /// `when`, which came to nothing.
+    /// The evaluation of `when` failed.
     Failed(EvaluationError),
-    /// `when`, which reads a body that is not here yet.
+    /// `when` reads a body that is not present yet.
     Undecided,
 }
 
 impl Mismatch<'_> {
-    /// In words for somebody who wonders why a flow with `config` is not for `request`.
+    /// Explains to a person why a flow with `config` does not match `request`.
     pub fn in_words(self, config: &MatchConfig, request: &Request<'_>) -> String {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match self {
@@ -165,7 +171,7 @@ impl Mismatch<'_> {
     }
 }
 
-/// The alternatives as a sentence names them.
+/// Formats the alternatives for a sentence.
 fn list(alternatives: &AnyOf) -> String {
     const SHOWN_MAX: usize = 5;
     let mut words: Vec<String> =
@@ -193,7 +199,7 @@ pub(crate) struct Matcher {
     when: Option<Expression<bool>>,
 }
 
-/// A name, and patterns of which one has to fit its value.
+/// A name, and the patterns of which one must match its value.
 #[derive(Debug)]
 struct Named {
     name: Box<str>,
@@ -203,7 +209,7 @@ struct Named {
 /// A set of methods.
 #[derive(Debug, Default)]
 struct Methods {
-    /// A bit for each method that has a name of its own.
+    /// Bit set of the methods that [`Method`] has a variant for.
     known: u16,
     others: Vec<Box<[u8]>>,
 }
@@ -218,7 +224,7 @@ impl Methods {
 }
 
 impl Matcher {
-    /// Compiles the match of the flow `name`; `at` is where in the config it stands.
+    /// Compiles the match of the flow `name`; `at` is its path in the config.
     pub fn compile(config: &MatchConfig, name: &str, at: &str) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let paths = each(&config.path, &format!("{at}.path"), &mut problems, PathPattern::parse);
@@ -243,8 +249,8 @@ impl Matcher {
         if problems.is_empty() { Ok(matcher) } else { Err(problems) }
     }
 
-    /// The first predicate that does not fit, asked in the order in which the config's reference lists them. `readings` are those
-    /// of the request's path.
+    /// Returns the first predicate that does not match, in the order of the config reference. `readings` are
+    /// those of the request's path.
     pub fn mismatch(&self, question: Question<'_>, readings: &Readings) -> Option<Mismatch<'_>> {
         let request = question.request;
         if !self.providers.is_empty() && !self.providers.iter().any(|name| **name == *request.provider) {
@@ -261,7 +267,7 @@ impl Matcher {
         self.mismatch_of_rest(question, Parameters::of(self, pattern, reading, readings))
     }
 
-    /// Which pattern fits which reading of the path: the first pattern, in the first reading that it fits.
+    /// Returns the numbers of the first pattern that matches and of the first reading that it matches.
     pub fn capture(&self, readings: &Readings) -> Option<(usize, usize)> {
         let fits = |pattern: &PathPattern| {
             (0..readings.count())
@@ -270,12 +276,12 @@ impl Matcher {
         self.paths.iter().enumerate().find_map(|(at, pattern)| Some((at, fits(pattern)?)))
     }
 
-    /// Whether the host fits, if that is asked for.
+    /// Returns `true` if the host matches or the flow names no host.
     pub fn has_host(&self, request: &Request<'_>) -> bool {
         self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.matches(bare(request.host)))
     }
 
-    /// The first predicate that does not fit, of those that the router has no index for.
+    /// Returns the first predicate that does not match, among those that the router does not index.
     pub fn mismatch_of_rest(
         &self,
         question: Question<'_>,
@@ -301,7 +307,7 @@ impl Matcher {
         self.when.as_ref().and_then(|when| mismatch_of_when(when, question, parameters))
     }
 
-    /// Whether `when` reads the body.
+    /// Returns `true` if `when` reads the body.
     pub fn reads_body(&self) -> bool {
         self.when.as_ref().is_some_and(Expression::needs_request_body)
     }
@@ -339,10 +345,10 @@ impl Named {
     }
 }
 
-/// Values of query parameters that are longer are decoded into memory that is asked for.
+/// Values of query parameters up to this length are decoded without allocating.
 const VALUE_BYTES_INLINE: usize = 256;
 
-/// Undoes percent-encoding as forms have it (`+` is a space), where there is something to undo.
+/// Decodes percent-encoding as in forms (`+` is a space), and copies only if necessary.
 fn with_decoded<T>(bytes: &[u8], ask: impl FnOnce(&[u8]) -> T) -> T {
     if memchr::memchr2(b'%', b'+', bytes).is_none() {
         return ask(bytes);
@@ -357,12 +363,12 @@ fn with_decoded<T>(bytes: &[u8], ask: impl FnOnce(&[u8]) -> T) -> T {
     ask(&decoded)
 }
 
-/// Whether the name or value of a query parameter is `plain`, once decoded.
+/// Returns `true` if the decoded name or value of a query parameter equals `plain`.
 pub(crate) fn is_same_decoded(encoded: &[u8], plain: &[u8]) -> bool {
     with_decoded(encoded, |decoded| decoded == plain)
 }
 
-/// The value of a query parameter, decoded.
+/// Decodes the value of a query parameter.
 pub(crate) fn decode_form(bytes: &[u8]) -> Cow<'_, [u8]> {
     match memchr::memchr2(b'%', b'+', bytes) {
         None => Cow::Borrowed(bytes),
@@ -370,7 +376,7 @@ pub(crate) fn decode_form(bytes: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Parses each alternative; what cannot be parsed is a problem at its place.
+/// Parses each alternative. A parse error becomes a problem at the alternative's path.
 fn each<T>(
     texts: &AnyOf,
     at: &str,
@@ -387,7 +393,7 @@ fn each<T>(
     parsed.into()
 }
 
-/// Where an alternative stands: a single one may have been written without a list.
+/// Returns the path of an alternative. A single alternative may be written without a list.
 pub(crate) fn place(texts: &AnyOf, at: &str, number: usize) -> String {
     if texts.len() == 1 { at.to_owned() } else { format!("{at}[{number}]") }
 }
@@ -437,7 +443,7 @@ fn check_field_name(name: &str) -> Result<(), String> {
     if is_token(name) { Ok(()) } else { Err(format!("`{name}` cannot be the name of a header field")) }
 }
 
-/// A token of RFC 9110 §5.6.2.
+/// Returns `true` if `text` is a token (RFC 9110 §5.6.2).
 pub(crate) fn is_token(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_plain)

@@ -1,7 +1,8 @@
-//! Finds the flows that are for an exchange, at a cost that does not grow with the number of flows.
+//! Finds the flows that match an exchange, at a cost that does not grow with the number of flows.
 //!
-//! Flows are filed under what they ask for first: a provider, a host, or neither; and there under their paths, in a tree of
-//! segments. A search goes down the few branches that fit, and asks only the flows found there for the rest of their match.
+//! Flows are indexed by provider, by host, or under neither, and there by path in a tree of segments. A
+//! search follows the few branches that match and checks the rest of the match only for the flows found
+//! there.
 
 mod tree;
 
@@ -18,23 +19,23 @@ use tree::{Filed, Forest, Root, ShortHasher};
 
 pub use crate::matching::Mismatch;
 
-/// All flows, compiled for being searched.
+/// All flows, compiled for search.
 #[derive(Debug, Default)]
 pub struct Router {
     flows: Box<[Matcher]>,
     forest: Forest,
-    /// Where flows are filed that name neither provider nor host.
+    /// Root of the flows that name neither a provider nor a host.
     everywhere: Option<Root>,
     by_provider: Index,
     by_host: Index,
-    /// By what stands after the star and its dot.
+    /// Indexed by the part after `*.`.
     by_parent_host: Index,
     reads_bodies: bool,
 }
 
 type Index = HashMap<Box<str>, Root, BuildHasherDefault<ShortHasher>>;
 
-/// What the flows of a config may multiply to: providers or hosts, times paths, of all of them.
+/// Maximum number of index entries of all flows: providers or hosts, times paths.
 const FILED_MAX: usize = 200_000;
 
 impl Router {
@@ -71,7 +72,7 @@ impl Router {
         router
     }
 
-    /// Files a flow under the providers it names; else under the hosts; else everywhere.
+    /// Indexes a flow by the providers it names, otherwise by its hosts, otherwise under neither.
     fn file(&mut self, flow: u32, matcher: &Matcher) {
         let forest = &mut self.forest;
         for name in &matcher.providers {
@@ -95,17 +96,18 @@ impl Router {
         }
     }
 
-    /// Whether there is no flow at all.
+    /// Returns `true` if there are no flows.
     pub fn is_empty(&self) -> bool {
         self.flows.is_empty()
     }
 
-    /// How many flows there are.
+    /// Number of flows.
     pub fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// Finds all flows that match, in the order in which the config has them. Allocates nothing once `matches` has been used.
+    /// Finds all flows that match, in the order of the config. Reuses the memory of `matches`, so repeated
+    /// calls do not allocate.
     pub fn find(&self, question: Question<'_>, matches: &mut Matches) {
         matches.clear();
         if self.flows.is_empty() {
@@ -113,7 +115,7 @@ impl Router {
         }
         self.gather(question, matches);
         let Matches { found, readings, failures, is_undecided } = matches;
-        // A flow that is filed in several places may have been found in each: its first pattern counts.
+        // A flow with several index entries may be found more than once; its first pattern counts.
         found.sort_unstable();
         found.dedup_by_key(|found| found.flow);
         found.retain(|found| match self.mismatch_of_rest(*found, question, readings) {
@@ -130,7 +132,7 @@ impl Router {
         });
     }
 
-    /// What else a flow asks for than that by which it was found.
+    /// Checks the predicates of a flow that the index does not cover.
     fn mismatch_of_rest(
         &self,
         found: Filed,
@@ -139,7 +141,7 @@ impl Router {
     ) -> Option<Mismatch<'_>> {
         let Filed { flow, pattern, reading } = found;
         let matcher = &self.flows[flow as usize];
-        // What is filed under hosts has been found by its host.
+        // A flow that is indexed by host already matches the host.
         if !matcher.providers.is_empty() && !matcher.has_host(question.request) {
             return Some(Mismatch::Host);
         }
@@ -147,12 +149,12 @@ impl Router {
         matcher.mismatch_of_rest(question, parameters)
     }
 
-    /// Whether the match of any flow reads request bodies.
+    /// Returns `true` if the match of any flow reads request bodies.
     pub fn reads_bodies(&self) -> bool {
         self.reads_bodies
     }
 
-    /// Finds the flows whose provider or host, and path, fit.
+    /// Finds the flows whose provider or host, and path, match.
     fn gather(&self, question: Question<'_>, matches: &mut Matches) {
         let request = question.request;
         let Matches { readings, found, .. } = matches;
@@ -190,15 +192,15 @@ impl Router {
         }
     }
 
-    /// Why the flow of that number does not match; none if it does, or there is no such flow. Asks that flow alone, so that
-    /// somebody who wonders can be told.
+    /// Explains why the flow with that number does not match. Returns `None` if it matches or does not exist.
+    /// Checks only this flow.
     pub fn mismatch(&self, flow: usize, question: Question<'_>) -> Option<Mismatch<'_>> {
         let mut readings = Readings::default();
         readings.read(question.request.path);
         self.flows.get(flow)?.mismatch(question, &readings)
     }
 
-    /// The parameters that the path of a match gives.
+    /// Returns the parameters captured by the path of a match.
     pub fn parameters<'a>(&'a self, found: Match, matches: &'a Matches) -> Parameters<'a> {
         let Filed { flow, pattern, reading } = found.0;
         match self.flows.get(flow as usize) {
@@ -208,7 +210,7 @@ impl Router {
     }
 }
 
-/// What the parameters of a path have captured, with percent-encoding undone.
+/// The values captured by the parameters of a path, percent-decoded.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Parameters<'a> {
     pattern: Option<&'a PathPattern>,
@@ -217,7 +219,7 @@ pub struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    /// What the pattern of that number captures in the reading of that number.
+    /// Returns the parameters that the pattern `pattern` captures in the reading `reading`.
     pub(crate) fn of(matcher: &'a Matcher, pattern: usize, reading: usize, readings: &'a Readings) -> Self {
         Self {
             pattern: matcher.paths.get(pattern),
@@ -226,7 +228,7 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    /// What `pattern` captures in the first of the readings that it fits.
+    /// Returns the parameters that `pattern` captures in the first reading that it matches.
     pub(crate) fn captured(pattern: Option<&'a PathPattern>, readings: &'a Readings) -> Self {
         let fits = |pattern: &&PathPattern, reading: usize| {
             pattern.matches(readings.segments(reading), readings.text())
@@ -241,12 +243,12 @@ impl<'a> Parameters<'a> {
         })
     }
 
-    /// What the parameter of that name has captured.
+    /// Returns the value of the parameter with that name.
     pub fn get(self, name: &str) -> Option<&'a [u8]> {
         self.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
     }
 
-    /// Names and values, in the order of the path.
+    /// Returns names and values, in the order of the path.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         let parameters = self.pattern.into_iter().flat_map(PathPattern::parameters);
         parameters.filter_map(move |(at, name)| Some((name, self.segments.get(at)?.of(self.text))))
@@ -262,7 +264,8 @@ fn get<'a>(index: &'a Index, name: &str) -> Option<&'a Root> {
     if index.is_empty() { None } else { index.get(name) }
 }
 
-/// The flows that were found for one exchange, and what their paths captured. Kept and reused, so that nothing is allocated.
+/// The flows that match one exchange, and the parameters of their paths. Reused between exchanges to avoid
+/// allocation.
 #[derive(Debug, Clone, Default)]
 pub struct Matches {
     found: Vec<Filed>,
@@ -276,19 +279,19 @@ pub struct Matches {
 pub struct Match(Filed);
 
 impl Match {
-    /// The number of the flow in the config, from 0.
+    /// Number of the flow in the config, from 0.
     pub fn flow(self) -> usize {
         self.0.flow as usize
     }
 
-    /// The number of the path, among those of its match, that has fitted.
+    /// Number of the path that matched, among the paths of the flow's match.
     pub(crate) fn pattern(self) -> u32 {
         self.0.pattern
     }
 }
 
 impl Matches {
-    /// Forgets the exchange and keeps the memory, within bounds.
+    /// Removes the exchange's matches and keeps the memory, within bounds.
     pub fn clear(&mut self) {
         self.found.clear();
         self.readings.clear();
@@ -296,22 +299,23 @@ impl Matches {
         self.is_undecided = false;
     }
 
-    /// Whether there are flows that may match once the body is here: gather it, and ask again.
+    /// Returns `true` if some flows may match once the body is present. The caller then buffers the body and
+    /// searches again.
     pub fn is_undecided(&self) -> bool {
         self.is_undecided
     }
 
-    /// The flows that do not match because their `when` failed, to be counted.
+    /// Returns the flows that do not match because their `when` failed, to be counted.
     pub fn failures(&self) -> impl Iterator<Item = (usize, EvaluationError)> + '_ {
         self.failures.iter().map(|(flow, error)| (*flow as usize, *error))
     }
 
-    /// Whether no flow matches.
+    /// Returns `true` if no flow matches.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// The flows that match, in the order in which the config has them.
+    /// Returns the flows that match, in the order of the config.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Match> + ExactSizeIterator + '_ {
         self.found.iter().map(|found| Match(*found))
     }

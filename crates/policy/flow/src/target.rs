@@ -1,18 +1,20 @@
-//! Targets of requests: the normal form of their path and query, and which of them lie under a provider's base path.
+//! Request targets: the normal form of path and query, and the test for a provider's base path.
 //!
-//! The bytes that are sent stay as the client spelled them. What is told apart by a cache, a label or a group is told apart by the
-//! *normal form*, which is RFC 3986 §6.2.2 and nothing more: hexadecimal digits in upper case, unreserved octets decoded, dot
-//! segments removed. `%2F`, `//`, `;x` and the order of a query stay distinct, since providers tell them apart.
+//! The bytes sent are those that the client wrote. Caches, labels and groups compare the *normal form*, which
+//! is exactly RFC 3986 §6.2.2: hexadecimal digits in upper case, unreserved octets decoded, dot segments
+//! removed. `%2F`, `//`, `;x` and the order of a query are kept, because providers distinguish them.
 //!
-//! Rules ask more: a provider may read `%2F` as a slash. So a target counts as inside or outside of a base path only where all
-//! [readings](crate::matching) agree. One whose readings differ is refused, since nobody can say to whom it belongs.
+//! Security checks are stricter, because a provider may read `%2F` as a slash. A target is inside or outside
+//! a base path only if all [readings](crate::matching) agree. If they differ, the target is rejected as
+//! ambiguous.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::matching::Readings;
 
-/// The normal form of a path (RFC 3986 §6.2.2); an empty one is `/` (§6.2.3). What is no path, the `*` of OPTIONS, stays as it is.
+/// Returns the normal form of a path (RFC 3986 §6.2.2). An empty path becomes `/` (§6.2.3). A target that is
+/// not a path, such as the `*` of OPTIONS, is returned unchanged.
 pub fn normal_path(path: &[u8]) -> Cow<'_, [u8]> {
     if path.is_empty() {
         return Cow::Borrowed(b"/");
@@ -24,13 +26,14 @@ pub fn normal_path(path: &[u8]) -> Cow<'_, [u8]> {
     if has_dot_segment(&octets) { Cow::Owned(without_dots(&octets)) } else { octets }
 }
 
-/// The normal form of a query: that of its octets. Names, values and their order stay.
+/// Returns the normal form of a query: only its octets are normalised. Names, values and their order stay.
 pub fn normal_query(query: &[u8]) -> Cow<'_, [u8]> {
     normal_octets(query)
 }
 
-/// Whether a provider may read a path as something else than its normal form: it has dot segments, or encoded letters and digits,
-/// which routers that compare undecoded paths do not know. Nobody tells `~` from `%7E`, or `%c3` from `%C3`.
+/// Returns `true` if a provider may read a path differently from its normal form: it has dot segments, or
+/// encoded letters and digits, which routers that compare undecoded paths do not recognise. `~` and `%7E` do
+/// not count as different, nor do `%c3` and `%C3`.
 pub fn is_unusual(path: &[u8]) -> bool {
     if is_normal_path(path) {
         return false;
@@ -42,13 +45,13 @@ pub fn is_unusual(path: &[u8]) -> bool {
     memchr::memchr_iter(b'%', path).any(is_unusual_octet) || has_dot_segment(path)
 }
 
-/// Whether nothing in a path could be written otherwise. Says no where a closer look is needed.
+/// Returns `true` if a path is certainly in normal form. `false` means that a full check is needed.
 fn is_normal_path(path: &[u8]) -> bool {
     memchr::memchr(b'%', path).is_none() && memchr::memmem::find(path, b"/.").is_none()
 }
 
-/// Percent-encoding in its normal form (RFC 3986 §6.2.2.1 and §6.2.2.2). A percent sign that encodes nothing
-/// stands for itself.
+/// Normalises percent-encoding (RFC 3986 §6.2.2.1 and §6.2.2.2). A percent sign without two hexadecimal
+/// digits becomes `%25`.
 fn normal_octets(text: &[u8]) -> Cow<'_, [u8]> {
     let Some(first) = memchr::memchr(b'%', text) else { return Cow::Borrowed(text) };
     let mut normal = Vec::with_capacity(text.len());
@@ -65,7 +68,7 @@ fn normal_octets(text: &[u8]) -> Cow<'_, [u8]> {
                 normal.extend([b'%', digits[0].to_ascii_uppercase(), digits[1].to_ascii_uppercase()]);
                 rest = &after[2..];
             }
-            // Or it could come to encode something with what follows.
+            // Otherwise the percent sign could form an encoding with the following bytes.
             None if *byte == b'%' => {
                 normal.extend(b"%25");
                 rest = after;
@@ -84,7 +87,7 @@ fn octet([high, low]: [u8; 2]) -> Option<u8> {
     Some(digit(high)? << 4 | digit(low)?)
 }
 
-/// RFC 3986 §2.3.
+/// Returns `true` for an unreserved character (RFC 3986 §2.3).
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
@@ -93,7 +96,7 @@ fn has_dot_segment(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|segment| matches!(segment, b"." | b".."))
 }
 
-/// Removes dot segments (RFC 3986 §5.2.4). Empty segments stay: they are segments.
+/// Removes dot segments (RFC 3986 §5.2.4). Empty segments are kept.
 fn without_dots(path: &[u8]) -> Vec<u8> {
     if !path.starts_with(b"/") {
         return path.to_vec();
@@ -133,7 +136,7 @@ impl PartialEq for BasePath {
 
 impl Eq for BasePath {}
 
-/// The path that a reference with `path` means where the path `base` was asked for (RFC 3986 §5.2.2 to §5.2.4).
+/// Resolves a reference with `path` against the base path `base` (RFC 3986 §5.2.2 to §5.2.4).
 pub fn resolve(path: &[u8], base: &[u8]) -> Vec<u8> {
     if path.is_empty() {
         return base.to_vec();
@@ -143,7 +146,7 @@ pub fn resolve(path: &[u8], base: &[u8]) -> Vec<u8> {
     if has_dot_segment(&whole) { without_dots(&whole) } else { whole }
 }
 
-/// The path of a provider's URL, under which all of that provider's targets lie.
+/// The path of a provider's URL. All targets of the provider lie under it.
 #[derive(Clone, Default)]
 pub struct BasePath {
     text: Box<[u8]>,
@@ -158,12 +161,12 @@ impl fmt::Debug for BasePath {
     }
 }
 
-/// Why a target has no place.
+/// The reason that a target is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Misplaced {
     /// Its dot segments lead above the provider's base path.
     Above,
-    /// By some readings it lies under the base path of a provider, by others it does not.
+    /// Some readings are under the base path of a provider, others are not.
     Unclear,
 }
 
@@ -179,7 +182,7 @@ impl fmt::Display for Misplaced {
 }
 
 impl BasePath {
-    /// The base path that `path` stands for, in its normal form and without slashes at its end.
+    /// Creates a base path from `path`, in normal form and without trailing slashes.
     pub fn new(path: &[u8]) -> Self {
         let normal = normal_path(path);
         let end = normal.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
@@ -190,27 +193,27 @@ impl BasePath {
         Self { text: text.into(), segments, readings }
     }
 
-    /// Its text: empty, or with a slash at its beginning and none at its end.
+    /// Returns its text: empty, or with a leading slash and without a trailing one.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// Whether it is the root of its host, under which everything lies.
+    /// Returns `true` if it is the root of its host.
     pub fn is_root(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// How many segments it has.
+    /// Number of segments.
     pub fn depth(&self) -> usize {
         self.segments.len()
     }
 
-    /// Whether it lies under `other`, and is not the same.
+    /// Returns `true` if it is below `other` and not equal to it.
     pub fn is_below(&self, other: &Self) -> bool {
         self.depth() > other.depth() && self.segments.starts_with(&other.segments)
     }
 
-    /// How many bytes of `path` spell this base path, where `path` lies under it; none where it lies outside.
+    /// Returns the number of bytes of `path` that spell this base path, or `None` if `path` is outside it.
     pub fn holds(&self, path: &[u8]) -> Result<Option<usize>, Misplaced> {
         if self.is_root() {
             return Ok(Some(0));
@@ -224,7 +227,7 @@ impl BasePath {
         if !plain && self.is_read_in(path) { Err(Misplaced::Unclear) } else { Ok(None) }
     }
 
-    /// How many bytes at the start of `path` spell it, segment by segment.
+    /// Returns the number of bytes at the start of `path` that spell it, segment by segment.
     fn spelled(&self, path: &[u8]) -> Option<usize> {
         if let Some(rest) = path.strip_prefix(&*self.text) {
             return matches!(rest.first(), None | Some(b'/')).then_some(self.text.len());
@@ -241,7 +244,7 @@ impl BasePath {
         Some(len)
     }
 
-    /// Whether any reading of `path` begins with a reading of this.
+    /// Returns `true` if any reading of `path` begins with a reading of this base path.
     fn is_read_in(&self, path: &[u8]) -> bool {
         let mut readings = Readings::default();
         readings.read(path);
@@ -254,7 +257,8 @@ impl BasePath {
     }
 }
 
-/// Whether by any reading the dot segments of `path`, which follows a base path, lead above it, even if others lead back.
+/// Returns `true` if, in any reading, the dot segments of `path` lead above the base path that precedes it,
+/// even if later segments lead back.
 pub fn leads_above(path: &[u8]) -> bool {
     let may = memchr::memchr(b'%', path).is_some() || memchr::memmem::find(path, b"..").is_some();
     if !may {
@@ -265,7 +269,7 @@ pub fn leads_above(path: &[u8]) -> bool {
     (0..readings.count()).any(|number| climbs(&readings.words(number)))
 }
 
-/// Whether segments, of which some may be dots, lead above where they begin.
+/// Returns `true` if the dot segments lead above the start of `segments`.
 fn climbs(segments: &[&[u8]]) -> bool {
     let mut depth = 0_usize;
     segments.iter().any(|segment| match *segment {

@@ -1,8 +1,8 @@
-//! What an evaluation may cost.
+//! Budget of an evaluation.
 //!
-//! CEL has no loops but those over lists and maps, and nothing grows but by joining and by putting values into lists and maps. Each
-//! expression is rewritten, when it is compiled, so that those pass through a function that charges for them. A unit is about
-//! what it takes to evaluate one operator, or to copy [`BYTES_PER_UNIT`].
+//! CEL loops only over lists and maps, and values grow only by concatenation and by putting values into lists
+//! and maps. When an expression is compiled, it is rewritten to pass these operations through a function that
+//! charges for them. A unit is about the cost of evaluating one operator or of copying [`BYTES_PER_UNIT`].
 
 use std::cell::Cell;
 
@@ -11,17 +11,17 @@ use cel::common::types::{CelBytes, CelInt, CelList, CelMap, CelMapKey, CelString
 use cel::common::value::{CowVal, Val};
 use cel::{DeclarationError, Env, ExecutionError};
 
-/// What one evaluation may spend: some ten milliseconds at the very most.
+/// Budget of one evaluation in units: about ten milliseconds at most.
 const BUDGET: u64 = 250_000;
 
-/// How much is copied for a unit.
+/// Number of bytes copied per unit.
 const BYTES_PER_UNIT: usize = 64;
 
-/// The function that charges; the name cannot be written in an expression.
+/// Name of the charging function. It cannot be written in an expression.
 const CHARGE: &str = "@charge";
 
 thread_local! {
-    /// What the evaluation under way may still spend.
+    /// Remaining budget of the current evaluation.
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -30,17 +30,17 @@ pub(super) fn grant() {
     LEFT.set(BUDGET);
 }
 
-/// Whether the evaluation has tried to spend more than it may.
+/// Returns `true` if the evaluation has used up its budget.
 pub(super) fn is_spent() -> bool {
     LEFT.get() == 0
 }
 
-/// Declares the function that charges.
+/// Declares the charging function.
 pub(super) fn declare(environment: &mut Env) -> Result<(), DeclarationError> {
     environment.add_overload(CHARGE, CHARGE, vec![DYN_TYPE, INT_TYPE], charge)
 }
 
-/// `expression` as it was, but for what it comes to being charged for, each element of it `weight` times.
+/// Wraps `expression` to charge for its value: `weight` units for each element, plus the size of its content.
 pub(super) fn charged(expression: IdedExpr, weight: u32) -> IdedExpr {
     let weight = Expr::Literal(LiteralValue::Int(CelInt::from(i64::from(weight))));
     let args = vec![expression, IdedExpr { id: 0, expr: weight }];
@@ -61,7 +61,7 @@ fn charge<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Execution
     if left == 0 { Err(ExecutionError::function_error(CHARGE, "budget")) } else { Ok(value) }
 }
 
-/// What is left after paying for all that `value` holds; it is gone through no further than the budget goes.
+/// Returns the budget left after paying for the content of `value`. Stops when the budget is used up.
 fn less(value: &dyn Val, left: u64) -> u64 {
     let of_bytes = |bytes: usize| 1 + u64::try_from(bytes / BYTES_PER_UNIT).unwrap_or(u64::MAX);
     if left == 0 {

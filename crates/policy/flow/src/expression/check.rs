@@ -1,7 +1,8 @@
-//! What can be said of an expression before it is evaluated, and how it is made ready for it.
+//! Static checks of an expression, and its rewriting for evaluation.
 //!
-//! Every name has to be known. Names with dots become one identifier, look-ups in tables become calls of a function that has no
-//! error for what is missing, and what loops, copies or joins is charged for.
+//! Every name must be known. Dotted names become one identifier, look-ups in tables become calls of a
+//! function that returns an empty text for a missing name, and loops, copies and concatenations are charged
+//! to the budget.
 
 use std::fmt;
 
@@ -21,7 +22,7 @@ use super::{ExpressionError, Scope};
 pub(super) struct Variables(u16);
 
 impl Variables {
-    /// Whether `variable` is among them.
+    /// Returns `true` if the set contains `variable`.
     pub fn contains(self, variable: Variable) -> bool {
         self.0 & 1 << (variable as u16) != 0
     }
@@ -31,7 +32,7 @@ impl Variables {
     }
 }
 
-/// Functions that can be called, and what each comes to.
+/// Functions that can be called, with their result types.
 const FUNCTIONS: [(&str, Known); 12] = [
     ("size", Known::Number),
     ("contains", Known::Bool),
@@ -47,14 +48,14 @@ const FUNCTIONS: [(&str, Known); 12] = [
     ("dyn", Known::Unknown),
 ];
 
-/// Macros, which parsing has turned into other things where they were used rightly.
+/// Macros. The parser has already expanded the valid uses.
 const MACROS: [&str; 6] = ["has", "all", "exists", "exists_one", "map", "filter"];
 
-/// Names of types, to compare `type(x)` with.
+/// Names of types, for comparison with `type(x)`.
 const TYPES: [&str; 11] =
     ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type", "dyn"];
 
-/// Checks an expression and makes it ready; says which variables it names.
+/// Checks an expression and rewrites it. Returns the variables that it names.
 pub(super) fn check(tree: &mut IdedExpr, scope: Scope<'_>) -> Result<Variables, ExpressionError> {
     let mut check = Check { scope, variables: Variables::default(), loops: Vec::new() };
     check.visit(tree)?;
@@ -64,7 +65,7 @@ pub(super) fn check(tree: &mut IdedExpr, scope: Scope<'_>) -> Result<Variables, 
 struct Check<'a> {
     scope: Scope<'a>,
     variables: Variables,
-    /// The names that the loops around have given, outermost first.
+    /// Variables of the enclosing loops, outermost first.
     loops: Vec<String>,
 }
 
@@ -89,7 +90,7 @@ impl Check<'_> {
         }
     }
 
-    /// The dotted name that `node` spells, unless a loop has given it.
+    /// Returns the dotted name that `node` spells, unless it begins with a loop variable.
     fn outside_name(&self, node: &IdedExpr) -> Option<String> {
         let mut parts = Vec::new();
         let mut node = node;
@@ -153,7 +154,7 @@ impl Check<'_> {
         ExpressionError { message, suggestion }
     }
 
-    /// `table[name]`, without an error for what is missing.
+    /// Builds `table[name]` without an error for a missing name.
     fn looked_up(
         &self,
         variable: Variable,
@@ -167,7 +168,7 @@ impl Check<'_> {
         Ok(IdedExpr { id: 0, expr: Expr::Call(call) })
     }
 
-    /// What is named in a loop is gone through again in each round.
+    /// Charges for a variable that is read in a loop, because it is read in each round.
     fn charged_in_loops(&self, node: IdedExpr) -> IdedExpr {
         if self.loops.is_empty() { node } else { charged(node, 1) }
     }
@@ -254,7 +255,7 @@ impl Check<'_> {
     }
 }
 
-/// Whether `call` appends to what a loop gathers, which is done in place and without a copy.
+/// Returns `true` if `call` appends to the accumulator of a loop, which happens in place without a copy.
 fn is_append(call: &CallExpr) -> bool {
     matches!(call.args.as_slice(), [IdedExpr { expr: Expr::Ident(name), .. }, _] if name.starts_with('@'))
 }
@@ -296,7 +297,7 @@ fn usage(name: &str) -> String {
     }
 }
 
-/// How many operators, names and values an expression is made of.
+/// Returns the number of operators, names and values in an expression.
 fn nodes(node: &IdedExpr) -> u32 {
     let of_entry = |entry: &IdedEntryExpr| match &entry.expr {
         EntryExpr::MapEntry(entry) => nodes(&entry.key) + nodes(&entry.value),
@@ -319,18 +320,18 @@ fn nodes(node: &IdedExpr) -> u32 {
     }
 }
 
-/// What is known of the value that an expression comes to.
+/// The statically known type of an expression's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing.
+    /// Unknown.
     Unknown,
-    /// It is true or false.
+    /// Boolean.
     Bool,
-    /// It is a number.
+    /// A number.
     Number,
-    /// It is a text.
+    /// Text.
     Text,
-    /// It is something else: a list, a map, nothing, a type.
+    /// Another type: a list, a map, null, a type.
     Other,
 }
 
@@ -346,7 +347,7 @@ impl fmt::Display for Known {
     }
 }
 
-/// What is known of the value that a checked expression comes to, if it comes to any.
+/// Returns the statically known type of a checked expression's value.
 pub(super) fn known(node: &IdedExpr) -> Known {
     match &node.expr {
         Expr::Literal(literal) => of_literal(literal),

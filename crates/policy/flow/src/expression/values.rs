@@ -1,4 +1,4 @@
-//! What expressions see of an exchange, built when it is asked for.
+//! Variables of an expression, built when they are read.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use crate::message::{Fields, Request};
 use crate::router::Parameters;
 use crate::target::normal_path;
 
-/// What an expression can name.
+/// A variable of expressions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variable {
     Method,
@@ -43,7 +43,7 @@ pub(crate) enum Variable {
 }
 
 impl Variable {
-    /// All of them, by their names.
+    /// All variables with their names.
     pub const ALL: [(&'static str, Self); 15] = [
         ("request.method", Self::Method),
         ("request.path", Self::Path),
@@ -62,17 +62,17 @@ impl Variable {
         ("now", Self::Now),
     ];
 
-    /// The one of that name.
+    /// Returns the variable with that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(other, _)| *other == name).map(|(_, variable)| *variable)
     }
 
-    /// Whether it is a body.
+    /// Returns `true` if it is a body.
     pub fn is_body(self) -> bool {
         matches!(self, Self::RequestBody | Self::ResponseBody)
     }
 
-    /// Whether it is a table of texts.
+    /// Returns `true` if it is a table of texts.
     pub fn is_table(self) -> bool {
         matches!(self, Self::Headers | Self::Query | Self::Parameters | Self::ResponseHeaders)
     }
@@ -92,7 +92,7 @@ impl<'a> Values<'a> {
         Self { inputs, request_body, response_body, body_too_long: AtomicBool::new(false) }
     }
 
-    /// Whether a body was asked for that is longer than may be read.
+    /// Returns `true` if the evaluation read a body that is too long.
     pub fn is_body_too_long(&self) -> bool {
         self.body_too_long.load(Relaxed)
     }
@@ -143,7 +143,7 @@ impl VariableResolver for Values<'_> {
     }
 }
 
-/// Names with texts, looked up where they are.
+/// A map from names to texts, read from the message without a copy.
 #[derive(Clone, Copy)]
 pub(crate) enum Table<'a> {
     Fields(Fields<'a>),
@@ -152,7 +152,7 @@ pub(crate) enum Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The first value under `name`.
+    /// Returns the first value of `name`.
     pub fn first(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         match self {
             Self::Fields(fields) => fields.iter().find_map(|(other, value)| {
@@ -248,15 +248,15 @@ impl Indexer for Table<'_> {
     }
 }
 
-/// The function that `request.headers["x"]` becomes; the name cannot be written in an expression.
+/// Name of the function that replaces `request.headers["x"]`. It cannot be written in an expression.
 pub(super) const LOOK_UP: &str = "@look_up";
 
-/// Declares the function that looks a name up in a table.
+/// Declares the function that looks up a name in a table.
 pub(super) fn declare(environment: &mut Env) -> Result<(), DeclarationError> {
     environment.add_overload(LOOK_UP, LOOK_UP, vec![DYN_TYPE, STRING_TYPE], look_up)
 }
 
-/// Empty, where a map would have an error.
+/// Looks up a name in a table. Returns an empty text where a map would return an error.
 fn look_up<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
     let mut args = args.into_iter();
     let (Some(table), Some(name)) = (args.next(), args.next()) else {
@@ -272,7 +272,7 @@ fn look_up<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, Executio
     }
 }
 
-/// JSON as CEL's values. Nesting is bounded by the parser.
+/// JSON as CEL values. The parser limits the nesting.
 struct Json(Box<dyn Val>);
 
 impl<'de> de::Deserialize<'de> for Json {
@@ -298,7 +298,7 @@ impl<'de> de::Deserialize<'de> for Json {
                 Ok(Json(Box::new(CelInt::from(value))))
             }
 
-            /// CEL does not calculate with `int` and `uint` together, so that whole numbers are `int` as far as it goes.
+            /// CEL does not mix `int` and `uint` in arithmetic, so whole numbers are `int` if they fit.
             fn visit_u64<E>(self, value: u64) -> Result<Json, E> {
                 Ok(match i64::try_from(value) {
                     Ok(value) => Json(Box::new(CelInt::from(value))),

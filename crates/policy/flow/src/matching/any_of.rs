@@ -1,4 +1,4 @@
-//! One text or a list of them, of which any will do.
+//! A text, or a list of alternative texts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::ops::Deref;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// One text, or a list of texts of which any will do: `stripe`, `[stripe, adyen]`. Empty where the key is not given.
+/// A text, or a list of alternative texts: `stripe`, `[stripe, adyen]`. Empty if the key is absent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AnyOf(Vec<String>);
 
-/// More alternatives than this are refused: what they multiply to is held in memory.
+/// Maximum number of alternatives. The router holds every combination of them in memory.
 const ALTERNATIVES_MAX: usize = 256;
 
 impl Deref for AnyOf {

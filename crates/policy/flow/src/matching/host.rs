@@ -5,14 +5,14 @@ use std::net::IpAddr;
 /// A pattern for hosts, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HostPattern {
-    /// This host alone.
+    /// Exactly this host.
     Exactly(Box<str>),
-    /// Every name below this one, at any depth; not itself. Kept without the star and its dot.
+    /// Every name below this one, at any depth, but not the name itself. Stored without `*.`.
     Below(Box<str>),
 }
 
 impl HostPattern {
-    /// Reads a pattern; the error says what is wrong.
+    /// Parses a pattern. The error describes the mistake.
     pub fn parse(text: &str) -> Result<Self, String> {
         let lower = text.to_ascii_lowercase();
         let bare = lower.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&lower);
@@ -28,7 +28,8 @@ impl HostPattern {
         Ok(if is_below { Self::Below(name.into()) } else { Self::Exactly(name.into()) })
     }
 
-    /// Whether `host`, in lower case and without port, trailing dot and brackets, is what the pattern says.
+    /// Returns `true` if `host` matches. It must be in lower case and without port, trailing dot and
+    /// brackets.
     pub fn matches(&self, host: &str) -> bool {
         match self {
             Self::Exactly(name) => **name == *host,
@@ -39,7 +40,7 @@ impl HostPattern {
     }
 }
 
-/// A request's host as patterns are compared with it: an IPv6 address without its brackets.
+/// Returns a request's host in the form that patterns match: an IPv6 address without its brackets.
 pub fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }

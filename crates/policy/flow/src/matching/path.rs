@@ -1,52 +1,53 @@
 //! Path patterns, and the ways in which a request's path can be read.
 //!
-//! Providers do not agree on what a path says: some take `%2F` for a slash, some drop `;x=1` from a segment, some resolve `..`
-//! and some do not. So that nobody gets around a flow by spelling a path differently, a path is read in every one of those
-//! ways, and a flow matches if one of them fits. Most paths have one reading only.
+//! Providers read paths differently: some treat `%2F` as a slash, some drop `;x=1` from a segment, some
+//! resolve `..` and some do not. A client must not be able to bypass a flow by spelling a path differently,
+//! so a path is read in each of these ways, and a flow matches if one of the readings matches. Most paths
+//! have only one reading.
 //!
 //! In every reading
-//! - percent-encoding is undone, once: `/%63harges` is `/charges`, and `%252F` is the three letters `%2F`;
-//! - empty segments are passed over, wherever they stand: `//a///b/` is `/a/b`. So a slash at the end makes no difference;
-//! - upper and lower case differ, as RFC 3986 §6.2.2.1 has it.
+//! - percent-encoding is decoded once: `/%63harges` is `/charges`, and `%252F` is the three letters `%2F`;
+//! - empty segments are skipped: `//a///b/` is `/a/b`, so a trailing slash makes no difference;
+//! - upper and lower case differ (RFC 3986 §6.2.2.1).
 //!
 //! Readings differ in
-//! - `%2F` and `%5C` (a backslash): part of a segment, or between two;
-//! - what follows a `;` in a segment: part of it, or not there;
-//! - segments `.` and `..`, encoded or not: resolved as RFC 3986 §5.2.4 has it, or segments like others.
+//! - `%2F` and `%5C` (a backslash): part of a segment, or a separator;
+//! - the part of a segment after `;`: kept or dropped;
+//! - segments `.` and `..`, encoded or not: resolved (RFC 3986 §5.2.4), or ordinary segments.
 
 use std::ops::Range;
 
 use egret_http1::Span;
 
-/// Longer patterns are refused.
+/// Maximum length of a pattern.
 const PATTERN_BYTES_MAX: usize = 1024;
 
-/// Patterns with more segments are refused: a search goes as deep.
+/// Maximum number of segments in a pattern, which bounds the depth of a search.
 const SEGMENTS_MAX: usize = 32;
 
-/// The longest name of a parameter.
+/// Maximum length of a parameter's name.
 const PARAMETER_BYTES_MAX: usize = 64;
 
-/// What a path has to look like: `/v1/charges/{id}`, `/v1/*`.
+/// A path pattern: `/v1/charges/{id}`, `/v1/*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathPattern {
-    /// The segments, without the star at the end.
+    /// The segments, without the trailing star.
     pub segments: Box<[SegmentPattern]>,
-    /// Whether it ends in `/*`: any segments may follow, none among them.
+    /// `true` if it ends in `/*`: any number of segments may follow, including none.
     pub is_open: bool,
 }
 
-/// What one segment has to look like.
+/// A pattern for one segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SegmentPattern {
-    /// These bytes, after percent-encoding has been undone.
+    /// These bytes, after percent-decoding.
     Literal(Box<[u8]>),
-    /// Anything; the name is what it is asked for under.
+    /// Any segment, captured under this name.
     Parameter(Box<str>),
 }
 
 impl PathPattern {
-    /// Reads a pattern; the error says what is wrong.
+    /// Parses a pattern. The error describes the mistake.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(format!("a path pattern has at most {PATTERN_BYTES_MAX} bytes"));
@@ -80,7 +81,7 @@ impl PathPattern {
         }
     }
 
-    /// The parameters: which segment each is, and its name.
+    /// Returns the parameters as segment index and name.
     pub fn parameters(&self) -> impl Iterator<Item = (usize, &str)> {
         self.segments.iter().enumerate().filter_map(|(at, segment)| match segment {
             SegmentPattern::Parameter(name) => Some((at, &**name)),
@@ -88,7 +89,7 @@ impl PathPattern {
         })
     }
 
-    /// Whether a reading of a path, as its segments in `text`, is what the pattern says.
+    /// Returns `true` if a reading of a path, given as its segments in `text`, matches.
     pub fn matches(&self, segments: &[Span], text: &[u8]) -> bool {
         let has_length = if self.is_open {
             segments.len() >= self.segments.len()
@@ -136,44 +137,44 @@ fn is_parameter_name(name: &str) -> bool {
     starts_well && name.len() <= PARAMETER_BYTES_MAX && name.bytes().all(is_plain)
 }
 
-/// The readings of one path. Kept and cleared between paths, so that nothing is allocated.
+/// The readings of one path. Reused between paths to avoid allocation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Readings {
     /// The bytes that segments are ranges of.
     text: Vec<u8>,
-    /// The segments of one reading after those of another.
+    /// The segments of all readings, one reading after another.
     segments: Vec<Span>,
-    /// Where in `segments` each reading is that was found.
+    /// The range in `segments` of each reading.
     found: Vec<Range<u32>>,
 }
 
-/// What is kept of the memory that a very long path has taken.
+/// Capacity that is kept after a very long path.
 const TEXT_BYTES_KEPT: usize = 16 << 10;
 const SEGMENTS_KEPT: usize = 1 << 10;
 
-/// One way of reading a path.
+/// One way to read a path.
 #[derive(Debug, Clone, Copy)]
 struct Way {
-    /// What separates segments though it is encoded: slashes, backslashes, both or none.
+    /// Encoded bytes that separate segments: slashes, backslashes, both or none.
     separators: &'static [u8],
-    /// Whether what follows a semicolon is dropped.
+    /// Segment parameters that are dropped.
     drops: Drops,
-    /// Whether `.` and `..` are resolved.
+    /// `true` if `.` and `..` are resolved.
     resolves_dots: bool,
 }
 
-/// Which parameters of segments are dropped, `;x=1`.
+/// The extent of segment parameters (`;x=1`) that are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drops {
     Nothing,
-    /// Up to the next slash as it is sent.
+    /// Up to the next literal slash.
     BeforeDecoding,
-    /// Up to the next slash that percent-encoding stands for.
+    /// Up to the next percent-encoded separator.
     AfterDecoding,
 }
 
 impl Readings {
-    /// Forgets the path and keeps the memory, within bounds.
+    /// Removes the path and keeps the memory, within bounds.
     pub fn clear(&mut self) {
         self.text.clear();
         self.segments.clear();
@@ -182,7 +183,7 @@ impl Readings {
         self.segments.shrink_to(SEGMENTS_KEPT);
     }
 
-    /// Reads `path` in every way. What is no path, the `*` of OPTIONS, has no reading.
+    /// Reads `path` in every way. A target that is not a path, such as the `*` of OPTIONS, has no reading.
     pub fn read(&mut self, path: &[u8]) {
         self.clear();
         if !path.is_empty() && path[0] != b'/' {
@@ -221,7 +222,7 @@ impl Readings {
         };
         let may_drop = memchr::memchr(b';', path).is_some();
         for separators in ways_to_split {
-            // Where nothing encoded separates segments, it is all one when parameters are dropped.
+            // Without encoded separators, dropping before and after decoding gives the same result.
             let ways_to_drop = 1 + usize::from(may_drop) + usize::from(may_drop && !separators.is_empty());
             let all = [Drops::Nothing, Drops::BeforeDecoding, Drops::AfterDecoding];
             for drops in all.into_iter().take(ways_to_drop) {
@@ -233,7 +234,7 @@ impl Readings {
         }
     }
 
-    /// Adds a reading; says whether there are segments `.` or `..`.
+    /// Adds a reading. Returns `true` if it has segments `.` or `..`.
     fn read_once(&mut self, path: &[u8], way: Way) -> bool {
         let from = self.segments.len();
         let mut has_dots = false;
@@ -256,7 +257,7 @@ impl Readings {
         has_dots
     }
 
-    /// What is kept of a decoded segment.
+    /// Returns the part of a decoded segment that is kept.
     fn kept(&self, segment: Range<usize>, way: Way) -> Range<usize> {
         let Range { start, end } = segment;
         match memchr::memchr(b';', &self.text[start..end]) {
@@ -265,7 +266,7 @@ impl Readings {
         }
     }
 
-    /// Adds a segment to the reading that starts at `from`; says whether it is `.` or `..`.
+    /// Adds a segment to the reading that starts at `from`. Returns `true` if the segment is `.` or `..`.
     fn push(&mut self, from: usize, segment: Range<usize>, way: Way) -> bool {
         if segment.is_empty() {
             return false;
@@ -287,23 +288,23 @@ impl Readings {
         self.found.push(reading.start..reading.end);
     }
 
-    /// How many readings there are.
+    /// Number of readings.
     pub fn count(&self) -> usize {
         self.found.len()
     }
 
-    /// The segments of a reading; their bytes are in [`text`](Self::text).
+    /// Returns the segments of a reading, as ranges of [`text`](Self::text).
     pub fn segments(&self, reading: usize) -> &[Span] {
         let range = self.found.get(reading).cloned().unwrap_or_default();
         &self.segments[range.start as usize..range.end as usize]
     }
 
-    /// The segments of a reading, as bytes.
+    /// Returns the segments of a reading, as bytes.
     pub fn words(&self, reading: usize) -> Vec<&[u8]> {
         self.segments(reading).iter().map(|segment| segment.of(&self.text)).collect()
     }
 
-    /// What segments are ranges of.
+    /// The bytes that segments are ranges of.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
@@ -313,7 +314,8 @@ fn is_dots(segment: &[u8]) -> bool {
     matches!(segment, b"." | b"..")
 }
 
-/// Hands out `bytes` with percent-encoding undone, piece by piece. A percent sign that encodes nothing stays.
+/// Passes `bytes` with percent-encoding decoded to `append`, piece by piece. A percent sign without two
+/// hexadecimal digits is kept.
 pub(crate) fn decode(bytes: &[u8], mut append: impl FnMut(&[u8])) {
     let mut rest = bytes;
     while let Some(at) = memchr::memchr(b'%', rest) {
@@ -329,7 +331,7 @@ pub(crate) fn decode(bytes: &[u8], mut append: impl FnMut(&[u8])) {
     append(rest);
 }
 
-/// The byte that two hexadecimal digits stand for.
+/// Returns the byte that two hexadecimal digits encode.
 fn octet(digits: &[u8]) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     match digits {

@@ -1,4 +1,4 @@
-//! A share of exchanges, decided the same way each time one exchange is asked about.
+//! Random samples of exchanges. The decision is the same for every question about one exchange.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,25 +8,25 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use egret_clock::mixed;
 
-/// A share in percent, from 0 to 100.
+/// A percentage, from 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Percent(f64);
 
 impl Percent {
-    /// All of it.
+    /// 100 percent.
     pub const ALL: Self = Self(100.0);
 
-    /// `number` in a hundred, where that is a share.
+    /// Creates a percentage. Returns `None` if `number` is not within 0 to 100.
     pub fn new(number: f64) -> Option<Self> {
         (0.0..=100.0).contains(&number).then_some(Self(number))
     }
 
-    /// In a hundred.
+    /// Returns the number, from 0 to 100.
     pub fn get(self) -> f64 {
         self.0
     }
 
-    /// Whether it is everything.
+    /// Returns `true` if it is 100 percent.
     pub fn is_all(self) -> bool {
         self.0 >= 100.0
     }
@@ -83,17 +83,17 @@ impl JsonSchema for Percent {
     }
 }
 
-/// Which exchanges belong to a share. Each flow has its own, so that two flows of 10 % do not always meet.
+/// A random sample of exchanges. Each flow has its own, so two flows of 10 % are independent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
-    /// Of what distinguishes this share from others.
+    /// Salt that makes this sample independent of others.
     salt: u64,
-    /// Of each 2^32 exchanges, those that belong.
+    /// Number of sampled exchanges out of 2^32.
     threshold: u64,
 }
 
 impl Sample {
-    /// `share` of all exchanges; shares with different names are independent of each other.
+    /// Creates a sample of `share`. Samples with different names are independent of each other.
     pub fn new(share: Percent, name: &str) -> Self {
         const WHOLE: f64 = 4_294_967_296.0;
         #[expect(
@@ -102,14 +102,14 @@ impl Sample {
             reason = "a percentage of 2^32 is positive and fits"
         )]
         let threshold = (share.0 / 100.0 * WHOLE).round() as u64;
-        // FNV-1a: the same on every machine and in every version, so that a seed tells what is sampled.
+        // FNV-1a is the same on every machine and in every version, so a seed reproduces the sample.
         let salt = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         Self { salt, threshold }
     }
 
-    /// Whether the exchange with that random number belongs.
+    /// Returns `true` if the exchange with that random number is sampled.
     pub fn takes(self, roll: u64) -> bool {
         mixed(roll ^ self.salt) >> 32 < self.threshold
     }

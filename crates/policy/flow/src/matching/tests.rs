@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::fixture::with_request;
 
-/// The key that does not fit, in the words that a user reads; none if all do.
+/// Returns the explanation of the mismatch, or `None` if all keys match.
 fn mismatch(config: serde_json::Value, lines: &str) -> Option<String> {
     let config: MatchConfig = serde_json::from_value(config).unwrap();
     let matcher = Matcher::compile(&config, "flow", "flows[0].match").unwrap();

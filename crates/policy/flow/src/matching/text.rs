@@ -1,20 +1,20 @@
-//! Patterns for values of fields and query parameters: a text in which `*` stands for anything.
+//! Patterns for values of header fields and query parameters: texts with the wildcard `*`.
 
 use memchr::memmem;
 
-/// Longer patterns are refused.
+/// Maximum length of a pattern.
 const PATTERN_BYTES_MAX: usize = 1024;
 
-/// A text in which each `*` stands for any bytes, none among them; `\*` is a star and `\\` a backslash. Compared byte by byte, case
-/// and all, in time that grows with pattern and value together, whatever they are.
+/// A text in which each `*` matches any number of bytes, including none; `\*` is a star and `\\` a backslash.
+/// The comparison is case-sensitive, byte by byte, and takes time linear in the lengths of pattern and value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TextPattern {
-    /// What stands between the stars: one part more than there are stars.
+    /// The literal parts around the stars: one more than there are stars.
     parts: Box<[Box<[u8]>]>,
 }
 
 impl TextPattern {
-    /// Reads a pattern; the error says what is wrong.
+    /// Parses a pattern. The error describes the mistake.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(format!("longer than {PATTERN_BYTES_MAX} bytes"));
@@ -44,7 +44,7 @@ impl TextPattern {
         Ok(Self { parts: parts.into_iter().map(Vec::into_boxed_slice).collect() })
     }
 
-    /// Whether `value` is what the pattern says.
+    /// Returns `true` if `value` matches.
     pub fn matches(&self, value: &[u8]) -> bool {
         let [first, middle @ .., last] = &*self.parts else {
             return self.parts.first().is_some_and(|only| **only == *value);
@@ -96,7 +96,7 @@ mod tests {
         assert!(TextPattern::parse(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
     }
 
-    /// The textbook's definition: a star takes nothing, or one byte and then again.
+    /// Textbook definition: a star matches nothing, or one byte and then a star again.
     fn slow(pattern: &[u8], value: &[u8]) -> bool {
         match (pattern, value) {
             ([], []) => true,

@@ -19,7 +19,7 @@ fn question<'a>(request: &'a Request<'a>, roll: u64) -> Question<'a> {
     Question { request, roll, now: Timestamp::from_secs(1_000), has_body: true }
 }
 
-/// The flows found, each with the parameters of its path.
+/// Returns the flows found, each with the parameters of its path.
 fn found(
     router: &Router,
     matches: &mut Matches,
@@ -125,7 +125,7 @@ fn a_flow_that_reads_the_body_is_undecided_until_the_body_is_here() {
     assert_eq!(ask("GET", None, false), (vec![0], false));
 }
 
-/// What a path pattern means, written down once more and as simply as can be, for paths with one reading.
+/// Second implementation of path patterns, as simple as possible, for paths with one reading.
 fn slow_path(pattern: &str, path: &str) -> Option<String> {
     let segments =
         |path: &str| path.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect();

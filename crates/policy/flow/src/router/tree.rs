@@ -1,4 +1,4 @@
-//! Trees of path segments, under which flows are filed.
+//! Trees of path segments that index flows.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,7 +7,7 @@ use egret_http1::Span;
 
 use crate::matching::{PathPattern, Readings, SegmentPattern};
 
-/// All trees of a router, in one piece of memory.
+/// All trees of a router, in one vector.
 #[derive(Debug, Default)]
 pub(super) struct Forest {
     nodes: Vec<Node>,
@@ -16,24 +16,24 @@ pub(super) struct Forest {
 /// The flows of one provider or host.
 #[derive(Debug, Default)]
 pub(super) struct Root {
-    /// Flows that ask for no path.
+    /// Flows without a path.
     pub pathless: Vec<u32>,
-    /// The node of the path `/`, where some ask for one.
+    /// The node of the path `/`, if any flow has a path.
     pub trunk: Option<u32>,
 }
 
-/// A place in a tree: what has been read of a path so far.
+/// A node of a tree: the position after some segments of a path.
 #[derive(Debug, Default)]
 struct Node {
     literals: HashMap<Box<[u8]>, u32, BuildHasherDefault<ShortHasher>>,
     parameter: Option<u32>,
-    /// Patterns that end here, each as flow and number in the flow.
+    /// Patterns that end here, as number of the flow and of the pattern in the flow.
     exact: Vec<(u32, u32)>,
     /// Patterns that end here in `/*`.
     open: Vec<(u32, u32)>,
 }
 
-/// A flow that was found: by which of its patterns, in which reading of the path.
+/// A flow that was found, with the numbers of its pattern and of the path's reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Filed {
     pub flow: u32,
@@ -42,7 +42,7 @@ pub(super) struct Filed {
 }
 
 impl Forest {
-    /// Files `flow` under each of `paths`, or under none.
+    /// Indexes `flow` under each of `paths`, or as pathless if there are none.
     pub fn file(&mut self, root: &mut Root, flow: u32, paths: &[PathPattern]) {
         if paths.is_empty() {
             root.pathless.push(flow);
@@ -84,8 +84,8 @@ impl Forest {
         u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// Adds what fits a reading of the path to `found`. Each node is reached on one way only, so that a search visits no more
-    /// nodes than the tree has, and no deeper than a pattern may be.
+    /// Adds the flows that match a reading of the path to `found`. Each node is reached in only one way, so a
+    /// search visits each node at most once and goes no deeper than the longest pattern.
     pub fn search(&self, trunk: u32, readings: &Readings, reading: usize, found: &mut Vec<Filed>) {
         let number = u32::try_from(reading).unwrap_or(u32::MAX);
         let mut search = Search { forest: self, text: readings.text(), reading: number, found };
@@ -125,8 +125,8 @@ impl Search<'_> {
     }
 }
 
-/// Hashes short names, eight bytes at a step. What is hashed into the table comes from the config, so that nobody can choose
-/// names that collide.
+/// Hasher for short names, eight bytes per step. The keys in the table come from the config, so clients
+/// cannot cause collisions among them.
 #[derive(Debug, Default)]
 pub(super) struct ShortHasher(u64);
 
@@ -156,7 +156,7 @@ impl Hasher for ShortHasher {
     }
 
     fn finish(&self) -> u64 {
-        // The table looks at both ends of the hash; multiplication leaves the low bits weak.
+        // The table uses both ends of the hash, and multiplication leaves the low bits weak.
         self.0 ^ (self.0 >> 32)
     }
 }
