@@ -1,8 +1,10 @@
-//! `accounts`: has calls made with one account of several, and leaves out for a while what the provider refuses.
+//! `accounts`: chooses one of several accounts for each call, and skips an account for a while after the
+//! provider refuses it.
 //!
-//! The remedy says which account; the gateway adds its credential when the request is sent. How an account stands belongs to the account
-//! (`accounts/standing.rs`): what one remedy learns of it, all know. A call that the provider has refused is made again on another
-//! account; the way inwards starts at this remedy then, so that those further in count for the new one.
+//! The remedy only chooses the account; the gateway adds its credential when the request is sent. The state
+//! of an account belongs to the account (`accounts/standing.rs`), so all remedies share it. When the provider
+//! refuses a call, the call is repeated with another account. The repeated call starts at this remedy, so the
+//! inner remedies count it for the new account.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -30,72 +32,74 @@ use crate::remedies::retry::BODY_BYTES_MAX;
 use crate::remedy::{Fault, Mode, Needs, Reaction, Remedy, Site, Step};
 use egret_clock::mixed;
 
-/// The most accounts of one remedy: each exchange looks at all of them.
+/// Maximum number of accounts of one remedy. Each exchange examines all of them.
 const POOL_MAX: usize = 256;
-/// The largest weight.
+/// Maximum weight.
 const WEIGHT_MAX: u32 = 1_000;
-/// Further calls for one exchange where the config says nothing, if there are so many accounts.
+/// Default maximum of repeated calls per exchange.
 const REPEAT_DEFAULT_MAX: usize = 8;
-/// The most further calls for one exchange.
+/// Maximum of repeated calls per exchange.
 const REPEAT_MAX: u32 = 20;
-/// The longest cool-down.
+/// Maximum cool-down.
 const COOL_DOWN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// Which accounts calls are made with, and when one is left out for a while. A call that goes to a provider that none of them is for goes
-/// without.
+/// Selection and cool-down of accounts. A call to a provider that none of the accounts is for is made without
+/// an account.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccountsConfig {
-    /// The accounts, each a name under `accounts`, or `{ account: NAME, weight: 2 }`.
+    /// Accounts, each a name under `accounts`, or `{ account: NAME, weight: 2 }`.
     #[serde(rename = "use")]
     pub pool: Vec<PoolEntry>,
-    /// Which of them is next. `weighted` where weights are given, else `round-robin`.
+    /// Selection of the next account. Default: `weighted` if weights are given, otherwise `round-robin`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
-    /// Gives all calls of a group the same account as long as that can be used: `header:NAME`, `consumer`, `param:NAME`, `provider` or
-    /// `cel:EXPRESSION`. Calls that lack it go by `by`.
+    /// Gives all calls of a group the same account while it is available: `header:NAME`, `consumer`,
+    /// `param:NAME`, `provider` or `cel:EXPRESSION`. Calls without that value are distributed by `by`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sticky: Option<GroupBy>,
-    /// When an account is left out, and for how long.
+    /// Conditions and duration of the cool-down.
     pub cool_down: CoolDownConfig,
-    /// Further calls on other accounts for one exchange that the provider refuses. As many as there are other accounts, at most 8, where
-    /// nothing is given.
+    /// Maximum number of calls repeated with other accounts after the provider refuses an exchange. Default:
+    /// the number of other accounts, at most 8.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 20))]
     pub repeat: Option<u32>,
-    /// Methods whose calls may be made again besides the idempotent ones (RFC 9110 §9.2.2). After 401, 403 and 429 the method does not
-    /// matter: by these the provider says that it has not acted.
+    /// Methods whose calls may be repeated in addition to the idempotent ones (RFC 9110 §9.2.2). After 401,
+    /// 403 and 429 the method does not matter, because these statuses mean that the provider has not acted.
     pub methods: BTreeSet<String>,
-    /// The longest body that is kept so that it can be sent again; requests with longer ones are not repeated.
+    /// Maximum length of a request body that is kept for repeating the call. Requests with longer bodies are
+    /// not repeated.
     pub body: Size,
-    /// Whether the secrets of the account that is used are masked in responses, as `authenticate` does it.
+    /// Masks the secrets of the used account in responses, as `authenticate` does.
     pub mask_echoes: bool,
-    /// How long an exchange waits for an account if all of them cool down. Whoever would have to wait longer is refused at once.
+    /// Maximum time that an exchange waits for an account while all of them cool down. An exchange that would
+    /// have to wait longer is refused at once.
     pub wait_max: Duration,
 }
 
-/// An account that calls may be made with.
+/// An account of the pool.
 #[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "PoolSchema")]
 pub struct PoolEntry {
-    /// Its name.
+    /// Name of the account.
     pub account: String,
-    /// How many calls it gets for one of an account with the weight 1.
+    /// Number of calls that it gets for each call of an account with weight 1.
     pub weight: Option<u32>,
 }
 
-/// How a [`PoolEntry`] may be written.
+/// The two notations of a [`PoolEntry`].
 #[derive(JsonSchema)]
 #[serde(untagged, deny_unknown_fields)]
 #[expect(dead_code, reason = "describes the two ways of writing for the schema; the parser below reads them")]
 enum PoolSchema {
-    /// The account's name.
+    /// Name of the account.
     Name(String),
     /// An account with a weight.
     Weighted {
-        /// The account's name.
+        /// Name of the account.
         account: String,
-        /// How many calls it gets for one of an account with the weight 1, which is that of all others.
+        /// Number of calls that it gets for each call of an account with weight 1. Default: 1.
         #[schemars(range(min = 1, max = 1_000))]
         weight: Option<u32>,
     },
@@ -146,33 +150,33 @@ impl Serialize for PoolEntry {
     }
 }
 
-/// Which account is next.
+/// The selection of the next account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
-    /// Each in turn.
+    /// Each account in turn.
     #[default]
     RoundRobin,
-    /// Each in turn, as often as its weight says, evenly spread.
+    /// Each account in turn, in proportion to its weight and evenly spread.
     Weighted,
-    /// The one with the fewest exchanges under way, and of these the one with the fewest calls so far.
+    /// The account with the fewest exchanges in flight; among equals, the one with the fewest calls so far.
     LeastUsed,
-    /// The one of which the provider has said that it has the most calls left (`RateLimit`, `X-RateLimit-Remaining`); those that it has
-    /// said nothing of come first.
+    /// The account with the most calls left according to the provider (`RateLimit`, `X-RateLimit-Remaining`).
+    /// Accounts without such a report come first.
     MostRemaining,
 }
 
-/// When an account is left out, and for how long.
+/// Conditions and duration of an account's cool-down.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CoolDownConfig {
-    /// The statuses for which it is: `429`, `5xx` or `502-504`.
+    /// Status codes that start a cool-down: `429`, `5xx` or `502-504`.
     pub on: Vec<Condition>,
-    /// How long, where the provider does not say itself when it takes calls again. After 401 and 403 twice as long each time that it is
-    /// refused again, until a call succeeds.
+    /// Duration, unless the provider says when it accepts calls again. After 401 and 403 it doubles with each
+    /// further refusal, until a call succeeds.
     #[serde(rename = "for")]
     pub first: Duration,
-    /// The longest, whatever the provider says.
+    /// Maximum duration, whatever the provider says.
     pub max: Duration,
 }
 
@@ -199,7 +203,7 @@ impl Default for AccountsConfig {
     }
 }
 
-/// Has calls made with one account of several.
+/// Chooses one of several accounts for each call.
 #[derive(Debug)]
 pub struct Accounts {
     pool: Box<[Member]>,
@@ -208,9 +212,9 @@ pub struct Accounts {
     cool_down: CoolDownConfig,
     repeat: u32,
     methods: BTreeSet<String>,
-    /// Bytes of a request's body that are kept.
+    /// Bytes of a request's body that are kept for repeating the call.
     replay: usize,
-    /// The longest body that any of the accounts has to see.
+    /// Length of the longest body that any of the accounts must see.
     request_body_max: usize,
     masks_echoes: bool,
     wait_max: std::time::Duration,
@@ -218,53 +222,53 @@ pub struct Accounts {
     turns: Arc<Turns>,
 }
 
-/// One of the accounts.
+/// An account of the pool.
 #[derive(Debug)]
 struct Member {
-    /// Its number in the config.
+    /// Number of the account in the config.
     number: usize,
     name: String,
     weight: u32,
-    /// Stands for the name where groups are given their account.
+    /// Hash of the name, for assigning groups to accounts.
     seed: u64,
 }
 
-/// Whose turn it is.
+/// State of the round robin.
 #[derive(Debug)]
 struct Turns {
-    /// The pool that it is about.
+    /// The pool that the state belongs to.
     of: Vec<PoolEntry>,
-    /// By how much each is behind, by its place in the pool.
+    /// Deficit of each account, by its index in the pool.
     behind: Mutex<Vec<i64>>,
 }
 
-/// An account that can be used, as it stands at one moment.
+/// State of an available account at one moment.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
-    /// Its place in the pool.
+    /// Index in the pool.
     place: usize,
     number: usize,
     weight: u32,
     in_flight: u32,
     calls: u64,
-    /// What the provider has said that it has left.
+    /// Number of calls left, as reported by the provider.
     left: Option<u64>,
 }
 
 type Candidates = SmallVec<[Candidate; 8]>;
 
-/// What is kept of one exchange.
+/// State of one exchange.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// The account that the call is made with.
+    /// The account in use for the call.
     used: Option<Use>,
-    /// The account, by its number, that it has just been refused with.
+    /// Number of the account that was just refused.
     refused: Option<usize>,
-    /// Further calls so far.
+    /// Number of repeated calls so far.
     repeats: u32,
-    /// Until when it waits, from when it first had to.
+    /// End of the wait, set when the exchange first has to wait.
     deadline: Option<Timestamp>,
-    /// The token of the account, if it has one that is fetched.
+    /// The account's token, if it is fetched from an authorization server.
     token: TokenWaiter,
 }
 
@@ -294,7 +298,7 @@ impl Remedy for Accounts {
         let others = u32::try_from(pool.len().saturating_sub(1).min(REPEAT_DEFAULT_MAX)).unwrap_or_default();
         let repeat = config.repeat.unwrap_or(others);
         let token = |member: &Member| site.accounts.get(member.number)?.token();
-        // Where a token is refused the call is made again with another one, whatever `repeat` says.
+        // After a refused token the call is repeated with a new one, whatever `repeat` says.
         let is_kept = repeat > 0 || pool.iter().any(|member| token(member).is_some());
         let body = usize::try_from(config.body.bytes()).unwrap_or(usize::MAX);
         let turns = || Turns { of: config.pool.clone(), behind: Mutex::new(vec![0; config.pool.len()]) };
@@ -352,9 +356,9 @@ impl Remedy for Accounts {
             held.used = None;
         }
         let mut refused = None;
-        // One that no token can be had for is passed over, so that each has one turn at most.
+        // An account whose token cannot be fetched is skipped, so each account is tried at most once.
         for _ in &self.pool {
-            // One that has been chosen and waits for its token is not chosen again.
+            // An account that was chosen and waits for its token is not chosen again.
             let chosen = held.used.as_ref().map(|used| used.account);
             let Some(number) = chosen.or_else(|| self.choose(exchange, group, held)) else { break };
             match self.go_on(number, exchange, held, cx) {
@@ -371,7 +375,7 @@ impl Remedy for Accounts {
         let Some(used) = &held.used else { return Reaction::Pass };
         let called = exchange.called_account().filter(|_| exchange.draft.call.account == Some(used.account));
         let (Some(account), None) = (called, exchange.answered) else { return Reaction::Pass };
-        // With another token it may well be taken.
+        // The provider may accept the call with another token.
         if account.react(&mut held.token, exchange) == Reaction::Again {
             return Reaction::Again;
         }
@@ -393,14 +397,15 @@ impl Remedy for Accounts {
 }
 
 impl Held {
-    /// What is kept once the account of that number could not be used.
+    /// Returns the state after the account with that number could not be used.
     fn after(&self, number: usize) -> Self {
         Self { refused: Some(number), repeats: self.repeats, deadline: self.deadline, ..Self::default() }
     }
 }
 
 impl Accounts {
-    /// Lets the exchange go on with the account of that number; where its token is fetched, once there is one. Refused if none can be had.
+    /// Continues the exchange with the account of that number, after its token is available. Returns the
+    /// refusal if no token can be fetched.
     fn go_on(
         &self,
         number: usize,
@@ -414,7 +419,8 @@ impl Accounts {
         account.map_or(Poll::Ready(Ok(())), |account| account.poll_ready(&mut held.token, exchange, cx))
     }
 
-    /// What becomes of an exchange for which there is no account now; of some it is known why they were `refused` a token.
+    /// Decides about an exchange for which no account is available now. `refused` is the refusal of a token,
+    /// if that was the cause.
     fn wait_or_refuse(
         &self,
         refused: Option<Refused>,
@@ -422,7 +428,7 @@ impl Accounts {
         held: &mut Held,
     ) -> Poll<Step> {
         let (_, Some(earliest)) = self.candidates(exchange) else {
-            // None is for this provider; or a token was waited for in vain.
+            // No account is for this provider, or the wait for a token failed.
             return Poll::Ready(refused.map_or(Step::Next, Step::from));
         };
         let deadline = *held.deadline.get_or_insert(exchange.now + self.wait_max);
@@ -436,7 +442,7 @@ impl Accounts {
         Poll::Ready(Refused { retry_at: Some(earliest), ..refused }.into())
     }
 
-    /// What stands for the group that the exchange belongs to, if it belongs to any.
+    /// Returns the hash of the exchange's group, if it belongs to one.
     fn group(&self, exchange: &Exchange<'_>) -> Result<Option<u64>, Fault> {
         let Some((by, expression)) = &self.sticky else { return Ok(None) };
         let request = exchange.request();
@@ -444,7 +450,8 @@ impl Accounts {
         Ok((!name.is_empty()).then(|| hash(&name)))
     }
 
-    /// The accounts that the call can be made with now; and when the first of the others can be used again.
+    /// Returns the accounts that are available for the call, and the time at which the first of the others is
+    /// available again.
     fn candidates(&self, exchange: &Exchange<'_>) -> (Candidates, Option<Timestamp>) {
         let mut candidates = Candidates::new();
         let mut earliest = None;
@@ -468,11 +475,11 @@ impl Accounts {
         (candidates, earliest)
     }
 
-    /// Chooses an account for the call, and holds it. Says its number.
+    /// Chooses an account for the call and holds it. Returns its number.
     fn choose(&self, exchange: &Exchange<'_>, group: Option<u64>, held: &mut Held) -> Option<usize> {
         let (mut candidates, _) = self.candidates(exchange);
         prefer(&mut candidates, |candidate| Some(candidate.number) != held.refused);
-        // Until it is held, so that no other worker takes the least used for the same.
+        // The lock is kept until the account is held, so no other worker chooses the same least used account.
         let mut behind = self.turns.behind.lock().unwrap_or_else(PoisonError::into_inner);
         let chosen = if let Some(group) = group {
             sticky_one(&candidates, group, |place| self.pool[place].seed)?
@@ -487,7 +494,7 @@ impl Accounts {
         Some(chosen.number)
     }
 
-    /// Has `account` cool down.
+    /// Starts a cool-down of `account`.
     fn cool_down(&self, account: &Account, status: u16, used: &Use, exchange: &Exchange<'_>) {
         let rule = CoolDown { first: self.cool_down.first.get(), max: self.cool_down.max.get() };
         let standing = account.standing();
@@ -506,12 +513,12 @@ impl Accounts {
         }
     }
 
-    /// Whether the request can be sent again, and does no harm if it is.
+    /// Returns `true` if the request can safely be sent again.
     fn may_repeat(&self, status: u16, exchange: &Exchange<'_>) -> bool {
         exchange.repeatable && (Ending::of(status).is_refusal() || exchange.may_repeat(&self.methods))
     }
 
-    /// Whether there is another account than `refused` for the call, now or before the exchange has waited for too long.
+    /// Returns `true` if an account other than `refused` is available, now or before the maximum wait ends.
     fn has_other(&self, refused: usize, deadline: Option<Timestamp>, exchange: &Exchange<'_>) -> bool {
         let (candidates, earliest) = self.candidates(exchange);
         let deadline = deadline.unwrap_or(exchange.now + self.wait_max);
@@ -521,7 +528,7 @@ impl Accounts {
 }
 
 impl By {
-    /// The one of `candidates` that is next.
+    /// Returns the next of `candidates`.
     fn one(self, candidates: &[Candidate], behind: &mut [i64]) -> Option<Candidate> {
         match self {
             Self::RoundRobin | Self::Weighted => turn(candidates, behind),
@@ -535,8 +542,8 @@ impl By {
     }
 }
 
-/// The next in turn, by weight and evenly spread: smooth weighted round robin, as nginx has it. Each falls behind by its weight, and the one
-/// that is furthest behind catches up with all.
+/// Smooth weighted round robin, as in nginx: each account's deficit grows by its weight, and the account with
+/// the largest deficit is chosen and pays the sum of all weights.
 fn turn(candidates: &[Candidate], behind: &mut [i64]) -> Option<Candidate> {
     let mut chosen: Option<Candidate> = None;
     let mut all = 0;
@@ -553,8 +560,9 @@ fn turn(candidates: &[Candidate], behind: &mut [i64]) -> Option<Candidate> {
     Some(chosen)
 }
 
-/// The one of `candidates` that a group belongs to: weighted rendezvous hashing. Each of them draws a number for the group, always the same,
-/// and the highest has it; so only groups of an account that goes move, and they come back with it.
+/// Chooses the account of a group by weighted rendezvous hashing. Each account draws a fixed number for the
+/// group and the highest wins. If an account becomes unavailable, only its own groups move, and they return
+/// with it.
 fn sticky_one(candidates: &[Candidate], group: u64, seed: impl Fn(usize) -> u64) -> Option<Candidate> {
     let score = |candidate: &Candidate| {
         let drawn = mixed(group ^ seed(candidate.place)) >> 32;
@@ -564,21 +572,21 @@ fn sticky_one(candidates: &[Candidate], group: u64, seed: impl Fn(usize) -> u64)
     candidates.iter().max_by(|one, other| score(one).total_cmp(&score(other))).copied()
 }
 
-/// Leaves those out that are not `preferred`, if any is.
+/// Removes the candidates that are not `preferred`, unless none is.
 fn prefer(candidates: &mut Candidates, preferred: impl Fn(&Candidate) -> bool) {
     if candidates.iter().any(&preferred) {
         candidates.retain(|candidate| preferred(candidate));
     }
 }
 
-/// FNV-1a: the same in every process, so that all give a group the same account.
+/// FNV-1a: the same in every process, so all processes give a group the same account.
 fn hash(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Notes what is wrong with `config` apart from its accounts.
+/// Adds the problems of `config`, except those of its accounts.
 fn check(config: &AccountsConfig, site: &mut Site<'_>) {
     let CoolDownConfig { on, first, max } = &config.cool_down;
     let is_weighted = config.pool.iter().any(|entry| entry.weight.is_some());
@@ -618,7 +626,7 @@ fn check(config: &AccountsConfig, site: &mut Site<'_>) {
     site.check_methods(&config.methods);
 }
 
-/// The accounts of `config`; what is wrong with them is noted.
+/// Returns the accounts of `config`. Adds their problems.
 fn pool(config: &AccountsConfig, site: &mut Site<'_>) -> Vec<Member> {
     let mut pool: Vec<Member> = Vec::new();
     for (place, PoolEntry { account, weight }) in config.pool.iter().enumerate() {
@@ -637,7 +645,7 @@ fn pool(config: &AccountsConfig, site: &mut Site<'_>) -> Vec<Member> {
     pool
 }
 
-/// What gives groups their account; a problem where that is wrong.
+/// Compiles the `sticky` key. Adds a problem if it is invalid.
 fn sticky(by: &GroupBy, site: &mut Site<'_>) -> Option<(GroupBy, Option<Expression<String>>)> {
     let expression = match by {
         GroupBy::Cel(source) => Some(site.expression("sticky", source, false)?),

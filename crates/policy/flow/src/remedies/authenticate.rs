@@ -1,6 +1,7 @@
-//! `authenticate`: has calls made with an account's credential, so that the application needs none.
+//! `authenticate`: makes calls with an account's credential, so the application needs none.
 //!
-//! The remedy says which account; the gateway adds the credential when the request is sent, to that account's providers alone.
+//! The remedy only chooses the account. The gateway adds the credential when the request is sent, and only to
+//! that account's providers.
 
 use std::task::{Context, Poll};
 
@@ -12,41 +13,41 @@ use crate::accounts::token::TokenWaiter;
 use crate::exchange::Exchange;
 use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
 
-/// Bytes of a request's body that are kept, so that the call can be made again where the provider has refused a token.
+/// Bytes of a request's body that are kept for repeating the call after a refused token.
 const REPLAY_BYTES: usize = 64 << 10;
 
-/// Which account calls are made with. What the client has sent under the same names is removed; a call that goes to a provider that the
-/// account is not for goes without it.
+/// The account that calls use. Credentials that the client sends under the same names are removed. A call to
+/// a provider that the account is not for is sent without it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuthenticateConfig {
-    /// The account's name.
+    /// Name of the account.
     pub account: String,
-    /// Whether the account's secrets are masked in responses, by as many asterisks: as they stand,
-    /// percent-encoded, escaped as in JSON, and in Base64. Some of what is not in lines is held back. The
-    /// provider is asked for the response in the clear and as a whole; one that has a content coding all the
-    /// same, is a part, changes the protocol, or has a charset like UTF-16 is refused (`echo-unreadable`).
-    /// The secrets have to have 8 bytes at least.
+    /// Masks the account's secrets in responses with asterisks of the same length: literal, percent-encoded,
+    /// JSON-escaped and in Base64. Part of a body that does not consist of lines is held back. The gateway
+    /// asks the provider for an unencoded and complete response. A response that nevertheless has a content
+    /// coding, is partial, switches protocols or has a charset like UTF-16 is refused (`echo-unreadable`).
+    /// Each secret must have at least 8 bytes.
     #[serde(default)]
     pub mask_echoes: bool,
 }
 
-/// Has calls made with an account's credential.
+/// Makes calls with an account's credential.
 #[derive(Debug)]
 pub struct Authenticate {
     account: usize,
     masks_echoes: bool,
     request_body_max: usize,
-    /// For people.
+    /// For the description.
     name: String,
     kind: &'static str,
     mode: Mode,
 }
 
-/// What is kept of one exchange.
+/// State of one exchange.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// The account, if what is called is one of its providers.
+    /// The account, if the called provider is one of its providers.
     used: Option<Use>,
     /// Its token.
     token: TokenWaiter,
@@ -111,7 +112,7 @@ mod tests {
     use crate::fixture::{Stage, Stand};
 
     fn config(remedies: &Value) -> Value {
-        // Any secret will do; this one is there wherever tests run.
+        // Any secret will do; this variable exists wherever tests run.
         let account = json!({ "provider": "one", "bearer": { "token": "${env:PATH}" } });
         let flows = json!([{ "name": "f", "remedies": remedies }]);
         json!({ "accounts": { "a": account, "b": account }, "flows": flows })

@@ -1,5 +1,6 @@
-//! `cache`: answers from what is stored of a provider's answers, and stores them. What may be stored and served, [`Policy`] decides; what
-//! is stored, for one credential each, lies in memory and outlives a reload; on a disk as well, if there is one.
+//! `cache`: serves stored responses, and stores responses of the provider. [`Policy`] decides what may be
+//! stored and served. Stored responses are partitioned by credential. They are kept in memory, optionally
+//! also on a disk, and survive a reload.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,18 +25,19 @@ use crate::expression::BODY_BYTES_MAX;
 use crate::message::Request;
 use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
 
-/// How long a request waits for what is on the disk before it goes on as if that were not there: no disk that works takes so long.
+/// Maximum wait for the disk. After it, the request goes on as if nothing were stored there. A working disk
+/// never takes this long.
 const DISK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// How long a request waits for a response that is still coming and does not tell its length, before it takes
-/// it as it comes: it may turn out to be larger than may be stored, and whoever has got some of it by then
-/// cannot get the rest.
+/// Maximum wait for a response of unknown length that is still arriving. After it, the request streams the
+/// response. The wait helps because the response may turn out to be too large to store, and a request that
+/// has received part of it then cannot get the rest.
 const SETTLE_MAX: Duration = Duration::from_secs(1);
 
-/// What is stored under a key.
+/// The entries stored under a key.
 type Found = SmallVec<[Arc<Entry<Stored>>; 2]>;
 
-/// Answers from what is stored, and stores.
+/// Serves stored responses, and stores responses.
 #[derive(Debug)]
 pub struct Cache {
     policy: Policy,
@@ -43,73 +45,74 @@ pub struct Cache {
     tags: Arc<[Box<str>]>,
 }
 
-/// What outlives a reload.
+/// State that survives a reload.
 #[derive(Debug)]
 pub struct State {
     secret: Arc<KeySecret>,
     entries: Arc<Entries<Stored>>,
     coalescer: Arc<Coalescer>,
     counts: Counts,
-    /// What the config said of keys, and of what may be stored under them: under another one, none of it would be found, or too much.
+    /// The part of the config that determines keys and stored content. If it changes, entries would not be
+    /// found, or would be found by requests that must not get them.
     config: CacheConfig,
     disk: Option<DiskPlace>,
 }
 
-/// What a cache keeps of an exchange.
+/// State of one exchange.
 #[derive(Debug, Default)]
 pub struct Held {
     asked: Option<Box<Asked>>,
     waiting: Option<Waiter>,
-    /// Since when it has waited for others, and for what.
+    /// Start of the wait for another request, and the reason.
     waited: Option<(Timestamp, Forward)>,
-    /// Whether what it waited for has come, so that it waits no more.
+    /// `true` if the wait for another request has ended, so the request does not wait again.
     has_waited: bool,
-    /// Whether what it has found will turn out to be whole.
+    /// The wait for a response that is still arriving.
     settling: Settling,
     fetch: Fetch,
 }
 
-/// How far a request is with a response that is still coming and does not tell its length.
+/// The wait of a request for a response of unknown length that is still arriving.
 #[derive(Debug, Default)]
 enum Settling {
-    /// It has found none.
+    /// No such response was found.
     #[default]
     None,
-    /// It waits for it to be whole, until then.
+    /// Waits until the response is complete, or until this time.
     Waits(Arc<Body>, Timestamp),
-    /// It has waited, and takes it as it comes.
+    /// The wait is over: the request streams the response.
     Over,
 }
 
-/// How far a request is with what is on the disk.
+/// The state of a request's look-up on the disk.
 #[derive(Debug, Default)]
 enum Fetch {
-    /// It has not asked for it, or there was nothing.
+    /// Not started, or nothing is on the disk.
     #[default]
     None,
-    /// It waits for it, until then.
+    /// In progress; the request waits until this time.
     UnderWay(Loading, Timestamp),
-    /// What can be had is in memory.
+    /// Finished: everything that can be loaded is in memory.
     Done,
-    /// It could not wait: something may be there that it knows nothing of.
+    /// Abandoned: the disk may have an entry that the request does not know of.
     InVain,
 }
 
-/// A request that has gone on to the provider.
+/// A request that was forwarded to the provider.
 #[derive(Debug)]
 struct Asked {
-    /// None where the cache is not for it.
+    /// `None` if the request bypasses the cache.
     question: Option<Question>,
     status: CacheStatus,
     validation: Option<Validation>,
-    /// What was stored when it went on.
+    /// The entries stored when it was forwarded.
     found: Found,
     sent: Timestamp,
-    /// Others may wait for the answer.
+    /// Present if other requests may wait for the response.
     leader: Option<Leader>,
-    /// How it stood when the cache saw it.
+    /// Checkpoint of the pending changes when the cache saw the request.
     mark: Checkpoint,
-    /// Whether the disk may have something for it that is not among `found`.
+    /// `true` if the disk may have an entry that is not in `found`.
     is_blind: bool,
 }
 
@@ -141,7 +144,8 @@ impl Remedy for Cache {
         let lasting = State::lasting(config, site.mode);
         let seal = Seal { fingerprint: fingerprint(&lasting, site.flow()), secret };
         let (workers, place) = (site.workers, disk_place(&lasting, site));
-        // Whoever is still under way by the config before may know of changes that the state after it does not learn of.
+        // Exchanges that still run under the old config may know of changes that the new state does not
+        // receive.
         let has = site.kept().is_some_and(|before: Arc<State>| before.disk.is_some() && before.disk == place);
         let state = site.keep(
             |state: &State| state.config == lasting,
@@ -168,7 +172,7 @@ impl Remedy for Cache {
     fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
         let place = place(exchange);
         if exchange.draft.call.is_detour {
-            // What another provider says is not what is asked for here.
+            // The request asks for a response of the original provider, not of another one.
             self.pass_by(exchange, held, Forward::Bypass);
             return Poll::Ready(Step::Next);
         }
@@ -199,30 +203,30 @@ impl Remedy for Cache {
     }
 }
 
-/// Where the disk is that `config` wants. None while it is only checked.
+/// Returns the location of the disk that `config` asks for, or `None` while the config is only checked.
 fn disk_place(config: &CacheConfig, site: &Site<'_>) -> Option<DiskPlace> {
     Some(DiskPlace::new(config.disk.as_ref()?, site.data_dir?, site.flow(), site.identity.ordinal))
 }
 
 impl Cache {
-    /// What it has done so far, and what it holds.
+    /// Returns the counters of the cache and the size of its content.
     pub fn snapshot(&self) -> CacheSnapshot {
         let State { entries, counts, .. } = &*self.state;
         let disk = entries.disk().map(|disk| disk.stats());
         CacheSnapshot { disk, ..counts.snapshot(entries.stats()) }
     }
 
-    /// Takes out what is meant. Says how many there were.
+    /// Removes the entries that `purge` selects. Returns their number.
     pub fn purge(&self, purge: Purge<'_>) -> usize {
         self.state.entries.purge(purge)
     }
 
-    /// Its disk, if it has one.
+    /// Returns its disk, if it has one.
     pub fn disk(&self) -> Option<CacheDisk> {
         CacheDisk::of(&self.state.entries, self.policy.config())
     }
 
-    /// Looks for what is stored, and has the request wait, go on, or be answered.
+    /// Looks up stored responses and makes the request wait, go on, or get a response.
     fn look(
         &self,
         exchange: &mut Exchange<'_>,
@@ -239,7 +243,7 @@ impl Cache {
             && body.poll_ended(cx).is_ready()
         {
             if body.lacks_room() {
-                // It is gone. All who waited for it go on at once, and so does whoever comes next.
+                // The body is gone. All waiting requests go on at once, and so do later ones.
                 coalescer.note_uncacheable(id, now);
             }
             held.settling = Settling::Over;
@@ -251,7 +255,7 @@ impl Cache {
             let mut found = Found::new();
             entries.find(question.key.into(), &mut found);
             let decision = self.policy.decide(question, &exchange.request(), &candidates(&found), now);
-            // Who goes to the provider for others does not keep them waiting.
+            // A leader does not let its waiters wait for the disk.
             if !decision.is_served() && leader.is_none() && self.fetch(held, question, now) {
                 if still_loads(exchange, held, cx) {
                     return Poll::Pending;
@@ -264,7 +268,7 @@ impl Cache {
             {
                 match settle(exchange, held, (&found[reply.candidate], reply), cx) {
                     Some(Poll::Pending) => return Poll::Pending,
-                    // It is whole, or gone.
+                    // The response is complete or gone.
                     Some(Poll::Ready(())) => continue,
                     None => {}
                 }
@@ -292,7 +296,7 @@ impl Cache {
             if leader.is_none() && !held.has_waited && self.may_collapse(question, &exchange.request(), why) {
                 match coalescer.join(id, now) {
                     Turn::Leader(first) => {
-                        // Another may have brought it since this one has looked.
+                        // Another request may have stored the response since the look-up.
                         leader = Some(first);
                         continue;
                     }
@@ -312,7 +316,7 @@ impl Cache {
         }
     }
 
-    /// Has what is on the disk put into memory; once for a request. Says whether it is on its way.
+    /// Starts loading entries from the disk, once per request. Returns `true` if loading is in progress.
     fn fetch(&self, held: &mut Held, question: &Question, now: Timestamp) -> bool {
         if !matches!(held.fetch, Fetch::None) {
             return false;
@@ -325,13 +329,13 @@ impl Cache {
         matches!(held.fetch, Fetch::UnderWay(..))
     }
 
-    /// Whether the request waits for the answer to another.
+    /// Returns `true` if the request waits for the response to another one.
     fn still_waits(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -> bool {
         let Some(waiting) = &mut held.waiting else { return false };
         let since = held.waited.map_or(exchange.now, |(since, _)| since);
         let until = since + self.max_wait();
         match waiting.poll(cx) {
-            // Where whoever was waited for has left, another one takes its place.
+            // If the leader gave up, another waiter takes its place.
             Poll::Ready(ending) => held.has_waited = ending == Ending::Answered,
             Poll::Pending if exchange.now < until => {
                 exchange.wake_at(until);
@@ -347,7 +351,8 @@ impl Cache {
         self.policy.config().collapse.as_ref().map_or(Duration::ZERO, |collapse| collapse.max_wait.get())
     }
 
-    /// Whether the answer to this request could be that to others: it asks for all there is, and wants nothing of its own.
+    /// Returns `true` if this request's response may serve other requests: it asks for a complete response
+    /// and has no conditions of its own.
     fn may_collapse(&self, question: &Question, request: &Request<'_>, why: Forward) -> bool {
         const OF_ITS_OWN: [&[u8]; 3] = [b"range", b"if-none-match", b"if-modified-since"];
         self.policy.config().collapse.is_some()
@@ -357,7 +362,7 @@ impl Cache {
             && OF_ITS_OWN.iter().all(|name| request.fields.get(name).is_none())
     }
 
-    /// The request goes to the provider, with what is to be validated.
+    /// Forwards the request to the provider, with the validators if there are any.
     fn go_on(
         &self,
         exchange: &mut Exchange<'_>,
@@ -390,7 +395,7 @@ impl Cache {
             Some(Box::new(Asked { question, status, validation, found, sent, leader, mark, is_blind }));
     }
 
-    /// The cache is not for a request: it may only make void what is stored.
+    /// Lets a request bypass the cache. It may only invalidate stored responses.
     fn pass_by(&self, exchange: &Exchange<'_>, held: &mut Held, why: Forward) {
         self.state.counts.count(exchange.worker, CacheEvent::Bypass);
         held.asked = Some(Box::new(Asked {
@@ -405,7 +410,7 @@ impl Cache {
         }));
     }
 
-    /// The client wants nothing but what is stored, and there is nothing.
+    /// Refuses an `only-if-cached` request for which there is no suitable stored response.
     fn refuse(&self, exchange: &Exchange<'_>, why: Forward) -> Step {
         self.state.counts.count(exchange.worker, CacheEvent::Bypass);
         let mut refused = Refused::new(
@@ -417,7 +422,7 @@ impl Cache {
         refused.into()
     }
 
-    /// A stored answer for the client.
+    /// Returns a stored response for the client.
     fn hit(&self, exchange: &Exchange<'_>, held: &Held, found: &Found, reply: Reply) -> Step {
         let State { counts, .. } = &*self.state;
         let is_fresh = reply.standing.is_fresh();
@@ -443,7 +448,7 @@ impl Cache {
         Answer::Stored(Served::new(Arc::clone(entry), reply, status))
     }
 
-    /// There is no answer: what is stored may stand in for it.
+    /// Handles a failed call. A stored response may be used instead.
     fn failed(&self, exchange: &mut Exchange<'_>, asked: Box<Asked>) -> Reaction {
         let Some(question) = asked.question else {
             mark(exchange, asked.status);
@@ -474,12 +479,12 @@ impl Cache {
         Reaction::Answer(Box::new(self.served(exchange, &asked.found[reply.candidate], reply, status)))
     }
 
-    /// The provider has answered.
+    /// Handles the provider's response.
     fn received(&self, exchange: &mut Exchange<'_>, held: &mut Held, mut asked: Box<Asked>) -> Reaction {
         let State { entries, counts, .. } = &*self.state;
         let (worker, now) = (exchange.worker, exchange.now);
         if exchange.draft.call.is_detour {
-            // Another provider has answered, for a remedy further in.
+            // Another provider has responded, on behalf of an inner remedy.
             mark(exchange, asked.status);
             return Reaction::Pass;
         }
@@ -514,7 +519,7 @@ impl Cache {
             Action::Update(stored, reply) => {
                 counts.count(worker, CacheEvent::Revalidated);
                 let entry = &found[reply.candidate];
-                // It may have had to go meanwhile, or not be allowed to stay.
+                // The entry may have been removed meanwhile, or may not be kept.
                 let updated = (!gone.contains(&reply.candidate))
                     .then(|| entries.update(entry, (*stored).clone(), now))
                     .flatten()
@@ -558,8 +563,8 @@ impl Cache {
         Reaction::Pass
     }
 
-    /// The call was made with an account that the cache did not know of when it looked: neither is what it has stored for that account,
-    /// nor could what has come be found by its key.
+    /// Handles a response to a call made with an account that the cache did not know of when it looked: the
+    /// cache searched the wrong partition, and the key of the response would not be found either.
     fn pass_unknown(&self, exchange: &mut Exchange<'_>, held: &mut Held, mut asked: Box<Asked>) -> Reaction {
         let is_validated = exchange.response().is_some_and(|response| response.status == 304);
         if is_validated && asked.validation.take().is_some() {
@@ -577,7 +582,7 @@ impl Cache {
         Reaction::Pass
     }
 
-    /// What becomes of the provider's answer, and what is said of that.
+    /// Decides about the provider's response, and returns the decision with its cache status.
     fn judge(
         &self,
         exchange: &Exchange<'_>,
@@ -601,7 +606,7 @@ impl Cache {
         Some((verdict, status))
     }
 
-    /// A request that the cache was not for may have changed something.
+    /// Invalidates stored responses after a request that bypassed the cache.
     fn invalidate(&self, exchange: &Exchange<'_>, asked: &Asked) {
         let changes = exchange.draft.request.first(asked.mark.request_changes());
         let request = exchange.request_at(&asked.mark, &changes);
@@ -611,14 +616,14 @@ impl Cache {
         self.state.counts.count_many(exchange.worker, CacheEvent::Invalidated, gone as u64);
     }
 
-    /// Has nobody wait for such an answer, where the next one would probably be like it.
+    /// Disables coalescing for a key whose next responses probably cannot be stored either.
     fn could_not_store(&self, question: &Question, why: NotStored, is_awaited: bool, now: Timestamp) {
         if is_awaited && why.is_lasting() {
             self.state.coalescer.note_uncacheable(question.key.id, now);
         }
     }
 
-    /// Starts to store an answer; all of it, if its body is here already.
+    /// Starts to store a response; stores all of it if its body is already complete.
     fn begin(
         &self,
         exchange: &Exchange<'_>,
@@ -666,7 +671,8 @@ impl State {
         }
     }
 
-    /// What of a config has to stay the same for what is stored to be of use. What only reports stores nothing, and needs no disk.
+    /// Returns the part of a config that must stay the same for stored responses to remain usable. A cache
+    /// that only reports stores nothing and needs no disk.
     fn lasting(config: &CacheConfig, mode: Mode) -> CacheConfig {
         let one = config.clone();
         let disk = one.disk.filter(|_| mode == Mode::Enforce);
@@ -687,8 +693,8 @@ impl State {
     }
 }
 
-/// Has a request wait for what it has found and what is still coming, once for [`SETTLE_MAX`]. Ready when
-/// that is whole or gone; none where the request may have it as it comes.
+/// Makes a request wait once, at most [`SETTLE_MAX`], for a response that is still arriving. Ready when the
+/// response is complete or gone; `None` if the request may stream it.
 fn settle(
     exchange: &mut Exchange<'_>,
     held: &mut Held,
@@ -716,7 +722,7 @@ fn settle(
     Some(Poll::Pending)
 }
 
-/// Whether the request waits for what is on the disk.
+/// Returns `true` if the request waits for the disk.
 fn still_loads(exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -> bool {
     let Fetch::UnderWay(loading, until) = &mut held.fetch else { return false };
     held.fetch = match loading.poll(cx) {
@@ -730,12 +736,12 @@ fn still_loads(exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -
     false
 }
 
-/// Where the request goes, and with which account as the remedies so far have it.
+/// Returns the target of the request and its account, with the remedies' changes so far.
 fn place<'a>(exchange: &Exchange<'a>) -> KeyContext<'a> {
     place_with(exchange, exchange.account())
 }
 
-/// The same as it was at `mark`.
+/// Returns the same as it was at `mark`.
 fn place_at<'a>(exchange: &Exchange<'a>, mark: &Checkpoint) -> KeyContext<'a> {
     place_with(exchange, exchange.account_at(mark))
 }
@@ -746,12 +752,12 @@ fn place_with<'a>(exchange: &Exchange<'a>, account: Option<&'a Account>) -> KeyC
     KeyContext { base, has_bare_base, kept_host, account: account.map(Account::name), credential }
 }
 
-/// What is stored, as it is judged.
+/// Returns the entries in the form that the policy judges.
 fn candidates(found: &Found) -> SmallVec<[Candidate<'_>; 2]> {
     found.iter().map(|entry| Candidate { stored: &entry.kept, len: entry.body.len() }).collect()
 }
 
-/// Says with the answer what the cache has done.
+/// Adds the `Cache-Status` field to the response.
 fn mark(exchange: &mut Exchange<'_>, status: CacheStatus) {
     exchange.draft.response.add(b"cache-status", &status.value());
 }
@@ -772,7 +778,8 @@ mod tests {
 
     const GET: &str = "GET https://one.example/a";
 
-    /// Around it something that drafts, so that what is taken back is its own alone.
+    /// A stage with another remedy around the cache that changes the request, so a test sees that only the
+    /// cache's own changes are undone.
     fn stage(cache: &Value) -> Stage {
         Stage::with(
             &json!([{ "transform": { "request": { "headers": { "set": { "x-out": "1" } } } } }, { "cache": cache }]),
@@ -879,7 +886,7 @@ mod tests {
             filling.push(b"some").unwrap();
             (first, filling)
         };
-        // It is whole within a second.
+        // The response is complete within a second.
         let (first, filling) = coming(&stage, "");
         let mut second = stage.send(GET);
         let until = stage.now + SETTLE_MAX;
@@ -890,14 +897,14 @@ mod tests {
         let Stand::Stored(served) = second.poll(&stage) else { panic!("it is stored") };
         assert_eq!(served.body().len(), Some(4));
         drop((first, second));
-        // It takes longer.
+        // The response takes longer.
         stage.pass_ms(60_000);
         let (first, mut filling) = coming(&stage, "");
         let mut second = stage.send(GET);
         assert!(matches!(second.poll(&stage), Stand::Wait(_)));
         stage.pass_ms(1_000);
         assert!(matches!(second.poll(&stage), Stand::Stored(_)));
-        // It is too large: whoever waits goes on alone, and so does the next.
+        // The response is too large: waiting requests go on without coalescing, and so does the next one.
         let mut third = stage.send(GET);
         assert!(matches!(third.poll(&stage), Stand::Wait(_)));
         assert!(filling.push(&[0; 2_000]).is_err());
@@ -905,7 +912,7 @@ mod tests {
         let mut fourth = stage.send(GET);
         assert_eq!((third.poll(&stage), fourth.poll(&stage)), (Stand::Call, Stand::Call));
         drop((first, second, third, fourth));
-        // It breaks off: one goes, the others wait for it.
+        // The response is aborted: one request goes to the provider, the others wait for it.
         stage.pass_ms(31_000);
         let (first, filling) = coming(&stage, "");
         let (mut second, mut third) = (stage.send(GET), stage.send(GET));
@@ -914,7 +921,7 @@ mod tests {
         assert_eq!(second.poll(&stage), Stand::Call);
         assert!(matches!(third.poll(&stage), Stand::Wait(_)));
         drop((first, second, third));
-        // With a length it is served at once, and so is what needs no body.
+        // A response with a length is served at once, and so is a response without a body.
         stage.pass_ms(31_000);
         let (first, filling) = coming(&stage, "\ncontent-length: 9\netag: \"1\"");
         assert!(is_hit(&stage, GET));
@@ -948,7 +955,7 @@ mod tests {
         }
     }
 
-    /// A stage whose disk is in `directory`.
+    /// Creates a stage whose disk is in `directory`.
     fn stage_with_disk(directory: &Path) -> Stage {
         Stage::new(json!({
             "data_dir": directory,
@@ -956,7 +963,7 @@ mod tests {
         }))
     }
 
-    /// The thread of a disk, which does nothing more once it knows what is there until it is let go.
+    /// The thread of a disk. It loads its index and then does nothing until it is released.
     struct Serving {
         thread: JoinHandle<()>,
         go: SyncSender<()>,
@@ -977,7 +984,7 @@ mod tests {
             Self { thread, go }
         }
 
-        /// Lets it go, and has it end.
+        /// Releases the thread and ends it.
         fn end(self, stage: &Stage) {
             self.go.send(()).unwrap();
             stage.flows.cache_disks()[0].stop(Stop::Keep(Moment::NEVER));
@@ -985,7 +992,7 @@ mod tests {
         }
     }
 
-    /// A directory in which `GET` is stored.
+    /// Creates a directory in which the response to `GET` is stored.
     fn directory() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let stage = stage_with_disk(directory.path());

@@ -1,4 +1,5 @@
-//! `circuit-breaker`: answers in the place of a provider that fails, and tries from time to time whether it still does.
+//! `circuit-breaker`: responds in place of a failing provider, and probes from time to time whether it has
+//! recovered.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,45 +16,48 @@ use crate::grouping::{Grouping, Groups, Key};
 use crate::quota::GroupBy;
 use crate::remedy::{Fault, Reaction, Remedy, Site, Step};
 
-/// What is told to those that come while others try: nobody knows how long that takes.
+/// `Retry-After` of requests refused while probes are in flight, since the duration of a probe is unknown.
 const TRY_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
-/// The longest time for which a circuit may stay open.
+/// Maximum time for which a circuit may stay open.
 const OPEN_MAX: std::time::Duration = std::time::Duration::from_hours(24);
-/// The longest window that failures are counted over.
+/// Maximum length of the window over which failures are counted.
 const WINDOW_MAX: std::time::Duration = std::time::Duration::from_hours(1);
-/// The most calls that a threshold may name.
+/// Maximum number of calls in a threshold.
 const CALLS_MAX: u32 = 1_000_000;
 
-/// When a provider is taken for dead, and how it is found to live again.
+/// Conditions under which a circuit opens and closes.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CircuitBreakerConfig {
-    /// How a call has to end to count as failed.
+    /// Outcomes of a call that count as failures.
     pub on: Vec<Condition>,
-    /// Failed calls in a row that open the circuit; `null` for any number.
+    /// Number of consecutive failures that opens the circuit; `null` disables this condition.
     pub consecutive: Option<u32>,
-    /// The share of failed calls in `window` that opens the circuit, above 0 up to 1.
+    /// Share of failed calls in `window` that opens the circuit, above 0 and up to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// The time over which `ratio` is counted, in ten steps.
+    /// Window over which `ratio` is calculated, in ten steps.
     pub window: Duration,
-    /// Calls in `window` below which `ratio` says nothing.
+    /// Minimum number of calls in `window` for `ratio` to apply.
     pub min_calls: u32,
-    /// How long the circuit stays open at first: calls are answered here until then. Each time that trying fails, twice as long.
+    /// Time for which the circuit first stays open and requests are refused. It doubles each time that
+    /// probing fails.
     pub open: Duration,
-    /// The longest time for which it stays open, up to `24h`.
+    /// Maximum time for which the circuit stays open, up to `24h`.
     pub open_max: Duration,
-    /// Calls that may try at once when that time is over.
+    /// Number of concurrent probes after that time.
     pub probes: u32,
-    /// Calls that have to succeed then to close the circuit.
+    /// Number of successful probes that closes the circuit.
     pub successes: u32,
-    /// A response with `Retry-After` at least that far ahead opens the circuit at once, until then or for `open_max`.
+    /// A response whose `Retry-After` is at least this far ahead opens the circuit at once, until that time,
+    /// for at most `open_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_min: Option<Duration>,
-    /// A circuit for each group within each provider: `header:NAME`, `consumer`, `param:NAME` or `cel:EXPRESSION`.
+    /// Keeps one circuit per group within each provider: `header:NAME`, `consumer`, `param:NAME` or
+    /// `cel:EXPRESSION`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group_by: Option<GroupBy>,
-    /// The status of a refusal, 400 to 599; 503 where nothing is given.
+    /// Status code of a refusal, 400 to 599. Default: 503.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
 }
@@ -83,7 +87,7 @@ impl Default for CircuitBreakerConfig {
     }
 }
 
-/// Answers in the place of a provider that fails.
+/// Responds in place of a failing provider.
 #[derive(Debug)]
 pub struct CircuitBreaker {
     config: CircuitBreakerConfig,
@@ -91,7 +95,7 @@ pub struct CircuitBreaker {
     circuits: Arc<Groups<Circuit>>,
 }
 
-/// What is held of one exchange.
+/// State of one exchange.
 #[derive(Debug, Default)]
 pub struct Held {
     /// The circuit that its call counts for.
@@ -102,11 +106,11 @@ pub struct Held {
 #[derive(Debug, Clone, Copy)]
 struct Call {
     key: Key,
-    /// The circuit's turn in which it was let through.
+    /// Turn of the circuit when the call was admitted.
     turn: u64,
 }
 
-/// A call that tries. Dropping it lets another one try.
+/// A probe call. Dropping it allows another probe.
 #[derive(Debug)]
 struct Probe {
     circuits: Arc<Groups<Circuit>>,
@@ -166,7 +170,7 @@ impl Remedy for CircuitBreaker {
     }
 }
 
-/// What is wrong with `config`, by key.
+/// Returns the problems of `config`, by key.
 fn problems(config: &CircuitBreakerConfig) -> impl Iterator<Item = (&'static str, &'static str)> {
     let calls = 1..=CALLS_MAX;
     let checks = [
@@ -223,7 +227,7 @@ impl CircuitBreaker {
             .and_then(|least| exchange.retry_after().filter(|at| at.since(now) >= least.get()));
         let failed = asked.is_some() || any_meets(&self.config.on, exchange);
         if !failed && exchange.response().is_none() {
-            // Neither a failure that counts nor a sign of life.
+            // Neither a failure that counts nor a success.
             return;
         }
         self.circuits.look(call.key, |circuit| {
@@ -238,23 +242,23 @@ impl CircuitBreaker {
     }
 }
 
-/// Steps of the window that failures are counted over.
+/// Number of steps of the window.
 const SLOTS: usize = 10;
-/// The shortest window: a millisecond a step.
+/// Minimum length of the window: one millisecond per step.
 const SLOTS_TIME_MIN: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// The circuit of one group.
 #[derive(Debug, Default)]
 struct Circuit {
     phase: Phase,
-    /// Counts its phases, so that a late response of an earlier one is not taken for one of this.
+    /// Number of phase changes, so a late response of an earlier phase does not count for this one.
     turn: u64,
-    /// How often in a row trying has failed.
+    /// Number of consecutive failed probing phases.
     relapses: u32,
     consecutive: u32,
-    /// The step that was counted last.
+    /// The last step that was counted.
     step: u64,
-    /// Calls and those of them that failed, by step modulo their number.
+    /// Number of calls and of failures, by step modulo [`SLOTS`].
     counts: [(u32, u32); SLOTS],
 }
 
@@ -263,21 +267,22 @@ enum Phase {
     /// Calls pass.
     #[default]
     Closed,
-    /// Calls are answered here.
+    /// Requests are refused.
     Open { until: Timestamp },
-    /// Some calls pass.
+    /// Probes pass.
     Trying { under_way: u32, successes: u32 },
 }
 
 impl Circuit {
-    /// Whether it is as good as a new one.
+    /// Returns `true` if it is equivalent to a new circuit.
     fn is_new(&self) -> bool {
         matches!(self.phase, Phase::Closed)
             && self.consecutive == 0
             && self.counts.iter().all(|(_, failed)| *failed == 0)
     }
 
-    /// Lets a call through, with the turn it counts for and whether it tries; or says when it is worth trying again.
+    /// Admits a call and returns its turn and whether it is a probe. Otherwise returns the time at which a
+    /// retry makes sense.
     fn admit(&mut self, now: Timestamp, config: &CircuitBreakerConfig) -> Result<(u64, bool), Timestamp> {
         match &mut self.phase {
             Phase::Closed => Ok((self.turn, false)),
@@ -294,7 +299,7 @@ impl Circuit {
         }
     }
 
-    /// A call of this turn has ended.
+    /// Records the outcome of a call of the current turn.
     fn heard(&mut self, now: Timestamp, failed: bool, config: &CircuitBreakerConfig) {
         match &mut self.phase {
             Phase::Closed => {
@@ -334,7 +339,7 @@ impl Circuit {
     fn count(&mut self, now: Timestamp, failed: bool, config: &CircuitBreakerConfig) {
         self.consecutive = if failed { self.consecutive.saturating_add(1) } else { 0 };
         let step_us = (config.window.as_millis() * 1_000 / SLOTS as u64).max(1);
-        // A clock that is set back, or a window that has become longer, does not bring the past back.
+        // A clock that is set back or a window that grows must not revive old counts.
         let step = now.as_micros() / step_us;
         if step.abs_diff(self.step) >= SLOTS as u64 {
             self.counts = Default::default();
@@ -361,12 +366,12 @@ impl Circuit {
     }
 }
 
-/// The place of a step among the counts.
+/// Returns the index of a step in the counts.
 fn slot(step: u64) -> usize {
     usize::try_from(step % SLOTS as u64).unwrap_or_default()
 }
 
-/// `part` of `whole`, each at most some billions.
+/// Returns `part / whole`. Both saturate at `u32::MAX`.
 fn share(part: u64, whole: u64) -> f64 {
     let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     number(part) / number(whole).max(1.0)
@@ -396,7 +401,7 @@ mod tests {
         }
     }
 
-    /// After how many milliseconds it is worth trying again; nothing where calls pass.
+    /// Returns the number of milliseconds until a retry makes sense, or `None` if calls pass.
     fn open_ms(stage: &Stage) -> Option<u128> {
         match stage.send(GET).poll(stage) {
             Stand::Call => None,
@@ -470,7 +475,7 @@ mod tests {
         assert_eq!((one.poll(&stage), other.poll(&stage)), (Stand::Call, Stand::Call));
         one.response(&stage, "500");
         assert_eq!(open_ms(&stage), Some(1_000));
-        // A call of before says nothing of now.
+        // A call of an earlier turn does not count.
         stage.pass_ms(1_000);
         let mut probe = stage.send(GET);
         assert_eq!(probe.poll(&stage), Stand::Call);

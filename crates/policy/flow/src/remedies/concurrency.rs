@@ -1,4 +1,5 @@
-//! `concurrency`: at most so many exchanges under way at once, each until the last byte of its response.
+//! `concurrency`: limits the number of concurrent exchanges. An exchange counts until the last byte of its
+//! response.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,21 +15,22 @@ use crate::exchange::Exchange;
 use crate::quota::{Grant, GroupBy, QuotaConfig, QuotaKind, Quotas};
 use crate::remedy::{Needs, Remedy, Site, Step};
 
-/// At most so many exchanges are under way at once.
+/// Limits the number of concurrent exchanges.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConcurrencyConfig {
-    /// Exchanges under way at once.
+    /// Maximum number of concurrent exchanges.
     pub max: u64,
-    /// Counts by group, as a quota's `group_by` does: `header:NAME`, `consumer`, `param:NAME`, `provider` or `cel:EXPRESSION`.
+    /// Counts per group, as a quota's `group_by` does: `header:NAME`, `consumer`, `param:NAME`, `provider` or
+    /// `cel:EXPRESSION`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group_by: Option<GroupBy>,
-    /// The status of a refusal, 400 to 599; 429 where nothing is given.
+    /// Status code of a refusal, 400 to 599. Default: 429.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
 }
 
-/// At most so many exchanges are under way at once.
+/// Limits the number of concurrent exchanges.
 #[derive(Debug)]
 pub struct Concurrency {
     draw: Draw,
@@ -37,12 +39,13 @@ pub struct Concurrency {
 
 impl Remedy for Concurrency {
     type Config = ConcurrencyConfig;
-    /// The slot; free again when dropped.
+    /// The permit, released when dropped.
     type Held = Option<Grant>;
 
     fn compile(config: &ConcurrencyConfig, site: &mut Site<'_>) -> Option<Self> {
         site.check_refusal_status(config.status);
-        // A flow's name may have what a quota's may not; nobody else sees these quotas.
+        // A fixed name, because a flow's name may contain characters that a quota's may not. These quotas are
+        // private.
         let name = "concurrency".to_owned();
         let quota = QuotaConfig {
             limit: config.max,

@@ -1,7 +1,8 @@
-//! `fallback`: where a call fails in a named way, goes to another provider or path, or answers itself.
+//! `fallback`: calls another provider or path after certain failures, or sends a fixed response.
 //!
-//! Each has one other call made, and none where one further out has, within the flows that the exchange has been found to belong to. So
-//! no two of them can send a call to and fro, and of so many fallbacks come at most so many further calls.
+//! Each fallback makes at most one extra call, and none if an outer one has already made its own, among the
+//! flows that match the exchange. So two fallbacks cannot loop, and the number of extra calls is at most the
+//! number of fallbacks.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -20,34 +21,39 @@ use crate::remedies::retry::BODY_BYTES_MAX;
 use crate::remedy::{AlternateCall, Fault, Mode, Needs, Reaction, Remedy, Site, Step};
 use crate::template::parts::PathTemplate;
 
-/// Where calls go that have failed. One of `provider`, `path` and `response` is needed; the first two go together.
+/// Alternative for failed calls. One of `provider`, `path` and `response` is required; the first two can be
+/// combined.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FallbackConfig {
-    /// How a call has to end, answers of remedies further in included: a status of theirs counts as one of the provider.
+    /// Outcomes of a call that trigger the fallback. The status of an inner remedy's response counts like the
+    /// provider's.
     pub on: Vec<Condition>,
-    /// Refusals of remedies further in that count as well, whatever their status.
+    /// Refusals by inner remedies that also trigger it, whatever their status.
     pub on_refused: Vec<Reason>,
-    /// The provider that is called instead.
+    /// Provider to call instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// The path that is called instead, beginning with `/`. The query stays as it is. A template: `${params.id}` is a parameter of the
-    /// flow's path; slashes in values are encoded.
+    /// Path to call instead, beginning with `/`. The query is kept. A template: `${params.id}` is a parameter
+    /// of the flow's path; slashes in values are encoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The answer that is given instead. Its templates may look at the response of the failed call: where
-    /// there was none its status is 0 and its fields are empty. In the place of a refusal it keeps
-    /// `Retry-After`, `RateLimit` and `RateLimit-Policy`, unless `headers` has fields of these names.
+    /// Response to send instead. Its templates can use the response of the failed call; if there was none,
+    /// its status is 0 and its fields are empty. A response that replaces a refusal keeps `Retry-After`,
+    /// `RateLimit` and `RateLimit-Policy`, unless `headers` sets these fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<FixedResponseConfig>,
-    /// Methods whose calls are made elsewhere besides the idempotent ones (RFC 9110 §9.2.2), though the provider that failed may have
-    /// acted on them. What no provider has seen any of goes elsewhere whatever its method.
+    /// Methods whose calls may be repeated elsewhere in addition to the idempotent ones (RFC 9110 §9.2.2),
+    /// although the failed provider may have acted on them. A request that no provider has seen is repeated
+    /// elsewhere whatever its method.
     pub methods: BTreeSet<String>,
-    /// The longest body that is kept so that it can be sent again; requests with longer ones do not go elsewhere.
+    /// Maximum length of a request body that is kept for the other call. Requests with longer bodies are not
+    /// sent elsewhere.
     pub body: Size,
-    /// Whether another provider gets the credentials in the request, which are meant for the one called
-    /// first. Otherwise it gets no header field and no parameter of the query that is one by its name, such
-    /// as `Authorization`, `Cookie` or `api_key`. What remedies further in and accounts add is added for it.
+    /// Sends the credentials of the request, which are meant for the original provider, to the other provider
+    /// too. By default, header fields and query parameters that look like credentials by name, such as
+    /// `Authorization`, `Cookie` or `api_key`, are removed. Fields that inner remedies and accounts add are
+    /// sent in both cases.
     pub forward_credentials: bool,
 }
 
@@ -72,7 +78,7 @@ impl Default for FallbackConfig {
     }
 }
 
-/// Where calls go that have failed.
+/// Calls an alternative after a failed call.
 #[derive(Debug)]
 pub struct Fallback {
     on: Vec<Condition>,
@@ -89,12 +95,12 @@ enum To {
     Response(ResponseTemplate),
 }
 
-/// What is kept of one exchange.
+/// State of one exchange.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// Whether another call has been made: by this remedy, or by one further out.
+    /// `true` if another call has been made, by this remedy or by an outer one.
     gone: bool,
-    /// The provider that is called where this remedy does nothing, if it is another than the request's own.
+    /// The provider that is called if this remedy does nothing, unless it is the request's own.
     provider: Option<usize>,
 }
 
@@ -167,11 +173,10 @@ impl Remedy for Fallback {
     }
 }
 
-/// What clients go by that are refused for now: it stays true, however the refusal is worded.
+/// Fields of a refusal that clients rely on. They stay valid whatever the response says.
 const REFUSAL_FIELDS: [&str; 3] = ["Retry-After", "RateLimit-Policy", "RateLimit"];
 
-/// `fixed` with what the refusal in whose place it comes says of when to try again, where there is such a
-/// refusal and `fixed` says nothing of it.
+/// Adds the retry fields of the refusal that `fixed` replaces, except those that `fixed` already has.
 fn with_fields_of_refusal(mut fixed: Arc<Fixed>, exchange: &Exchange<'_>) -> Arc<Fixed> {
     let Some(Local::Refused(_)) = exchange.answered else { return fixed };
     let Some(refusal) = exchange.response() else { return fixed };
@@ -186,7 +191,7 @@ fn with_fields_of_refusal(mut fixed: Arc<Fixed>, exchange: &Exchange<'_>) -> Arc
 }
 
 impl Fallback {
-    /// Has another call made, unless it is the one that has just failed.
+    /// Makes another call, unless its target is the one that has just failed.
     fn call_instead(
         &self,
         to: Option<&(usize, String)>,
@@ -220,7 +225,7 @@ impl Fallback {
     }
 }
 
-/// Notes what a fallback further in has done already when a call comes here.
+/// Adds a problem if an inner fallback already covers every case of this one.
 fn check_further_in(config: &FallbackConfig, site: &mut Site<'_>) {
     for (number, other) in site.further_in {
         let Some(inner) = other.fallback.as_ref().filter(|_| other.mode == Mode::Enforce) else { continue };
@@ -275,7 +280,7 @@ impl To {
     }
 }
 
-/// The number of the provider that is called instead.
+/// Returns the number of the provider to call instead.
 fn provider(name: &str, site: &mut Site<'_>) -> Option<(usize, String)> {
     let Some(number) = site.providers.iter().position(|other| *other == name) else {
         site.dangling("provider", name, "provider");
@@ -289,7 +294,7 @@ fn provider(name: &str, site: &mut Site<'_>) -> Option<(usize, String)> {
     Some((number, name.to_owned()))
 }
 
-/// The path that is called instead; where it `stays` at the provider it has to be another one.
+/// Returns the path to call instead. If the provider `stays` the same, it must differ from the flow's path.
 fn path(text: &str, stays: bool, site: &mut Site<'_>) -> Option<PathTemplate> {
     let path = site.path_template("path", text, true)?;
     let from = &site.matching.path;
@@ -345,8 +350,7 @@ mod tests {
         assert_eq!(bare.1, ["Host: one.example", "Accept: */*", "User-Agent: u"]);
         let (target, _) = sent(&json!([{ "fallback": { "provider": "two", "path": "/other" } }]), 1);
         assert_eq!(target, "/other?page=2&b=c");
-        // The provider called first keeps them: with another path, and where a fallback further out leads
-        // back to it.
+        // The original provider keeps them: with another path, and if an outer fallback leads back to it.
         let (target, fields) = sent(&json!([{ "fallback": { "path": "/other" } }]), 1);
         assert_eq!((&*target, fields.len()), ("/other?page=2&api%5Fkey=k&b=c&token=t", 6));
         let back = json!([
@@ -354,7 +358,7 @@ mod tests {
             { "fallback": { "provider": "two" } },
         ]);
         assert_eq!(sent(&back, 2).1.len(), 6);
-        // What a remedy further in sets is for whoever is called.
+        // A field that an inner remedy sets is sent to any provider.
         let (_, fields) = sent(
             &json!([
                 { "fallback": { "provider": "two" } },
@@ -384,7 +388,7 @@ mod tests {
         let mut visit = stage.send(POST);
         visit.poll(&stage);
         assert_eq!(visit.response(&stage, "503"), Stand::Response(503));
-        // The circuit is open now: nothing is sent.
+        // The circuit is open now, so nothing is sent.
         assert_eq!(stage.send(POST).poll(&stage), Stand::Repeat(stage.now));
 
         let stage = Stage::with(&json!([{ "fallback": { "provider": "two" } }]));
@@ -453,7 +457,7 @@ mod tests {
         assert_eq!(fields(&own), told);
         let theirs = stage(json!({ "retry-after": "77", "X-Why": "${response.status}" }));
         assert_eq!(fields(&theirs), [told[0], told[1], "X-Why: 429", "retry-after: 77"]);
-        // A provider's own answer is none of this.
+        // A response of the provider itself is not a refusal.
         let stage = Stage::with(&json!([{ "fallback": { "on": [429], "response": { "status": 200 } } }]));
         let Stand::Fixed(fixed) = stage.exchange(GET, "429\nRetry-After: 5") else { panic!() };
         assert_eq!(fixed.fields, []);
@@ -478,12 +482,12 @@ mod tests {
         let (stand, called) = target("GET https://one.example/users/a%2Fb%3F%20c?d=e");
         assert_eq!(stand, Stand::Repeat(stage.now));
         assert_eq!(called.unwrap(), "/people/a%2Fb%3F%20c/3?d=e");
-        // A step up is a failure of the remedy, so that the failed call stays one.
+        // A path that leads upwards is a fault of the remedy, so the failed response stays.
         let (stand, called) = target("GET https://one.example/users/x%2F..%2F..%2Fadmin");
         assert_eq!((stand, called), (Stand::Response(500), None));
     }
 
-    /// The providers that are called one after the other, where all of them fail.
+    /// Returns the providers called one after the other if all of them fail.
     fn called(stage: &Stage, lines: &str) -> Vec<Option<usize>> {
         let mut visit = stage.send(lines);
         let mut called = Vec::new();
@@ -504,7 +508,7 @@ mod tests {
             { "fallback": { "provider": "two" } },
         ]);
         let stage = Stage::with(&chain);
-        // Whoever is called already is passed over.
+        // A provider that was just called is skipped.
         assert_eq!(called(&stage, "GET https://one.example/"), [None, Some(1), Some(0), Some(2)]);
         assert_eq!(called(&stage, "GET https://two.example/"), [None, Some(0), Some(2)]);
         assert_eq!(called(&stage, "GET https://three.example/"), [None, Some(1), Some(0), Some(2)]);

@@ -1,4 +1,5 @@
-//! `fixed-response`: answers in the provider's place with what the config spells out. Its fields and its body are templates.
+//! `fixed-response`: sends a fixed response without calling the provider. Its header fields and its body are
+//! templates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,16 +13,17 @@ use crate::exchange::Exchange;
 use crate::remedy::{Fault, Remedy, Site, Step};
 use crate::template::Template;
 
-/// A response that the config spells out.
+/// A response written in the config.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FixedResponseConfig {
-    /// The status, 200 to 599.
+    /// Status code, 200 to 599.
     pub status: u16,
-    /// Header fields. Their values are templates: `${request.headers.x-id}` is the value of that field.
+    /// Header fields. The values are templates: `${request.headers.x-id}` is the value of that field.
     pub headers: BTreeMap<String, String>,
-    /// The body, a template as well. Where the `content-type` among the fields says JSON, values are escaped for it, and so for
-    /// `application/x-www-form-urlencoded`; in markup, scripts and multipart bodies there are none.
+    /// Body, also a template. Values are escaped for JSON or `application/x-www-form-urlencoded` if
+    /// `content-type` among the header fields says so. Markup, scripts and multipart bodies cannot contain
+    /// templates.
     pub body: String,
 }
 
@@ -31,7 +33,7 @@ impl Default for FixedResponseConfig {
     }
 }
 
-/// Answers in the provider's place.
+/// Sends a fixed response.
 #[derive(Debug)]
 pub struct FixedResponse {
     response: ResponseTemplate,
@@ -57,18 +59,18 @@ impl Remedy for FixedResponse {
     }
 }
 
-/// A response that the config spells out.
+/// A compiled response.
 #[derive(Debug)]
 pub(crate) enum ResponseTemplate {
-    /// All of it.
+    /// Without template values.
     Fixed(Arc<Fixed>),
-    /// But for values of the exchange.
+    /// With values from the exchange.
     Open { status: u16, fields: Vec<(String, Template)>, body: Template },
 }
 
 impl ResponseTemplate {
-    /// The response that `config` spells out, whose keys stand in a remedy's config with `at` before them. `has_response` is whether
-    /// it is made when a call has ended.
+    /// Compiles the response `config`, whose keys have the prefix `at` in the remedy's config. `has_response`
+    /// is `true` if it is rendered after a call.
     pub fn compile(
         config: &FixedResponseConfig,
         at: &str,
@@ -101,7 +103,7 @@ impl ResponseTemplate {
         Some(open.literal().map_or(open, |fixed| Self::Fixed(Arc::new(fixed))))
     }
 
-    /// The response, where it has no values.
+    /// Returns the response if it has no template values.
     fn literal(&self) -> Option<Fixed> {
         let Self::Open { status, fields, body } = self else { return None };
         let bytes = |template: &Template| Some(template.as_literal()?.as_bytes().to_vec());
@@ -109,7 +111,7 @@ impl ResponseTemplate {
         Some(Fixed { status: *status, fields: fields.collect::<Option<_>>()?, body: bytes(body)? })
     }
 
-    /// Its status.
+    /// Status code.
     pub fn status(&self) -> u16 {
         match self {
             Self::Fixed(fixed) => fixed.status,
@@ -117,7 +119,7 @@ impl ResponseTemplate {
         }
     }
 
-    /// The response for `exchange`.
+    /// Renders the response for `exchange`.
     pub fn render(&self, exchange: &Exchange<'_>) -> Result<Arc<Fixed>, Fault> {
         let (status, fields, body) = match self {
             Self::Fixed(fixed) => return Ok(Arc::clone(fixed)),

@@ -1,7 +1,8 @@
-//! `hedge`: makes a second call beside one that is slow, and takes whichever response comes first.
+//! `hedge`: makes a second call if the first is slow, and uses whichever response comes first.
 //!
-//! A second call costs the provider as much as any, so that it is made only where seeing the request twice does no harm, and only while
-//! few enough others were: the budget is looked at when the request passes, and charged once the second call has been made.
+//! A second call costs the provider as much as the first. So it is made only if it is harmless for the
+//! provider to see the request twice, and only within a budget. The budget is checked when the request passes
+//! and charged when the second call has been made.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,18 +18,20 @@ use crate::remedies::retry::{Budget, BudgetConfig};
 use crate::remedies::timeout::shorter;
 use crate::remedy::{Reaction, Remedy, Site, Step};
 
-/// When a second call is made.
+/// Conditions for a second call.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HedgeConfig {
-    /// How long to wait for the first one's response. With `percentile`, until enough is known of the provider.
+    /// Time to wait for the response to the first call. With `percentile`, it applies until enough latencies
+    /// are known.
     pub after: Duration,
-    /// Waits as long as this share of the last 256 calls took, in percent: 95 has about one call in twenty made twice.
+    /// Waits for this percentile of the latencies of the last 256 calls: with 95, about one call in twenty is
+    /// made twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percentile: Option<u8>,
-    /// Methods whose calls may be made twice besides the safe ones (RFC 9110 §9.2.1).
+    /// Methods whose calls may be made twice in addition to the safe ones (RFC 9110 §9.2.1).
     pub methods: BTreeSet<String>,
-    /// How many calls may be second ones.
+    /// Budget of second calls.
     pub budget: BudgetConfig,
 }
 
@@ -43,14 +46,14 @@ impl Default for HedgeConfig {
     }
 }
 
-/// Makes a second call beside one that is slow.
+/// Makes a second call if the first is slow.
 #[derive(Debug)]
 pub struct Hedge {
     config: HedgeConfig,
     state: Arc<Mutex<State>>,
 }
 
-/// What is known of the calls so far.
+/// Statistics of previous calls.
 #[derive(Debug, Default)]
 struct State {
     budget: Budget,
@@ -59,7 +62,7 @@ struct State {
 
 impl Remedy for Hedge {
     type Config = HedgeConfig;
-    /// When the exchange came by; nothing if it is not hedged.
+    /// Start time of the exchange; `None` if it is not hedged.
     type Held = Option<Timestamp>;
 
     fn compile(config: &HedgeConfig, site: &mut Site<'_>) -> Option<Self> {
@@ -127,15 +130,15 @@ impl Hedge {
     }
 }
 
-/// Latencies that are remembered.
+/// Number of latencies kept.
 const LATENCIES: usize = 256;
-/// From so many on they tell something; so many new ones are gathered before they are sorted anew.
+/// Minimum number of latencies for a percentile, and number of new ones between two sorts.
 const LATENCIES_MIN: usize = 32;
 
-/// How long the last calls took.
+/// Latencies of the last calls.
 #[derive(Debug, Default)]
 struct Latencies {
-    /// In the order of the calls, the oldest overwritten first.
+    /// A ring in the order of the calls; the oldest is overwritten first.
     last: Vec<std::time::Duration>,
     next: usize,
     noted: usize,
@@ -157,7 +160,7 @@ impl Latencies {
         }
     }
 
-    /// The latency that this percentage of the calls did not exceed; nothing while too few are known.
+    /// Returns the latency at this percentile, or `None` if too few are known.
     fn at(&self, percentile: u8) -> Option<std::time::Duration> {
         let rank = (self.sorted.len() * usize::from(percentile)).div_ceil(100);
         self.sorted.get(rank.checked_sub(1)?).copied()

@@ -1,4 +1,4 @@
-//! `limit`: refuses what is above a quota, or lets it wait.
+//! `limit`: refuses or queues requests that exceed a quota.
 
 use std::task::{Context, Poll};
 
@@ -12,33 +12,34 @@ use crate::quota::{Grant, Why};
 use crate::remedies::queue::{Queue, QueueConfig, Ticket};
 use crate::remedy::{Fault, Needs, Reaction, Remedy, Site, Step};
 
-/// What is above a quota is refused, or waits.
+/// Limits exchanges by a quota.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitConfig {
-    /// The quota that is drawn from, a name under `quotas`.
+    /// Name of the quota, under `quotas`.
     pub quota: String,
-    /// What becomes of exchanges above it.
+    /// Action on exchanges that exceed the quota.
     pub on_exceed: OnExceed,
-    /// The status of a refusal, 400 to 599; 429 where nothing is given.
+    /// Status code of a refusal, 400 to 599. Default: 429.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Whether responses tell the client how the quota stands, in `RateLimit` and `RateLimit-Policy`. Refusals always do.
+    /// Adds `RateLimit` and `RateLimit-Policy` with the state of the quota to responses. Refusals always have
+    /// them.
     pub headers: bool,
 }
 
-/// What becomes of exchanges above a quota.
+/// The action on exchanges that exceed a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExceed {
-    /// They are refused, with the time at which there is allowance again.
+    /// Refuse them, with the time at which allowance is available again.
     #[default]
     Reject,
-    /// They wait as in a `queue` without further settings; one that has settings is a remedy of its own.
+    /// Queue them with the default settings of `queue`. For other settings, use the remedy `queue`.
     Queue,
 }
 
-/// Refuses what is above a quota, or lets it wait.
+/// Refuses or queues requests that exceed a quota.
 #[derive(Debug)]
 pub struct Limit {
     draw: Draw,
@@ -47,7 +48,7 @@ pub struct Limit {
     headers: bool,
 }
 
-/// What is held of one exchange.
+/// State of one exchange.
 #[derive(Debug, Default)]
 pub struct Held {
     grant: Option<Grant>,
@@ -136,7 +137,7 @@ impl Limit {
         }
     }
 
-    /// Tells the client how the quota stands.
+    /// Adds the state of the quota to the response.
     fn tell(&self, exchange: &mut Exchange<'_>) -> Result<(), Fault> {
         let fields = {
             let request = exchange.request();
@@ -270,7 +271,7 @@ mod tests {
                 "{group_by}"
             );
             assert!(passes("/teams/b/bulk") && !passes("/teams/a/one"), "{group_by}");
-            // A flow without the parameter draws on the group of those that have none.
+            // A flow without the parameter uses the group of requests without a value.
             assert!(passes("/rest") && passes("/rest") && passes("/rest") && !passes("/rest"), "{group_by}");
         }
     }

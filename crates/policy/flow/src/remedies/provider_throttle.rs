@@ -1,8 +1,8 @@
-//! `provider-throttle`: leaves a provider alone that has asked for it, and comes back to it gently.
+//! `provider-throttle`: stops calling a provider that has asked for a pause, and resumes gradually.
 //!
-//! Once the time that the provider named is over, one call goes ahead to find out how things are, and the others follow when its
-//! response is no refusal: were all let through at once, those that had gathered would be the next burst to be refused. A call that
-//! finds nothing out within some seconds makes room for another.
+//! When the pause is over, one call is sent as a probe. The others follow when its response is not a refusal.
+//! If all were sent at once, the requests that have accumulated would be the next burst to be refused. A
+//! probe without a result within some seconds makes room for another.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,34 +20,35 @@ use crate::quota::GroupBy;
 use crate::remedy::{Fault, Reaction, Remedy, Site, Step};
 use crate::template::parts::field_name_problem;
 
-/// How long a probe may take before another call is tried.
+/// Time after which another call may probe.
 const PROBE_TIME: std::time::Duration = std::time::Duration::from_secs(10);
-/// The longest time for which any provider is believed.
+/// Maximum pause that any provider can ask for.
 const WAIT_MAX: std::time::Duration = std::time::Duration::from_hours(24 * 31);
 
-/// Leaves a provider alone for as long as it has asked for.
+/// Stops calling a provider for as long as it asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderThrottleConfig {
-    /// The responses with which the provider asks for it.
+    /// Responses with which the provider asks for a pause.
     pub on: Vec<Condition>,
-    /// The field that names the time before which it wants no call: seconds from now, a date, seconds or milliseconds since 1970, or
-    /// `6m0s`.
+    /// Header field with the end of the pause: seconds from now, a date, seconds or milliseconds since 1970,
+    /// or a duration like `6m0s`.
     pub header: String,
-    /// A field with what is left of an allowance: at 0 the provider asks to be left alone too, whatever the status.
+    /// Header field with the remaining allowance. A value of 0 also asks for a pause, whatever the status
+    /// code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining_header: Option<String>,
-    /// The field that names the time at which the allowance of `remaining_header` is back.
+    /// Header field with the time at which the allowance of `remaining_header` is restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset_header: Option<String>,
-    /// How long to leave it alone where it names no time. `0s` does not.
+    /// Pause if the provider names no time. `0s` means no pause.
     pub default_wait: Duration,
-    /// The longest time for which it is believed, up to `744h`.
+    /// Maximum pause, up to `744h`.
     pub wait_max: Duration,
-    /// Leaves it alone by group within each provider: `header:NAME`, `consumer`, `param:NAME` or `cel:EXPRESSION`.
+    /// Pauses per group within each provider: `header:NAME`, `consumer`, `param:NAME` or `cel:EXPRESSION`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group_by: Option<GroupBy>,
-    /// The status of a refusal, 400 to 599; 429 where nothing is given.
+    /// Status code of a refusal, 400 to 599. Default: 429.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
 }
@@ -67,7 +68,7 @@ impl Default for ProviderThrottleConfig {
     }
 }
 
-/// Leaves a provider alone for as long as it has asked for.
+/// Stops calling a provider for as long as it asks for.
 #[derive(Debug)]
 pub struct ProviderThrottle {
     config: ProviderThrottleConfig,
@@ -75,19 +76,19 @@ pub struct ProviderThrottle {
     states: Arc<Groups<State>>,
 }
 
-/// A group that is left alone. One that is not has no state.
+/// A paused group. A group that is not paused has no state.
 #[derive(Debug, Default)]
 struct State {
     until: Timestamp,
-    /// Until when a call is given time to find out how things are, and its number.
+    /// Time until which a probe may run, and the number of the probe.
     probe_until: Timestamp,
     probe: u64,
 }
 
-/// What is held of one exchange.
+/// State of one exchange.
 #[derive(Debug, Default)]
 pub struct Held {
-    /// The group that it finds out for.
+    /// The probe that this exchange is, if any.
     probe: Option<Probe>,
 }
 
@@ -99,7 +100,7 @@ struct Probe {
 }
 
 impl Drop for Probe {
-    /// Found nothing out: the next call may try.
+    /// The probe had no result, so the next call may probe.
     fn drop(&mut self) {
         self.states.look(self.key, |state| {
             if state.probe == self.number {
@@ -173,7 +174,7 @@ impl Remedy for ProviderThrottle {
 }
 
 impl ProviderThrottle {
-    /// Refuses an exchange while its group is left alone. The first one after that finds out how things are.
+    /// Refuses an exchange while its group is paused. The first one after the pause becomes the probe.
     fn admit(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<Step, Fault> {
         let now = exchange.now;
         let key = self.grouping.key(&self.states, exchange)?;
@@ -200,7 +201,7 @@ impl ProviderThrottle {
         })
     }
 
-    /// Looks at what the provider itself says.
+    /// Evaluates the provider's response.
     fn heard(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
         if exchange.answered.is_some() || exchange.response().is_none() {
             held.probe = None;
@@ -221,7 +222,7 @@ impl ProviderThrottle {
             None if any_meets(&self.config.on, exchange) => held.probe = None,
             None => {
                 if let Some(probe) = held.probe.take() {
-                    // Unless somebody has been asked for more time since.
+                    // Unless another response has asked for a longer pause.
                     self.states.forget(probe.key, |state| {
                         state.probe == probe.number && state.until <= exchange.now
                     });
@@ -231,7 +232,7 @@ impl ProviderThrottle {
         Ok(())
     }
 
-    /// The time before which the provider wants no call, if it has said that it wants none.
+    /// Returns the end of the pause that the provider asks for, if it asks for one.
     fn asked(&self, exchange: &Exchange<'_>) -> Option<Timestamp> {
         let fields = exchange.response()?.fields;
         let time = |name: &str| egret_clock::retry_after::read(fields.get(name.as_bytes())?, exchange.now);

@@ -1,4 +1,5 @@
-//! `queue`: lets exchanges wait for a quota, and tells those at once that would wait in vain.
+//! `queue`: queues exchanges that exceed a quota, and immediately refuses those that cannot be served in
+//! time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,25 +19,25 @@ use crate::message::Request;
 use crate::quota::{Grant, Refusal, Why};
 use crate::remedy::{Fault, Needs, Reaction, Remedy, Site, Step};
 
-/// The most exchanges that one queue may hold.
+/// Maximum length of a queue.
 const SIZE_MAX: u32 = 100_000;
-/// The most classes of priority.
+/// Maximum number of priority classes.
 const CLASSES_MAX: usize = 16;
 
-/// Exchanges above a quota wait for their turn.
+/// Queues exchanges that exceed a quota.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueConfig {
-    /// The quota that is waited for, a name under `quotas`.
+    /// Name of the quota, under `quotas`.
     pub quota: String,
-    /// Exchanges that may wait at once, of all groups together.
+    /// Maximum number of waiting exchanges, in all groups together.
     pub size: u32,
-    /// The longest wait. Whoever would have to wait longer is told at once.
+    /// Maximum wait. An exchange that would have to wait longer is refused at once.
     pub max_wait: Duration,
-    /// Who goes first. Without it, whoever came first.
+    /// Priority of exchanges. Default: first come, first served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<PriorityConfig>,
-    /// The status of a refusal, 400 to 599; 429 where nothing is given.
+    /// Status code of a refusal, 400 to 599. Default: 429.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
 }
@@ -53,15 +54,16 @@ impl Default for QueueConfig {
     }
 }
 
-/// Who goes first in a queue.
+/// Priority classes of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PriorityConfig {
-    /// What tells the class of an exchange: `header:NAME`, or `cel:EXPRESSION` for text.
+    /// Source of the class of an exchange: `header:NAME`, or `cel:EXPRESSION` for text.
     pub by: String,
-    /// The classes, first the one that goes first. A class that is not listed goes last.
+    /// Classes, highest priority first. A class that is not listed has the lowest priority.
     pub classes: Vec<String>,
-    /// How long an exchange has to have waited to go before newcomers of the next higher class, so that no class waits for ever.
+    /// Time after which a waiting exchange overtakes newcomers of the next higher class. It keeps any class
+    /// from starving.
     pub ageing: Duration,
 }
 
@@ -71,7 +73,7 @@ impl Default for PriorityConfig {
     }
 }
 
-/// Lets exchanges wait for a quota.
+/// Queues exchanges that exceed a quota.
 #[derive(Debug)]
 pub struct Queue {
     draw: Draw,
@@ -95,15 +97,15 @@ enum ClassBy {
     Cel(Expression<String>),
 }
 
-/// Where an exchange stands.
+/// The place of an exchange in the queue.
 #[derive(Debug, Default)]
 pub struct Ticket {
     place: Option<QueuePlace>,
-    /// Until when it waits at the longest.
+    /// Latest time until which it waits.
     deadline: Timestamp,
 }
 
-/// What is held of one exchange.
+/// State of one exchange.
 #[derive(Debug, Default)]
 pub struct Held {
     grant: Option<Grant>,
@@ -168,7 +170,7 @@ impl Remedy for Queue {
     }
 }
 
-/// What comes of an attempt to get through.
+/// The result of an attempt to pass.
 enum Attempt {
     Through(Grant),
     /// Not yet: ask again at this time, or when woken.
@@ -177,7 +179,7 @@ enum Attempt {
 }
 
 impl Queue {
-    /// Lets an exchange through, into the line, on in the line, or out of it.
+    /// Lets an exchange pass, puts it into the queue, or refuses it.
     pub(crate) fn wait(
         &self,
         exchange: &mut Exchange<'_>,
@@ -211,7 +213,8 @@ impl Queue {
         }
     }
 
-    /// An exchange that does not wait yet: through at once where nobody waits and there is allowance, else into the line.
+    /// Handles an exchange that is not queued yet. It passes at once if the queue is empty and allowance is
+    /// available; otherwise it is queued.
     fn arrive(
         &self,
         exchange: &Exchange<'_>,
@@ -256,7 +259,7 @@ impl Queue {
         }
     }
 
-    /// An exchange that waits: through if it is in front and there is allowance.
+    /// Handles a queued exchange. It passes if it is first and allowance is available.
     fn ask(&self, now: Timestamp, claim: &Claim<'_>, ticket: &Ticket, cx: &Context<'_>) -> Attempt {
         let standing = ticket.place.as_ref().map_or(QueuePosition::First, |place| place.standing(cx.waker()));
         match standing {
@@ -269,12 +272,12 @@ impl Queue {
         }
     }
 
-    /// An exchange in front: through if there is allowance.
+    /// Handles the first exchange in the queue. It passes if allowance is available.
     fn ask_in_front(&self, now: Timestamp, claim: &Claim<'_>, ticket: &Ticket, cx: &Context<'_>) -> Attempt {
         if let Ok(grant) = self.draw.take(now, claim) {
             return Attempt::Through(grant);
         }
-        // Before another attempt, so that nothing that comes free in between is missed.
+        // Register before the next attempt, so no release in between is missed.
         let delays = self.draw.watch(now, claim, cx.waker());
         let refusal = match self.draw.take(now, claim) {
             Ok(grant) => return Attempt::Through(grant),
@@ -305,7 +308,7 @@ impl Queue {
     }
 }
 
-/// Whether waiting changes nothing.
+/// Returns `true` if waiting cannot help.
 fn is_hopeless(refusal: &Refusal) -> bool {
     matches!(refusal.why, Why::ShareBlocked | Why::CostAboveLimit | Why::StoreDown)
 }
@@ -333,7 +336,8 @@ impl Priority {
         Some(Self { by: by?, classes, ageing: config.ageing.get() })
     }
 
-    /// What the class of an exchange is worth: the time by which it stands behind one of the first class.
+    /// Returns the penalty of the exchange's class: the time by which it ranks behind an exchange of the
+    /// first class.
     fn handicap(&self, exchange: &Exchange<'_>, request: &Request<'_>) -> Result<std::time::Duration, Fault> {
         let last = u32::try_from(self.classes.len()).unwrap_or(u32::MAX);
         let class = match &self.by {
@@ -357,7 +361,7 @@ mod tests {
 
     const GET: &str = "GET https://one.example/";
 
-    /// One exchange a second.
+    /// A quota of one exchange per second.
     fn stage(queue: &Value) -> Stage {
         let mut config = json!({
             "quotas": { "q": { "limit": 1, "kind": "fixed", "window": "1s", "starts": "first" } },
@@ -373,7 +377,7 @@ mod tests {
         visit
     }
 
-    /// The numbers of the exchanges in the order in which they get through.
+    /// Returns the numbers of the exchanges in the order in which they pass.
     fn order(stage: &mut Stage, visits: Vec<Visit>) -> Vec<usize> {
         let mut visits: Vec<(usize, Visit)> = visits.into_iter().enumerate().collect();
         let mut order = Vec::new();
@@ -406,7 +410,7 @@ mod tests {
         let visits = (0..5).map(|_| waiting(&stage, GET)).collect();
         order(&mut stage, visits);
         stage.pass_ms(2_000);
-        // Whether the provider has counted the last one is not known: a window is waited for.
+        // The provider may or may not have counted the last call, so a full window is waited for.
         let mut visit = waiting(&stage, GET);
         stage.pass_ms(1_000);
         assert_eq!(visit.poll(&stage), Stand::Call);
@@ -437,7 +441,7 @@ mod tests {
         assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
         let classed = |class: &str| format!("{GET}\nX-Class: {class}");
         let low = waiting(&stage, &classed("low"));
-        // Longer than two classes are worth.
+        // Longer than the penalty of two classes.
         stage.pass_ms(201);
         let high = waiting(&stage, &classed("high"));
         assert_eq!(order(&mut stage, vec![high, low]), [1, 0]);

@@ -1,7 +1,7 @@
-//! `retry`: makes a failed call again, where that does no harm.
+//! `retry`: repeats a failed call if that is safe.
 //!
-//! A call is only made again while nothing of its response has gone out, where the provider may safely see the request twice, and
-//! while few enough others are: a provider that is down must not be called more for it.
+//! A call is repeated only if no part of its response has been forwarded, if the provider may safely see the
+//! request twice, and within a budget. A provider that is down must not get more calls because of retries.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,36 +17,39 @@ use crate::exchange::Exchange;
 use crate::remedies::timeout::shorter;
 use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
 
-/// The most calls that one request may become.
+/// Maximum number of calls per request.
 const ATTEMPTS_MAX: u32 = 20;
-/// The largest body that is kept for another call.
+/// Maximum length of a body that is kept for another call.
 pub(crate) const BODY_BYTES_MAX: u64 = 16 << 20;
 
-/// When a call is made again, how often, and how soon.
+/// Conditions, number and timing of retries.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryConfig {
-    /// Calls in all, the first one included.
+    /// Maximum number of calls, including the first.
     pub attempts: u32,
-    /// How a call has to end to be made again.
+    /// Outcomes of a call that are retried.
     pub on: Vec<Condition>,
-    /// How long to wait before it is.
+    /// Wait before a retry.
     pub backoff: BackoffConfig,
-    /// The longest `Retry-After` that is obeyed; a provider that asks for more gets its response passed on. `0s` ignores the field.
+    /// Longest `Retry-After` that is obeyed. If the provider asks for more, its response is forwarded. `0s`
+    /// ignores the field.
     pub retry_after_max: Duration,
-    /// Methods whose calls may be made again besides the idempotent ones (RFC 9110 §9.2.2).
+    /// Methods that may be retried in addition to the idempotent ones (RFC 9110 §9.2.2).
     pub methods: BTreeSet<String>,
-    /// The field whose presence says that the provider recognises a repeated call, so that any method may be repeated.
+    /// Header field whose presence means that the provider recognises a repeated call, so any method may be
+    /// retried.
     pub idempotency_key: String,
-    /// The longest body that is kept so that it can be sent again; requests with longer ones are not repeated.
+    /// Maximum length of a request body that is kept for a retry. Requests with longer bodies are not
+    /// retried.
     pub body: Size,
-    /// How long each call may take until the head of its response.
+    /// Time limit for each call, until the head of its response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_try: Option<Duration>,
-    /// How long all calls together may take: none starts later.
+    /// Time limit for all calls together. No call starts later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overall: Option<Duration>,
-    /// How many calls may be repeated ones.
+    /// Budget of retries.
     pub budget: BudgetConfig,
 }
 
@@ -73,17 +76,17 @@ impl Default for RetryConfig {
     }
 }
 
-/// How long to wait before a call is made again: a random time up to `base`, then up to twice that, and so on.
+/// Wait before a retry: a random time up to `base`, then up to `factor` times that, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BackoffConfig {
-    /// The longest wait before the first repetition.
+    /// Maximum wait before the first retry.
     pub base: Duration,
-    /// How much longer each next wait may be.
+    /// Factor by which the maximum grows with each retry.
     pub factor: f64,
-    /// The longest wait of all.
+    /// Upper limit of all waits.
     pub max: Duration,
-    /// How waits are spread, so that many clients do not come back at once.
+    /// Distribution of waits. Jitter keeps many clients from retrying at the same time.
     pub jitter: Jitter,
 }
 
@@ -98,26 +101,26 @@ impl Default for BackoffConfig {
     }
 }
 
-/// How waits are spread.
+/// Distribution of waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Jitter {
-    /// Over all of the time from nothing to the longest.
+    /// Between zero and the maximum.
     #[default]
     Full,
-    /// Over the second half of it.
+    /// Between half of the maximum and the maximum.
     Half,
-    /// Not: always the longest.
+    /// No jitter: always the maximum.
     None,
 }
 
-/// How many calls may be repeated ones, over the last ten seconds.
+/// Budget of repeated calls, over the last ten seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BudgetConfig {
-    /// Repeated calls for each first one: 0.2 is one in five.
+    /// Number of repeated calls per first call: 0.2 is one in five.
     pub ratio: f64,
-    /// Repeated calls a second that are allowed whatever the ratio, so that quiet times can repeat too.
+    /// Number of repeated calls per second that are always allowed, for times with few first calls.
     pub min_per_second: u32,
 }
 
@@ -127,14 +130,14 @@ impl Default for BudgetConfig {
     }
 }
 
-/// Makes a failed call again.
+/// Repeats a failed call.
 #[derive(Debug)]
 pub struct Retry {
     config: RetryConfig,
     budget: Arc<Mutex<Budget>>,
 }
 
-/// What is kept of one exchange.
+/// State of one exchange.
 #[derive(Debug, Default)]
 pub struct Held {
     calls: u32,
@@ -207,7 +210,7 @@ impl Remedy for Retry {
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
         held.calls += 1;
-        // What a remedy further in has refused would be refused again.
+        // An inner remedy that refused the call would refuse it again.
         if exchange.answered.is_some()
             || held.calls >= self.config.attempts
             || !any_meets(&self.config.on, exchange)
@@ -231,14 +234,15 @@ impl Retry {
         act(&mut self.budget.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether the provider may see the request again, or has seen nothing of it.
+    /// Returns `true` if the provider may see the request again, or has seen nothing of it.
     fn may_repeat(&self, exchange: &Exchange<'_>) -> bool {
         let key = self.config.idempotency_key.as_bytes();
         let has_key = || exchange.request().fields.get(key).is_some_and(|key| !key.is_empty());
         exchange.may_repeat(&self.config.methods) || exchange.repeatable && has_key()
     }
 
-    /// How long to wait before call number `calls` + 1; nothing if the provider asks for longer than is obeyed.
+    /// Returns the wait before call number `calls` + 1, or `None` if the provider asks for a longer one than
+    /// is obeyed.
     fn wait(&self, exchange: &mut Exchange<'_>, calls: u32) -> Option<std::time::Duration> {
         let backoff = self.config.backoff.wait(calls, exchange);
         let Some(asked) = exchange.retry_after() else { return Some(backoff) };
@@ -252,7 +256,7 @@ impl Retry {
 }
 
 impl BackoffConfig {
-    /// A wait before the repetition with that number, counted from 1.
+    /// Returns a random wait before the retry with that number, counted from 1.
     fn wait(&self, repetition: u32, exchange: &mut Exchange<'_>) -> std::time::Duration {
         let longest = self.longest_ms(repetition);
         let random = &mut exchange.draft.random;
@@ -267,22 +271,22 @@ impl BackoffConfig {
     fn longest_ms(&self, repetition: u32) -> u64 {
         let exponent = i32::try_from(repetition.saturating_sub(1)).unwrap_or(i32::MAX);
         let factor = self.factor.powi(exponent);
-        // Rounding a few milliseconds of many does no harm, and a product beyond all bounds is cut.
+        // Rounding to whole milliseconds is harmless, and `min` limits an excessive product.
         let longest = (self.base.get().as_secs_f64() * factor).min(self.max.get().as_secs_f64());
         u64::try_from(std::time::Duration::from_secs_f64(longest).as_millis()).unwrap_or(u64::MAX)
     }
 }
 
-/// Seconds over which the budget is counted.
+/// Number of seconds over which the budget is counted.
 const BUDGET_SECONDS: usize = 10;
 const BUDGET_SECONDS_F64: f64 = 10.0;
 
 /// First and repeated calls of the last seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
-    /// The second that was counted last.
+    /// The last second that was counted.
     second: u64,
-    /// By second, modulo their number.
+    /// Counts by second, modulo [`BUDGET_SECONDS`].
     first_calls: [u32; BUDGET_SECONDS],
     repeats: [u32; BUDGET_SECONDS],
 }
@@ -294,7 +298,7 @@ impl Budget {
         self.first_calls[slot] = self.first_calls[slot].saturating_add(1);
     }
 
-    /// Takes one repeated call out of the budget, if there is one in it.
+    /// Takes one repeated call from the budget. Returns `true` if the budget had room for it.
     pub fn repeat(&mut self, now: Timestamp, config: BudgetConfig) -> bool {
         let granted = self.has_room(now, config);
         if granted {
@@ -309,7 +313,7 @@ impl Budget {
         self.repeats[slot] = self.repeats[slot].saturating_add(1);
     }
 
-    /// Whether a call may be repeated.
+    /// Returns `true` if the budget has room for a repeated call.
     pub fn has_room(&mut self, now: Timestamp, config: BudgetConfig) -> bool {
         self.slot(now);
         let sum = |counts: &[u32; BUDGET_SECONDS]| counts.iter().copied().map(f64::from).sum::<f64>();
@@ -318,7 +322,7 @@ impl Budget {
         sum(&self.repeats) < by_ratio.max(always)
     }
 
-    /// The slot of this second; those of the seconds since the last count are emptied.
+    /// Returns the slot of the current second. Clears the slots of the seconds since the last count.
     fn slot(&mut self, now: Timestamp) -> usize {
         let second = now.as_secs().max(self.second);
         let slots = BUDGET_SECONDS as u64;
@@ -449,7 +453,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Waits are between nothing, or half, and the longest of that repetition, whatever the seed.
+        /// For any seed, waits are between zero (or half) and the maximum of their retry.
         #[test]
         fn waits_keep_within_their_bounds(seed in 0_u64.., base_ms in 1_u64..2_000, half in proptest::bool::ANY) {
             let jitter = if half { "half" } else { "full" };

@@ -1,4 +1,4 @@
-//! `timeout`: limits how long the provider may take, for the exchanges of one flow.
+//! `timeout`: limits the time that the provider may take, for the exchanges of one flow.
 
 use std::task::{Context, Poll};
 
@@ -9,19 +9,21 @@ use serde::{Deserialize, Serialize};
 use crate::exchange::Exchange;
 use crate::remedy::{Remedy, Site, Step};
 
-/// How long the provider may take. A limit that is not set is that of the provider's config; of several flows the shortest counts.
+/// Time limits for the provider. A limit that is not set is taken from the provider's config. If several
+/// flows set one, the shortest applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimeoutConfig {
-    /// From the end of the request to the head of the response. Each call of a repeated one has it anew.
+    /// From the end of the request to the head of the response. A repeated call starts the limit again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Duration>,
-    /// The whole exchange, from the first byte of the request to the last of the response, waits and repeated calls included.
+    /// The whole exchange, from the first byte of the request to the last byte of the response, including
+    /// waits and repeated calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<Duration>,
 }
 
-/// Limits how long the provider may take.
+/// Limits the time that the provider may take.
 #[derive(Debug)]
 pub struct Timeout {
     first_byte: Option<std::time::Duration>,
@@ -67,7 +69,7 @@ impl Remedy for Timeout {
     }
 }
 
-/// The shorter of two limits, where none is no limit.
+/// Returns the shorter of two limits. `None` means no limit.
 pub(crate) fn shorter(
     one: Option<std::time::Duration>,
     other: Option<std::time::Duration>,

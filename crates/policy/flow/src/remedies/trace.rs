@@ -1,4 +1,4 @@
-//! `trace`: passes W3C Trace Context on to providers, or starts a trace.
+//! `trace`: propagates W3C Trace Context to providers, or starts a trace.
 
 use std::task::{Context, Poll};
 
@@ -10,16 +10,16 @@ use crate::matching::Percent;
 use crate::remedy::{Remedy, Site, Step};
 use crate::trace_context::{Seed, TraceParent};
 
-/// Gives each call to a provider a `traceparent` of its own, within the client's trace or one that begins here. The diagnosis `traces`
-/// tells of the spans. Put it behind remedies that repeat calls.
+/// Gives each call to a provider its own `traceparent`, within the client's trace or a new one. The diagnosis
+/// `traces` exports the spans. Place it inside remedies that repeat calls.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TraceConfig {
-    /// The share of traces that begin here, in percent, which are marked to be recorded. A client's own mark stays.
+    /// Percentage of new traces that are sampled. The client's own sampling flag is kept.
     pub sample: Percent,
 }
 
-/// Shares are decided to this part of one.
+/// Resolution of the sampling decision: one millionth.
 const GRAIN: u64 = 1_000_000;
 
 /// Gives calls a `traceparent`.
@@ -48,7 +48,7 @@ impl Remedy for Trace {
         let parent = if let Some(client) = client {
             TraceParent { parent_id, ..client }
         } else {
-            // It belongs to a trace that nobody can follow (§3.3.1).
+            // It belongs to a trace that cannot be continued (§3.3.1).
             draft.request.remove(b"tracestate");
             TraceParent { trace_id: seed.trace_id(), parent_id, is_sampled: seed.is_sampled() }
         };
@@ -58,7 +58,7 @@ impl Remedy for Trace {
 }
 
 impl Trace {
-    /// That of the exchange, which is drawn once.
+    /// Returns the seed of the exchange, which is drawn once.
     fn seed(&self, exchange: &mut Exchange<'_>) -> Seed {
         let draft = &mut *exchange.draft;
         if let Some(seed) = Seed::from_number(draft.trace_seed) {

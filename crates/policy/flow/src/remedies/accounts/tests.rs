@@ -9,9 +9,9 @@ use crate::fixture::{Stage, Stand, Visit};
 
 const GET: &str = "GET https://one.example/";
 
-/// Three accounts for the provider `one`, and one for `two`.
+/// Returns three accounts for the provider `one`, and one for `two`.
 fn accounts() -> Value {
-    // Any secret will do; this one is there wherever tests run.
+    // Any secret will do; this variable exists wherever tests run.
     let of = |provider: &str| json!({ "provider": provider, "bearer": { "token": "${env:CARGO_PKG_NAME}" } });
     json!({ "a": of("one"), "b": of("one"), "c": of("one"), "elsewhere": of("two") })
 }
@@ -20,7 +20,7 @@ fn config(remedies: &Value) -> Value {
     json!({ "accounts": accounts(), "flows": [{ "name": "f", "remedies": remedies }] })
 }
 
-/// A pool of `a`, `b` and `c` with `keys` besides.
+/// Creates a stage with a pool of `a`, `b` and `c`, plus `keys`.
 fn stage(keys: &Value) -> Stage {
     let mut remedy = json!({ "use": ["a", "b", "c"] });
     remedy.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
@@ -34,13 +34,13 @@ fn problems(remedy: &Value) -> Vec<String> {
     problems
 }
 
-/// The name of the account that a visit is made with.
+/// Returns the name of the account that a visit uses.
 fn account(stage: &Stage, visit: &Visit) -> String {
     let number = visit.draft.call.account;
     number.and_then(|number| stage.flows.accounts.get(number)).map_or("", Account::name).to_owned()
 }
 
-/// An exchange that is called, and with which account.
+/// Starts an exchange that is called. Returns it with the name of its account.
 fn sent(stage: &Stage, lines: &str) -> (Visit, String) {
     let mut visit = stage.send(lines);
     assert_eq!(visit.poll(stage), Stand::Call);
@@ -48,7 +48,7 @@ fn sent(stage: &Stage, lines: &str) -> (Visit, String) {
     (visit, account)
 }
 
-/// The account of an exchange that gets this response.
+/// Returns the account of an exchange that gets this response.
 fn answered(stage: &Stage, lines: &str, response: &str) -> String {
     let (mut visit, account) = sent(stage, lines);
     assert!(matches!(visit.response(stage, response), Stand::Response(_)));
@@ -56,7 +56,7 @@ fn answered(stage: &Stage, lines: &str, response: &str) -> String {
     account
 }
 
-/// Takes a visit to its next call, after it has been told to make another. Says with which account.
+/// Polls a visit that is to be repeated up to its next call. Returns the account.
 fn again(stage: &Stage, visit: &mut Visit) -> String {
     assert_eq!(visit.poll(stage), Stand::Call);
     account(stage, visit)
@@ -67,7 +67,7 @@ fn standing(stage: &Stage, name: &str) -> crate::accounts::AccountSnapshot {
     account.unwrap().snapshot(stage.now)
 }
 
-/// For how many more milliseconds the account is left out.
+/// Returns the remaining cool-down of an account in milliseconds.
 fn cools_ms(stage: &Stage, name: &str) -> Option<u128> {
     standing(stage, name).cooling.map(|cooling| cooling.until.since(stage.now).as_millis())
 }
@@ -105,7 +105,7 @@ fn a_refused_call_is_made_again_on_another_account_whatever_its_method() {
         assert_eq!(again(&stage, &mut visit), "b");
         assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
         assert_eq!(standing(&stage, "a").cooling.unwrap().reason(), status);
-        // The others go on without it.
+        // The other accounts continue.
         let turns: String = (0..4).map(|_| answered(&stage, GET, "200")).collect();
         assert_eq!(turns, "cbcb");
     }
@@ -178,14 +178,14 @@ fn a_credential_that_is_refused_again_and_again_is_left_out_for_longer_until_it_
         assert_eq!(cools_ms(&stage, "a"), Some(cools.into()));
         stage.pass_ms(cools);
     }
-    // It may be slow to answer, and says nothing of its credential.
+    // A 503 means that the provider is overloaded and says nothing about the credential.
     answered(&stage, GET, "503");
     stage.pass_ms(1);
     answered(&stage, GET, "200");
     answered(&stage, GET, "401");
     assert_eq!(cools_ms(&stage, "a"), Some(30_000));
     stage.pass_ms(30_000);
-    // That it has had enough is another matter.
+    // A 429 does not make the cool-down grow.
     for _ in 0..2 {
         answered(&stage, GET, "429");
         assert_eq!(cools_ms(&stage, "a"), Some(30_000));
@@ -201,7 +201,7 @@ fn calls_that_were_under_way_together_say_together_what_one_says() {
     for visit in &mut together[..3] {
         assert_eq!(visit.response(&stage, "401"), Stand::Response(401));
     }
-    // One that began before is no sign that it works again.
+    // A call that began before the refusal does not show that the account works again.
     assert_eq!(together[3].response(&stage, "200"), Stand::Response(200));
     assert_eq!(cools_ms(&stage, "a"), Some(30_000));
     assert_eq!(together[4].response(&stage, "429\nRetry-After: 40"), Stand::Response(429));
@@ -265,7 +265,7 @@ fn a_group_keeps_its_account_and_comes_back_to_it() {
     }
     stage.pass_ms(10_000);
     assert_eq!(of_all(&stage), before);
-    // Without a group each in turn.
+    // Without a group, each account in turn.
     let turns: BTreeSet<String> = (0..3).map(|_| answered(&stage, GET, "200")).collect();
     assert_eq!(turns.len(), 3);
 }
@@ -283,7 +283,7 @@ fn the_least_used_is_the_one_with_the_fewest_under_way() {
     assert_eq!(next, "b");
     drop((first, third, fourth));
     assert_eq!(standing(&stage, "b").in_flight, 0);
-    // With none under way, the one with the fewest calls.
+    // With no exchange in flight, the account with the fewest calls is chosen.
     assert_eq!(answered(&stage, GET, "200"), "a");
     assert_eq!(answered(&stage, GET, "200"), "b");
 }
@@ -418,7 +418,7 @@ fn remedies_know_of_each_other_what_an_account_is_used_for() {
     assert_eq!(name, "a");
     assert_eq!(refused.response(&stage, "401"), Stand::Repeat(stage.now));
     drop(refused);
-    // A success ends it, whoever has it.
+    // A success ends the cool-down, whichever remedy made the call.
     stage.pass_ms(1);
     assert_eq!(answered(&stage, "GET https://one.example/fixed", "200"), "a");
     assert_eq!(cools_ms(&stage, "a"), None);
@@ -436,7 +436,7 @@ fn a_reload_keeps_how_accounts_stand() {
     assert_eq!((standing(&stage, "a").endings, standing(&stage, "b").in_flight), ([0, 0, 0, 1, 0], 1));
     drop(visit);
     assert_eq!(standing(&stage, "b").in_flight, 0);
-    // Whose turn it is, too.
+    // The turns are kept too.
     assert_eq!(sent(&stage, GET).1, "c");
 }
 
@@ -511,7 +511,7 @@ fn candidates(weights: &[u32]) -> Candidates {
 }
 
 proptest! {
-    /// Over each whole round every account is chosen exactly as often as its weight says.
+    /// In each full round, every account is chosen exactly as often as its weight says.
     #[test]
     fn weights_are_held_exactly(weights in prop::collection::vec(1_u32..20, 1..8), rounds in 1_u32..4) {
         let all = candidates(&weights);
@@ -525,7 +525,8 @@ proptest! {
         }
     }
 
-    /// Whatever accounts come and go, only one that is there is chosen, and of the groups only those move whose account has gone.
+    /// Only available accounts are chosen, and a group changes its account only if that account has become
+    /// unavailable.
     #[test]
     fn a_group_moves_only_with_its_account(
         weights in prop::collection::vec(1_u32..20, 2..8),
@@ -543,7 +544,7 @@ proptest! {
         }
     }
 
-    /// No account that cools down is ever called, and what is not refused by all is refused to nobody.
+    /// An account that cools down is never called, and an exchange is refused only if all accounts cool down.
     #[test]
     fn an_account_that_cools_down_is_never_called(
         by in prop::sample::select(vec!["round-robin", "least-used", "most-remaining"]),

@@ -1,5 +1,6 @@
-//! How much of a quota a queue uses, whatever its kind, and that it is never above it: in simulated time,
-//! with clients that ask again as soon as they are answered, and a provider that counts by itself.
+//! Tests that a queue uses as much of a quota as possible and never exceeds it, for each kind of quota. They
+//! run in simulated time, with clients that send the next request after each response, and a provider that
+//! keeps its own count.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,16 +28,16 @@ impl Wake for Flag {
     }
 }
 
-/// A client, and what it is about.
+/// A client and its state.
 enum Client {
-    /// Its exchange waits, until it is woken or until a time.
+    /// Its exchange waits for a wake-up or a time.
     Waits {
         visit: Visit,
         flag: Arc<Flag>,
         until: u64,
         since: u64,
     },
-    /// Its call is under way until then.
+    /// Its call is in progress until this time.
     Called {
         visit: Visit,
         ends: u64,
@@ -44,24 +45,24 @@ enum Client {
     Gone,
 }
 
-/// What has become of the exchanges. Times in microseconds.
+/// Results of a simulation. Times are in microseconds.
 #[derive(Debug, Default)]
 struct Seen {
-    /// When the provider counted the calls.
+    /// Times at which the provider counted the calls.
     counted: Vec<u64>,
-    /// How long those waited that were called, and those that were refused.
+    /// Waits of exchanges that were called, and of those that were refused.
     called_after: Vec<u64>,
     refused_after: Vec<u64>,
 }
 
-/// When the provider counts a call and when its response is there, both after it was sent.
+/// Times from sending a call until the provider counts it, and until its response arrives.
 type Network<'n> = &'n dyn Fn(usize) -> (u64, u64);
 
 struct Simulation<'n> {
     stage: Stage,
     clients: Vec<Client>,
     network: Network<'n>,
-    /// Whether clients ask again when they are answered.
+    /// `true` if clients send another request after a response.
     asks_again: bool,
     seen: Seen,
 }
@@ -92,7 +93,7 @@ impl<'n> Simulation<'n> {
         }
     }
 
-    /// Lets everything happen until `end`.
+    /// Runs the simulation until `end`.
     fn run(mut self, end: u64) -> Seen {
         loop {
             while self.step() {}
@@ -108,7 +109,7 @@ impl<'n> Simulation<'n> {
         }
     }
 
-    /// Goes through all clients once. Says whether anything has happened.
+    /// Visits all clients once. Returns `true` if any of them did something.
     fn step(&mut self) -> bool {
         let mut has_happened = false;
         for place in 0..self.clients.len() {
@@ -159,7 +160,7 @@ impl<'n> Simulation<'n> {
     }
 }
 
-/// The most calls that were counted in any window of that length.
+/// Returns the maximum number of calls counted in any window of that length.
 fn peak(mut counted: Vec<u64>, window: u64) -> usize {
     counted.sort_unstable();
     let within = |(first, begin): (usize, &u64)| {
@@ -168,7 +169,7 @@ fn peak(mut counted: Vec<u64>, window: u64) -> usize {
     counted.iter().enumerate().map(within).max().unwrap_or_default()
 }
 
-/// Calls in each window of a provider whose windows begin by the clock.
+/// Returns the number of calls in each window of a provider whose windows follow the clock.
 fn by_window(counted: &[u64], window: u64) -> BTreeMap<u64, u64> {
     let mut windows = BTreeMap::new();
     for time in counted {
@@ -177,7 +178,7 @@ fn by_window(counted: &[u64], window: u64) -> BTreeMap<u64, u64> {
     windows
 }
 
-/// The most that a bucket of the provider ever lacked, in units times `window`.
+/// Returns the maximum deficit of the provider's bucket, in units times `window`.
 fn most_missing(mut counted: Vec<u64>, limit: u64, window: u64) -> u64 {
     counted.sort_unstable();
     let (mut debt, mut last, mut most) = (0_u64, 0, 0);
@@ -197,7 +198,7 @@ fn quota(kind: &str, limit: u64, window_ms: u64) -> Value {
     json!({ "kind": kind, "limit": limit, "window": format!("{window_ms}ms") })
 }
 
-/// All combinations of clients, response times and windows, in milliseconds.
+/// Returns all combinations of clients, response times and windows, in milliseconds.
 fn combinations() -> impl Iterator<Item = (u64, u64, u64)> {
     let windows = |clients: u64, response: u64| {
         [500, 1_000, 2_000].into_iter().map(move |window| (clients, response, window))
@@ -210,7 +211,7 @@ fn combinations() -> impl Iterator<Item = (u64, u64, u64)> {
 const LONG: &str = "10m";
 const WINDOWS: u64 = 12;
 
-/// At least so many hundredths of `allowed` have been counted.
+/// Asserts that at least 95 % of `allowed` was counted.
 fn assert_used(counted: usize, allowed: u64, what: &str) {
     let counted = counted as u64;
     assert!(counted * 100 >= allowed * 95, "{counted} of {allowed} used: {what}");
@@ -315,7 +316,7 @@ fn calendar_windows_are_used_up_across_a_change_of_the_clocks() {
         let mut simulation =
             Simulation::new(&quota, &json!({ "quota": "q", "max_wait": "2000h" }), begin, &network);
         simulation.join(9);
-        // The last hours of the last window are left out, which may have come earlier than by 24 hours a day.
+        // Leaves out the last hours of the last window, because the change of the clocks may shift its end.
         let seen = simulation.run(begin + days * 24 * HOUR - 2 * HOUR);
         let mut windows = BTreeMap::new();
         for time in &seen.counted {
@@ -333,7 +334,7 @@ fn calendar_windows_are_used_up_across_a_change_of_the_clocks() {
     }
 }
 
-/// A quota of each kind that is refilled in time, with two units a second.
+/// A quota of each kind that is refilled over time, with two units per second.
 fn two_a_second(kind: &str) -> Value {
     match kind {
         "first" => json!({ "kind": "fixed", "starts": "first", "limit": 2, "window": "1s" }),
@@ -360,7 +361,8 @@ fn who_cannot_be_served_in_time_is_told_when_that_is_known() {
                     assert!(*told <= (response + 1) * MS, "told after {told} µs: {what}");
                     let waited = seen.called_after.iter().max().unwrap();
                     assert!(*waited <= max_wait * MS, "{what}");
-                    // Nobody is refused who could have been served: so many refills come within that time.
+                    // No exchange is refused that could have been served: this is the number of refills
+                    // within that time.
                     let (first, cycle) = match kind {
                         "fixed" if phase + response > 1_000 => (2_000 - phase, 1_000),
                         "fixed" => (1_000 - phase, 1_000),
@@ -382,7 +384,7 @@ fn who_cannot_be_served_in_time_is_told_when_that_is_known() {
     }
 }
 
-/// A network whose calls take up to so many microseconds, drawn from a list.
+/// A network whose calls take times from a list, in microseconds.
 fn jitter(times: &[(u64, u64)]) -> impl Fn(usize) -> (u64, u64) {
     move |call| {
         let (counted, ends) = times[call % times.len()];
@@ -393,7 +395,7 @@ fn jitter(times: &[(u64, u64)]) -> impl Fn(usize) -> (u64, u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// However long calls take, and wherever between request and response the provider counts them.
+    /// Holds for any duration of calls, wherever between request and response the provider counts them.
     #[test]
     fn no_provider_ever_counts_more_than_it_allows(
         limit in 1_u64..6,
@@ -415,7 +417,7 @@ proptest! {
         prop_assert!(most_missing(counted, limit, 1_000 * MS) <= limit * 1_000 * MS);
     }
 
-    /// Whoever is in a window's first part is answered within it, so that nothing of the next one is lost.
+    /// Responses arrive within the window, so no allowance of the next window is lost.
     #[test]
     fn windows_by_the_clock_lose_nothing_from_the_second_on(
         limit in 1_u64..6,

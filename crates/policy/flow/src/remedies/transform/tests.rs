@@ -6,7 +6,7 @@ use crate::exchange::FailureKind;
 use crate::fixture::{Stage, Stand, Visit, problems};
 use crate::tally::Decision;
 
-/// A stage with one flow for users, which has these remedies.
+/// Creates a stage with one flow for users, which has these remedies.
 fn of_users(remedies: &Value) -> Stage {
     Stage::new(json!({ "flows": [
         { "name": "f", "match": { "path": "/users/{id}" }, "remedies": remedies },
@@ -15,7 +15,7 @@ fn of_users(remedies: &Value) -> Stage {
 
 const POST: &str = "POST https://one.example/users/7?debug=1&page=2&debug&x=%41\nContent-Type: application/json\nContent-Length: 1\nX-Internal: 1\nx-internal: 2\nContent-Digest: sha-256=::";
 
-/// An exchange with this request body.
+/// Starts an exchange with this request body.
 fn post(stage: &Stage, body: &str) -> Visit {
     let mut visit = stage.send(POST);
     visit.body = Some(body.as_bytes().to_vec());
@@ -76,7 +76,7 @@ fn a_response_is_changed_and_its_tag_made_weak() {
     let added: Vec<_> = added.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(added, [("etag", "W/\"a\""), ("x-old", "1"), ("x-status", "200")]);
     assert!(visit.draft.response.removes(b"digest") && visit.draft.response.removes(b"X-Gone"));
-    // What stays as it is keeps what is said of it.
+    // An unchanged body keeps its digests and tag.
     let mut visit = stage.send("GET https://one.example/users/7");
     visit.poll(&stage);
     visit.response_with(&stage, fields, Some(br#"{"id":"7"}"#));
