@@ -1,7 +1,9 @@
-//! `transform`: sets, adds and removes fields, query parameters and members of JSON bodies, and sets the path.
+//! `transform`: sets, adds and removes header fields, query parameters and members of JSON bodies, and sets
+//! the path.
 //!
-//! What is changed in a message is worked out from the message as it came to this remedy, all of it before any of it is changed: where one
-//! part cannot be, the remedy fails and changes nothing. Of two remedies, each sees what those before it have made of the message.
+//! All changes are computed from the message as this remedy received it, before any of them is applied. If
+//! one change fails, the remedy fails and changes nothing. Each remedy sees the changes of the remedies
+//! before it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,30 +24,33 @@ use crate::template::parts::{PathTemplate, field_name_problem};
 use crate::template::{Escape, Template, write_url};
 use egret_json::edit::{Action, JsonEdits};
 
-/// Longer values of fields are none that a provider would take.
+/// Maximum length of a rendered value.
 const FIELD_BYTES_MAX: usize = 16 << 10;
 
-/// Nor are longer targets.
+/// Maximum length of a rendered target.
 const TARGET_BYTES_MAX: usize = 16 << 10;
 
-/// What all values for one body may come to.
+/// Maximum total length of all values for one body.
 const VALUES_BYTES_MAX: usize = 1 << 20;
 
-/// So many changes of one kind are enough for any message.
+/// Maximum number of changes of one kind.
 const CHANGES_MAX: usize = 256;
 
-/// Fields of a request or response that speak of the very bytes of a body, which are others now (RFC 9530, RFC 1864).
+/// Fields of a request or response with a digest of the body, which is wrong after a change (RFC 9530, RFC
+/// 1864).
 const DIGESTS: [&[u8]; 4] = [b"content-digest", b"repr-digest", b"digest", b"content-md5"];
 
-/// What is changed in requests and responses. Values are templates; they see the message as it was before this remedy.
+/// Changes to requests and responses. Values are templates; they see the message as it was before this
+/// remedy.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransformConfig {
-    /// What is changed in the request.
+    /// Changes to the request.
     pub request: RequestChanges,
-    /// What is changed in the response. Where its JSON is, the provider is asked for it in the clear (`accept-encoding: identity`).
+    /// Changes to the response. If its JSON is changed, the provider is asked for an unencoded response
+    /// (`accept-encoding: identity`).
     pub response: ResponseChanges,
-    /// The longest body whose JSON is changed. With a longer one the remedy fails (`on_error`).
+    /// Maximum length of a body whose JSON is changed. With a longer body the remedy fails (`on_error`).
     pub body: Size,
 }
 
@@ -59,22 +64,22 @@ impl Default for TransformConfig {
     }
 }
 
-/// What is changed in a request.
+/// Changes to a request.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RequestChanges {
     /// Header fields.
     pub headers: TextChanges,
-    /// The path that is called, beginning with `/`; slashes in values are encoded.
+    /// Path to call, beginning with `/`. Slashes in values are encoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Parameters of the query; names and values are encoded for it.
+    /// Query parameters. Names and values are encoded.
     pub query: TextChanges,
     /// Members of a JSON body.
     pub json: JsonChanges,
 }
 
-/// What is changed in a response.
+/// Changes to a response.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResponseChanges {
@@ -84,27 +89,28 @@ pub struct ResponseChanges {
     pub json: JsonChanges,
 }
 
-/// What is changed among fields or parameters, by their names.
+/// Changes to header fields or parameters, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TextChanges {
-    /// Stand there once with this value, in place of all of that name.
+    /// Sets a value, replacing all others of that name.
     pub set: BTreeMap<String, String>,
-    /// Stand there besides those of that name.
+    /// Adds a value and keeps others of that name.
     pub add: BTreeMap<String, String>,
-    /// Go.
+    /// Removes all values of these names.
     pub remove: Vec<String>,
 }
 
-/// What is changed in a JSON body, by JSON pointers (RFC 6901): `/user/email`, `/items/0`, `/items/-` for the end of a list.
+/// Changes to a JSON body, by JSON pointers (RFC 6901): `/user/email`, `/items/0`, `/items/-` for the end of
+/// a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct JsonChanges {
-    /// Stand there with this value, in place of what did; objects that are missing on the way are made. Texts in it are templates.
+    /// Sets or replaces a value. Missing parent objects are created. Texts in the value are templates.
     pub set: BTreeMap<String, Value>,
-    /// Become the last element of a list, or stand where nothing is; anything else stays as it is.
+    /// Appends a value to a list, or sets a member that does not exist. Any other existing value is kept.
     pub add: BTreeMap<String, Value>,
-    /// Go.
+    /// Removes these members.
     pub remove: Vec<String>,
 }
 
@@ -130,7 +136,7 @@ struct ResponsePlan {
     json: JsonPlan,
 }
 
-/// Changes of fields or parameters.
+/// Compiled changes to header fields or parameters.
 #[derive(Debug)]
 struct TextPlan {
     set: Vec<(String, Template)>,
@@ -138,7 +144,7 @@ struct TextPlan {
     remove: Vec<String>,
 }
 
-/// Changes of a JSON body.
+/// Compiled changes to a JSON body.
 #[derive(Debug, Default)]
 struct JsonPlan {
     edits: JsonEdits,
@@ -146,10 +152,10 @@ struct JsonPlan {
     len: usize,
 }
 
-/// A name with its value for one message.
+/// A name with its rendered value.
 type Text<'a> = (&'a str, Cow<'a, [u8]>);
 
-/// What a [`TextPlan`] comes to for one message.
+/// A [`TextPlan`] rendered for one message.
 struct Texts<'a> {
     set: Vec<Text<'a>>,
     add: Vec<Text<'a>>,
@@ -241,9 +247,10 @@ impl Transform {
         let draft = &mut *exchange.draft;
         if let Some(body) = body {
             remove_digests(&mut draft.response);
-            // Ranges of the provider's body are none of this one.
+            // Byte ranges of the provider's body do not apply to the new one.
             draft.response.remove(b"accept-ranges");
-            // Weak rather than gone: the client can still ask whether it has changed, but not take this body for that one byte by byte.
+            // A weak tag instead of none: the client can still revalidate, but cannot combine byte ranges of
+            // this body with the original's.
             if let Some(etag) = weak_etag {
                 draft.response.set(b"etag", &etag);
             }
@@ -253,7 +260,7 @@ impl Transform {
         Ok(())
     }
 
-    /// The path and query that are called, if they are others than before.
+    /// Returns the new path and query, or `None` if they do not change.
     fn target(&self, exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
         let request = exchange.request();
         let RequestPlan { path, query, .. } = &self.request;
@@ -276,7 +283,7 @@ impl Transform {
         Ok(Some(target))
     }
 
-    /// The request's new body, if it has another one than before.
+    /// Returns the request's new body, or `None` if it does not change.
     fn request_body(&self, exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
         let received = &exchange.received;
         if received.head.framing == RequestFraming::None {
@@ -286,7 +293,7 @@ impl Transform {
         self.body(&self.request.json, fields, exchange.request().body, exchange)
     }
 
-    /// The response's new body, if it has another one than before.
+    /// Returns the response's new body, or `None` if it does not change.
     fn response_body(&self, exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
         let Outcome::Response(received) = exchange.outcome else { return Ok(None) };
         let is_part = received.head.status == 206;
@@ -298,7 +305,8 @@ impl Transform {
         self.body(&self.response.json, fields, body, exchange)
     }
 
-    /// What `plan` makes of a body that came with `fields` and stands as `body`, if that is here.
+    /// Applies `plan` to a body that was received with `fields`. `body` is its current content, if it is
+    /// present. Returns `None` if nothing changes.
     fn body(
         &self,
         plan: &JsonPlan,
@@ -325,14 +333,14 @@ impl Transform {
     }
 }
 
-/// Removes what speaks of the very bytes of a body that is another now.
+/// Removes the digest fields of a body that has changed.
 pub(crate) fn remove_digests(changes: &mut Changes) {
     for name in DIGESTS {
         changes.remove(name);
     }
 }
 
-/// `2 fields`; nothing where there are none.
+/// Formats a count: `2 fields`. Returns `None` for zero.
 fn counted(count: usize, what: &str) -> Option<String> {
     match count {
         0 => None,
@@ -347,7 +355,7 @@ fn side(name: &str, parts: &[Option<String>]) -> Option<String> {
 }
 
 impl TextPlan {
-    /// Changes of fields, which stand under `at` in this remedy's config.
+    /// Compiles changes to header fields, whose keys are under `at` in this remedy's config.
     fn of_fields(config: &TextChanges, at: &str, has_response: bool, site: &mut Site<'_>) -> Self {
         let mut templates = |key: &str, changes: &BTreeMap<String, String>| {
             let key = format!("{at}.{key}");
@@ -366,7 +374,7 @@ impl TextPlan {
         Self { set, add, remove: config.remove.clone() }
     }
 
-    /// Changes of the query's parameters.
+    /// Compiles changes to query parameters.
     fn of_query(config: &TextChanges, at: &str, site: &mut Site<'_>) -> Self {
         let mut templates = |key: &str, changes: &BTreeMap<String, String>| {
             let template = |(name, value): (&String, &String)| {
@@ -407,7 +415,7 @@ fn render_all<'a>(
     changes.iter().map(render).collect()
 }
 
-/// Notes what says two things of one name, and what says too much.
+/// Adds problems for contradicting changes to one name, and for too many changes.
 fn check_names(config: &TextChanges, at: &str, is_same: impl Fn(&str, &str) -> bool, site: &mut Site<'_>) {
     let TextChanges { set, add, remove } = config;
     for (place, name) in set.keys().enumerate() {
@@ -429,7 +437,7 @@ fn check_names(config: &TextChanges, at: &str, is_same: impl Fn(&str, &str) -> b
 }
 
 impl Texts<'_> {
-    /// Writes them into the changes of a message.
+    /// Adds them to the changes of a message.
     fn write(&self, changes: &mut Changes) {
         for name in self.remove {
             changes.remove(name.as_bytes());
@@ -442,7 +450,7 @@ impl Texts<'_> {
         }
     }
 
-    /// The query that is made of `query`. What is not named in it stays as it was sent.
+    /// Builds a query from `query`. Parameters that are not named stay as sent.
     fn write_query(&self, query: Option<&[u8]>) -> Option<Vec<u8>> {
         let mut pairs: Vec<Cow<'_, [u8]>> = Vec::new();
         let mut is_set = vec![false; self.set.len()];
@@ -465,7 +473,7 @@ impl Texts<'_> {
     }
 }
 
-/// A name and its value as a query has them.
+/// Encodes a name and its value for a query.
 fn parameter((name, value): &Text<'_>) -> Vec<u8> {
     let mut pair = Vec::new();
     write_url(name.as_bytes(), &mut pair);
@@ -475,7 +483,7 @@ fn parameter((name, value): &Text<'_>) -> Vec<u8> {
 }
 
 impl JsonPlan {
-    /// Changes of a JSON body, which stand under `at` in this remedy's config.
+    /// Compiles changes to a JSON body, whose keys are under `at` in this remedy's config.
     fn compile(config: &JsonChanges, at: &str, has_response: bool, site: &mut Site<'_>) -> Self {
         let mut plan = Self::default();
         for (pointer, value) in &config.set {
@@ -504,7 +512,8 @@ impl JsonPlan {
         }
     }
 
-    /// A value as JSON text, which is a template: its texts stand between quotes, so that theirs are escaped.
+    /// Adds a value as JSON text, which is a template. Its placeholders are inside quotes, so rendered values
+    /// are escaped.
     fn value(&mut self, value: &Value, key: &str, has_response: bool, site: &mut Site<'_>) {
         if has_open_name(value) {
             site.problem(key, "names within a value are fixed: no `${` in them");
@@ -532,7 +541,7 @@ impl JsonPlan {
     }
 }
 
-/// Whether a name in it looks like a template.
+/// Returns `true` if a name in the value looks like a template.
 fn has_open_name(value: &Value) -> bool {
     match value {
         Value::Object(map) => map.iter().any(|(name, value)| name.contains("${") || has_open_name(value)),
