@@ -1,4 +1,4 @@
-//! `access-log`: a line for each exchange, as JSON or by a template, of which nothing is told that must not be.
+//! `access-log`: writes one line per exchange, as JSON or from a template, with sensitive values obfuscated.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,35 +17,37 @@ use crate::finished::Finished;
 use crate::matching::{PathPattern, SegmentPattern, decode};
 use egret_json::write_escaped;
 
-/// A longer value is cut: a line is no place for it.
+/// Maximum length of a value. Longer values are cut.
 const VALUE_BYTES_MAX: usize = 4 * 1024;
-/// A longer template is refused.
+/// Maximum length of a template.
 const TEMPLATE_BYTES_MAX: usize = 4 * 1024;
-/// Parts of a line.
+/// Maximum number of values in a line.
 const PARTS_MAX: usize = 64;
 
-/// Writes a line for each exchange.
+/// Writes a log line for each exchange.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessLogConfig {
-    /// The exporter that lines go to, by its name under `exporters`: one of the type `lines` or `stdout`.
+    /// Name of the exporter, under `exporters`. Its type must be `lines` or `stdout`.
     pub export: String,
-    /// What a line of JSON holds, in this order; what is empty is left out. Names are those of the list in the handbook.
+    /// Fields of a JSON line, in order. Empty values are left out. The handbook lists the names.
     #[serde(default = "fields")]
     pub fields: Vec<String>,
-    /// A line that is no JSON: text with `${status}`, `${request.headers.user-agent}` and the like in it; `$${` is `${` itself. What is
-    /// empty shows as `-`.
+    /// Template of a plain-text line, with placeholders such as `${status}` or
+    /// `${request.headers.user-agent}`. `$${` is a literal `${`. An empty value is written as `-`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// Whether every value of a query or field, and every segment of a path that the flow's match does not spell out, becomes a
-    /// pseudonym, made with a key that only this installation has.
+    /// Replaces every value of a query parameter or header field, and every path segment that the flow's
+    /// match does not name literally, by a pseudonym. Pseudonyms are made with a key that only this
+    /// installation has.
     #[serde(default = "yes")]
     pub obfuscate: bool,
-    /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`, `request.path[0]`.
+    /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`,
+    /// `request.path[0]`.
     #[serde(default)]
     pub exclude: Vec<String>,
-    /// Whether what looks like a secret, such as a token, a key, a card number or an e-mail address, and what is one by its name, such as
-    /// `authorization` or `password`, becomes a pseudonym where nothing else does.
+    /// Replaces secrets by pseudonyms even where `obfuscate` does not: values that look like a token, a key,
+    /// a card number or an e-mail address, and values with names such as `authorization` or `password`.
     #[serde(default = "yes")]
     pub detect_secrets: bool,
 }
@@ -77,21 +79,21 @@ fn fields() -> Vec<String> {
     names.map(str::to_owned).into()
 }
 
-/// Writes lines.
+/// Writes a log line for each exchange.
 #[derive(Debug)]
 pub struct AccessLog {
     config: AccessLogConfig,
     line: Line,
     sink: Arc<dyn Sink>,
-    /// By their texts: the paths of the flow's match.
+    /// Paths of the flow's match, by their text.
     patterns: HashMap<String, PathPattern>,
-    /// None where the config is only checked.
+    /// `None` while the config is only checked.
     mask: Option<Box<(Mask, Arc<Key>)>>,
-    /// Memory for a line. One thread alone makes diagnoses: the lock is never waited for.
+    /// Buffer for a line. Only the diagnosis thread uses it, so the lock is never contended.
     room: Mutex<Vec<u8>>,
 }
 
-/// How a line is made.
+/// Format of a line.
 #[derive(Debug)]
 enum Line {
     Json(Vec<(String, Part)>),
@@ -104,14 +106,14 @@ enum Piece {
     Part(Part),
 }
 
-/// What a line may tell.
+/// A value that a line can contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Plain(Plain),
     Field(Message, String),
 }
 
-/// What a line may tell that is no field.
+/// A value other than a header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plain {
     Time,
@@ -167,11 +169,11 @@ const PLAIN: [(&str, Plain); 24] = [
     ("remedies", Plain::Remedies),
 ];
 
-/// A value of a line.
+/// The value of a placeholder.
 enum Told {
     Text(String),
     Number(u64),
-    /// Only told where it is so.
+    /// Written only if `true`.
     Flag(bool),
 }
 
@@ -298,13 +300,15 @@ impl AccessLog {
         }
     }
 
-    /// Path and query. What the provider's URL has of the path stands in the config, and so does what the match spells out: both stay.
+    /// Masks path and query. The path of the provider's URL and the literal segments of the match stay,
+    /// because both are in the config.
     fn target(&self, target: &[u8], exchange: &Finished<'_>, mask: &Mask) -> String {
         let record = exchange.record();
         let prefix = &record.target()[..record.target().len().saturating_sub(record.relative_target().len())];
         let prefix_segments = memchr::memchr_iter(b'/', prefix).count();
         let pattern = self.patterns.get(exchange.endpoint());
-        // By the place among those that are not empty, as matches count; once one does not fit, none does any more.
+        // Position among the non-empty segments, as in matching. After the first segment that differs, none
+        // is kept.
         let (place, fits) = (std::cell::Cell::new(0), std::cell::Cell::new(true));
         mask.target(target, |segment_place, segment| {
             if segment_place < prefix_segments {
@@ -331,7 +335,7 @@ fn text(text: String) -> Told {
     Told::Text(text)
 }
 
-/// A member of an object, unless it is empty.
+/// Appends a member of an object, unless its value is empty.
 fn push_member(name: &str, value: &Told, out: &mut Vec<u8>) {
     if matches!(value, Told::Flag(false)) || matches!(value, Told::Text(text) if text.is_empty()) {
         return;
@@ -353,7 +357,7 @@ fn push_member(name: &str, value: &Told, out: &mut Vec<u8>) {
     }
 }
 
-/// A value within a text. It stays on its line and within its quotes, whatever it holds.
+/// Appends a value to a text line. Escaping keeps it on its line and within its quotes.
 fn push_text(value: &Told, out: &mut Vec<u8>) {
     match value {
         Told::Text(text) if text.is_empty() => out.push(b'-'),
@@ -362,9 +366,9 @@ fn push_text(value: &Told, out: &mut Vec<u8>) {
             for letter in cut(text).chars() {
                 match letter {
                     '"' | '\\' => escaped.extend(['\\', letter]),
-                    // Line and paragraph separators end lines for some.
+                    // Some tools treat line and paragraph separators as line ends.
                     letter if letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}') => {
-                        // Writing to a text cannot fail.
+                        // Writing to a `String` cannot fail.
                         let _ = write!(escaped, "{}", letter.escape_unicode());
                     }
                     letter => escaped.push(letter),

@@ -1,4 +1,5 @@
-//! `discovery`: an inventory of the endpoints that are called, in which ids come together, and a proposal of flows for them.
+//! `discovery`: an inventory of the endpoints that are called, with ids merged into parameters, and a
+//! proposal of flows for them.
 
 mod inventory;
 mod proposal;
@@ -23,25 +24,25 @@ use inventory::{Call, Endpoint, Inventory, Origin};
 
 pub use proposal::propose;
 
-/// Endpoints that one diagnosis may be told to keep.
+/// Maximum of `endpoints_max`.
 const ENDPOINTS_MAX: u32 = 10_000;
-/// Words in one place that it may be told to keep apart.
+/// Maximum of `variety`.
 const VARIETY_MAX: u32 = 1_000;
-/// How often what has changed is written, where it is kept.
+/// Interval between writes of a changed inventory to storage.
 const SAVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Keeps an inventory of the endpoints that are called.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiscoveryConfig {
-    /// How many different words may stand in one place of a path before all of them are taken for values of one parameter. Numbers,
-    /// UUIDs, hexadecimal and the like are at once.
+    /// Number of different words at one position of a path beyond which all of them become values of one
+    /// parameter. Numbers, UUIDs, hexadecimal strings and the like are values from the start.
     #[schemars(range(min = 2, max = 1_000))]
     pub variety: u32,
-    /// How many endpoints are kept, up to 10000; exchanges of others are only counted.
+    /// Maximum number of endpoints, up to 10000. Exchanges of further endpoints are only counted.
     #[schemars(range(min = 1, max = 10_000))]
     pub endpoints_max: u32,
-    /// Whether the inventory is kept in `data_dir` over a restart.
+    /// Keeps the inventory in `data_dir` across restarts.
     pub keep: bool,
 }
 
@@ -51,18 +52,18 @@ impl Default for DiscoveryConfig {
     }
 }
 
-/// Keeps an inventory.
+/// Keeps an inventory of the endpoints that are called.
 #[derive(Debug)]
 pub struct Discovery {
     config: DiscoveryConfig,
     key: Option<Arc<Key>>,
     keeper: Option<Arc<dyn Keeper>>,
-    /// Under which it is kept.
+    /// File name of the stored inventory.
     name: String,
     state: Arc<Mutex<State>>,
 }
 
-/// What has been seen. Outlives a reload.
+/// The inventory so far. It outlives a reload.
 #[derive(Debug, Default)]
 struct State {
     inventory: Inventory,
@@ -70,52 +71,52 @@ struct State {
     saved: Option<Timestamp>,
 }
 
-/// What an inventory holds, for the control API.
+/// An inventory, for the control API.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Discovered {
-    /// The flow whose exchanges they are.
+    /// Name of the flow.
     pub flow: String,
-    /// Exchanges of endpoints for which there was no room.
+    /// Number of exchanges whose endpoints did not fit into the inventory.
     pub unlisted: u64,
-    /// By provider and path.
+    /// The endpoints, by provider and path.
     pub endpoints: Vec<DiscoveredEndpoint>,
 }
 
 /// An endpoint that is called.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DiscoveredEndpoint {
-    /// The provider's name in the config; `-` where there is none.
+    /// Name of the provider in the config; `-` if there is none.
     pub provider: String,
-    /// The provider's URL.
+    /// URL of the provider.
     pub url: String,
-    /// The host in it.
+    /// Host of that URL.
     #[serde(skip)]
     pub host: String,
-    /// The method.
+    /// Method.
     pub method: String,
-    /// The path as a match would have it: `/users/{user_id}`.
+    /// Path in the form of a match: `/users/{user_id}`.
     pub path: String,
-    /// Exchanges.
+    /// Number of exchanges.
     pub count: u64,
-    /// Exchanges by status; `0` where the client has got no response.
+    /// Number of exchanges by status code; `0` if the client received no response.
     pub statuses: BTreeMap<u16, u64>,
-    /// How long half of all clients waited, in microseconds, up to an eighth too long.
+    /// Median time that clients waited, in microseconds, at most an eighth too long.
     pub p50_us: u64,
-    /// The same of nine in ten.
+    /// 90th percentile, likewise.
     pub p90_us: u64,
-    /// The same of 99 in a hundred.
+    /// 99th percentile, likewise.
     pub p99_us: u64,
-    /// When it was called first (RFC 3339).
+    /// Time of the first call (RFC 3339).
     pub first_seen: String,
-    /// When it was called last.
+    /// Time of the last call (RFC 3339).
     pub last_seen: String,
-    /// Exchanges by consumer.
+    /// Number of exchanges by consumer.
     pub consumers: BTreeMap<String, u64>,
-    /// Exchanges of consumers beyond those.
+    /// Number of exchanges of consumers that are not listed.
     pub other_consumers: u64,
 }
 
-/// What is kept of an inventory.
+/// The stored form of an inventory.
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Kept {
     unlisted: u64,
@@ -154,7 +155,7 @@ impl Diagnosis for Discovery {
 
     fn see(&self, exchange: &Finished<'_>) {
         let (record, facts) = (exchange.record(), exchange.facts());
-        // What the gateway has refused itself has reached no endpoint, and a tunnel has none.
+        // A request that the gateway refused has reached no endpoint, and a tunnel has none.
         let is_refused = facts.attempts == 0 && facts.error.is_some();
         let (path, _) = split_target(record.relative_target());
         if is_refused || exchange.method() == Method::Connect || !path.starts_with(b"/") {
@@ -199,7 +200,7 @@ impl Diagnosis for Discovery {
         state.saved = Some(tick.now);
         state.has_changed = false;
         let kept = Kept { unlisted: state.inventory.unlisted, endpoints: state.inventory.endpoints() };
-        // Whoever asks for the inventory need not wait for a disk.
+        // Requests for the inventory must not wait for the disk.
         drop(state);
         if let Ok(text) = serde_json::to_vec(&kept) {
             keeper.save(&self.name, &text);
@@ -223,7 +224,7 @@ impl Discovery {
 }
 
 impl State {
-    /// What was kept; nothing where there is none, or it cannot be read.
+    /// Loads the stored inventory. Returns an empty one if there is none or it cannot be read.
     fn restored(config: &DiscoveryConfig, keeper: Option<&dyn Keeper>, name: &str) -> Self {
         let mut state = Self::default();
         let Some(text) = keeper.and_then(|keeper| keeper.load(name)) else { return state };
@@ -274,7 +275,7 @@ impl From<Endpoint> for DiscoveredEndpoint {
     }
 }
 
-/// A provider's URL; the default port is left out.
+/// Returns a provider's URL without the default port.
 fn url(origin: &Origin) -> String {
     let Origin { tls, host, port, prefix, .. } = origin;
     let scheme = if *tls { "https" } else { "http" };
@@ -283,7 +284,7 @@ fn url(origin: &Origin) -> String {
     format!("{scheme}://{host}{port}{prefix}")
 }
 
-/// A path as a match has it. A parameter is named after the word before it: `/users/{user_id}`.
+/// Formats a path as a match. A parameter is named after the preceding word: `/users/{user_id}`.
 fn pattern(path: &[Option<String>]) -> String {
     let mut pattern = String::new();
     let mut names: Vec<String> = Vec::new();
@@ -306,7 +307,8 @@ fn pattern(path: &[Option<String>]) -> String {
     if pattern.is_empty() { "/".to_owned() } else { pattern }
 }
 
-/// `user_id` behind `users`, `id` where nothing says more; a number behind a name that is taken.
+/// Returns the name of a parameter: `user_id` after `users`, `id` without a usable word. A number is appended
+/// if the name is taken.
 fn parameter(before: &str, taken: &[String]) -> String {
     let word = singular(before);
     let plain = word.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' });
@@ -318,7 +320,7 @@ fn parameter(before: &str, taken: &[String]) -> String {
     names.find(|name| !taken.contains(name)).unwrap_or(name)
 }
 
-/// What a collection's name says of one in it, as far as English is that regular.
+/// Returns the English singular of a collection's name, for regular plurals.
 fn singular(word: &str) -> String {
     let is_singular = ["ss", "us", "is"].iter().any(|ending| word.ends_with(ending));
     match (word.strip_suffix("ies"), word.strip_suffix('s')) {
@@ -375,7 +377,7 @@ mod tests {
         refused.facts.error = Some("unknown-provider");
         hand_over(&refused);
         assert!(endpoints(&archive).is_empty());
-        // A remedy that answers is as good as a provider.
+        // A response by a remedy counts like a provider's.
         hand_over(&archive.record("GET https://one.example/local", "200"));
         assert_eq!(endpoints(&archive).len(), 1);
     }

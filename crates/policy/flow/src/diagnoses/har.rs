@@ -1,4 +1,4 @@
-//! `har`: has exchanges archived as HAR 1.2, obfuscated before they leave.
+//! `har`: archives exchanges as HAR 1.2, obfuscated before they leave the process.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,52 +21,55 @@ use tracing::warn;
 use crate::diagnosis::{Diagnosis, Family, FamilyKind, Figure, Sample, Site, Tick};
 use crate::finished::Finished;
 
-/// What of an entry's memory is kept for the next.
+/// Capacity that is kept for the next entry.
 const SPARE_ENTRY_BYTES: usize = 256 * 1024;
 
-/// From one line in the log on damaged bodies to the next.
+/// Minimum interval between log lines about damaged bodies.
 const LINES_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Archives exchanges.
+/// Archives exchanges as HAR.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HarConfig {
-    /// The exporter that they go to, by its name under `exporters`.
+    /// Name of the exporter, under `exporters`.
     pub export: String,
-    /// Whether every value becomes a pseudonym, made with a key that only this installation has. Names, hosts, times and sizes stay.
+    /// Replaces every value by a pseudonym, made with a key that only this installation has. Names, hosts,
+    /// times and sizes stay.
     #[serde(default = "yes")]
     pub obfuscate: bool,
-    /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`, `request.path[0]`,
-    /// `response.body.$.items[*].id`.
+    /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`,
+    /// `request.path[0]`, `response.body.$.items[*].id`.
     #[serde(default)]
     pub exclude: Vec<String>,
-    /// Whether what looks like a secret, such as a token, a key, a card number or an e-mail address, and what is one by its name, such as
-    /// `authorization` or `password`, becomes a pseudonym where nothing else does.
+    /// Replaces secrets by pseudonyms even where `obfuscate` does not: values that look like a token, a key,
+    /// a card number or an e-mail address, and values with names such as `authorization` or `password`.
     #[serde(default = "yes")]
     pub detect_secrets: bool,
-    /// What is kept of bodies.
+    /// Part of bodies that is archived.
     #[serde(default)]
     pub bodies: Bodies,
-    /// Media types of which bodies are kept, as `application/json`, `text/*` or `*/*`. `*/*+json` is anything built on JSON.
+    /// Media types whose bodies are archived, as `application/json`, `text/*` or `*/*`. `*/*+json` matches
+    /// every type based on JSON.
     #[serde(default = "media_types")]
     pub media_types: Vec<String>,
-    /// Exchanges that are not archived: those of which one of these fields of the request fits its regular expression anywhere, as
-    /// in `{ user-agent: "(?i)bot|crawler" }`.
+    /// Exchanges to skip: those in which one of these request fields contains a match of its regular
+    /// expression, as in `{ user-agent: "(?i)bot|crawler" }`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub skip: BTreeMap<String, String>,
-    /// Fields of the request of which nothing is recorded, not even that they were there.
+    /// Request fields that are not recorded at all, not even their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leave_out: Vec<String>,
-    /// Fields of the request that bring the service token of the exchange, for exporters of ALF; the first that is there counts. They
-    /// are left out as well.
+    /// Request fields with the service token of the exchange, for exporters of ALF. The first one present is
+    /// used. They are left out of the entry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_token_fields: Vec<String>,
-    /// Fields of the request that bring the environment of the exchange, for exporters of ALF; the first that is there counts. They
-    /// are left out as well.
+    /// Request fields with the environment of the exchange, for exporters of ALF. The first one present is
+    /// used. They are left out of the entry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub environment_fields: Vec<String>,
-    /// Fields of the request that are believed to tell the client's address, as `x-real-ip`, and `x-forwarded-for` with its first; the
-    /// first that does counts. Where none does it is that of the connection.
+    /// Request fields that are trusted to contain the client's address, such as `x-real-ip`, or
+    /// `x-forwarded-for`, whose first address is used. The first valid one is used. Default: the address of
+    /// the connection.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub client_address_fields: Vec<String>,
 }
@@ -92,7 +95,7 @@ impl HarConfig {
     }
 }
 
-/// Archives exchanges.
+/// Archives exchanges as HAR.
 #[derive(Debug)]
 pub struct Har {
     config: Box<HarConfig>,
@@ -100,11 +103,11 @@ pub struct Har {
     sink: Arc<dyn Sink>,
     fields: Box<FieldNames>,
     skip: Vec<(Box<[u8]>, Regex)>,
-    /// None where the config is only checked.
+    /// `None` while the config is only checked.
     writer: Option<Arc<Writer>>,
 }
 
-/// Names of fields, in lower case.
+/// Names of header fields, in lower case.
 #[derive(Debug, Default)]
 struct FieldNames {
     left_out: Vec<Box<[u8]>>,
@@ -135,14 +138,15 @@ impl FieldNames {
         }
     }
 
-    /// The client's address: as the first of the fields tells it that does, or as the connection has it.
+    /// Returns the client's address: from the first trusted field that has one, otherwise from the
+    /// connection.
     fn client(&self, exchange: &Finished<'_>) -> Option<IpAddr> {
         let mut told = self.client.iter().filter_map(|name| address(exchange.request_field(name)?));
         told.next().or_else(|| exchange.client().map(|address| address.ip()))
     }
 }
 
-/// The name of a field in lower case; a problem at `key` where it is none.
+/// Returns the name of a field in lower case. Adds a problem at `key` if it is not a valid name.
 fn lower(key: &str, name: &str, site: &mut Site<'_>) -> Box<[u8]> {
     if !egret_http1::is_token(name.as_bytes()) {
         site.problem(key, format!("`{name}` is no name of a header field"));
@@ -165,29 +169,30 @@ fn skipped(config: &HarConfig, site: &mut Site<'_>) -> Vec<(Box<[u8]>, Regex)> {
     compiled.collect()
 }
 
-/// The first of the fields that are there, if it is text.
+/// Returns the value of the first field present, if it is UTF-8.
 fn first<'a>(names: &[Box<[u8]>], exchange: &Finished<'a>) -> &'a str {
     let value = names.iter().find_map(|name| exchange.request_field(name));
     value.and_then(|value| str::from_utf8(value).ok()).unwrap_or_default()
 }
 
-/// The first address of a list, with or without a port.
+/// Returns the first address of a list, which may have ports.
 fn address(value: &[u8]) -> Option<IpAddr> {
     let first = str::from_utf8(value.split(|byte| *byte == b',').next()?).ok()?.trim();
     let with_port = || first.parse::<SocketAddr>().ok().map(|address| address.ip());
     first.parse().ok().or_else(with_port)
 }
 
-/// Makes entries. It remembers pseudonyms, so that it is kept where nothing about them has changed.
+/// Writes entries. It caches pseudonyms, so it is kept across a reload unless a setting that affects them
+/// changes.
 #[derive(Debug)]
 struct Writer {
     flow: String,
     recording: RecordingConfig,
     secret_names: Arc<[Box<str>]>,
     key: Arc<Key>,
-    /// One thread alone makes diagnoses: the lock is never waited for.
+    /// Only the diagnosis thread uses it, so the lock is never contended.
     parts: Mutex<WriterParts>,
-    /// Bodies of which something was written, for each of [`End::ALL`].
+    /// Number of bodies archived at least in part, for each of [`End::ALL`].
     bodies: [AtomicU64; End::ALL.len()],
 }
 
@@ -195,9 +200,9 @@ struct Writer {
 struct WriterParts {
     recorder: Recorder,
     entry: Vec<u8>,
-    /// As many bodies have been told of in the log.
+    /// Number of bodies covered by earlier log lines.
     told: [u64; End::ALL.len()],
-    /// When.
+    /// Time of the last log line.
     told_at: Option<Timestamp>,
 }
 
@@ -216,8 +221,8 @@ impl Writer {
     }
 }
 
-/// What is to be said of bodies that an entry does not have as they are; nothing where there are none. That bodies are cut is said once:
-/// `bodies` asks for it.
+/// Returns the text of a log line about bodies that were not archived as sent, or `None` if there are no new
+/// ones. Truncation is reported once, because `bodies` asks for it.
 fn damage(told: &[u64], bodies: &[u64]) -> Option<String> {
     let mut text = String::new();
     for ((end, told), now) in End::ALL.iter().zip(told).zip(bodies) {

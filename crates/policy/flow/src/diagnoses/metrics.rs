@@ -1,4 +1,5 @@
-//! `metrics`: histograms of how long exchanges took, and counters and gauges of what they say.
+//! `metrics`: histograms of the durations of exchanges, and counters and gauges of values from their
+//! messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,51 +15,55 @@ use crate::diagnosis::{Diagnosis, Family, FamilyKind, Figure, Sample, Site, Tick
 use crate::expression::{Expression, Scope};
 use crate::finished::Finished;
 
-/// Label sets that one diagnosis may be told to keep.
+/// Maximum of `series_max`.
 const SERIES_MAX: u32 = 10_000;
-/// Counters and gauges of one diagnosis.
+/// Maximum number of counters and gauges of one diagnosis.
 const VALUES_MAX: usize = 32;
-/// Classes of a histogram.
+/// Maximum number of buckets of a histogram.
 const BUCKETS_MAX: usize = 40;
-/// The longest name of a counter or gauge.
+/// Maximum length of the name of a counter or gauge.
 const NAME_BYTES_MAX: usize = 64;
-/// Bodies that expressions read are not longer, however the key is set.
+/// Maximum of `bodies`.
 const BODY_BYTES_MAX: Size = Size::from_kib(1024);
 
-/// How often figures are exported at most.
+/// Minimum interval between exports.
 const INTERVAL_MIN: std::time::Duration = std::time::Duration::from_secs(1);
-/// Figures in one message: well below what an exporter takes.
+/// Maximum number of samples in one message, well below the limit of an exporter.
 const POINTS_MAX: usize = 500;
 
-/// Bounds of the footprint's classes in microseconds: it is far below what anybody configures for whole exchanges.
+/// Upper bounds of the footprint's buckets, in microseconds. The footprint is far smaller than the durations
+/// of exchanges, so it has its own buckets.
 const FOOTPRINT_BOUNDS_US: [u64; 14] =
     [10, 20, 30, 50, 75, 100, 150, 250, 500, 1_000, 2_500, 5_000, 10_000, 100_000];
 
-/// Counts exchanges in histograms of how long they took, as `egret_flow_exchange_seconds`, `egret_flow_provider_seconds` and
-/// `egret_flow_footprint_seconds`.
+/// Records durations of exchanges in the histograms `egret_flow_exchange_seconds`,
+/// `egret_flow_provider_seconds` and `egret_flow_footprint_seconds`.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsConfig {
-    /// What is told apart, besides flows: `provider`; `endpoint`, which is the path of the match that fitted; `method`; `status`, as
-    /// `2xx`; `consumer`, as the client names itself.
+    /// Labels besides `flow`: `provider`; `endpoint`, the path of the match that matched; `method`; `status`,
+    /// as `2xx`; `consumer`, as the client names itself.
     pub labels: BTreeSet<MetricsLabel>,
-    /// Upper bounds of the classes in which exchanges and the time of providers are counted, ascending.
+    /// Upper bounds of the buckets for exchanges and for the provider's time, in ascending order.
     pub buckets: Vec<Duration>,
-    /// How many sets of labels are kept, up to 10000. Exchanges beyond them are counted together, under `overflow="true"`.
+    /// Maximum number of label sets, up to 10000. Further exchanges are counted together under
+    /// `overflow="true"`.
     #[schemars(range(min = 1, max = 10_000))]
     pub series_max: u32,
-    /// Sums of what exchanges say, by name: `tokens` is shown as `egret_custom_tokens_total`.
+    /// Sums of values from exchanges, by name: `tokens` is exported as `egret_custom_tokens_total`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, ValueConfig>,
-    /// What the last exchange has said, by name: `remaining` is shown as `egret_custom_remaining`.
+    /// Values from the last exchange, by name: `remaining` is exported as `egret_custom_remaining`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub gauges: BTreeMap<String, ValueConfig>,
-    /// How long a body of JSON may be that expressions read, as it is sent, up to `1MiB`; a longer one is `null` for them.
+    /// Maximum length of a JSON body that expressions can read, as sent, up to `1MiB`. A longer one is
+    /// `null`.
     pub bodies: Size,
-    /// The exporter that they go to as well, by its name under `exporters`: one of the type `otlp`. On `/metrics` they are anyway.
+    /// Name of an additional exporter, under `exporters`. Its type must be `otlp`. The metrics are always
+    /// available on `/metrics`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export: Option<String>,
-    /// How often they go there, from `1s` on.
+    /// Interval between exports, at least `1s`.
     pub interval: Duration,
 }
 
@@ -79,19 +84,19 @@ impl Default for MetricsConfig {
     }
 }
 
-/// What exchanges are told apart by.
+/// The labels of the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MetricsLabel {
-    /// The provider's name in the config; `-` for every other host.
+    /// Name of the provider in the config; `-` for every other host.
     Provider,
-    /// The path of the flow's match by which the exchange was found.
+    /// Path of the flow's match that matched the exchange.
     Endpoint,
-    /// The method; `other` for those that no standard knows.
+    /// Method; `other` for non-standard ones.
     Method,
-    /// The class of the status, `2xx`; `none` where the client has got no response.
+    /// Class of the status code, as `2xx`; `none` if the client received no response.
     Status,
-    /// Who has sent the request, as the client says. What looks like a secret shows as a pseudonym.
+    /// Consumer, as named by the client. A name that looks like a secret is replaced by a pseudonym.
     Consumer,
 }
 
@@ -109,24 +114,24 @@ impl MetricsLabel {
     }
 }
 
-/// Where a number is read: exactly one of `header`, `request_header` and `cel`.
+/// Source of a number: exactly one of `header`, `request_header` and `cel`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValueConfig {
-    /// A field of the response. Exchanges without it do not count.
+    /// Response field. Exchanges without it are not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
-    /// A field of the request. Exchanges without it do not count.
+    /// Request field. Exchanges without it are not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_header: Option<String>,
-    /// An expression in CEL that comes to a number, such as `response.body.usage.total_tokens`.
+    /// CEL expression that evaluates to a number, such as `response.body.usage.total_tokens`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cel: Option<String>,
-    /// What it is, for people.
+    /// Help text of the metric.
     pub help: String,
 }
 
-/// Counts exchanges.
+/// Records durations and values of exchanges.
 #[derive(Debug)]
 pub struct Metrics {
     config: MetricsConfig,
@@ -139,11 +144,11 @@ pub struct Metrics {
     state: Arc<State>,
 }
 
-/// A number that exchanges say.
+/// A number read from exchanges.
 #[derive(Debug)]
 struct Value {
     name: String,
-    /// As it is shown.
+    /// Name of the exported metric.
     family: String,
     help: String,
     source: Source,
@@ -151,33 +156,33 @@ struct Value {
 
 #[derive(Debug)]
 enum Source {
-    /// Fields, in lower case.
+    /// Names of header fields, in lower case.
     ResponseField(Box<[u8]>),
     RequestField(Box<[u8]>),
     Expression(Expression<f64>),
 }
 
-/// What has been counted. Outlives a reload unless what is counted has changed.
+/// The counted values. They outlive a reload unless the counting config changes.
 #[derive(Debug)]
 struct State {
     config: MetricsConfig,
-    /// Taken by the one thread that makes diagnoses, and by whoever asks for figures.
+    /// Locked by the diagnosis thread and by readers of the metrics.
     table: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By the values of their labels, joined.
+    /// Series by the values of their labels, joined.
     series: BTreeMap<Box<str>, Series>,
-    /// Of all exchanges for which there is no series.
+    /// Series of all exchanges that have no series of their own.
     overflow: Option<Box<Series>>,
-    /// By the place of the value, counters first: how often it was no number.
+    /// Number of values that were not numbers, by index of the value, counters first.
     failures: Vec<u64>,
-    /// Since when it is counted.
+    /// Start of counting.
     since: Option<Timestamp>,
-    /// When it was exported last.
+    /// Time of the last export.
     exported: Option<Timestamp>,
-    /// Memory for a key.
+    /// Buffer for a key.
     key: String,
 }
 
@@ -213,7 +218,7 @@ impl Diagnosis for Metrics {
         if site.problems.len() > problems {
             return None;
         }
-        // Where figures go changes nothing about them.
+        // The export settings do not affect the counted values.
         let counted = MetricsConfig { export: None, interval: Duration::default(), ..config.clone() };
         let state = site.keep(
             |known: &State| known.config == counted,
@@ -347,7 +352,8 @@ impl Metrics {
         })
     }
 
-    /// What the exchange says, of each counter and each gauge: nothing where it is silent, an error where it says no number.
+    /// Reads the values of all counters and gauges from the exchange: `None` if a value is absent, an error
+    /// if it is not a number.
     fn numbers(&self, exchange: &Finished<'_>) -> Vec<Result<Option<f64>, ()>> {
         if self.counters.is_empty() && self.gauges.is_empty() {
             return Vec::new();
@@ -365,7 +371,7 @@ impl Metrics {
                 Source::Expression(expression) => expression.evaluate(inputs).map(Some).map_err(|_| ()),
             };
             let counted = |value| match read(value) {
-                // What is counted up never goes down.
+                // A counter must not decrease.
                 Ok(Some(number)) if number < 0.0 => Err(()),
                 other => other,
             };
@@ -373,13 +379,14 @@ impl Metrics {
         })
     }
 
-    /// The series of an exchange; that of the overflow where there is no room for another.
+    /// Returns the series of an exchange, or the overflow series if there is no room for another.
     fn series<'t>(&self, table: &'t mut Table, exchange: &Finished<'_>) -> &'t mut Series {
         let Table { series, overflow, key, .. } = table;
         key.clear();
         for label in &self.config.labels {
             key.push_str(&self.value(*label, exchange));
-            // Stands in no value: control characters are escaped in consumers, and no name or pattern has any.
+            // The separator occurs in no value: control characters in consumers are escaped, and names and
+            // patterns have none.
             key.push('\x1f');
         }
         if !series.contains_key(key.as_str()) {
@@ -391,7 +398,7 @@ impl Metrics {
             let labels = labels.map(|label| (label.word(), self.value(*label, exchange).into_owned()));
             series.insert(key.as_str().into(), self.blank(labels.collect()));
         }
-        // It is there: that was just seen to.
+        // The series exists at this point.
         series.entry(key.as_str().into()).or_insert_with(|| self.blank(Vec::new()))
     }
 
@@ -487,7 +494,7 @@ impl Histogram {
     }
 }
 
-/// What the types cannot say, but for the values.
+/// Checks the config, except the counters and gauges.
 fn check(config: &MetricsConfig, site: &mut Site<'_>) {
     let is_ascending = config.buckets.is_sorted_by(|one, next| one < next);
     if config.buckets.is_empty() || config.buckets.len() > BUCKETS_MAX || !is_ascending {
@@ -530,7 +537,7 @@ fn values(
         let Some(source) = source(value, &at, site) else { continue };
         let help =
             if value.help.is_empty() { format!("What exchanges say of {name}.") } else { value.help.clone() };
-        // A line end would end the comment that it stands in.
+        // A line break would end the HELP line.
         let help = help.replace(|letter: char| letter.is_control() || letter == '\\', " ");
         values.push(Value {
             name: name.clone(),
@@ -567,7 +574,7 @@ fn source(config: &ValueConfig, at: &str, site: &mut Site<'_>) -> Option<Source>
     }
 }
 
-/// Exports the figures of one name, as what was counted since a time and is at another.
+/// Exports one metric as of the second time, counted since the first.
 fn export(family: &Family, flow: &str, (since, now): (Timestamp, Timestamp), sink: &dyn Sink) {
     let kind = match family.kind {
         FamilyKind::Counter => otlp::MetricKind::Counter,
@@ -577,7 +584,7 @@ fn export(family: &Family, flow: &str, (since, now): (Timestamp, Timestamp), sin
     for samples in family.samples.chunks(POINTS_MAX) {
         let points: Vec<otlp::Point<'_>> = samples.iter().map(|sample| point(sample, flow)).collect();
         let metric = otlp::Metric {
-            // That it is a total is said by its kind.
+            // OTLP expresses a total by the kind of the metric.
             name: family.name.trim_end_matches("_total"),
             description: &family.help,
             unit: if family.name.ends_with("_seconds") { "s" } else { "" },
@@ -594,7 +601,7 @@ fn export(family: &Family, flow: &str, (since, now): (Timestamp, Timestamp), sin
 
 fn point<'a>(sample: &'a Sample, flow: &'a str) -> otlp::Point<'a> {
     let label = |(name, value): &'a (&'static str, String)| match *name {
-        // As OpenTelemetry's own libraries call it.
+        // The attribute name used by OpenTelemetry's own libraries.
         "overflow" => ("otel.metric.overflow", otlp::Value::Flag(true)),
         name => (name, otlp::Value::Text(value)),
     };
@@ -607,7 +614,7 @@ fn point<'a>(sample: &'a Sample, flow: &'a str) -> otlp::Point<'a> {
     otlp::Point { attributes, figure }
 }
 
-/// A number as fields have it. Infinity and what is no number would stay in a sum for ever.
+/// Parses the number in a field. Rejects infinity and NaN, which would stay in a sum for ever.
 fn number(text: &[u8]) -> Result<f64, ()> {
     let number: Option<f64> = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
     number.filter(|number| number.is_finite()).ok_or(())
@@ -766,7 +773,7 @@ mod tests {
         record.response_body.body_bytes = 22;
         hand_over(&record);
         assert_eq!(numbers(&archive, "egret_custom_tokens_total"), [(String::new(), 42.0)]);
-        // What was cut off is no JSON.
+        // A truncated body is not JSON.
         record.response_body.body_bytes = 23;
         hand_over(&record);
         assert_eq!(numbers(&archive, "egret_custom_tokens_total"), [(String::new(), 42.0)]);

@@ -1,4 +1,5 @@
-//! `traces`: tells a collector of OpenTelemetry of each exchange, as a span, and of each call to a provider, as a span within it.
+//! `traces`: sends each exchange to an OpenTelemetry collector as a span, and each call to a provider as a
+//! child span.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,14 +16,14 @@ use crate::record::Attempt;
 use crate::trace_context::{Seed, TraceParent};
 use egret_clock::Random;
 
-/// A longer `tracestate` is not told (Trace Context §3.3.1.1).
+/// Maximum length of a `tracestate`. A longer one is left out (Trace Context §3.3.1.1).
 const TRACE_STATE_BYTES_MAX: usize = 512;
 
-/// Sends spans. A trace that the client has not marked to be recorded is not.
+/// Sends spans. If the client's trace is not sampled, none are sent.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TracesConfig {
-    /// The exporter that they go to, by its name under `exporters`: one of the type `otlp`.
+    /// Name of the exporter, under `exporters`. Its type must be `otlp`.
     pub export: String,
 }
 
@@ -32,23 +33,23 @@ pub struct Traces {
     export: String,
     sink: Arc<dyn Sink>,
     key: Option<Arc<Key>>,
-    /// One thread alone makes diagnoses: the lock is never waited for.
+    /// Only the diagnosis thread uses it, so the lock is never contended.
     room: Mutex<Room>,
 }
 
 #[derive(Debug, Default)]
 struct Room {
     span: Vec<u8>,
-    /// For exchanges that no remedy has drawn ids for.
+    /// Source of ids for exchanges whose remedies have drawn none.
     random: Random,
 }
 
-/// What the spans of an exchange have in common.
+/// The common data of an exchange's spans.
 struct Trace<'a> {
     id: [u8; 16],
     state: &'a str,
     seed: Seed,
-    /// The client's span.
+    /// Id of the client's span.
     parent_id: Option<[u8; 8]>,
 }
 
@@ -78,13 +79,13 @@ impl Diagnosis for Traces {
 }
 
 impl<'a> Trace<'a> {
-    /// The trace that an exchange belongs to; none where it is not to be recorded.
+    /// Returns the trace of an exchange, or `None` if it is not sampled.
     fn of(exchange: &Finished<'a>, random: &mut Random) -> Option<Self> {
         let client = TraceParent::of(exchange.request_fields(b"traceparent"));
         let seed = Seed::from_number(exchange.facts().trace_seed);
         let seed = seed.unwrap_or_else(|| Seed::new(random.draw(), true));
         let is_sampled = client.map_or(seed.is_sampled(), |client| client.is_sampled);
-        // Several fields are parts of one list, of which the first is enough to be told apart by.
+        // Multiple fields form one list; the first is enough here.
         let state = client.and_then(|_| exchange.request_field(b"tracestate"));
         let state = state.filter(|state| state.len() <= TRACE_STATE_BYTES_MAX);
         is_sampled.then(|| Self {
@@ -97,7 +98,8 @@ impl<'a> Trace<'a> {
 }
 
 impl Traces {
-    /// Names are those of OpenTelemetry's conventions for HTTP; of the URL only what the config has is told.
+    /// Sends the span of the exchange. Attributes are named as in OpenTelemetry's HTTP conventions. Of the
+    /// URL, only the parts that the config contains are included.
     fn exchange_span(&self, exchange: &Finished<'_>, trace: &Trace<'_>, room: &mut Vec<u8>) {
         let (record, facts) = (exchange.record(), exchange.facts());
         let status = exchange.status();
@@ -116,7 +118,7 @@ impl Traces {
             ("egret.footprint_us", Value::Number(facts.times.footprint_us)),
             ("egret.generated", Value::Flag(facts.is_generated)),
         ]);
-        // A server's span fails with what is the server's fault.
+        // A server span has an error status only for errors of the server.
         let error = facts.error.unwrap_or(if status == 0 { "no-response" } else { "" });
         let is_error = status == 0 || status >= 500;
         outcome(status, error, is_error, &mut attributes);
@@ -150,7 +152,7 @@ impl Traces {
         let facts = exchange.facts();
         let mut attributes = common(exchange, exchange.record().host(), facts.port);
         attributes.push(("http.request.resend_count", Value::Number(u64::from(number - 1))));
-        // A client's span fails with whatever is no success.
+        // A client span has an error status for every unsuccessful response.
         let is_error = attempt.status == 0 || attempt.status >= 400;
         outcome(attempt.status, attempt.error.unwrap_or_default(), is_error, &mut attributes);
         let started_us = facts.started.as_micros();
@@ -184,7 +186,8 @@ impl Traces {
     }
 }
 
-/// `GET /users/{id}`, as conventions have it: with what is not of few values left out.
+/// Returns the name of a span, `GET /users/{id}`. As the conventions require, it has no high-cardinality
+/// parts.
 fn name(exchange: &Finished<'_>) -> String {
     let method = exchange.method();
     let method = if method == Method::Other { "HTTP" } else { method.name() };

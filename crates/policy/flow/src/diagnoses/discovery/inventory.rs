@@ -1,8 +1,8 @@
-//! What has been seen of each provider, as a tree of segments in which what varies comes together.
+//! Inventory of each provider's endpoints, as a tree of path segments in which variable segments are merged.
 //!
-//! A segment is a word of the API or a value: a number, a UUID, hexadecimal, and whatever else no programmer would have called a
-//! resource, is a value at once. Words are kept apart until more of them stand in one place than an API has there; then they
-//! were values too, and all that was seen below them is joined.
+//! A segment is a word of the API or a value. Numbers, UUIDs, hexadecimal strings and anything else that is
+//! unlikely as a resource name are values from the start. Words are kept separate until one position has more
+//! of them than an API plausibly has. Then they become values, and everything recorded below them is merged.
 
 use std::collections::BTreeMap;
 
@@ -11,113 +11,115 @@ use serde::{Deserialize, Serialize};
 
 use super::times::Times;
 
-/// Segments of a path that are looked at; what is deeper is `/*`.
+/// Maximum depth of a path in segments. Deeper ones are recorded as `/*`.
 const DEPTH_MAX: usize = 16;
-/// A longer segment is no word.
+/// Maximum length of a word.
 const WORD_BYTES_MAX: usize = 40;
-/// Digits of a word, as in `oauth2` and `2024-10`; more are a value.
+/// Maximum number of digits in a word, as in `oauth2`. More make it a value.
 const WORD_DIGITS_MAX: usize = 3;
-/// Changes between capitals and small letters in a word, as in `getUserById`; more are by chance.
+/// Maximum number of changes between upper and lower case in a word, as in `getUserById`. More indicate a
+/// random string.
 const WORD_CASES_MAX: usize = 7;
-/// Hexadecimal digits that are no word any more.
+/// Minimum length of a hexadecimal string that is a value.
 const HEX_DIGITS_MIN: usize = 8;
-/// Consumers of an endpoint that are told apart.
+/// Maximum number of consumers recorded per endpoint.
 const CONSUMERS_MAX: usize = 32;
-/// Statuses of an endpoint that are told apart.
+/// Maximum number of status codes recorded per endpoint.
 const STATUSES_MAX: usize = 64;
 
-/// Stands in a tree for all that is deeper than is looked at. No word.
+/// Placeholder for segments below the maximum depth. It cannot be a word.
 const DEEPER: &str = "*";
-/// Stands in a path for words that were found to be values. No word either.
+/// Placeholder for words that became values. It cannot be a word.
 pub const VARIED: &str = "{}";
 
-/// Whose endpoints they are.
+/// The provider or host that endpoints belong to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Origin {
-    /// The provider's name in the config; `-` where there is none.
+    /// Name of the provider in the config; `-` if there is none.
     pub provider: String,
-    /// Whether it is called over TLS.
+    /// `true` if it is called over TLS.
     pub tls: bool,
-    /// In lower case; IPv6 without brackets.
+    /// Host in lower case; IPv6 without brackets.
     pub host: String,
-    /// The port.
+    /// Port.
     pub port: u16,
-    /// The path of the provider's URL.
+    /// Path of the provider's URL.
     pub prefix: String,
 }
 
-/// What is told of one exchange.
+/// The recorded data of one exchange.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// As sent; `other` where no standard knows it.
+    /// Method as sent; `other` for a non-standard one.
     pub method: &'a str,
-    /// Relative to the provider's URL, without the query.
+    /// Path relative to the provider's URL, without the query.
     pub path: &'a str,
-    /// 0 where the client has got no response.
+    /// Status code; 0 if the client received no response.
     pub status: u16,
-    /// How long the client waited.
+    /// Time that the client waited.
     pub time_us: u64,
-    /// When it began, in microseconds since 1970.
+    /// Start time, in microseconds since 1970.
     pub at_us: u64,
-    /// Who has called, as it may be told; empty where nobody says.
+    /// Consumer in a form that may be exported; empty if none is named.
     pub consumer: &'a str,
 }
 
-/// All that has been seen, within bounds.
+/// The bounded inventory.
 #[derive(Debug, Default)]
 pub struct Inventory {
     origins: BTreeMap<Origin, Node>,
     endpoints: usize,
-    /// Exchanges for whose endpoint there was no room.
+    /// Number of exchanges whose endpoints did not fit.
     pub unlisted: u64,
 }
 
-/// A place in paths.
+/// A position in paths.
 #[derive(Debug, Default)]
 struct Node {
     words: BTreeMap<Box<str>, Node>,
-    /// What is below any value.
+    /// The node below all values.
     values: Option<Box<Node>>,
-    /// Whether words were found to be values here.
+    /// `true` if the words at this position have become values.
     is_varied: bool,
     methods: BTreeMap<Box<str>, Stats>,
 }
 
-/// What has been seen of an endpoint.
+/// Statistics of an endpoint.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
 pub struct Stats {
-    /// Exchanges.
+    /// Number of exchanges.
     pub count: u64,
-    /// By their status; 0 where the client has got no response.
+    /// Number of exchanges by status code; 0 if the client received no response.
     pub statuses: BTreeMap<u16, u64>,
-    /// How long clients waited.
+    /// Times that clients waited.
     pub times: Times,
-    /// In microseconds since 1970.
+    /// First call, in microseconds since 1970.
     pub first_seen_us: u64,
-    /// In microseconds since 1970.
+    /// Last call, in microseconds since 1970.
     pub last_seen_us: u64,
-    /// By who has called.
+    /// Number of exchanges by consumer.
     pub consumers: BTreeMap<String, u64>,
-    /// Exchanges of consumers beyond those.
+    /// Number of exchanges of consumers that are not listed.
     pub other_consumers: u64,
 }
 
-/// An endpoint with its path: each segment a word; or none for a value, `{}` for words that were found to be values, and at the end `*`
-/// for whatever follows.
+/// An endpoint with its path. A segment is a word, `None` for a value, `{}` for words that became values, or
+/// a final `*` for any remainder.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Endpoint {
-    /// Whose it is.
+    /// The provider or host.
     pub origin: Origin,
-    /// Words and values.
+    /// Segments of the path.
     pub path: Vec<Option<String>>,
-    /// The method.
+    /// Method.
     pub method: String,
-    /// What has been seen of it.
+    /// Statistics.
     pub stats: Stats,
 }
 
 impl Inventory {
-    /// Counts an exchange. `variety` words are kept apart in one place, and `most` endpoints in all.
+    /// Counts an exchange. `variety` is the maximum number of words at one position, `most` the maximum
+    /// number of endpoints.
     pub fn count(&mut self, origin: &Origin, call: Call<'_>, variety: usize, most: usize) {
         if let Some(root) = self.origins.get_mut(origin)
             && let Some(stats) = root.stats(call, variety, false)
@@ -132,11 +134,11 @@ impl Inventory {
         if let Some(stats) = root.stats(call, variety, true) {
             stats.count(call);
         }
-        // One more, or fewer where words have come together.
+        // One more, or fewer if words were merged.
         self.endpoints = self.origins.values().map(Node::endpoints).sum();
     }
 
-    /// Puts back what was known before.
+    /// Adds a stored endpoint.
     pub fn restore(&mut self, endpoint: Endpoint, variety: usize, most: usize) {
         if self.endpoints >= most {
             self.unlisted += endpoint.stats.count;
@@ -152,7 +154,7 @@ impl Inventory {
                 }
                 None => node.value(true),
             };
-            // With room there always is a place.
+            // A node is always found when there is room.
             let Some(next) = next else { return };
             node = next;
         }
@@ -160,7 +162,7 @@ impl Inventory {
         self.endpoints = self.origins.values().map(Node::endpoints).sum();
     }
 
-    /// All endpoints, by origin and path.
+    /// Returns all endpoints, by origin and path.
     pub fn endpoints(&self) -> Vec<Endpoint> {
         let mut found = Vec::with_capacity(self.endpoints);
         for (origin, root) in &self.origins {
@@ -171,7 +173,8 @@ impl Inventory {
 }
 
 impl Node {
-    /// What is kept of an endpoint below. None where it is new and there is no room.
+    /// Returns the statistics of an endpoint below this node. `None` if the endpoint is new and there is no
+    /// room.
     fn stats(&mut self, call: Call<'_>, variety: usize, has_room: bool) -> Option<&mut Stats> {
         let mut node = self;
         let segments = call.path.split('/').filter(|segment| !segment.is_empty());
@@ -189,7 +192,8 @@ impl Node {
         node.methods.get_mut(call.method)
     }
 
-    /// The place below a word, or below values where words are values. None where it is new and there is no room.
+    /// Returns the node below a word, or below values if words are values here. `None` if it is new and there
+    /// is no room.
     fn word(&mut self, word: &str, variety: usize, has_room: bool) -> Option<&mut Self> {
         if self.is_varied {
             return self.value(has_room);
@@ -206,7 +210,7 @@ impl Node {
         Some(self.words.entry(word.into()).or_default())
     }
 
-    /// The place below values.
+    /// Returns the node below values.
     fn value(&mut self, has_room: bool) -> Option<&mut Self> {
         if self.values.is_none() && !has_room {
             return None;
@@ -214,7 +218,7 @@ impl Node {
         Some(self.values.get_or_insert_default())
     }
 
-    /// Takes all words for values.
+    /// Turns all words at this position into values and merges their nodes.
     fn converge(&mut self, variety: usize) {
         self.is_varied = true;
         let mut all = self.values.take().map_or_else(Self::default, |values| *values);
@@ -224,7 +228,7 @@ impl Node {
         self.values = Some(Box::new(all));
     }
 
-    /// Takes in what is at another place. They are no deeper than paths are looked at.
+    /// Merges another node into this one. Both are within the maximum depth.
     fn join(&mut self, other: Self, variety: usize) {
         for (method, stats) in other.methods {
             self.methods.entry(method).or_default().join(stats);
@@ -302,7 +306,7 @@ impl Stats {
 
     fn status(&mut self, status: u16, count: u64) {
         let is_room = self.statuses.len() < STATUSES_MAX || self.statuses.contains_key(&status);
-        // A provider that invents more has its hundreds counted.
+        // Further status codes of a provider that has too many are counted by class.
         let status = if is_room { status } else { status / 100 * 100 };
         *self.statuses.entry(status).or_default() += count;
     }
@@ -318,7 +322,7 @@ impl Stats {
     }
 }
 
-/// Whether a segment may be a word of an API, and not a value. What looks like a secret never is.
+/// Returns `true` if a segment may be a word of an API. A segment that looks like a secret is never one.
 fn is_word(segment: &str) -> bool {
     let bytes = segment.as_bytes();
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
@@ -486,7 +490,7 @@ mod tests {
             prop_assert_eq!(listed + inventory.unlisted, paths.len() as u64);
             prop_assert!(inventory.endpoints().len() <= most);
             prop_assert_eq!(inventory.endpoints().len(), inventory.endpoints);
-            // What is kept and read again is the same.
+            // An inventory that is stored and restored is the same.
             let mut again = Inventory::default();
             for endpoint in inventory.endpoints() {
                 again.restore(endpoint, variety, most);

@@ -1,4 +1,4 @@
-//! A config with a flow for each path that was discovered.
+//! Proposes a config with one flow per discovered path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -7,12 +7,13 @@ use super::{Discovered, DiscoveredEndpoint};
 use crate::config::OTHER_HOSTS;
 use crate::matching::{HostPattern, PathPattern};
 
-/// Flows of a proposal. Paths that are called less are left out, and that is said.
+/// Maximum number of proposed flows. If there are more paths, the least called ones are left out and the
+/// proposal says so.
 const FLOWS_MAX: usize = 1_000;
-/// Of a flow's name, with room for a number behind it.
+/// Maximum length of a flow's name, with room for a number after it.
 const NAME_BYTES_MAX: usize = 56;
 
-/// What a flow is proposed for: a path of a provider, or of a host without one.
+/// The subject of a proposed flow: a path of a provider, or of a host without a provider.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ProposedPath<'a> {
     provider: &'a str,
@@ -26,7 +27,8 @@ struct Seen<'a> {
     count: u64,
 }
 
-/// A config in YAML that `egret check` accepts: a flow for each path, with its methods, and the providers that they name.
+/// Returns a YAML config that `egret check` accepts: the providers, and a flow for each path with its
+/// methods.
 pub fn propose(discovered: &[Discovered]) -> String {
     let (mut places, mut providers) = (BTreeMap::<ProposedPath<'_>, Seen<'_>>::new(), BTreeMap::new());
     for endpoint in discovered.iter().flat_map(|discovered| &discovered.endpoints) {
@@ -62,7 +64,7 @@ pub fn propose(discovered: &[Discovered]) -> String {
     yaml
 }
 
-/// None for what no match can name.
+/// Returns the subject of a flow for an endpoint, or `None` if no match can name it.
 fn place(endpoint: &DiscoveredEndpoint) -> Option<ProposedPath<'_>> {
     PathPattern::parse(&endpoint.path).ok()?;
     let is_known = endpoint.provider != OTHER_HOSTS;
@@ -83,7 +85,7 @@ fn flow(place: &ProposedPath<'_>, seen: &Seen<'_>, names: &mut BTreeSet<String>,
         quoted(whose.1),
         quoted(place.path)
     );
-    // Methods that no standard knows were not told apart: a flow for them would have to be for all.
+    // Non-standard methods are not distinguished, so such a flow must match all methods.
     if !seen.methods.contains("other") {
         let methods: Vec<String> = seen.methods.iter().map(|method| quoted(method)).collect();
         let _ = write!(yaml, ", method: [{}]", methods.join(", "));
@@ -91,7 +93,7 @@ fn flow(place: &ProposedPath<'_>, seen: &Seen<'_>, names: &mut BTreeSet<String>,
     let _ = writeln!(yaml, " }}\n    diagnoses: [metrics: {{}}]  # seen {} times", seen.count);
 }
 
-/// The provider and the words of the path: `stripe-v1-charges-charge_id`. No two flows have one name.
+/// Returns a unique name from the provider and the words of the path: `stripe-v1-charges-charge_id`.
 fn name(whose: &str, path: &str, names: &mut BTreeSet<String>) -> String {
     let mut name = String::new();
     for letter in whose.chars().chain(path.chars()) {
@@ -113,7 +115,7 @@ fn name(whose: &str, path: &str, names: &mut BTreeSet<String>) -> String {
     name
 }
 
-/// As a text of JSON, which YAML reads as well.
+/// Quotes a text as JSON, which is also valid YAML.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

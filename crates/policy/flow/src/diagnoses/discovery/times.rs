@@ -1,16 +1,16 @@
-//! Times in classes that are never wider than an eighth of what is in them, for percentiles.
+//! Histogram of times for percentiles. The width of a bucket is at most an eighth of its lower bound.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Below this each microsecond is a class of its own; above it each doubling has eight.
+/// Times below this limit have one bucket per microsecond; above it, each power of two has eight.
 const EXACT_US: u64 = 16;
-/// The last doubling: what takes longer than nine hours is counted there.
+/// The last power of two. Its last bucket also counts longer times (nineteen hours or more).
 const DOUBLING_MAX: u32 = 35;
 const CLASSES: usize = 16 + 8 * (DOUBLING_MAX as usize - 3);
 
-/// Counts of times. Grows as far as the longest time needs.
+/// Counts by bucket. The vector is only as long as the longest time requires.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Times(Vec<u32>);
 
@@ -20,14 +20,15 @@ impl Times {
         self.add(class(time_us), 1);
     }
 
-    /// Counts all that another has counted.
+    /// Adds all counts of another histogram.
     pub fn join(&mut self, other: &Self) {
         for (class, count) in other.0.iter().enumerate().filter(|(_, count)| **count > 0) {
             self.add(class, *count);
         }
     }
 
-    /// A time that `share` of all were not above, up to an eighth too long; none where none is counted.
+    /// Returns a time that `share` of all times do not exceed, at most an eighth too long. `None` if no times
+    /// are counted.
     pub fn quantile_us(&self, share: f64) -> Option<u64> {
         let all: u64 = self.0.iter().map(|count| u64::from(*count)).sum();
         #[expect(
@@ -62,14 +63,14 @@ fn class(time_us: u64) -> usize {
     16 + 8 * (doubling as usize - 4) + usize::try_from(eighth).unwrap_or_default()
 }
 
-/// The longest time of a class.
+/// Returns the longest time of a bucket.
 fn last_us(class: usize) -> u64 {
     let Some(above) = class.checked_sub(16) else { return class as u64 };
     let (doubling, eighth) = (above / 8 + 4, above as u64 % 8);
     ((8 + eighth + 1) << (doubling - 3)) - 1
 }
 
-/// As the classes that have any, so that a file stays short.
+/// Serializes only buckets with counts, to keep the file short.
 impl Serialize for Times {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().enumerate().filter(|(_, count)| **count > 0))
