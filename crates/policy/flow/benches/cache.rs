@@ -1,8 +1,10 @@
-//! Instructions for a hit of a cache, from the request to the fields of its answer, with the most that it may take: a stored answer is
-//! worth its memory only as long as it costs far less than a call. Needs valgrind and `gungraun-runner` of the version of `gungraun`.
+//! Instruction counts for a cache hit, from the request to the fields of the response, with a limit for each
+//! case. A stored response is worth its memory only if it costs far less than a call. Needs valgrind and
+//! `gungraun-runner` in the version of `gungraun`.
 //!
-//! The limits stand about seven in a hundred above what was measured under valgrind, which has none of the processor's instructions for
-//! SHA-256: most of what is counted is that. Raise one only with a reason in the commit.
+//! The limits are about 7 % above the measured counts. They were measured under valgrind, which lacks the
+//! processor's SHA-256 instructions; SHA-256 is most of the count. Raise a limit only with a reason in the
+//! commit.
 #![expect(
     missing_docs,
     unused_qualifications,
@@ -44,7 +46,7 @@ const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\n\
     Cache-Control: public, max-age=3600\r\n\
     ETag: \"a1b2c3\"\r\n\r\n";
 
-/// What a worker has at hand when a request arrives whose answer is stored.
+/// The data that a worker has when a request arrives whose response is stored.
 struct Case {
     policy: Policy,
     bytes: &'static [u8],
@@ -83,7 +85,7 @@ fn case(bytes: &'static [u8]) -> Case {
     let times = Times { sent: NOW, received: NOW };
     let verdict = policy.receive(&question, (&asked, &place), &response, times, (&[], None));
     let Action::Store(stored, _) = verdict.action else { unreachable!("it is stored") };
-    // The first time memory is asked for, and aws-lc looks at the machine.
+    // The first run allocates memory, and aws-lc detects the CPU's features.
     hit(Case { policy, bytes, head, stored: *stored, out: Vec::new() })
 }
 

@@ -1,8 +1,8 @@
-//! Instructions for finding the flows of an exchange, with the most that each case may take: the gate that holds "a thousand
-//! flows cost what one costs". Needs valgrind and `gungraun-runner` of the version of `gungraun`.
+//! Instruction counts for finding the flows of an exchange, with a limit for each case. They ensure that a
+//! thousand flows cost as much as one. Needs valgrind and `gungraun-runner` in the version of `gungraun`.
 //!
-//! The limits stand about seven in a hundred above what was measured on a machine with AVX2, which memchr makes use of; a
-//! thousand flows have at most a twentieth more than one. Raise one only with a reason in the commit.
+//! The limits are about 7 % above the counts measured on a machine with AVX2, which memchr uses. A thousand
+//! flows may cost at most 5 % more than one. Raise a limit only with a reason in the commit.
 #![expect(
     missing_docs,
     unused_qualifications,
@@ -29,7 +29,7 @@ const HEAD: &[u8] = b"GET / HTTP/1.1\r\n\
     Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n\
     X-Tenant: acme\r\n\r\n";
 
-/// What a worker has at hand when a request arrives.
+/// The data that a worker has when a request arrives.
 struct Case {
     router: Router,
     matches: Matches,
@@ -56,7 +56,7 @@ fn case(flows: &[Value], expected: usize) -> Case {
         changes: Changes::default(),
         expected,
     };
-    // The first time memory is asked for, and memchr looks at the machine.
+    // The first run allocates memory, and memchr detects the CPU's features.
     case = ask(case);
     assert_eq!(case.matches.iter().len(), expected);
     case
@@ -94,13 +94,13 @@ fn one() -> Case {
     case(&[path(50, 5)], 1)
 }
 
-/// The same flow, and 999 of other providers.
+/// The same flow, and 999 flows of other providers.
 fn thousand_providers() -> Case {
     let flows: Vec<Value> = (0..1000).map(|provider| path(provider, 5)).collect();
     case(&flows, 1)
 }
 
-/// The same flow, and 999 for other paths of its provider.
+/// The same flow, and 999 flows for other paths of its provider.
 fn thousand_paths() -> Case {
     let flows: Vec<Value> = (0..1000).map(|resource| path(50, resource)).collect();
     case(&flows, 1)
@@ -112,7 +112,8 @@ fn hundred_by_ten() -> Case {
     case(&flows, 1)
 }
 
-/// Two for all, one for the host, one for the path and method, one for path and header, among a thousand.
+/// Two flows for all exchanges, one for the host, one for path and method, one for path and header, among a
+/// thousand.
 fn five_of_thousand() -> Case {
     let mut flows: Vec<Value> = (0..995).map(|number| path(number / 10, number % 10)).collect();
     flows[555] = json!({ "provider": "provider-50", "path": "/v1/*", "header": { "x-tenant": "acme*" } });

@@ -1,7 +1,7 @@
-//! Instructions for what a quota costs a call that is granted, with the most that each kind may take: the gate that holds "a limit
-//! costs next to nothing". Needs valgrind and `gungraun-runner` of the version of `gungraun`.
+//! Instruction counts of a granted quota request, with a limit for each kind of quota. They ensure that a
+//! limit costs next to nothing. Needs valgrind and `gungraun-runner` in the version of `gungraun`.
 //!
-//! The limits stand about seven in a hundred above what was measured. Raise one only with a reason in the commit.
+//! The limits are about 7 % above the measured counts. Raise a limit only with a reason in the commit.
 #![expect(
     missing_docs,
     unused_qualifications,
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
 
-/// A quota in the middle of its work: each of the last milliseconds had a call.
+/// Creates a quota in use: each of the last milliseconds had a call.
 fn quota(config: &Value) -> Arc<Quota> {
     let configs = json!({ "q": config, "parent": { "limit": 10_000, "window": "1s" } });
     let configs = serde_json::from_value(configs).unwrap_or_default();

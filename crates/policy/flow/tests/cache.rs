@@ -1,5 +1,5 @@
-//! Every requirement of a shared cache, on the cache's judgement: a store that is a list, a clock that is told, a provider that says what
-//! the row has it say.
+//! Runs every requirement of a shared cache against the cache policy alone, with a list as the store, a
+//! simulated clock, and a provider that sends the responses of the row.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so and stops")]
 
 mod requirements;
@@ -55,7 +55,7 @@ fn the_table_of_the_handbook_has_every_requirement() {
     assert!(handbook.contains(&table), "run the test with EGRET_WRITE_TABLE=1");
 }
 
-/// An answer on its way.
+/// A response.
 #[derive(Debug, Clone, Default)]
 struct Answer {
     status: u16,
@@ -71,9 +71,9 @@ struct Bench {
     delay_s: u64,
     origin: VecDeque<Origin>,
     answers: usize,
-    /// The request as the provider has seen it last.
+    /// The last request as the provider received it.
     seen: Vec<(String, String)>,
-    /// A call that is to be made in the background.
+    /// A call to make in the background.
     later: Option<(RequestText, Validation)>,
 }
 
@@ -164,7 +164,7 @@ impl Bench {
                     bench.seen.clear();
                 }
                 Step::Seen(fields) => {
-                    // Seen once the answer is there: put behind it.
+                    // The provider sees the request when the response is requested: put the check after it.
                     let at = steps.iter().position(|step| matches!(step, Step::Get(..)));
                     match at {
                         Some(at) if asked.is_some() => steps.insert(at + 1, Step::Seen(fields)),
@@ -238,7 +238,7 @@ impl Bench {
         }
     }
 
-    /// What is stored under a key, and where it is.
+    /// Calls `act` with the responses stored under a key and their positions.
     fn with_candidates<T>(
         &self,
         key: Key,
@@ -251,7 +251,7 @@ impl Bench {
         (at, act(self, &candidates))
     }
 
-    /// A call to the provider, and what becomes of its answer.
+    /// Calls the provider and handles its response.
     fn call(
         &mut self,
         request: &RequestText,
@@ -319,7 +319,7 @@ impl Bench {
         Ok(answer)
     }
 
-    /// The provider's next answer; none where it cannot be had.
+    /// Returns the provider's next response, or `None` if the provider is unreachable.
     fn fetch(&mut self, request: &RequestText) -> Result<Option<Answer>, String> {
         self.seen.clone_from(&request.fields);
         self.now = self.now + Duration::from_secs(std::mem::take(&mut self.delay_s));
@@ -340,7 +340,7 @@ impl Bench {
         Ok(Some(Answer { status, fields, body: body.into_bytes(), is_cut }))
     }
 
-    /// What the client gets of a stored answer.
+    /// Builds the client's response from a stored one.
     fn render(&self, at: &[usize], reply: &Reply) -> Answer {
         let (_, stored, body) = &self.entries[at[reply.candidate]];
         let len = body.len() as u64;

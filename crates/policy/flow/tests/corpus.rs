@@ -1,4 +1,4 @@
-//! Replays what fuzzing has taught: files named `good-*` are accepted, `bad-*` are not.
+//! Replays the fuzzing corpus: files named `good-*` are accepted, `bad-*` are not.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so and stops")]
 
 mod checks;

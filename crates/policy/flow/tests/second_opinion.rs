@@ -1,5 +1,5 @@
-//! A second opinion on the cache: whatever providers and clients say of freshness, nothing is served that another implementation of
-//! RFC 9111 would not serve, and what that one serves is served here.
+//! Compares the cache with another implementation of RFC 9111: for any freshness information from providers
+//! and clients, both serve the same stored responses.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so and stops")]
 
 use std::cell::Cell;
@@ -20,16 +20,17 @@ use proptest::test_runner::TestRunner;
 /// Sun, 22 Nov 2026 00:31:16 GMT.
 const NOW_S: u64 = 1_795_307_476;
 
-/// Statuses that may be stored; errors that pass are not here, unless the config names them (`ttl`).
+/// Status codes that may be stored. Transient errors are left out, because they are stored only if the config
+/// names them (`ttl`).
 const STATUSES: [u16; 8] = [200, 203, 204, 300, 301, 302, 404, 410];
 
-/// What a provider and a later client say.
+/// The fields of a provider's response and of a later request.
 #[derive(Debug, Clone)]
 struct Case {
     status: u16,
     response: Vec<(&'static str, String)>,
     request: Vec<(&'static str, String)>,
-    /// Between the answer and the later request.
+    /// Seconds between the response and the later request.
     later_s: u64,
 }
 
@@ -38,7 +39,7 @@ fn date(at_s: u64) -> String {
     moment.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// Some of `directives`, each with its probability and at most once, as one field.
+/// Returns one field with some of `directives`, each with its probability and at most once.
 fn control(
     directives: Vec<(f64, BoxedStrategy<String>)>,
 ) -> impl Strategy<Value = Vec<(&'static str, String)>> {
@@ -50,10 +51,10 @@ fn control(
     })
 }
 
-/// `name=` and a number of seconds: one that ends with a 5, while all other times end with a 0, so that nothing is decided by who takes an
-/// age for reached.
+/// Returns `name=` and a number of seconds that does not end with 0. All other times do, so the result does
+/// not depend on whether a limit is inclusive.
 fn seconds(name: &'static str) -> BoxedStrategy<String> {
-    // What is stale by such a lifetime is so for a time that ends with a 5 as well.
+    // The sum of `max-stale` and a lifetime must also differ from all other times.
     let last = if name == "max-stale" { 2 } else { 5 };
     (0_u64..120).prop_map(move |tens| format!("{name}={}", 10 * tens + last)).boxed()
 }
@@ -78,7 +79,7 @@ fn cases() -> impl Strategy<Value = Case> {
     let fields = (
         prop::option::of(expires),
         prop::option::of((0_u64..20).prop_map(|tens| (10 * tens).to_string())),
-        // Nearer than ten days, so that a tenth of it is below any bound.
+        // Within ten days, so a tenth of the age is below any heuristic limit.
         prop::option::of((0_u64..8_000).prop_map(|hundreds| date(NOW_S - 100 * hundreds - 50))),
     );
     let request = control(vec![
@@ -107,7 +108,7 @@ fn head(first: &str, fields: &[(&'static str, String)]) -> Vec<u8> {
     (lines + "\r\n").into_bytes()
 }
 
-/// Asks the cache for `fields` of a request.
+/// Calls `act` with the policy's question for a request with `fields`.
 fn ask<T>(
     policy: &Policy,
     fields: &[(&'static str, String)],
@@ -135,7 +136,7 @@ fn ask<T>(
     act(&question, &request)
 }
 
-/// Whether Egret serves the later request from what it has stored.
+/// Returns `true` if Egret serves the later request from the stored response.
 fn serves(case: &Case) -> bool {
     let policy = Policy::new(&CacheConfig::default(), "f", Arc::new(KeySecret::new(&[1; 32])));
     let now = Timestamp::from_secs(NOW_S);
@@ -160,7 +161,7 @@ fn serves(case: &Case) -> bool {
     })
 }
 
-/// Whether the other implementation does.
+/// Returns `true` if the other implementation does.
 fn other_serves(case: &Case) -> bool {
     let request = |fields: &[(&'static str, String)]| {
         let mut builder = http::Request::get("https://h/").header("host", "h");
@@ -181,7 +182,7 @@ fn other_serves(case: &Case) -> bool {
         && policy.before_request(&request(&case.request), later).satisfies_without_revalidation()
 }
 
-/// Cases that are tried.
+/// Number of cases.
 const CASES: u32 = 20_000;
 
 #[test]
@@ -192,8 +193,9 @@ fn both_serve_the_same() {
         let (own, other) = (serves(&case), other_serves(&case));
         served.set(served.get() + u32::from(own));
         prop_assert!(!own || other, "served here alone");
-        // It lets a client that takes what is stale have what it must not: what is marked `no-cache`, or `s-maxage` (RFC 9111 §5.2.2.4,
-        // §5.2.2.10), or what nothing at all is known of.
+        // For a client that accepts stale responses, the other implementation serves responses that it must
+        // not serve: those marked `no-cache` or `s-maxage` (RFC 9111 §5.2.2.4, §5.2.2.10), and those without
+        // any freshness information.
         let takes_stale = case.request.iter().any(|(_, value)| value.contains("max-stale"));
         prop_assert!(own || !other || takes_stale, "served there alone");
         Ok(())

@@ -1,6 +1,5 @@
-//! What holds for any expression, for any body that is edited, for whatever peers say of caching, for the files
-//! of a cache, for whatever a token endpoint answers, and for whatever is signed. Shared by the fuzz targets
-//! and the corpus.
+//! Invariants for arbitrary input: expressions, edited JSON bodies, caching fields, cache files, responses of
+//! token endpoints, and signatures. Shared by the fuzz targets and the corpus.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -24,8 +23,8 @@ use serde::de::IgnoredAny;
 
 const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
 
-/// The first line, up to a NUL, is an expression and a template; what follows is a body. Nothing panics, nothing runs long, and what
-/// an expression comes to does not change. Says whether the expression was compiled.
+/// Checks an expression: nothing panics, nothing runs long, and its value does not change. The first line, up
+/// to a NUL, is an expression and a template; the rest is a body. Returns `true` if the expression compiled.
 pub fn expression(bytes: &[u8]) -> bool {
     let (source, body) = match bytes.iter().position(|byte| *byte == 0) {
         Some(end) => (&bytes[..end], &bytes[end + 1..]),
@@ -77,8 +76,9 @@ fn template(source: &str, inputs: &Inputs<'_>) {
     }
 }
 
-/// Up to a NUL a pointer, after it a body; without one, a body. What is edited is JSON for every reader, and stays JSON; what is put in
-/// once is there, and what is taken out is gone for good. Says whether the body is JSON.
+/// Checks edits of JSON. The input is a pointer, a NUL and a body, or a body alone. An edited body is JSON
+/// for every parser and stays JSON; an inserted value is present once, and a removed one is gone for good.
+/// Returns `true` if the body is JSON.
 pub fn json(bytes: &[u8]) -> bool {
     let (pointer, body) = match bytes.iter().position(|byte| *byte == 0) {
         Some(end) => (std::str::from_utf8(&bytes[..end]).unwrap_or("/a"), &bytes[end + 1..]),
@@ -94,7 +94,8 @@ pub fn json(bytes: &[u8]) -> bool {
         let edited = edits.apply(body, &values);
         let is_too_deep = matches!(edited, Err(JsonError::TooDeep));
         let is_refused = matches!(edited, Err(JsonError::Malformed(_)));
-        // Nothing more is read of a body that is nested too deeply, or has no place for what is put in.
+        // Reading stops early at a body that is nested too deeply, or that has no place for the inserted
+        // value.
         if matches!(edited, Ok(_) | Err(JsonError::Malformed(_))) {
             assert_eq!(is_refused, !is_read(body), "{action:?}");
         }
@@ -114,8 +115,9 @@ fn is_read(body: &[u8]) -> bool {
     std::str::from_utf8(body).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }
 
-/// Fields of a request; after a NUL, status and fields of its answer. Nothing panics, what is decided twice is decided alike, and nothing that
-/// says `no-store` is stored. Says whether the answer is stored.
+/// Checks the cache policy. The input is request fields, a NUL, and status and fields of the response.
+/// Nothing panics, equal inputs give equal decisions, and no response with `no-store` is stored. Returns
+/// `true` if the response is stored.
 pub fn cache(bytes: &[u8]) -> bool {
     const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
     let Some(end) = bytes.iter().position(|byte| *byte == 0) else { return false };
@@ -175,17 +177,17 @@ pub fn cache(bytes: &[u8]) -> bool {
     true
 }
 
-/// Bytes before the tags in the file of an entry, and where in them the length of the body stands, its
-/// checksum, and that of the rest.
+/// Number of bytes before the tags in an entry's file, and the offsets of the body's length, of the body's
+/// checksum, and of the checksum of the rest.
 const FILE_HEAD: usize = 76;
 const FILE_BODY_LEN: usize = 60;
 const FILE_BODY_SUM: usize = 68;
 const FILE_SUM: usize = 72;
 
-/// Any bytes as the file of an entry on a cache's disk, as they are and with the checksums and the length
-/// that they should have. Nothing panics; a file is read if a simple reader can read it, to the same, and not
-/// if a byte is missing or one follows; and a response that is read back is saved as it was, and can be
-/// served. Says whether the file, as it is, is that of a response.
+/// Checks any bytes as the file of an entry on a cache's disk, both unchanged and with corrected checksums
+/// and length. Nothing panics. A file is readable exactly if a simple reader can read it, with the same
+/// result; a missing or extra byte makes it unreadable. A response that is read is saved unchanged and can be
+/// served. Returns `true` if the unchanged file is that of a response.
 pub fn cache_file(bytes: &[u8]) -> bool {
     if let Some(mended) = mended(bytes) {
         let simple = simple_file(&mended);
@@ -206,13 +208,13 @@ fn number_at(bytes: &[u8], at: usize, len: usize) -> u64 {
     bytes[at..at + len].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// How long tags and kept bytes are together.
+/// Returns the total length of tags and metadata.
 fn middle_len(bytes: &[u8]) -> Option<usize> {
     let len = number_at(bytes, 52, 4) + number_at(bytes, 56, 4);
     usize::try_from(len).ok().filter(|len| *len <= 4 << 20 && FILE_HEAD + len <= bytes.len())
 }
 
-/// The same with the length of the body and the checksums that belong to it.
+/// Returns the file with the correct body length and checksums.
 fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut mended = bytes.to_vec();
     bytes.get(FILE_HEAD - 1)?;
@@ -225,7 +227,7 @@ fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(mended)
 }
 
-/// The number, how many tags there are, what is kept, and the body of a file with good checksums.
+/// Reads a file with valid checksums. Returns its number, the number of tags, the metadata and the body.
 fn simple_file(bytes: &[u8]) -> Option<(u64, usize, &[u8], &[u8])> {
     let tags_len = usize::try_from(number_at(bytes, 52, 4)).ok()?;
     let (middle, body) = bytes[FILE_HEAD..].split_at(middle_len(bytes)?);
@@ -240,7 +242,7 @@ fn simple_file(bytes: &[u8]) -> Option<(u64, usize, &[u8], &[u8])> {
     bytes.starts_with(b"ege1").then_some((number_at(bytes, 4, 8), count, kept, body))
 }
 
-/// CRC-32 as Ethernet has it, bit by bit.
+/// Calculates the CRC-32 of Ethernet, bit by bit.
 fn crc32<'a>(bytes: impl Iterator<Item = &'a u8>) -> u32 {
     !bytes.fold(!0, |sum, byte| {
         (0..8)
@@ -248,7 +250,7 @@ fn crc32<'a>(bytes: impl Iterator<Item = &'a u8>) -> u32 {
     })
 }
 
-/// Whether it is what was kept of a response.
+/// Returns `true` if `kept` is the metadata of a response.
 fn stored(kept: &[u8]) -> bool {
     let targets: Box<[Box<str>]> = ["egret-cache-control".into()].into();
     let Some(stored) = Stored::load(kept, &targets) else { return false };
@@ -278,7 +280,7 @@ fn stored(kept: &[u8]) -> bool {
         if let Decision::Serve(reply) | Decision::ServeStale(reply, _) = decision {
             let mut lines = Vec::new();
             reply.write_fields(&stored, 9, &mut lines);
-            // Each field is a line of its own.
+            // Each field is on its own line.
             assert!(lines.is_empty() || lines.ends_with(b"\r\n"));
             assert!(
                 lines
@@ -291,11 +293,11 @@ fn stored(kept: &[u8]) -> bool {
     true
 }
 const NOW: Timestamp = Timestamp::from_secs(1_440_938_160);
-/// The longest life and the longest token that are taken.
+/// Maximum lifetime and maximum length of an accepted token.
 const LIFE_MAX: Duration = Duration::from_hours(30 * 24);
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 
-/// One account of the provider `one`, with the number 0.
+/// Creates one account of the provider `one`, with the number 0.
 fn account(config: AccountConfig) -> Accounts {
     let provider = serde_json::from_value("one".into()).unwrap();
     let config = AccountConfig { provider, ..config };
@@ -310,9 +312,10 @@ fn outgoing<'a>(path: &'a [u8], query: Option<&'a [u8]>, fields: Fields<'a>) -> 
     Outgoing { now: NOW, tls: true, method, host, base, path, query, fields, body: Some(b"") }
 }
 
-/// Up to a NUL a status, and after a blank perhaps a `Retry-After`; then what a token endpoint has answered. A token is taken only if it can
-/// stand in a field and another reader finds the same one, it lives within the limits, and without one nothing is sent. Says whether one
-/// was taken.
+/// Checks the response of a token endpoint. The input is a status, optionally a space and `Retry-After`, then
+/// a NUL and the body. A token is accepted only if it is valid in a header field, another parser finds the
+/// same one, and its lifetime is within the limits. Without a token nothing is sent. Returns `true` if a
+/// token was accepted.
 pub fn token(bytes: &[u8]) -> bool {
     let Some(end) = bytes.iter().position(|byte| *byte == 0) else { return false };
     let (head, body) = (&bytes[..end], &bytes[end + 1..]);
@@ -345,7 +348,7 @@ pub fn token(bytes: &[u8]) -> bool {
     );
     match serde_json::from_slice::<serde_json::Value>(body) {
         Ok(read) => assert_eq!(read["access_token"], token),
-        // In a member that nobody asks for: half a surrogate pair (RFC 8259 §8.2), or a number beyond all (§6).
+        // In a member that is not used: half a surrogate pair (RFC 8259 §8.2), or a number out of range (§6).
         Err(error) => {
             let has_surrogate = body.windows(3).any(|escape| escape.eq_ignore_ascii_case(b"\\ud"));
             assert!(has_surrogate || error.to_string().starts_with("number out of range"), "{error}");
@@ -355,7 +358,7 @@ pub fn token(bytes: &[u8]) -> bool {
     true
 }
 
-/// Accounts after that was answered to the first who needed a token.
+/// Creates accounts whose first token request got this response.
 fn fetched(answered: Answered<'_>) -> Accounts {
     let oauth2 = serde_json::json!({ "token_url": "https://id.example/token", "client_id": "me" });
     let accounts = account(AccountConfig {
@@ -372,9 +375,9 @@ fn fetched(answered: Answered<'_>) -> Accounts {
     accounts
 }
 
-/// Up to a NUL the target of a request, then lines of fields. However a path and a query are spelt that mean the same, in whatever order
-/// parameters stand, and however fields are spaced, the canonical form is the same, and so is the signature; what means something else is
-/// signed otherwise. Says whether it is a request that can be signed.
+/// Checks signatures. The input is a request target, a NUL, and lines of fields. Equivalent spellings of path
+/// and query, any order of parameters and any spacing of fields give the same canonical form and the same
+/// signature; a different meaning gives a different signature. Returns `true` if the request can be signed.
 pub fn signature(bytes: &[u8]) -> bool {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let (target, lines) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -382,7 +385,7 @@ pub fn signature(bytes: &[u8]) -> bool {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
         None => (target, None),
     };
-    // A slash is put before a path that has none; one that is encoded would then stand for another.
+    // A slash is put before a path without one; an encoded slash would then mean something else.
     if decoded(path).starts_with(b"/") && !path.starts_with(b"/") {
         return false;
     }
@@ -434,7 +437,8 @@ fn sigv4(service: &str) -> Sigv4Config {
     }
 }
 
-/// What is added to a request to sign it, which fits into a head; nothing where it cannot be signed, or is no request.
+/// Returns the fields that sign a request, or `None` if the request is invalid or cannot be signed. Asserts
+/// that they are valid in a head.
 fn sign(
     account: &Account,
     path: &[u8],
@@ -456,7 +460,7 @@ fn sign(
     Some(added)
 }
 
-/// The parameters of a query, with every letter encoded.
+/// Returns the parameters of a query, with every byte percent-encoded.
 fn pairs(query: &[u8]) -> Vec<Vec<u8>> {
     let plus =
         |part: &[u8]| part.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect::<Vec<_>>();
@@ -469,14 +473,14 @@ fn pairs(query: &[u8]) -> Vec<Vec<u8>> {
     pairs.collect()
 }
 
-/// Every byte percent-encoded but for these.
+/// Percent-encodes every byte except those in `kept`.
 fn spelt(bytes: &[u8], kept: &[u8]) -> Vec<u8> {
     let spell =
         |byte: &u8| if kept.contains(byte) { vec![*byte] } else { format!("%{byte:02x}").into_bytes() };
     bytes.iter().flat_map(spell).collect()
 }
 
-/// Without percent-encoding; a `%` that begins none stays.
+/// Decodes percent-encoding. A `%` without two hexadecimal digits is kept.
 fn decoded(bytes: &[u8]) -> Vec<u8> {
     let (mut decoded, mut rest) = (Vec::new(), bytes);
     while let [byte, after @ ..] = rest {
@@ -491,7 +495,7 @@ fn decoded(bytes: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// A path without empty and relative segments (RFC 3986 §5.2.4).
+/// Returns a path without empty and dot segments (RFC 3986 §5.2.4).
 fn normalized(path: &[u8]) -> Vec<u8> {
     let mut segments: Vec<&[u8]> = Vec::new();
     for segment in path.split(|byte| *byte == b'/') {

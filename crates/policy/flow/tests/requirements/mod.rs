@@ -1,22 +1,22 @@
-//! What is asked of a shared cache, and what is done to see whether it is kept: one row for each requirement, as data, so that the same
-//! rows are run on the cache's judgement alone and through a running gateway.
+//! Requirements of a shared cache and the scripts that test them, one row per requirement. The same rows run
+//! against the cache policy alone and through a running gateway.
 //!
-//! A script is a step a line:
+//! A script has one step per line:
 //!
-//! | line | means |
+//! | line | meaning |
 //! | --- | --- |
 //! | `+30` | thirty seconds pass |
-//! | `> GET /a \| name: value \| "text"` | a client asks |
-//! | `~5` | the provider takes five seconds for its next answer |
-//! | `< 200 \| name: value \| "text"` | the provider answers, if it is asked; with the body `body-N` for its Nth answer where none is given |
-//! | `< down` | the provider cannot be had |
-//! | `< cut \| name: value` | the provider answers 200, and its connection ends in the middle of the body |
-//! | `? name: value \| !name` | the request as the provider sees it has that field, or has none of that name |
-//! | `= 200 \| name: value \| !name \| "text"` | the client gets that |
+//! | `> GET /a \| name: value \| "text"` | a client sends a request |
+//! | `~5` | the provider takes five seconds for its next response |
+//! | `< 200 \| name: value \| "text"` | the provider's response, if it is called; without a body, the Nth response has the body `body-N` |
+//! | `< down` | the provider is unreachable |
+//! | `< cut \| name: value` | the provider responds with 200, and its connection ends in the middle of the body |
+//! | `? name: value \| !name` | the provider's view of the request has that field, or has no field of that name |
+//! | `= 200 \| name: value \| !name \| "text"` | the client receives this response |
 //!
-//! A `>` without a `<` before its `=` must be answered without the provider; one with a `<` must not be. A line `& ...` is a call that is
-//! made afterwards, in the background, with its own `<`. `{now}`, `{now-60}` and `{now+60}` are dates, and in
-//! what is expected `*` stands for any text.
+//! A `>` without a `<` before its `=` must be served without the provider; one with a `<` must not be. A line
+//! `& ...` is a later call in the background, with its own `<`. `{now}`, `{now-60}` and `{now+60}` are dates.
+//! In expectations, `*` matches any text.
 
 mod rows;
 
@@ -25,17 +25,17 @@ pub use rows::ROWS;
 /// One requirement.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// What it is called, as a test is.
+    /// Name, like that of a test.
     pub name: &'static str,
-    /// Where it stands: `9111 §4.2.3`; `Egret` for what is asked of this cache besides.
+    /// Section of the RFC: `9111 §4.2.3`; `Egret` for additional requirements of this cache.
     pub section: &'static str,
     /// `MUST`, `MUST NOT`, `SHOULD`, `SHOULD NOT`, `MAY`.
     pub level: &'static str,
-    /// What it asks, in our words.
+    /// The requirement in our own words.
     pub asks: &'static str,
-    /// The remedy's config, as JSON.
+    /// Config of the remedy, as JSON.
     pub config: &'static str,
-    /// What is done.
+    /// The script.
     pub script: &'static str,
 }
 
@@ -44,33 +44,34 @@ pub struct Row {
 pub enum Step {
     /// Seconds pass.
     Pass(u64),
-    /// A client asks: method, path, fields, and a body if one is given.
+    /// A client sends a request: method, path, fields, and a body if one is given.
     Ask(String, String, Vec<String>, Option<String>),
-    /// Seconds that the provider takes for its next answer.
+    /// Seconds until the provider's next response.
     Delay(u64),
-    /// The provider's next answer.
+    /// The provider's next response.
     Origin(Origin),
-    /// What the provider sees.
+    /// Fields that the provider sees.
     Seen(Vec<String>),
-    /// What the client gets.
+    /// The response that the client gets.
     Get(u16, Vec<String>, Option<String>),
-    /// A call in the background has this answer.
+    /// The provider's response to a call in the background.
     Later(Origin),
 }
 
-/// What the provider does.
+/// The behaviour of the provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Nothing: it cannot be had.
+    /// It is unreachable.
     Down,
-    /// It answers with a status, fields, and a body if one is given.
+    /// It responds with a status, fields, and a body if one is given.
     Answer(u16, Vec<String>, Option<String>),
-    /// It answers with 200 and fields, and breaks off.
+    /// It responds with 200 and fields, and closes the connection early.
     Cut(Vec<String>),
 }
 
 impl Row {
-    /// The steps of the script, with dates as they are at `now_s`, seconds since 1970, where it begins. `write` writes a date.
+    /// Parses the steps of the script. Dates are relative to its start at `now_s`, in seconds since 1970.
+    /// `write` formats a date.
     pub fn steps(&self, mut now_s: u64, write: impl Fn(u64) -> String) -> Vec<Step> {
         let lines = self.script.lines().map(str::trim).filter(|line| !line.is_empty());
         lines
@@ -119,21 +120,21 @@ fn origin(first: &str, rest: Vec<String>) -> Origin {
     }
 }
 
-/// Fields, and the text between quotes that may come after them.
+/// Splits off the quoted text that may follow the fields.
 fn with_body(mut parts: Vec<String>) -> (Vec<String>, Option<String>) {
     let is_body = parts.last().is_some_and(|last| last.starts_with('"') && last.ends_with('"'));
     let body = if is_body { parts.pop().map(|body| body[1..body.len() - 1].to_owned()) } else { None };
     (parts, body)
 }
 
-/// Whether `text` is as `pattern` has it, in which `*` stands for any text.
+/// Returns `true` if `text` matches `pattern`, in which `*` matches any text.
 pub fn is_like(pattern: &str, text: &str) -> bool {
     let Some((before, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(text) = text.strip_prefix(before) else { return false };
     (0..=text.len()).any(|at| text.is_char_boundary(at) && is_like(rest, &text[at..]))
 }
 
-/// The first of the expected fields that is not as expected.
+/// Returns the first expected field that does not match.
 pub fn unmet<'a>(expected: &'a [String], fields: &[(String, String)]) -> Option<&'a String> {
     expected.iter().find(|line| {
         let wanted = line.strip_prefix('!').unwrap_or(line);
@@ -145,7 +146,7 @@ pub fn unmet<'a>(expected: &'a [String], fields: &[(String, String)]) -> Option<
     })
 }
 
-/// `text` with dates in place of `{now}`, `{now-60}`, `{now+60}`.
+/// Replaces `{now}`, `{now-60}` and `{now+60}` in `text` by dates.
 fn dated(text: &str, now_s: u64, write: &impl Fn(u64) -> String) -> String {
     let mut out = String::new();
     let mut rest = text;

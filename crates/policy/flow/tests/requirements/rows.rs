@@ -12,7 +12,7 @@ macro_rules! rows {
 }
 
 rows! {
-    // ---- What is stored.
+    // ---- Storing.
 
     "9111 §3" "MUST NOT" answers_to_other_methods_are_not_stored
     "Store answers to methods that it does not understand." "{}" "
@@ -171,7 +171,7 @@ rows! {
         > GET /s | authorization: Bearer two
         = 200 | \"body-3\""
 
-    // ---- What is reused.
+    // ---- Reuse.
 
     "9111 §4" "MUST" a_fresh_answer_is_served_with_its_age
     "Send `Age` with an answer that has not been validated for the request." "{}" "
@@ -1100,7 +1100,7 @@ rows! {
         > GET /a | range: bytes=0-0 | if-none-match: \"1\"
         = 304"
 
-    // ---- What is asked besides.
+    // ---- Additional requirements.
 
     "Egret" "MUST NOT" one_customers_answer_is_served_to_no_other
     "Serve what was got with one credential for another, or for none." "{}" "
