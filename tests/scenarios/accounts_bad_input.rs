@@ -91,12 +91,12 @@ fn every_mistake_has_a_place_and_a_way_out() {
         (
             "main: { provider: plain, bearer: { token: '${env:KEY}' } }",
             use_main,
-            "authenticate.account: the account `main` is for `plain`, which the flow's match leaves out",
+            "authenticate.account: the account `main` is for `plain`, which the flow does not match",
         ),
         (
             good,
             "{ cache: {} }, { authenticate: { account: main } }",
-            "flows[0].remedies[0].cache: `remedies[1].authenticate` chooses an account after the cache has looked",
+            "flows[0].remedies[0].cache: `remedies[1].authenticate` chooses an account after the cache look-up",
         ),
         (
             "'a b': { provider: stripe, bearer: { token: '${env:KEY}' } }",

@@ -199,7 +199,7 @@ fn how_accounts_stand_is_shown_and_their_keys_are_not() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
     }
-    egret.until_logged("an account is left out for a while");
+    egret.until_logged("an account cools down because the provider refuses it");
     let paths = ["/api/v1/accounts", "/api/v1/flows", "/api/v1/config", "/api/v1/quotas", "/api/v1/stats"];
     let shown: String = paths.iter().map(|path| egret.control_get(path).text().to_owned()).collect();
     for text in [shown, metrics, egret.log()] {

@@ -76,11 +76,11 @@ fn quotas_that_contradict_themselves_are_refused_where_they_do() {
         // Expressions with wrong syntax, wrong type or unknown names.
         (
             quotas("  a: { limit: 1, window: 1s, cost: { request: '1 +' } }\n"),
-            &["2:47: quotas.a.cost.request: this is not CEL"],
+            &["2:47: quotas.a.cost.request: this is not valid CEL"],
         ),
         (
             quotas("  a: { limit: 1, window: 1s, cost: { request: \"'x'\" } }\n"),
-            &["2:47: quotas.a.cost.request: this comes to a text, where a number"],
+            &["2:47: quotas.a.cost.request: this evaluates to text, but a non-negative number"],
         ),
         (
             quotas("  a: { limit: 1, window: 1s, group_by: 'param:id' }\n"),
@@ -99,11 +99,14 @@ fn remedies_that_contradict_themselves_or_their_flow_are_refused_where_they_do()
         )
     };
     assert_refused(&[
-        (flow("      - retry: { attempts: 1000 }\n"), &["9:28: flows[0].remedies[0].retry.attempts: from 2"]),
+        (
+            flow("      - retry: { attempts: 1000 }\n"),
+            &["9:28: flows[0].remedies[0].retry.attempts: must be from 2"],
+        ),
         (flow("      - retry: { on: [900] }\n"), &["9:23: flows[0].remedies[0].retry.on[0]: "]),
         (
             "flows:\n  - name: f\n    match: { when: 'request.headers.x' }\n".to_owned(),
-            &["3:20: flows[0].match.when: this comes to a text, where true or false is needed"],
+            &["3:20: flows[0].match.when: this evaluates to text, but true or false is expected"],
         ),
         (
             flow("      - queue: { quota: q, priority: { by: 'cel:request.params.idd', classes: [a] } }\n"),
@@ -117,8 +120,8 @@ fn remedies_that_contradict_themselves_or_their_flow_are_refused_where_they_do()
                 "      - fallback: { provider: two }\n      - fallback: { provider: one }\n      - fallback: { provider: two }\n",
             ),
             &[
-                "9:31: flows[0].remedies[0].fallback.provider: leads where",
-                "10:31: flows[0].remedies[1].fallback.provider: the flow is for `one` alone",
+                "9:31: flows[0].remedies[0].fallback.provider: repeats the call",
+                "10:31: flows[0].remedies[1].fallback.provider: the flow matches only `one`",
             ],
         ),
         (
@@ -132,7 +135,7 @@ fn remedies_that_contradict_themselves_or_their_flow_are_refused_where_they_do()
             flow("      - limit: { quota: qq }\n      - retry: {}\n        limit: { quota: q }\n"),
             &[
                 "9:25: flows[0].remedies[0].limit.quota: no quota is called `qq`",
-                "10:9: flows[0].remedies[1]: `limit` and `retry` stand in one entry",
+                "10:9: flows[0].remedies[1]: `limit` and `retry` must be separate list entries",
             ],
         ),
     ]);

@@ -324,12 +324,12 @@ impl RemedyChain {
 fn guarded<T>(slot: &Slot, act: impl FnOnce() -> T) -> Result<T, Fault> {
     let act = || {
         #[cfg(test)]
-        assert!(!slot.panics, "a test wants it so");
+        assert!(!slot.panics, "a test asked for this panic");
         act()
     };
     catch_unwind(AssertUnwindSafe(act)).map_err(|_| {
-        error!(remedy = slot.label, "a remedy has panicked: this is a bug of Egret");
-        Fault("it has panicked".into())
+        error!(remedy = slot.label, "a remedy has panicked: this is a bug in Egret");
+        Fault("it panicked".into())
     })
 }
 
@@ -342,7 +342,7 @@ impl Slot {
         }
         debug!(remedy = self.label, fault = %fault.0, "a remedy cannot decide");
         let detail = format!(
-            "the remedy {} cannot decide, and is set to refuse then (`on_error`): {}",
+            "the remedy {} cannot decide and refuses the request (`on_error: closed`): {}",
             self.label, fault.0
         );
         Some(Box::new(Answer::Refused(Refused::new(Reason::RemedyFailed, detail))))
@@ -356,8 +356,8 @@ impl Slot {
                 flow,
                 remedy,
                 cause = %fault.0,
-                "a remedy cannot decide, and exchanges go on as if it were not there (`on_error: open`): \
-                 this is logged once for each cause, and counted as `fail` each time"
+                "a remedy cannot decide, so exchanges go on without it (`on_error: open`); this is logged \
+                 once per cause and counted as `fail` each time"
             );
         } else {
             debug!(flow, remedy, cause = %fault.0, "a remedy cannot decide");

@@ -56,7 +56,7 @@ pub fn problems(flows: &[FlowConfig], providers: &[KnownProvider<'_>]) -> Vec<Pr
         let at = format!("flows[{number}]");
         check_name(&flow.name, &format!("{at}.name"), &mut problems);
         if let Some(first) = names.insert(flow.name.as_str(), number) {
-            let message = format!("`{}` is the name of `flows[{first}]` already", flow.name);
+            let message = format!("the name `{}` is already used by `flows[{first}]`", flow.name);
             problems.push(Problem::new(format!("{at}.name"), message));
         }
         check_providers(&flow.matching, &format!("{at}.match"), providers, &mut problems);
@@ -97,8 +97,7 @@ fn check_providers(config: &MatchConfig, at: &str, known: &[KnownProvider<'_>], 
     }
     let names_both = !config.provider.is_empty() && !config.host.is_empty();
     if names_both && hosts.len() == config.host.len() && !may_meet {
-        let message =
-            "no provider that this match names is on a host that it names: the flow would match nothing";
+        let message = "none of the named providers is on a named host: the flow would match nothing";
         problems.push(Problem::new(format!("{at}.host"), message));
     }
 }

@@ -218,11 +218,12 @@ impl Site<'_> {
         };
         if !sink.takes(content) {
             let (what, types) = match content {
-                Content::Entries => ("entries of HAR", "`har`, `ndjson`, `alf`, `s3` or `stdout`"),
+                Content::Entries => ("HAR entries", "`har`, `ndjson`, `alf`, `s3` or `stdout`"),
                 Content::Lines => ("lines", "`lines` or `stdout`"),
                 Content::Telemetry => ("spans and metrics", "`otlp`"),
             };
-            let message = format!("the exporter `{name}` takes no {what}: name one of the type {types}");
+            let message =
+                format!("the exporter `{name}` does not accept {what}: use one of the type {types}");
             self.problems.push(Problem::new(path, message));
             return None;
         }

@@ -430,7 +430,7 @@ impl<'a> Exchange<'a> {
         }
         let mut rendered = Vec::new();
         let result = self.with_inputs(|inputs| template.render(inputs, &mut rendered));
-        result.map_err(|error| Fault(format!("a template comes to nothing: {error}").into()))?;
+        result.map_err(|error| Fault(format!("a template cannot be rendered: {error}").into()))?;
         Ok(Cow::Owned(rendered))
     }
 

@@ -108,7 +108,7 @@ impl Outcome for bool {
 }
 
 impl Outcome for u64 {
-    const EXPECTED: &'static str = "a number that is not negative";
+    const EXPECTED: &'static str = "a non-negative number";
 
     fn may_be(known: Known) -> bool {
         matches!(known, Known::Unknown | Known::Number)
@@ -142,7 +142,7 @@ impl Outcome for f64 {
 
     /// Rejects infinity and NaN.
     fn of(value: &dyn Val) -> Option<Self> {
-        #[expect(clippy::cast_precision_loss, reason = "a number as others count: 53 bits of it")]
+        #[expect(clippy::cast_precision_loss, reason = "a precision of 53 bits is enough")]
         let value = match value.downcast_ref::<CelInt>() {
             Some(value) => *value.inner() as Self,
             None => match value.downcast_ref::<CelUInt>() {
@@ -155,7 +155,7 @@ impl Outcome for f64 {
 }
 
 impl Outcome for String {
-    const EXPECTED: &'static str = "a text";
+    const EXPECTED: &'static str = "text";
 
     fn may_be(known: Known) -> bool {
         matches!(known, Known::Unknown | Known::Text | Known::Number | Known::Bool)
@@ -260,13 +260,13 @@ impl EvaluationError {
 impl fmt::Display for EvaluationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Missing => "it asks for a key or an element that is not there: ask with `has(...)` first",
-            Self::Types => "an operator or function in it was given a value of a type that it is not for",
-            Self::Arithmetic => "a number in it is too large, or divided by zero",
-            Self::Budget => "it would take too long on what it was given",
-            Self::BodyTooLong => "it asks for a body that is longer than expressions may read",
-            Self::Outcome => "it came to a value of another type than is needed here",
-            Self::Other => "a function in it cannot do anything with what it was given",
+            Self::Missing => "a key or an element does not exist: test with `has(...)` first",
+            Self::Types => "an operator or function got a value of the wrong type",
+            Self::Arithmetic => "a number is too large, or is divided by zero",
+            Self::Budget => "the evaluation exceeds its budget for time and memory",
+            Self::BodyTooLong => "the body is longer than expressions may read",
+            Self::Outcome => "the result has the wrong type",
+            Self::Other => "a function cannot process the value it got",
         })
     }
 }
@@ -296,7 +296,7 @@ impl<T: Outcome> Expression<T> {
         let known = check::known(&tree);
         if !T::may_be(known) {
             return Err(ExpressionError::new(format!(
-                "this comes to {known}, where {} is needed",
+                "this evaluates to {known}, but {} is expected",
                 T::EXPECTED
             )));
         }
@@ -342,12 +342,12 @@ impl<T: Outcome> Expression<T> {
 
 /// Converts the first parse error, with an excerpt of its position.
 fn not_cel(source: &str, errors: &cel::ParseErrors) -> ExpressionError {
-    let Some(error) = errors.errors.first() else { return ExpressionError::new("this is not CEL") };
+    let Some(error) = errors.errors.first() else { return ExpressionError::new("this is not valid CEL") };
     let first_line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
     let what = first_line(&error.msg);
     let place = usize::try_from(error.pos.0).ok().zip(usize::try_from(error.pos.1).ok());
     let Some((line, column)) = place.filter(|(line, _)| *line > 0) else {
-        return ExpressionError::new(format!("this is not CEL: {what}"));
+        return ExpressionError::new(format!("this is not valid CEL: {what}"));
     };
     let text = source.lines().nth(line - 1).unwrap_or_default();
     let (before, after): (String, String) = (
@@ -356,7 +356,9 @@ fn not_cel(source: &str, errors: &cel::ParseErrors) -> ExpressionError {
     );
     let before: String = before.chars().skip(before.chars().count().saturating_sub(PLACE_CHARS)).collect();
     let of_line = if source.lines().count() > 1 { format!("line {line}, ") } else { String::new() };
-    ExpressionError::new(format!("this is not CEL: {of_line}column {column}, at `{before}▸{after}`: {what}"))
+    ExpressionError::new(format!(
+        "this is not valid CEL: {of_line}column {column}, at `{before}▸{after}`: {what}"
+    ))
 }
 
 /// Number of characters of an expression shown on either side of an error.

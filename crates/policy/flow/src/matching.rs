@@ -80,7 +80,7 @@ fn is_empty(any: &AnyOf) -> bool {
     any.is_empty()
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn is_all(share: &Percent) -> bool {
     share.is_all()
 }
@@ -145,7 +145,7 @@ impl Mismatch<'_> {
                 format!("its provider is `{}`, not {}", request.provider, list(&config.provider))
             }
             Self::Host => format!("its host is `{}`, not {}", request.host, list(&config.host)),
-            Self::Path => format!("its path `{}` does not fit {}", text(request.path), list(&config.path)),
+            Self::Path => format!("its path `{}` does not match {}", text(request.path), list(&config.path)),
             Self::Method => format!("its method is {}, not {}", text(request.method), list(&config.method)),
             Self::Query(name) => {
                 let wanted = config.query.get(name).map(list).unwrap_or_default();
@@ -159,14 +159,14 @@ impl Mismatch<'_> {
                 Some(consumer) => {
                     format!("its consumer is `{}`, not {}", text(consumer), list(&config.consumer))
                 }
-                None => format!("it names no consumer, {} is asked for", list(&config.consumer)),
+                None => format!("it names no consumer, expected {}", list(&config.consumer)),
             },
             Self::Sample => format!("it is not among the sampled {} %", config.sample.get()),
             Self::When => format!("`{}` is false", config.when.as_deref().unwrap_or_default()),
             Self::Failed(error) => {
-                format!("`{}` fails on it: {error}", config.when.as_deref().unwrap_or_default())
+                format!("`{}` fails: {error}", config.when.as_deref().unwrap_or_default())
             }
-            Self::Undecided => "its body is not here, and `when` reads it".to_owned(),
+            Self::Undecided => "`when` reads the body, which is not available".to_owned(),
         }
     }
 }
@@ -440,7 +440,7 @@ fn methods(config: &AnyOf, at: &str, problems: &mut Vec<Problem>) -> Option<Meth
 }
 
 fn check_field_name(name: &str) -> Result<(), String> {
-    if is_token(name) { Ok(()) } else { Err(format!("`{name}` cannot be the name of a header field")) }
+    if is_token(name) { Ok(()) } else { Err(format!("`{name}` is not a valid header field name")) }
 }
 
 /// Returns `true` if `text` is a token (RFC 9110 §5.6.2).

@@ -327,14 +327,13 @@ fn only_key(config: &RemedyConfig, path: &str, problems: &mut Vec<Problem>) -> O
     match config.keys()[..] {
         [key] => Some(key),
         [] => {
-            let message = format!("a remedy is missing here: one of {}", RemedyConfig::KEYS.join(", "));
+            let message = format!("a remedy is missing: expected one of {}", RemedyConfig::KEYS.join(", "));
             problems.push(Problem::new(path, message));
             None
         }
         [first, second, ..] => {
-            let message = format!(
-                "`{first}` and `{second}` stand in one entry: give each an entry of its own, in the order wanted"
-            );
+            let message =
+                format!("`{first}` and `{second}` must be separate list entries, in the wanted order");
             problems.push(Problem::new(path, message));
             None
         }

@@ -300,7 +300,7 @@ impl Site<'_> {
         if !providers.is_empty() && !providers.iter().any(|provider| account.is_for(provider)) {
             let own = account.providers().join("`, `");
             let message = format!(
-                "the account `{name}` is for `{own}`, which the flow's match leaves out: it would never be used"
+                "the account `{name}` is for `{own}`, which the flow does not match: it would never be used"
             );
             self.problem(key, message);
             return None;
@@ -313,8 +313,10 @@ impl Site<'_> {
     pub fn can_mask_echoes(&mut self, account: &Account) -> bool {
         let message = match account.echoes() {
             Ok(Some(_)) => return true,
-            Ok(None) => format!("the account `{}` sends no secret that could come back", account.name()),
-            Err(message) => format!("of the account `{}`: {message}", account.name()),
+            Ok(None) => {
+                format!("the account `{}` sends no secret that a response could contain", account.name())
+            }
+            Err(message) => format!("account `{}`: {message}", account.name()),
         };
         self.problem("mask_echoes", message);
         false
@@ -323,14 +325,14 @@ impl Site<'_> {
     /// Adds a problem if `status` is not a valid status code of a refusal.
     pub fn check_refusal_status(&mut self, status: Option<u16>) {
         if status.is_some_and(|status| !(400..=599).contains(&status)) {
-            self.problem("status", "a refusal has a status from 400 to 599");
+            self.problem("status", "the status of a refusal must be from 400 to 599");
         }
     }
 
     /// Adds a problem if `methods` contains a name that is not a method in its canonical spelling.
     pub fn check_methods(&mut self, methods: &BTreeSet<String>) {
         if methods.iter().any(|method| Method::of(method.as_bytes()).name() != method) {
-            self.problem("methods", "methods are written in capitals, like `POST`");
+            self.problem("methods", "must be standard methods in capitals, like `POST`");
         }
     }
 

@@ -54,7 +54,7 @@ impl Router {
                 Err(found) => problems.extend(found),
             }
             if filed > FILED_MAX {
-                let message = format!("providers or hosts times paths come to more than {FILED_MAX}");
+                let message = format!("providers (or hosts) times paths of all flows exceed {FILED_MAX}");
                 problems.push(Problem::new(at, message));
                 break;
             }

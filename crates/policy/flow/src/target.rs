@@ -175,7 +175,7 @@ impl fmt::Display for Misplaced {
         f.write_str(match self {
             Self::Above => "the path leads above the path of the provider's URL: write it without `..`",
             Self::Unclear => {
-                "the path can be read as inside and as outside of the path of a provider's URL: write it plainly"
+                "the path is ambiguous: it can be read as inside and as outside the path of a provider's URL"
             }
         })
     }

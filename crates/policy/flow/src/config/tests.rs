@@ -36,7 +36,7 @@ fn good_flows_have_no_problem() {
 fn a_name_is_plain_and_has_one_flow() {
     assert_eq!(
         found(json!([{ "name": "a" }, { "name": "b" }, { "name": "a" }])),
-        ["flows[2].name: `a` is the name of `flows[0]` already"]
+        ["flows[2].name: the name `a` is already used by `flows[0]`"]
     );
     for name in ["", "a b", "a\n", &"a".repeat(65)] {
         let found = found(json!([{ "name": name }]));
@@ -56,9 +56,7 @@ fn a_provider_that_is_not_there_is_refused_with_what_was_meant() {
 fn a_provider_and_a_host_that_never_meet_are_refused() {
     assert_eq!(
         found(json!([{ "name": "a", "match": { "provider": ["stripe", "maps"], "host": "*.other.com" } }])),
-        [
-            "flows[0].match.host: no provider that this match names is on a host that it names: the flow would match nothing"
-        ]
+        ["flows[0].match.host: none of the named providers is on a named host: the flow would match nothing"]
     );
 }
 

@@ -389,18 +389,18 @@ fn line(config: &AccessLogConfig, site: &mut Site<'_>) -> Line {
     let Some(template) = &config.template else {
         let mut parts = Vec::new();
         if config.fields.is_empty() || config.fields.len() > PARTS_MAX {
-            site.problem("fields", format!("1 to {PARTS_MAX} names"));
+            site.problem("fields", format!("must have 1 to {PARTS_MAX} names"));
         }
         for (place, name) in config.fields.iter().enumerate() {
             if config.fields[..place].contains(name) {
-                site.problem(&format!("fields[{place}]"), format!("`{name}` stands here twice"));
+                site.problem(&format!("fields[{place}]"), format!("`{name}` is listed twice"));
             }
             parts.extend(part(name, &format!("fields[{place}]"), site).map(|part| (name.clone(), part)));
         }
         return Line::Json(parts);
     };
     if config.fields != fields() {
-        site.problem("fields", "`template` says what a line holds: leave one of them out");
+        site.problem("fields", "`fields` and `template` exclude each other: remove one of them");
     }
     Line::Template(pieces(template, site))
 }
@@ -408,7 +408,8 @@ fn line(config: &AccessLogConfig, site: &mut Site<'_>) -> Line {
 fn pieces(template: &str, site: &mut Site<'_>) -> Vec<Piece> {
     let (mut pieces, mut rest) = (Vec::new(), template);
     if template.len() > TEMPLATE_BYTES_MAX || template.contains(char::is_control) {
-        let message = format!("a line of at most {TEMPLATE_BYTES_MAX} bytes, without control characters");
+        let message =
+            format!("must be one line of at most {TEMPLATE_BYTES_MAX} bytes, without control characters");
         site.problem("template", message);
         return pieces;
     }
@@ -420,7 +421,7 @@ fn pieces(template: &str, site: &mut Site<'_>) -> Vec<Piece> {
             continue;
         }
         let Some((name, after)) = from[2..].split_once('}') else {
-            site.problem("template", "a `${` has no `}`: write `$${` for `${` itself");
+            site.problem("template", "a `${` has no `}`: write `$${` for a literal `${`");
             return pieces;
         };
         pieces.push(Piece::Text(before.to_owned()));
@@ -446,7 +447,8 @@ fn part(name: &str, key: &str, site: &mut Site<'_>) -> Option<Part> {
     }
     let path = format!("{}.{key}", site.path);
     let message = format!(
-        "there is no `{name}` in a line: it tells what the handbook lists, and fields as `request.headers.accept`"
+        "unknown value `{name}`: use one from the list in the handbook, or a header field like \
+         `request.headers.accept`"
     );
     site.problems.push(Problem::new(path, message).suggest(name, PLAIN.iter().map(|(known, _)| *known)));
     None

@@ -129,13 +129,13 @@ impl Diagnosis for Discovery {
     fn compile(config: &DiscoveryConfig, site: &mut Site<'_>) -> Option<Self> {
         let problems = site.problems.len();
         if site.is_another() {
-            site.problem("", "a flow has one `discovery`");
+            site.problem("", "a flow can have only one `discovery`");
         }
         if !(2..=VARIETY_MAX).contains(&config.variety) {
-            site.problem("variety", format!("from 2 to {VARIETY_MAX}"));
+            site.problem("variety", format!("must be from 2 to {VARIETY_MAX}"));
         }
         if !(1..=ENDPOINTS_MAX).contains(&config.endpoints_max) {
-            site.problem("endpoints_max", format!("from 1 to {ENDPOINTS_MAX}"));
+            site.problem("endpoints_max", format!("must be from 1 to {ENDPOINTS_MAX}"));
         }
         if site.problems.len() > problems {
             return None;
@@ -149,7 +149,7 @@ impl Diagnosis for Discovery {
     }
 
     fn describe(&self) -> String {
-        let kept = if self.config.keep { ", kept over a restart" } else { "" };
+        let kept = if self.config.keep { ", kept across restarts" } else { "" };
         format!("lists up to {} endpoints{kept}", self.config.endpoints_max)
     }
 
@@ -237,10 +237,7 @@ impl State {
                 }
             }
             Err(error) => {
-                tracing::warn!(
-                    file = name,
-                    "the inventory that was kept cannot be read, and is begun anew: {error}"
-                );
+                tracing::warn!(file = name, "cannot read the stored inventory, so it starts empty: {error}");
             }
         }
         state

@@ -149,7 +149,7 @@ impl FieldNames {
 /// Returns the name of a field in lower case. Adds a problem at `key` if it is not a valid name.
 fn lower(key: &str, name: &str, site: &mut Site<'_>) -> Box<[u8]> {
     if !egret_http1::is_token(name.as_bytes()) {
-        site.problem(key, format!("`{name}` is no name of a header field"));
+        site.problem(key, format!("`{name}` is not a valid header field name"));
     }
     name.to_ascii_lowercase().into_bytes().into()
 }
@@ -319,7 +319,7 @@ impl Diagnosis for Har {
         if let Some(damage) = damage(&parts.told, &bodies) {
             warn!(
                 flow = writer.flow,
-                "bodies were not archived as they are: {damage}; each is marked in its entry"
+                "some bodies were not archived as sent: {damage}; each is marked in its entry"
             );
             parts.told = bodies;
             parts.told_at = Some(tick.now);
@@ -330,12 +330,12 @@ impl Diagnosis for Har {
         let Some(writer) = &self.writer else { return Vec::new() };
         let sample = |(end, count): (&End, &AtomicU64)| Sample {
             labels: vec![("result", end.word().to_owned())],
-            #[expect(clippy::cast_precision_loss, reason = "no count gets beyond 2^53")]
+            #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
             value: Figure::Number(count.load(Relaxed) as f64),
         };
         vec![Family {
             name: "egret_har_bodies_total".to_owned(),
-            help: "Bodies of which something was archived, by what was found of them.".to_owned(),
+            help: "Bodies archived at least in part, by result.".to_owned(),
             kind: FamilyKind::Counter,
             samples: End::ALL.iter().zip(&writer.bodies).map(sample).collect(),
         }]

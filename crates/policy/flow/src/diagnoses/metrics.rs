@@ -208,7 +208,10 @@ impl Diagnosis for Metrics {
     fn compile(config: &MetricsConfig, site: &mut Site<'_>) -> Option<Self> {
         let problems = site.problems.len();
         if site.is_another() {
-            site.problem("", "a flow has one `metrics`: a second would count the same under the same names");
+            site.problem(
+                "",
+                "a flow can have only one `metrics`: a second one would count the same under the same names",
+            );
         }
         check(config, site);
         let export = config.export.as_ref();
@@ -249,7 +252,8 @@ impl Diagnosis for Metrics {
         let names: Vec<&str> =
             self.counters.iter().chain(&self.gauges).map(|value| value.name.as_str()).collect();
         let also = if names.is_empty() { String::new() } else { format!(", and {}", names.join(", ")) };
-        let to = self.config.export.as_ref().map_or_else(String::new, |export| format!(", for {export} too"));
+        let to =
+            self.config.export.as_ref().map_or_else(String::new, |export| format!(", exported to {export}"));
         format!("counts exchanges{by}{also}{to}")
     }
 
@@ -314,19 +318,20 @@ impl Diagnosis for Metrics {
         let mut families = vec![
             table.histograms(
                 "egret_flow_exchange_seconds",
-                "How long clients waited, from the first byte of the request to the last of the response.",
+                "Time that clients waited, from the first byte of the request to the last byte of the \
+                 response.",
                 &bounds,
                 |series| &series.exchange,
             ),
             table.histograms(
                 "egret_flow_provider_seconds",
-                "How long the provider took from the end of the request to the first byte of its response.",
+                "Time that the provider took, from the end of the request to the first byte of its response.",
                 &bounds,
                 |series| &series.provider,
             ),
             table.histograms(
                 "egret_flow_footprint_seconds",
-                "The part of it that is Egret's.",
+                "Part of the exchange's time that Egret itself took.",
                 &seconds(&FOOTPRINT_BOUNDS_US),
                 |series| &series.footprint,
             ),
@@ -433,7 +438,7 @@ impl Metrics {
         });
         Family {
             name: "egret_custom_failures_total".to_owned(),
-            help: "Exchanges that said no number where one was expected.".to_owned(),
+            help: "Exchanges whose value was not a number.".to_owned(),
             kind: FamilyKind::Counter,
             samples: samples.collect(),
         }
@@ -498,21 +503,21 @@ impl Histogram {
 fn check(config: &MetricsConfig, site: &mut Site<'_>) {
     let is_ascending = config.buckets.is_sorted_by(|one, next| one < next);
     if config.buckets.is_empty() || config.buckets.len() > BUCKETS_MAX || !is_ascending {
-        site.problem("buckets", format!("1 to {BUCKETS_MAX} bounds, each above the one before"));
+        site.problem("buckets", format!("must have 1 to {BUCKETS_MAX} bounds in ascending order"));
     } else if config.buckets[0].is_zero() {
-        site.problem("buckets[0]", "nothing takes no time at all");
+        site.problem("buckets[0]", "must be greater than 0");
     }
     if config.series_max == 0 || config.series_max > SERIES_MAX {
-        site.problem("series_max", format!("from 1 to {SERIES_MAX}"));
+        site.problem("series_max", format!("must be from 1 to {SERIES_MAX}"));
     }
     if config.bodies > BODY_BYTES_MAX {
-        site.problem("bodies", format!("at most `{BODY_BYTES_MAX}`"));
+        site.problem("bodies", format!("must be at most `{BODY_BYTES_MAX}`"));
     }
     if config.interval.get() < INTERVAL_MIN {
-        site.problem("interval", "at least `1s`");
+        site.problem("interval", "must be at least `1s`");
     }
     if config.counters.len() + config.gauges.len() > VALUES_MAX {
-        site.problem("counters", format!("more than {VALUES_MAX} counters and gauges"));
+        site.problem("counters", format!("more than {VALUES_MAX} counters and gauges in total"));
     }
 }
 
@@ -527,16 +532,16 @@ fn values(
         let at = format!("{key}.{name}");
         let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+            site.problem(&at, format!("a name has 1 to {NAME_BYTES_MAX} lower-case letters, digits and `_`"));
+        } else if name.ends_with("_total") || name == "failures" {
             site.problem(
                 &at,
-                format!("a name is 1 to {NAME_BYTES_MAX} letters in lower case, digits and `_`"),
+                "this name is reserved: Egret uses `failures`, and appends `_total` to counters",
             );
-        } else if name.ends_with("_total") || name == "failures" {
-            site.problem(&at, "this name is taken: counters are given `_total` at the end themselves");
         }
         let Some(source) = source(value, &at, site) else { continue };
         let help =
-            if value.help.is_empty() { format!("What exchanges say of {name}.") } else { value.help.clone() };
+            if value.help.is_empty() { format!("Value of {name} in exchanges.") } else { value.help.clone() };
         // A line break would end the HELP line.
         let help = help.replace(|letter: char| letter.is_control() || letter == '\\', " ");
         values.push(Value {
@@ -554,7 +559,7 @@ fn source(config: &ValueConfig, at: &str, site: &mut Site<'_>) -> Option<Source>
         if egret_http1::is_token(name.as_bytes()) {
             return Some(name.to_ascii_lowercase().into_bytes().into_boxed_slice());
         }
-        site.problem(&format!("{at}.{key}"), format!("`{name}` is no name of a field"));
+        site.problem(&format!("{at}.{key}"), format!("`{name}` is not a valid header field name"));
         None
     };
     match (&config.header, &config.request_header, &config.cel) {
@@ -568,7 +573,7 @@ fn source(config: &ValueConfig, at: &str, site: &mut Site<'_>) -> Option<Source>
             compiled.map_err(|error| site.problems.push(error.at(path))).ok().map(Source::Expression)
         }
         _ => {
-            site.problem(at, "one of `header`, `request_header` and `cel` says where the number is");
+            site.problem(at, "expected exactly one of `header`, `request_header` and `cel`");
             None
         }
     }

@@ -81,7 +81,7 @@ impl Check<'_> {
             Expr::Literal(_) | Expr::Ident(_) => Ok(()),
             Expr::Select(select) => self.visit(&mut select.operand),
             Expr::Struct(_) => {
-                Err(ExpressionError::new("there are no messages to be made here: use a map, `{\"a\": 1}`"))
+                Err(ExpressionError::new("message types are not supported: use a map, `{\"a\": 1}`"))
             }
             Expr::List(list) => list.elements.iter_mut().try_for_each(|element| self.visit_copied(element)),
             Expr::Map(map) => map.entries.iter_mut().try_for_each(|entry| self.visit_entry(entry)),
@@ -122,7 +122,7 @@ impl Check<'_> {
         let Some((known, variable)) = found else { return Err(self.unknown(name)) };
         if known.starts_with("response.") && !self.scope.has_response {
             return Err(ExpressionError::new(format!(
-                "`{known}` is not there yet: this is asked before the call"
+                "`{known}` is not available: this expression is evaluated before the call"
             )));
         }
         self.variables.insert(*variable);
@@ -147,7 +147,7 @@ impl Check<'_> {
         let suggestion = suggest(&start, candidates).map(str::to_owned);
         let message = match start.as_str() {
             "request" | "response" => {
-                format!("`{start}` alone is no value: name a part of it, like `{start}.headers`")
+                format!("`{start}` is not a value: use a member of it, like `{start}.headers`")
             }
             _ => format!("there is no variable `{start}`"),
         };
@@ -179,7 +179,7 @@ impl Check<'_> {
                 self.visit_copied(&mut entry.key)?;
                 self.visit_copied(&mut entry.value)
             }
-            EntryExpr::StructField(_) => Err(ExpressionError::new("there are no messages to be made here")),
+            EntryExpr::StructField(_) => Err(ExpressionError::new("message types are not supported")),
         }
     }
 
@@ -231,7 +231,7 @@ impl Check<'_> {
             .and_then(|name| Variable::named(&name))
             .is_some_and(Variable::is_table)
         {
-            let message = "headers, query and params cannot be gone through: look names up in them";
+            let message = "headers, query and params cannot be iterated: look up values by name";
             return Err(ExpressionError::new(message));
         }
         self.visit(iter_range)?;
@@ -240,7 +240,7 @@ impl Check<'_> {
         for name in [Some(iter_var), iter_var2.as_mut()].into_iter().flatten() {
             if matches!(name.as_str(), "request" | "response" | "attempt" | "now") {
                 return Err(ExpressionError::new(format!(
-                    "`{name}` is a variable already: call it something else"
+                    "`{name}` is already a variable: choose another name"
                 )));
             }
             self.loops.push(name.clone());
@@ -283,7 +283,7 @@ fn check_function(call: &CallExpr) -> Checked {
         return Ok(());
     }
     if MACROS.contains(&name) {
-        return Err(ExpressionError::new(format!("`{name}` is not used as it can be, like {}", usage(name))));
+        return Err(ExpressionError::new(format!("wrong use of `{name}`: write it like {}", usage(name))));
     }
     let known = FUNCTIONS.iter().map(|(known, _)| *known).chain(MACROS);
     let suggestion = suggest(name, known).map(str::to_owned);
@@ -341,8 +341,8 @@ impl fmt::Display for Known {
             Self::Unknown => "anything",
             Self::Bool => "true or false",
             Self::Number => "a number",
-            Self::Text => "a text",
-            Self::Other => "neither a truth value nor a number nor a text",
+            Self::Text => "text",
+            Self::Other => "a list, a map or another type",
         })
     }
 }

@@ -129,50 +129,55 @@ fn what_can_be_known_to_be_wrong_is_refused_with_what_was_meant() {
         ("request.header.x == 'a'", "there is no variable `request.header`; did you mean `request.headers`?"),
         ("reqest.path == 'a'", "there is no variable `reqest.path`; did you mean `request.path`?"),
         ("atempt == 1", "there is no variable `atempt`; did you mean `attempt`?"),
-        ("request == 1", "`request` alone is no value: name a part of it, like `request.headers`"),
+        ("request == 1", "`request` is not a value: use a member of it, like `request.headers`"),
         ("request.params.idd == 'a'", "no path of a match here has a parameter `{idd}`; did you mean `id`?"),
         ("request.params['x'] == 'a'", "no path of a match here has a parameter `{x}`"),
         ("request.path.startWith('a')", "there is no function `startWith`; did you mean `startsWith`?"),
-        ("request.path.has('a')", "`has` is not used as it can be, like `has(request.headers.accept)`"),
+        ("request.path.has('a')", "wrong use of `has`: write it like `has(request.headers.accept)`"),
         (
             "request.headers.exists(h, h == 'a')",
-            "headers, query and params cannot be gone through: look names up in them",
+            "headers, query and params cannot be iterated: look up values by name",
         ),
-        ("[1].exists(now, now == 1)", "`now` is a variable already: call it something else"),
-        ("request.path", "this comes to a text, where true or false is needed"),
-        ("1 + 1", "this comes to a number, where true or false is needed"),
-        ("true ? 1 : 2", "this comes to a number, where true or false is needed"),
+        ("[1].exists(now, now == 1)", "`now` is already a variable: choose another name"),
+        ("request.path", "this evaluates to text, but true or false is expected"),
+        ("1 + 1", "this evaluates to a number, but true or false is expected"),
+        ("true ? 1 : 2", "this evaluates to a number, but true or false is expected"),
     ] {
         assert_eq!(refusal::<bool>(source), message, "{source}");
     }
     assert_eq!(
         refusal::<u64>("attempt > 1"),
-        "this comes to true or false, where a number that is not negative is needed"
+        "this evaluates to true or false, but a non-negative number is expected"
     );
-    assert!(refusal::<String>("request.headers").starts_with("this comes to neither"));
+    assert!(
+        refusal::<String>("request.headers").starts_with("this evaluates to a list, a map or another type")
+    );
     let before = Scope { has_response: false, parameters: &[] };
     let error = Expression::<bool>::compile("response.status == 1", before).unwrap_err();
-    assert_eq!(error.to_string(), "`response.status` is not there yet: this is asked before the call");
+    assert_eq!(
+        error.to_string(),
+        "`response.status` is not available: this expression is evaluated before the call"
+    );
 }
 
 #[test]
 fn what_is_not_cel_is_refused_with_its_place() {
     for (source, start) in [
-        ("request.path === 'a'", "this is not CEL: column 16, at `request.path ==▸= 'a'`: "),
+        ("request.path === 'a'", "this is not valid CEL: column 16, at `request.path ==▸= 'a'`: "),
         (
             "request.method == 'GET' &&\nrequest.path = 1",
-            "this is not CEL: line 2, column 14, at `request.path ▸= 1`: ",
+            "this is not valid CEL: line 2, column 14, at `request.path ▸= 1`: ",
         ),
-        ("'abc", "this is not CEL: column 1, at `▸'abc`: "),
-        ("", "this is not CEL: "),
-        ("request.path.matches(", "this is not CEL: "),
+        ("'abc", "this is not valid CEL: column 1, at `▸'abc`: "),
+        ("", "this is not valid CEL: "),
+        ("request.path.matches(", "this is not valid CEL: "),
     ] {
         let message = refusal::<bool>(source);
         assert!(message.starts_with(start), "{source}: {message}");
     }
     assert!(refusal::<bool>(&"a".repeat(EXPRESSION_BYTES_MAX + 1)).contains("at most 2048 bytes"));
-    assert!(refusal::<bool>(&"(".repeat(EXPRESSION_BYTES_MAX)).starts_with("this is not CEL"));
-    assert!(refusal::<bool>(&"!".repeat(EXPRESSION_BYTES_MAX)).starts_with("this is not CEL"));
+    assert!(refusal::<bool>(&"(".repeat(EXPRESSION_BYTES_MAX)).starts_with("this is not valid CEL"));
+    assert!(refusal::<bool>(&"!".repeat(EXPRESSION_BYTES_MAX)).starts_with("this is not valid CEL"));
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl JsonSchema for AnyOf {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A text, or a list of texts of which any will do.",
+            "description": "A text, or a list of alternative texts.",
             "oneOf": [
                 { "type": "string" },
                 { "type": "array", "items": { "type": "string" }, "minItems": 1, "maxItems": ALTERNATIVES_MAX },

@@ -53,13 +53,13 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         return Err("write it without a port");
     }
     if name.contains('*') {
-        return Err("a star stands only at its start, for whole labels: `*.example.com`");
+        return Err("a star is only allowed at the start, for whole labels: `*.example.com`");
     }
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_plain);
     if name.len() > 253 || !name.split('.').all(is_label) {
         return Err(
-            "a name is labels of letters, digits, `-` and `_` with dots between them, at most 253 bytes",
+            "a name consists of labels of letters, digits, `-` and `_`, separated by dots, at most 253 bytes",
         );
     }
     Ok(())
@@ -93,11 +93,11 @@ mod tests {
         for (text, message) in [
             ("https://api.stripe.com", "without scheme"),
             ("api.stripe.com:443", "without a port"),
-            ("api.*.com", "only at its start"),
-            ("*", "only at its start"),
-            ("", "a name is labels"),
-            ("a..b", "a name is labels"),
-            ("a b", "a name is labels"),
+            ("api.*.com", "only allowed at the start"),
+            ("*", "only allowed at the start"),
+            ("", "a name consists of labels"),
+            ("a..b", "a name consists of labels"),
+            ("a b", "a name consists of labels"),
         ] {
             assert!(HostPattern::parse(text).unwrap_err().contains(message), "{text}");
         }

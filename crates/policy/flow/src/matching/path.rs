@@ -56,7 +56,7 @@ impl PathPattern {
             return Err(format!("`{text}` is not a path: it starts with a slash, like `/v1/charges/{{id}}`"));
         };
         if path.contains(['?', '#']) {
-            return Err(format!("`{text}` is more than a path: what follows `?` belongs under `query`"));
+            return Err(format!("`{text}` is more than a path: the part after `?` belongs under `query`"));
         }
         let path = path.strip_suffix('/').unwrap_or(path);
         let (path, is_open) = match path.strip_suffix('*') {
@@ -115,16 +115,16 @@ impl SegmentPattern {
         }
         if segment.contains(['{', '}']) {
             return Err(format!(
-                "in `{segment}` a parameter stands for a part: it stands for whole segments only"
+                "in `{segment}` the parameter is only part of a segment: it must be the whole segment"
             ));
         }
         if segment.contains('*') {
-            return Err("a star stands for whole segments only, and at the end: `/v1/*`".to_owned());
+            return Err("a star must be the whole last segment: `/v1/*`".to_owned());
         }
         let mut literal = Vec::new();
         decode(segment.as_bytes(), |part| literal.extend_from_slice(part));
         match literal.as_slice() {
-            b"" => Err("a segment is empty; in requests empty segments are passed over".to_owned()),
+            b"" => Err("a segment is empty; empty segments of requests are skipped".to_owned()),
             b"." | b".." => Err("`.` and `..` are resolved before a path is compared".to_owned()),
             _ => Ok(Self::Literal(literal.into())),
         }
@@ -453,10 +453,10 @@ mod tests {
             ("/a//b", "a segment is empty"),
             ("/a/../b", "are resolved"),
             ("/a/%2e/b", "are resolved"),
-            ("/*/a", "at the end"),
-            ("/a*", "whole segments only"),
-            ("/a{b}", "whole segments only"),
-            ("/{a", "whole segments only"),
+            ("/*/a", "the whole last segment"),
+            ("/a*", "the whole last segment"),
+            ("/a{b}", "must be the whole segment"),
+            ("/{a", "must be the whole segment"),
             ("/{}", "cannot name a parameter"),
             ("/{1a}", "cannot name a parameter"),
             ("/{a-b}", "cannot name a parameter"),

@@ -59,7 +59,7 @@ fn what_does_not_fit_is_said_in_words() {
     for (config, expected) in [
         (json!({ "provider": ["adyen", "-"] }), "its provider is `stripe`, not `adyen` or `-`"),
         (json!({ "host": "stripe.com" }), "its host is `api.stripe.com`, not `stripe.com`"),
-        (json!({ "path": "/v1/charges/{id}" }), "its path `/v1/charges` does not fit `/v1/charges/{id}`"),
+        (json!({ "path": "/v1/charges/{id}" }), "its path `/v1/charges` does not match `/v1/charges/{id}`"),
         (json!({ "method": ["POST", "PUT", "X"] }), "its method is GET, not `POST`, `PUT` or `X`"),
         (json!({ "query": { "limit": "1" } }), "no query parameter `limit` has the value `1`"),
         (json!({ "query": { "offset": "*" } }), "no query parameter `offset` has the value `*`"),
@@ -69,16 +69,16 @@ fn what_does_not_fit_is_said_in_words() {
         (json!({ "when": "request.query.limit == '9'" }), "`request.query.limit == '9'` is false"),
         (
             json!({ "when": "int(request.path) == 9" }),
-            "`int(request.path) == 9` fails on it: a function in it cannot do anything with what it was given",
+            "`int(request.path) == 9` fails: a function cannot process the value it got",
         ),
-        (json!({ "when": "request.body == 9" }), "its body is not here, and `when` reads it"),
+        (json!({ "when": "request.body == 9" }), "`when` reads the body, which is not available"),
         (json!({ "sample": 0 }), "it is not among the sampled 0 %"),
         (json!({ "provider": "x", "method": "PUT" }), "its provider is `stripe`, not `x`"),
     ] {
         assert_eq!(mismatch(config.clone(), REQUEST).as_deref(), Some(expected), "{config}");
     }
     let anonymous = mismatch(json!({ "consumer": "b" }), "GET http://h/");
-    assert_eq!(anonymous.as_deref(), Some("it names no consumer, `b` is asked for"));
+    assert_eq!(anonymous.as_deref(), Some("it names no consumer, expected `b`"));
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn bad_patterns_are_problems_at_their_place() {
         (json!({ "host": "h:1" }), "match.host: `h:1` is not a host: write it without a port"),
         (json!({ "method": "get" }), "match.method: methods are case-sensitive: `get` is not GET"),
         (json!({ "method": "GE T" }), "match.method: `GE T` is not a method"),
-        (json!({ "query": { "a": r"\d" } }), "match.query.a: a backslash stands before"),
-        (json!({ "header": { "x y": "*" } }), "match.header.x y: `x y` cannot be the name"),
+        (json!({ "query": { "a": r"\d" } }), "match.query.a: a backslash must be followed"),
+        (json!({ "header": { "x y": "*" } }), "match.header.x y: `x y` is not a valid header field name"),
         (json!({ "when": "request.pth == 1" }), "match.when: there is no variable `request.pth`"),
         (
             json!({ "path": "/{a}", "when": "request.params.b == ''" }),

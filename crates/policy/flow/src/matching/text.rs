@@ -30,9 +30,8 @@ impl TextPattern {
                 b'\\' => match bytes.next() {
                     Some(escaped @ (b'*' | b'\\')) => escaped,
                     _ => {
-                        return Err(
-                            r"a backslash stands before `*` or another backslash: `\*`, `\\`".to_owned()
-                        );
+                        return Err(r"a backslash must be followed by `*` or another backslash: `\*`, `\\`"
+                            .to_owned());
                     }
                 },
                 byte => byte,

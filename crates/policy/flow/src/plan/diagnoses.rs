@@ -228,7 +228,7 @@ impl Diagnoses {
         }
         for sink in &self.sinks {
             if catch_unwind(AssertUnwindSafe(|| sink.tick())).is_err() {
-                error!("an exporter has panicked: this is a bug of Egret");
+                error!("an exporter has panicked: this is a bug in Egret");
             }
         }
     }
@@ -309,13 +309,13 @@ impl Slot {
     fn guarded(&self, act: impl FnOnce()) -> bool {
         let act = || {
             #[cfg(test)]
-            assert!(!self.panics, "a test wants it so");
+            assert!(!self.panics, "a test asked for this panic");
             act();
         };
         let done = catch_unwind(AssertUnwindSafe(act)).is_ok();
         if !done {
             let Identity { flow, diagnosis, .. } = &self.identity;
-            error!(flow, diagnosis, "a diagnosis has panicked: this is a bug of Egret");
+            error!(flow, diagnosis, "a diagnosis has panicked: this is a bug in Egret");
         }
         done
     }
@@ -371,13 +371,13 @@ fn only_key(config: &DiagnosisConfig, path: &str, problems: &mut Vec<Problem>) -
     match config.keys()[..] {
         [key] => Some(key),
         [] => {
-            let message = format!("a diagnosis is missing here: one of {}", DiagnosisConfig::KEYS.join(", "));
+            let message =
+                format!("a diagnosis is missing: expected one of {}", DiagnosisConfig::KEYS.join(", "));
             problems.push(Problem::new(path, message));
             None
         }
         [first, second, ..] => {
-            let message =
-                format!("`{first}` and `{second}` stand in one entry: give each an entry of its own");
+            let message = format!("`{first}` and `{second}` must be separate list entries");
             problems.push(Problem::new(path, message));
             None
         }

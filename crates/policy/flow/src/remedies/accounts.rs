@@ -91,7 +91,7 @@ pub struct PoolEntry {
 /// The two notations of a [`PoolEntry`].
 #[derive(JsonSchema)]
 #[serde(untagged, deny_unknown_fields)]
-#[expect(dead_code, reason = "describes the two ways of writing for the schema; the parser below reads them")]
+#[expect(dead_code, reason = "describes the two notations for the schema; the parser below reads them")]
 enum PoolSchema {
     /// Name of the account.
     Name(String),
@@ -324,11 +324,11 @@ impl Remedy for Accounts {
         let how = match self.by {
             By::RoundRobin => "in turn",
             By::Weighted => "in turn by weight",
-            By::LeastUsed => "the least used first",
-            By::MostRemaining => "the one with the most calls left first",
+            By::LeastUsed => "least used first",
+            By::MostRemaining => "most calls left first",
         };
         format!(
-            "calls with the accounts {}, {how}; one that is answered {} is left out for a while",
+            "calls with the accounts {}, {how}; an account cools down after {}",
             names.join(", "),
             on.join(", ")
         )
@@ -436,8 +436,8 @@ impl Accounts {
             exchange.wake_at(earliest);
             return Poll::Pending;
         }
-        let detail = "every account that this call could be made with is left alone for a while, since the provider has refused it \
-                      or no token can be had for it: try again when `Retry-After` says";
+        let detail = "every account for this call is cooling down, because the provider refused it or its \
+            token cannot be fetched: try again after the time in `Retry-After`";
         let refused = refused.unwrap_or_else(|| Refused::new(Reason::AccountUnavailable, detail));
         Poll::Ready(Refused { retry_at: Some(earliest), ..refused }.into())
     }
@@ -504,11 +504,11 @@ impl Accounts {
         };
         let seconds = until.since(exchange.now).as_secs();
         if status == 429 {
-            debug!(account = account.name(), status, seconds, "an account is left alone for a while");
+            debug!(account = account.name(), status, seconds, "an account cools down");
         } else {
             warn!(
                 account = account.name(),
-                status, seconds, "an account is left out for a while: the provider refuses it"
+                status, seconds, "an account cools down because the provider refuses it"
             );
         }
     }
@@ -592,30 +592,34 @@ fn check(config: &AccountsConfig, site: &mut Site<'_>) {
     let is_weighted = config.pool.iter().any(|entry| entry.weight.is_some());
     let is_status = |on: &Condition| matches!(on, Condition::Status(..));
     let checks = [
-        ("use", !config.pool.is_empty(), "names no account to call with"),
-        ("use", config.pool.len() <= POOL_MAX, "at most 256 accounts: each exchange looks at all of them"),
+        ("use", !config.pool.is_empty(), "must name at least one account"),
+        (
+            "use",
+            config.pool.len() <= POOL_MAX,
+            "at most 256 accounts are allowed, because each exchange examines all of them",
+        ),
         (
             "by",
             !is_weighted || matches!(config.by, None | Some(By::Weighted)),
-            "weights go with `weighted`, or with nothing here",
+            "weights require `weighted`: set it, or leave out `by`",
         ),
         (
             "sticky",
             config.sticky != Some(GroupBy::Account),
-            "the account is what is chosen here: name what the choice goes by",
+            "the account is the result of this choice: group by something else",
         ),
         (
             "cool_down.on",
             !on.is_empty() && on.iter().all(is_status),
-            "one status or several: that no response comes says nothing of the account",
+            "must list one or more statuses: a missing response is not the account's fault",
         ),
-        ("cool_down.for", !first.is_zero(), "with no time, no account ever cools down"),
-        ("cool_down.max", max >= first && *max <= COOL_DOWN_MAX, "from `for` to a day (`24h`)"),
-        ("repeat", config.repeat.is_none_or(|repeat| repeat <= REPEAT_MAX), "up to 20"),
+        ("cool_down.for", !first.is_zero(), "must be greater than 0"),
+        ("cool_down.max", max >= first && *max <= COOL_DOWN_MAX, "must be from `for` to a day (`24h`)"),
+        ("repeat", config.repeat.is_none_or(|repeat| repeat <= REPEAT_MAX), "must be at most 20"),
         (
             "body",
             config.body.bytes() <= BODY_BYTES_MAX,
-            "at most `16MiB`: it is kept in memory for each exchange",
+            "must be at most `16MiB`: it is kept in memory for each exchange",
         ),
     ];
     for (key, is_good, message) in checks {
@@ -632,7 +636,7 @@ fn pool(config: &AccountsConfig, site: &mut Site<'_>) -> Vec<Member> {
     for (place, PoolEntry { account, weight }) in config.pool.iter().enumerate() {
         let key = format!("use[{place}]");
         if weight.is_some_and(|weight| !(1..=WEIGHT_MAX).contains(&weight)) {
-            site.problem(&format!("{key}.weight"), "from 1 to 1000");
+            site.problem(&format!("{key}.weight"), "must be from 1 to 1000");
         }
         let name = if weight.is_some() { format!("{key}.account") } else { key };
         let Some(number) = site.account(&name, account) else { continue };

@@ -130,7 +130,12 @@ impl Remedy for Cache {
         }
         let chooser = site.further_in.iter().find_map(|(number, other)| {
             let key = other.chooses_account()?;
-            (!config.shared).then(|| format!("`remedies[{number}].{key}` chooses an account after the cache has looked, so that nobody could tell whose answers it stores: put it before the cache, or set `shared`"))
+            (!config.shared).then(|| {
+                format!(
+                    "`remedies[{number}].{key}` chooses an account after the cache look-up, so responses \
+                     cannot be stored per account: put it before the cache, or set `shared`"
+                )
+            })
         });
         if let Some(message) = chooser {
             site.problem("", message);
@@ -138,7 +143,7 @@ impl Remedy for Cache {
         }
         let mut secret = [0; SECRET_BYTES];
         if rand::fill(&mut secret).is_err() {
-            site.problem("", "the system has no random numbers for the keys of the cache");
+            site.problem("", "the system provides no random numbers for the cache keys");
             return None;
         }
         let lasting = State::lasting(config, site.mode);
@@ -158,9 +163,9 @@ impl Remedy for Cache {
 
     fn describe(&self) -> String {
         let CacheConfig { shared, memory, max_entry, disk, .. } = self.policy.config();
-        let whose = if *shared { "for everybody" } else { "for each credential" };
-        let on_disk = disk.as_ref().map_or_else(String::new, |disk| format!(", {} on a disk", disk.size));
-        format!("answers from what is stored, {whose}: up to {max_entry} each and {memory} in all{on_disk}")
+        let whose = if *shared { "shared by all clients" } else { "per credential" };
+        let on_disk = disk.as_ref().map_or_else(String::new, |disk| format!(", {} on disk", disk.size));
+        format!("serves stored responses, {whose}: up to {max_entry} each and {memory} in total{on_disk}")
     }
 
     fn needs(&self) -> Needs {
@@ -415,7 +420,7 @@ impl Cache {
         self.state.counts.count(exchange.worker, CacheEvent::Bypass);
         let mut refused = Refused::new(
             Reason::NotCached,
-            "the request wants nothing but a stored answer (`only-if-cached`), and there is none that would do",
+            "the request has `only-if-cached`, and there is no suitable stored response",
         );
         let status = CacheStatus::forwarded(why).value();
         refused.fields.push(("Cache-Status".into(), status));

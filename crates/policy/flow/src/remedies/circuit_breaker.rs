@@ -152,7 +152,7 @@ impl Remedy for CircuitBreaker {
         let in_a_row = consecutive.map(|calls| format!("{calls} failures in a row"));
         let share = ratio.map(|ratio| format!("a share of {ratio} failed calls in {window}"));
         let when: Vec<String> = in_a_row.into_iter().chain(share).collect();
-        format!("after {} answers in the provider's place for {open}", when.join(" or "))
+        format!("refuses requests for {open} after {}", when.join(" or "))
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
@@ -174,28 +174,36 @@ impl Remedy for CircuitBreaker {
 fn problems(config: &CircuitBreakerConfig) -> impl Iterator<Item = (&'static str, &'static str)> {
     let calls = 1..=CALLS_MAX;
     let checks = [
-        ("on", !config.on.is_empty(), "with no way to end, no call ever fails: name one, like `5xx`"),
+        ("on", !config.on.is_empty(), "must list at least one outcome, like `5xx`"),
         (
             "consecutive",
             config.consecutive.is_some() || config.ratio.is_some(),
-            "one of `consecutive` and `ratio` is needed",
+            "one of `consecutive` and `ratio` is required",
         ),
-        ("consecutive", config.consecutive.is_none_or(|count| calls.contains(&count)), "from 1 to 1000000"),
-        ("ratio", config.ratio.is_none_or(|ratio| ratio > 0.0 && ratio <= 1.0), "above 0, up to 1"),
+        (
+            "consecutive",
+            config.consecutive.is_none_or(|count| calls.contains(&count)),
+            "must be from 1 to 1000000",
+        ),
+        (
+            "ratio",
+            config.ratio.is_none_or(|ratio| ratio > 0.0 && ratio <= 1.0),
+            "must be above 0 and at most 1",
+        ),
         (
             "window",
             (SLOTS_TIME_MIN..=WINDOW_MAX).contains(&config.window.get()),
-            "from `10ms` to an hour (`1h`)",
+            "must be from `10ms` to an hour (`1h`)",
         ),
-        ("min_calls", calls.contains(&config.min_calls), "from 1 to 1000000"),
-        ("open", !config.open.is_zero(), "with no time, the circuit would never be open"),
+        ("min_calls", calls.contains(&config.min_calls), "must be from 1 to 1000000"),
+        ("open", !config.open.is_zero(), "must be greater than 0"),
         (
             "open_max",
             config.open_max >= config.open && config.open_max.get() <= OPEN_MAX,
-            "from `open` to a day (`24h`)",
+            "must be from `open` to a day (`24h`)",
         ),
-        ("probes", calls.contains(&config.probes), "from 1 to 1000000"),
-        ("successes", calls.contains(&config.successes), "from 1 to 1000000"),
+        ("probes", calls.contains(&config.probes), "must be from 1 to 1000000"),
+        ("successes", calls.contains(&config.successes), "must be from 1 to 1000000"),
     ];
     checks.into_iter().filter(|(_, is_good, _)| !is_good).map(|(key, _, problem)| (key, problem))
 }
@@ -208,7 +216,8 @@ impl CircuitBreaker {
         let (turn, tries) = match admitted {
             Ok(admitted) => admitted,
             Err(retry_at) => {
-                let detail = "the provider has failed too often of late: try again when `Retry-After` says";
+                let detail =
+                    "the provider has failed too often recently: try again after the time in `Retry-After`";
                 let refused = Refused::new(Reason::CircuitOpen, detail);
                 return Ok(Refused { status: self.config.status, retry_at: Some(retry_at), ..refused }.into());
             }

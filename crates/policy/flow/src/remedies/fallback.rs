@@ -111,10 +111,10 @@ impl Remedy for Fallback {
     fn compile(config: &FallbackConfig, site: &mut Site<'_>) -> Option<Self> {
         let before = site.problems.len();
         if config.on.is_empty() && config.on_refused.is_empty() {
-            site.problem("on", "with no way to end, no call ever goes elsewhere: name one, like `5xx`");
+            site.problem("on", "must list at least one outcome, like `5xx`, unless `on_refused` is set");
         }
         if config.body.bytes() > BODY_BYTES_MAX {
-            site.problem("body", "at most `16MiB`: it is kept in memory for each exchange");
+            site.problem("body", "must be at most `16MiB`: it is kept in memory for each exchange");
         }
         site.check_methods(&config.methods);
         let to = To::compile(config, site);
@@ -140,9 +140,9 @@ impl Remedy for Fallback {
         let to = match &self.to {
             To::Call { provider: Some((_, name)), .. } => format!("calls {name} instead"),
             To::Call { provider: None, .. } => "calls another path instead".to_owned(),
-            To::Response(response) => format!("answers {} itself", response.status()),
+            To::Response(response) => format!("responds with {}", response.status()),
         };
-        format!("where a call ends with {}, {to}", on.join(", "))
+        format!("after {}, {to}", on.join(", "))
     }
 
     fn needs(&self) -> Needs {
@@ -237,17 +237,17 @@ fn check_further_in(config: &FallbackConfig, site: &mut Site<'_>) {
         if let Some(response) = &inner.response {
             let status = Condition::Status(response.status, response.status);
             if !config.on.iter().any(|on| on.covers(status)) {
-                let message =
-                    format!("is never needed: the fallback in `remedies[{number}]` answers whatever ends so");
+                let message = format!(
+                    "has no effect: the fallback in `remedies[{number}]` already responds to these outcomes"
+                );
                 return site.problem("on", message);
             }
         } else if config.response.is_none()
             && (&config.provider, &config.path) == (&inner.provider, &inner.path)
         {
             let key = if config.provider.is_some() { "provider" } else { "path" };
-            let message = format!(
-                "leads where the fallback in `remedies[{number}]` has led already, and the call has failed there"
-            );
+            let message =
+                format!("repeats the call of the fallback in `remedies[{number}]`, which has already failed");
             return site.problem(key, message);
         }
     }
@@ -260,7 +260,7 @@ impl To {
             Some(_) if elsewhere => {
                 site.problem(
                     "response",
-                    "an answer and another call exclude each other: give each an entry of its own",
+                    "a response and another call exclude each other: use separate list entries",
                 );
                 None
             }
@@ -273,7 +273,7 @@ impl To {
                 Some(Self::Call { provider, path })
             }
             None => {
-                site.problem("provider", "one of `provider`, `path` and `response` is needed");
+                site.problem("provider", "one of `provider`, `path` and `response` is required");
                 None
             }
         }
@@ -288,7 +288,7 @@ fn provider(name: &str, site: &mut Site<'_>) -> Option<(usize, String)> {
     };
     let from = &site.matching.provider;
     if !from.is_empty() && from.iter().all(|other| other == name) {
-        site.problem("provider", format!("the flow is for `{name}` alone, which is the one that fails then"));
+        site.problem("provider", format!("the flow matches only `{name}`, the provider that has failed"));
         return None;
     }
     Some((number, name.to_owned()))
@@ -299,7 +299,7 @@ fn path(text: &str, stays: bool, site: &mut Site<'_>) -> Option<PathTemplate> {
     let path = site.path_template("path", text, true)?;
     let from = &site.matching.path;
     if stays && !from.is_empty() && from.iter().all(|other| Some(other.as_str()) == path.as_literal()) {
-        site.problem("path", format!("the flow is for `{text}` alone, which is what fails then"));
+        site.problem("path", format!("the flow matches only `{text}`, the path that has failed"));
         return None;
     }
     Some(path)
@@ -556,7 +556,7 @@ mod tests {
             { "fallback": { "response": {}, "on": ["2xx", "5xx"] } },
         ]));
         assert_eq!(found.len(), 1, "{found:#?}");
-        assert!(found[0].starts_with(&place(0, "on")) && found[0].contains("never needed"), "{found:#?}");
+        assert!(found[0].starts_with(&place(0, "on")) && found[0].contains("has no effect"), "{found:#?}");
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Remedy for FixedResponse {
     }
 
     fn describe(&self) -> String {
-        format!("answers {} without calling the provider", self.response.status())
+        format!("responds with {} without calling the provider", self.response.status())
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, _held: &mut (), _cx: &mut Context<'_>) -> Poll<Step> {
@@ -79,16 +79,13 @@ impl ResponseTemplate {
     ) -> Option<Self> {
         let before = site.problems.len();
         if !(200..=599).contains(&config.status) {
-            site.problem(&format!("{at}status"), "a final response has a status from 200 to 599");
+            site.problem(&format!("{at}status"), "the status of a final response must be from 200 to 599");
         }
         let headers = format!("{at}headers");
         let mut fields: Vec<(String, Template)> = Vec::with_capacity(config.headers.len());
         for (name, value) in &config.headers {
             if fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
-                site.problem(
-                    &format!("{headers}.{name}"),
-                    "stands here twice: case makes no difference in names",
-                );
+                site.problem(&format!("{headers}.{name}"), "is listed twice: names are case-insensitive");
             }
             let value = site.field_template(&headers, name, value, has_response);
             fields.extend(value.map(|value| (name.clone(), value)));

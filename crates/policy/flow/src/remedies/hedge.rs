@@ -68,13 +68,13 @@ impl Remedy for Hedge {
     fn compile(config: &HedgeConfig, site: &mut Site<'_>) -> Option<Self> {
         let before = site.problems.len();
         if config.after.is_zero() {
-            site.problem("after", "with no time to wait every call would be made twice");
+            site.problem("after", "must be greater than 0: otherwise every call would be made twice");
         }
         if config.percentile.is_some_and(|percentile| !(50..=99).contains(&percentile)) {
-            site.problem("percentile", "from 50 to 99: below, most calls would be made twice");
+            site.problem("percentile", "must be from 50 to 99: below 50, most calls would be made twice");
         }
         if !(0.0..=1.0).contains(&config.budget.ratio) {
-            site.problem("budget.ratio", "from 0 to 1");
+            site.problem("budget.ratio", "must be from 0 to 1");
         }
         site.check_methods(&config.methods);
         let state = site.keep(|_| true, Mutex::default);
@@ -84,9 +84,9 @@ impl Remedy for Hedge {
     fn describe(&self) -> String {
         match self.config.percentile {
             Some(percentile) => {
-                format!("a second call beside one that is slower than {percentile} % of the last")
+                format!("a second call if the first is slower than {percentile} % of the last calls")
             }
-            None => format!("a second call beside one that takes longer than {}", self.config.after),
+            None => format!("a second call if the first takes longer than {}", self.config.after),
         }
     }
 

@@ -73,7 +73,8 @@ impl Remedy for Limit {
     }
 
     fn describe(&self) -> String {
-        let above = if self.queue.is_some() { "what is above waits" } else { "what is above is refused" };
+        let above =
+            if self.queue.is_some() { "further requests wait" } else { "further requests are refused" };
         format!("at most {}; {above}", self.draw.describe())
     }
 

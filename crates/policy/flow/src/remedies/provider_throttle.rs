@@ -128,22 +128,16 @@ impl Remedy for ProviderThrottle {
             }
         }
         if config.remaining_header.is_some() != config.reset_header.is_some() {
-            site.problem(
-                "reset_header",
-                "goes with `remaining_header`: neither says anything without the other",
-            );
+            site.problem("reset_header", "`remaining_header` and `reset_header` require each other");
         }
         if config.on.is_empty() && config.remaining_header.is_none() {
-            site.problem(
-                "on",
-                "with no response that asks for it, no provider is ever left alone: name one, like `429`",
-            );
+            site.problem("on", "must list at least one status, like `429`, unless `remaining_header` is set");
         }
         if config.wait_max.is_zero() || config.wait_max.get() > WAIT_MAX {
-            site.problem("wait_max", "from a moment to 31 days (`744h`)");
+            site.problem("wait_max", "must be greater than 0 and at most 31 days (`744h`)");
         }
         if config.default_wait > config.wait_max {
-            site.problem("default_wait", "not above `wait_max`");
+            site.problem("default_wait", "must not exceed `wait_max`");
         }
         let grouping = Grouping::compile(config.group_by.as_ref(), site)?;
         if site.problems.len() > before {
@@ -154,7 +148,7 @@ impl Remedy for ProviderThrottle {
     }
 
     fn describe(&self) -> String {
-        format!("leaves the provider alone for as long as it asks, up to {}", self.config.wait_max)
+        format!("stops calling the provider for as long as it asks, up to {}", self.config.wait_max)
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {

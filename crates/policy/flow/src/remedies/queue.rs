@@ -120,10 +120,10 @@ impl Remedy for Queue {
         let before = site.problems.len();
         site.check_refusal_status(config.status);
         if !(1..=SIZE_MAX).contains(&config.size) {
-            site.problem("size", format!("from 1 to {SIZE_MAX}"));
+            site.problem("size", format!("must be from 1 to {SIZE_MAX}"));
         }
         if config.max_wait.is_zero() {
-            site.problem("max_wait", "with no time to wait this is a `limit`");
+            site.problem("max_wait", "must be greater than 0: use `limit` to refuse at once");
         }
         let priority = config.priority.as_ref().map(|priority| Priority::compile(priority, site));
         let draw = Draw::named(&config.quota, "quota", site);
@@ -143,7 +143,7 @@ impl Remedy for Queue {
 
     fn describe(&self) -> String {
         format!(
-            "at most {}; up to {} wait up to {:?} for their turn",
+            "at most {}; up to {} further exchanges wait up to {:?}",
             self.draw.describe(),
             self.size,
             self.max_wait
@@ -245,7 +245,7 @@ impl Queue {
         let deadline = now + self.max_wait;
         let arrival = Arrival { now, handicap, cost: claim.cost, deadline };
         let Some((place, ahead)) = self.lines.join(claim.key(), arrival, self.size, cx.waker()) else {
-            let detail = "as many exchanges wait for this quota as may: try again when `Retry-After` says";
+            let detail = "the queue for this quota is full: try again after the time in `Retry-After`";
             let waiting = u64::try_from(self.lines.len()).unwrap_or(u64::MAX);
             let retry_at = self.draw.when(now, claim, claim.cost, waiting.saturating_mul(claim.cost));
             return Ok(Attempt::Refuse(Refused { retry_at, ..Refused::new(Reason::QueueFull, detail) }));
@@ -300,7 +300,8 @@ impl Queue {
 
     fn too_late(&self, now: Timestamp, claim: &Claim<'_>, retry_at: Option<Timestamp>) -> Refused {
         let detail = format!(
-            "the quota does not let this exchange through within {:?} (`max_wait`): try again when `Retry-After` says",
+            "the quota does not admit this request within {:?} (`max_wait`): try again after the time in \
+             `Retry-After`",
             self.max_wait
         );
         let fields = self.draw.fields(now, claim);
@@ -316,10 +317,10 @@ fn is_hopeless(refusal: &Refusal) -> bool {
 impl Priority {
     fn compile(config: &PriorityConfig, site: &mut Site<'_>) -> Option<Self> {
         if config.classes.is_empty() || config.classes.len() > CLASSES_MAX {
-            site.problem("priority.classes", format!("from 1 to {CLASSES_MAX} classes"));
+            site.problem("priority.classes", format!("must have 1 to {CLASSES_MAX} classes"));
         }
         if config.ageing.is_zero() {
-            site.problem("priority.ageing", "with no time to wait all classes are alike");
+            site.problem("priority.ageing", "must be greater than 0: otherwise all classes are equal");
         }
         let by = match config.by.split_once(':') {
             Some(("header", name)) if egret_http1::is_token(name.as_bytes()) => {
@@ -327,7 +328,7 @@ impl Priority {
             }
             Some(("cel", source)) => site.expression("priority.by", source.trim(), false).map(ClassBy::Cel),
             _ => {
-                site.problem("priority.by", "write `header:NAME` or `cel:EXPRESSION`");
+                site.problem("priority.by", "expected `header:NAME` or `cel:EXPRESSION`");
                 None
             }
         };

@@ -158,31 +158,19 @@ impl Remedy for Retry {
         check(
             "attempts",
             (2..=ATTEMPTS_MAX).contains(&config.attempts),
-            "from 2, the first call included, to 20",
+            "must be from 2 to 20, including the first call",
         );
-        check(
-            "on",
-            !config.on.is_empty(),
-            "with no way to end, no call is ever repeated: name one, like `5xx`",
-        );
-        check("backoff.factor", (1.0..=10.0).contains(&config.backoff.factor), "from 1 to 10");
-        check("backoff.max", config.backoff.max >= config.backoff.base, "not below `base`");
+        check("on", !config.on.is_empty(), "must list at least one outcome, like `5xx`");
+        check("backoff.factor", (1.0..=10.0).contains(&config.backoff.factor), "must be from 1 to 10");
+        check("backoff.max", config.backoff.max >= config.backoff.base, "must not be less than `base`");
         check(
             "body",
             config.body.bytes() <= BODY_BYTES_MAX,
-            "at most `16MiB`: it is kept in memory for each exchange",
+            "must be at most `16MiB`: it is kept in memory for each exchange",
         );
-        check(
-            "per_try",
-            config.per_try.is_none_or(|limit| !limit.is_zero()),
-            "nothing can be done in no time",
-        );
-        check(
-            "overall",
-            config.overall.is_none_or(|limit| !limit.is_zero()),
-            "nothing can be done in no time",
-        );
-        check("budget.ratio", (0.0..=10.0).contains(&config.budget.ratio), "from 0 to 10");
+        check("per_try", config.per_try.is_none_or(|limit| !limit.is_zero()), "must be greater than 0");
+        check("overall", config.overall.is_none_or(|limit| !limit.is_zero()), "must be greater than 0");
+        check("budget.ratio", (0.0..=10.0).contains(&config.budget.ratio), "must be from 0 to 10");
         site.check_methods(&config.methods);
         if site.problems.len() > before {
             return None;
@@ -193,7 +181,7 @@ impl Remedy for Retry {
 
     fn describe(&self) -> String {
         let on: Vec<String> = self.config.on.iter().map(ToString::to_string).collect();
-        format!("up to {} calls while they end with {}", self.config.attempts, on.join(", "))
+        format!("up to {} calls, repeated after {}", self.config.attempts, on.join(", "))
     }
 
     fn needs(&self) -> Needs {

@@ -36,15 +36,12 @@ impl Remedy for Timeout {
 
     fn compile(config: &TimeoutConfig, site: &mut Site<'_>) -> Option<Self> {
         if config.first_byte.is_none() && config.total.is_none() {
-            site.problem("", "one of `first_byte` and `total` is needed");
+            site.problem("", "one of `first_byte` and `total` is required");
             return None;
         }
         for (key, limit) in [("first_byte", config.first_byte), ("total", config.total)] {
             if limit.is_some_and(Duration::is_zero) {
-                site.problem(
-                    key,
-                    "nothing can be done in no time: leave the key out to have no limit of this flow's own",
-                );
+                site.problem(key, "must be greater than 0: leave the key out for no limit in this flow");
                 return None;
             }
         }
@@ -57,7 +54,7 @@ impl Remedy for Timeout {
     fn describe(&self) -> String {
         let limit =
             |name, limit: Option<std::time::Duration>| limit.map(|limit| format!("{name} within {limit:?}"));
-        let limits = [limit("first byte", self.first_byte), limit("all", self.total)];
+        let limits = [limit("first byte", self.first_byte), limit("whole exchange", self.total)];
         limits.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 

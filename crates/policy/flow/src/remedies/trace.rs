@@ -37,7 +37,7 @@ impl Remedy for Trace {
     }
 
     fn describe(&self) -> String {
-        format!("passes traces on, and starts them, of which {} % are sampled", self.sample.get())
+        format!("propagates traces and starts new ones, of which {} % are sampled", self.sample.get())
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, _held: &mut (), _cx: &mut Context<'_>) -> Poll<Step> {

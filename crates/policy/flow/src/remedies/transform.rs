@@ -170,10 +170,10 @@ impl Remedy for Transform {
         let before = site.problems.len();
         let TransformConfig { request, response, body } = config;
         if !(1..=BODY_BYTES_MAX).contains(&body.bytes()) {
-            site.problem("body", "from `1B` to `16MiB`: it is kept in memory for each exchange");
+            site.problem("body", "must be from `1B` to `16MiB`: it is kept in memory for each exchange");
         }
         if *request == RequestChanges::default() && *response == ResponseChanges::default() {
-            site.problem("request", "nothing is changed: name something here, or in `response`");
+            site.problem("request", "nothing is changed: add a change here, or in `response`");
         }
         let request = RequestPlan {
             fields: TextPlan::of_fields(&request.headers, "request.headers", false, site),
@@ -278,7 +278,7 @@ impl Transform {
             target.extend_from_slice(&query);
         }
         if target.len() > TARGET_BYTES_MAX {
-            return Err(Fault(format!("the target comes to more than {TARGET_BYTES_MAX} bytes").into()));
+            return Err(Fault(format!("the target is longer than {TARGET_BYTES_MAX} bytes").into()));
         }
         Ok(Some(target))
     }
@@ -326,7 +326,8 @@ impl Transform {
             Some([]) => Ok(None),
             Some(body) if body.len() <= self.body_bytes_max => plan.apply(body, exchange),
             _ => Err(Fault(
-                "the body is longer than `body`, or there was no room for it (`gateway.limits.gathered`)"
+                "the body is longer than `body`, or there was no buffer space for it \
+                 (`gateway.limits.gathered`)"
                     .into(),
             )),
         }
@@ -380,7 +381,7 @@ impl TextPlan {
             let template = |(name, value): (&String, &String)| {
                 let key = format!("{at}.{key}.{name}");
                 if name.is_empty() {
-                    site.problem(&key, "a parameter has a name");
+                    site.problem(&key, "a parameter must have a name");
                 }
                 Some((name.clone(), site.template(&key, value, Escape::Text, false)?))
             };
@@ -408,7 +409,7 @@ fn render_all<'a>(
     let render = |(name, template): &'a (String, Template)| {
         let value = exchange.render(template)?;
         if value.len() > FIELD_BYTES_MAX {
-            return Err(Fault(format!("a value comes to more than {FIELD_BYTES_MAX} bytes").into()));
+            return Err(Fault(format!("a value is longer than {FIELD_BYTES_MAX} bytes").into()));
         }
         Ok((name.as_str(), value))
     };
@@ -420,14 +421,14 @@ fn check_names(config: &TextChanges, at: &str, is_same: impl Fn(&str, &str) -> b
     let TextChanges { set, add, remove } = config;
     for (place, name) in set.keys().enumerate() {
         if set.keys().take(place).any(|other| is_same(other, name)) {
-            site.problem(&format!("{at}.set.{name}"), "stands here twice: case makes no difference in names");
+            site.problem(&format!("{at}.set.{name}"), "is listed twice: names are case-insensitive");
         }
     }
     for name in remove {
         if set.keys().chain(add.keys()).any(|other| is_same(other, name)) {
             site.problem(
                 &format!("{at}.remove"),
-                format!("`{name}` is set or added as well: `set` replaces it"),
+                format!("`{name}` is also set or added: `set` alone replaces it"),
             );
         }
     }
@@ -516,7 +517,7 @@ impl JsonPlan {
     /// are escaped.
     fn value(&mut self, value: &Value, key: &str, has_response: bool, site: &mut Site<'_>) {
         if has_open_name(value) {
-            site.problem(key, "names within a value are fixed: no `${` in them");
+            site.problem(key, "names in a value cannot contain a template (`${`)");
         }
         self.values.extend(site.template(key, &value.to_string(), Escape::Json, has_response));
     }
@@ -532,12 +533,16 @@ impl JsonPlan {
             let value = exchange.render(template)?;
             total += value.len();
             if total > VALUES_BYTES_MAX {
-                return Err(Fault(format!("the values come to more than {VALUES_BYTES_MAX} bytes").into()));
+                return Err(Fault(
+                    format!("the values are longer than {VALUES_BYTES_MAX} bytes in total").into(),
+                ));
             }
             values.push(value);
         }
         let values: Vec<&[u8]> = values.iter().map(|value| &**value).collect();
-        self.edits.apply(body, &values).map_err(|error| Fault(format!("of the body: {error}").into()))
+        self.edits
+            .apply(body, &values)
+            .map_err(|error| Fault(format!("cannot edit the body: {error}").into()))
     }
 }
 

@@ -45,10 +45,10 @@ pub fn propose(discovered: &[Discovered]) -> String {
     places.sort_by(|(one, seen), (other, also)| also.count.cmp(&seen.count).then_with(|| one.cmp(other)));
     places.truncate(FLOWS_MAX);
     let mut yaml = String::from(
-        "# Proposed by Egret from what it has seen, the most called first. Take what is of use.\n",
+        "# Proposed by Egret from the traffic it has seen, most called paths first. Keep what you need.\n",
     );
     if all > places.len() {
-        let _ = writeln!(yaml, "# {} paths that are called less are left out.", all - places.len());
+        let _ = writeln!(yaml, "# {} less called paths are left out.", all - places.len());
     }
     if !providers.is_empty() {
         yaml.push_str("providers:\n");
@@ -90,7 +90,7 @@ fn flow(place: &ProposedPath<'_>, seen: &Seen<'_>, names: &mut BTreeSet<String>,
         let methods: Vec<String> = seen.methods.iter().map(|method| quoted(method)).collect();
         let _ = write!(yaml, ", method: [{}]", methods.join(", "));
     }
-    let _ = writeln!(yaml, " }}\n    diagnoses: [metrics: {{}}]  # seen {} times", seen.count);
+    let _ = writeln!(yaml, " }}\n    diagnoses: [metrics: {{}}]  # calls: {}", seen.count);
 }
 
 /// Returns a unique name from the provider and the words of the path: `stripe-v1-charges-charge_id`.
@@ -156,14 +156,14 @@ mod tests {
             endpoint("-", "a.example", "other", "/a-b/*", 9),
             endpoint("-", "no host", "GET", "/", 9),
         ]);
-        let expected = "# Proposed by Egret from what it has seen, the most called first. Take what is of use.\n\
+        let expected = "# Proposed by Egret from the traffic it has seen, most called paths first. Keep what you need.\n\
             providers:\n  \"stripe\": { url: \"https://api.stripe.com\" }\n\
             flows:\n\
             \x20 - name: \"a.example-a-b-any\"\n    match: { host: \"a.example\", path: \"/a-b/*\" }\n    \
-            diagnoses: [metrics: {}]  # seen 9 times\n\
+            diagnoses: [metrics: {}]  # calls: 9\n\
             \x20 - name: \"stripe-v1-charges-charge_id\"\n    \
             match: { provider: \"stripe\", path: \"/v1/charges/{charge_id}\", method: [\"GET\", \"POST\"] }\n    \
-            diagnoses: [metrics: {}]  # seen 3 times\n";
+            diagnoses: [metrics: {}]  # calls: 3\n";
         assert_eq!(yaml, expected);
         assert!(proposed(Vec::new()).ends_with("\nflows: []\n"));
     }
@@ -183,7 +183,7 @@ mod tests {
         let many = (0..=FLOWS_MAX as u64)
             .map(|number| endpoint("p", "h", "GET", &format!("/w{number}"), number + 1));
         let yaml = proposed(many.collect());
-        assert!(yaml.contains("# 1 paths that are called less are left out.\n") && !yaml.contains("\"/w0\""));
+        assert!(yaml.contains("# 1 less called paths are left out.\n") && !yaml.contains("\"/w0\""));
         assert_eq!(yaml.matches("- name:").count(), FLOWS_MAX);
     }
 }

@@ -35,7 +35,7 @@ impl Times {
             clippy::cast_precision_loss,
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "a share of a count is a count"
+            reason = "a share of a count is at most the count"
         )]
         let wanted = ((all as f64 * share).ceil() as u64).max(1);
         let mut seen = 0;

@@ -460,20 +460,20 @@ fn an_account_that_no_token_can_be_had_for_is_passed_over() {
 #[test]
 fn nonsense_is_refused() {
     for (remedy, key, message) in [
-        (json!({}), "use", "names no account"),
+        (json!({}), "use", "must name at least one account"),
         (json!({ "use": ["a", "nobody"] }), "use[1]", "no account is called `nobody`"),
         (json!({ "use": ["elsewhere"] }), "use[0]", "is for `two`"),
         (json!({ "use": ["a", "b", "a"] }), "use[2]", "named twice"),
         (json!({ "use": [{ "account": "a", "weight": 0 }] }), "use[0].weight", "from 1 to 1000"),
-        (json!({ "use": [{ "account": "a", "weight": 2 }], "by": "least-used" }), "by", "weights go with"),
-        (json!({ "use": ["a"], "sticky": "account" }), "sticky", "is what is chosen here"),
+        (json!({ "use": [{ "account": "a", "weight": 2 }], "by": "least-used" }), "by", "weights require"),
+        (json!({ "use": ["a"], "sticky": "account" }), "sticky", "is the result of this choice"),
         (json!({ "use": ["a"], "sticky": "param:name" }), "sticky", "no path of a match here"),
         (json!({ "use": ["a"], "sticky": "cel:1 +" }), "sticky", ""),
-        (json!({ "use": ["a"], "cool_down": { "on": [] } }), "cool_down.on", "one status"),
-        (json!({ "use": ["a"], "cool_down": { "on": ["connect"] } }), "cool_down.on", "one status"),
-        (json!({ "use": ["a"], "cool_down": { "for": "0s" } }), "cool_down.for", "with no time"),
+        (json!({ "use": ["a"], "cool_down": { "on": [] } }), "cool_down.on", "one or more statuses"),
+        (json!({ "use": ["a"], "cool_down": { "on": ["connect"] } }), "cool_down.on", "one or more statuses"),
+        (json!({ "use": ["a"], "cool_down": { "for": "0s" } }), "cool_down.for", "must be greater than 0"),
         (json!({ "use": ["a"], "cool_down": { "max": "1s" } }), "cool_down.max", "from `for`"),
-        (json!({ "use": ["a"], "repeat": 21 }), "repeat", "up to 20"),
+        (json!({ "use": ["a"], "repeat": 21 }), "repeat", "at most 20"),
         (json!({ "use": ["a"], "methods": ["post"] }), "methods", "capitals"),
         (json!({ "use": ["a"], "body": "17MiB" }), "body", "16MiB"),
     ] {
