@@ -192,7 +192,7 @@ pub(crate) enum Stand {
 impl Stand {
     /// Returns the reason of a refusal, and the number of milliseconds until a retry makes sense.
     pub fn refusal(&self, stage: &Stage) -> (Reason, Option<u128>) {
-        let Self::Refused(refused) = self else { panic!("{self:?} is no refusal") };
+        let Self::Refused(refused) = self else { panic!("{self:?} is not a refusal") };
         (refused.reason, refused.retry_at.map(|at| at.since(stage.now).as_millis()))
     }
 }

@@ -52,7 +52,7 @@ fn the_table_of_the_handbook_has_every_requirement() {
         .unwrap();
         return;
     }
-    assert!(handbook.contains(&table), "run the test with EGRET_WRITE_TABLE=1");
+    assert!(handbook.contains(&table), "the table is out of date: run the test with EGRET_WRITE_TABLE=1");
 }
 
 /// A response.
@@ -196,7 +196,7 @@ impl Bench {
                 }
                 Step::Later(origin) => {
                     let Some((request, validation)) = bench.later.take() else {
-                        return wrong("nothing is to be asked later".to_owned());
+                        return wrong("no background call is pending".to_owned());
                     };
                     bench.origin.push_back(origin);
                     bench.call(&request, CacheStatus::default(), Some(&validation)).unwrap();
@@ -212,7 +212,7 @@ impl Bench {
             Ask::Look(question) => question,
             Ask::OnlyIfCached => return Ok(Answer { status: 504, ..Answer::default() }),
             Ask::Forward(forward) => {
-                let answer = self.fetch(request)?.ok_or("the provider cannot be had")?;
+                let answer = self.fetch(request)?.ok_or("the provider is unreachable")?;
                 let groups = request.with(|asked| {
                     answer.with(&request.method, |response| self.policy.invalidated(asked, &place, response))
                 });
@@ -260,7 +260,7 @@ impl Bench {
     ) -> Result<Answer, String> {
         let place = KeyContext::default();
         let Ask::Look(question) = request.with(|request| self.policy.ask(request, &place)) else {
-            panic!("it was looked for")
+            panic!("the cache serves this request")
         };
         let mut sent = request.clone();
         if let Some(Validation { validators, .. }) = validation {
@@ -323,7 +323,7 @@ impl Bench {
     fn fetch(&mut self, request: &RequestText) -> Result<Option<Answer>, String> {
         self.seen.clone_from(&request.fields);
         self.now = self.now + Duration::from_secs(std::mem::take(&mut self.delay_s));
-        let origin = self.origin.pop_front().ok_or("the provider is asked, and should not be")?;
+        let origin = self.origin.pop_front().ok_or("the provider is called but should not be")?;
         self.answers += 1;
         let (status, fields, body, is_cut) = match origin {
             Origin::Down => return Ok(None),

@@ -16,7 +16,7 @@ fn replay(target: &str, check: impl Fn(&[u8]) -> bool) {
         assert!(!is_accepted || !name.starts_with("bad-"), "{name}");
         seen += 1;
     }
-    assert!(seen > 5, "the corpus is not there");
+    assert!(seen > 5, "the corpus is missing");
 }
 
 #[test]

@@ -698,7 +698,7 @@ mod tests {
             Figure::Histogram { counts, .. } => counts.iter().sum::<u64>(),
             Figure::Number(_) => panic!("a number"),
         });
-        assert_eq!(counts.collect::<Vec<_>>(), [0, 2], "nobody was called for the first");
+        assert_eq!(counts.collect::<Vec<_>>(), [0, 2], "the first exchange made no call");
     }
 
     #[test]

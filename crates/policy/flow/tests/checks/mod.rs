@@ -354,7 +354,7 @@ pub fn token(bytes: &[u8]) -> bool {
             assert!(has_surrogate || error.to_string().starts_with("number out of range"), "{error}");
         }
     }
-    assert!(token.len() < 16 || !format!("{account:?}").contains(token), "it is shown");
+    assert!(token.len() < 16 || !format!("{account:?}").contains(token), "the token is shown");
     true
 }
 
@@ -401,7 +401,11 @@ pub fn signature(bytes: &[u8]) -> bool {
         };
         assert_eq!(Some(&first), signed(path, query, b"").as_ref());
         let mut pairs: Vec<Vec<u8>> = pairs(query.unwrap_or_default());
-        assert_eq!(Some(&first), signed(path, Some(&pairs.join(&b'&')), b"").as_ref(), "encoded otherwise");
+        assert_eq!(
+            Some(&first),
+            signed(path, Some(&pairs.join(&b'&')), b"").as_ref(),
+            "with another encoding"
+        );
         pairs.reverse();
         assert_eq!(Some(&first), signed(path, Some(&pairs.join(&b'&')), b"").as_ref(), "in another order");
         pairs.push(b"%7A=1".to_vec());

@@ -15,7 +15,7 @@ rows! {
     // ---- Storing.
 
     "9111 §3" "MUST NOT" answers_to_other_methods_are_not_stored
-    "Store answers to methods that it does not understand." "{}" "
+    "Store responses to methods that it does not understand." "{}" "
         > PUT /a
         < 200 | cache-control: max-age=60
         = 200
@@ -27,7 +27,7 @@ rows! {
         = 200 | cache-status: egret; fwd=method | \"body-3\""
 
     "9111 §3" "MUST NOT" an_answer_with_no_store_is_not_stored
-    "Store an answer that says `no-store`." "{}" "
+    "Store a response with `no-store`." "{}" "
         > GET /a
         < 200 | cache-control: no-store, max-age=60 | etag: \"1\"
         = 200 | cache-status: egret; fwd=uri-miss; detail=no-store
@@ -37,7 +37,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §3" "MUST NOT" a_private_answer_is_not_stored_in_a_shared_cache
-    "Store an answer that says `private`." "{}" "
+    "Store a response with `private`." "{}" "
         > GET /a | authorization: Bearer one
         < 200 | cache-control: private, max-age=60, public
         = 200 | cache-status: egret; fwd=uri-miss; detail=private
@@ -46,7 +46,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §3" "MUST NOT" an_answer_that_nothing_marks_is_not_stored
-    "Store an answer without `public`, a lifetime or a status that may be stored without one." "{}" "
+    "Store a response without `public`, an explicit lifetime or a heuristically cacheable status." "{}" "
         > GET /a
         < 302 | location: /b | etag: \"1\"
         = 302 | cache-status: egret; fwd=uri-miss; detail=unmarked
@@ -62,7 +62,7 @@ rows! {
         = 302"
 
     "9111 §3" "MUST NOT" an_answer_of_unknown_status_is_stored_only_with_a_lifetime
-    "Store by heuristics what has a status that is not known." "{}" "
+    "Store a response with an unknown status on heuristics alone." "{}" "
         > GET /a
         < 299 | last-modified: {now-1000}
         = 299
@@ -73,7 +73,7 @@ rows! {
         = 299 | \"body-2\""
 
     "9111 §3" "MUST NOT" a_part_is_not_stored_as_the_whole
-    "Store a 206 as if it were all there is (§3.3, §3.4)." "{}" "
+    "Store a 206 as a complete response (§3.3, §3.4)." "{}" "
         > GET /a | range: bytes=0-3
         < 206 | cache-control: max-age=60 | content-range: bytes 0-3/6 | \"body\"
         = 206 | cache-status: egret; fwd=uri-miss; detail=status | \"body\"
@@ -82,7 +82,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §3.3" "MUST NOT" an_answer_that_breaks_off_is_not_served
-    "Use an answer that is not whole for a request that wants it whole." "{}" "
+    "Use an incomplete response for a request that needs a complete one." "{}" "
         > GET /a
         < cut | cache-control: max-age=60
         = 200
@@ -91,7 +91,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §3" "MUST NOT" an_answer_about_a_condition_is_not_stored
-    "Serve 304, 412 or 416 to requests without the condition that they are about." "{}" "
+    "Serve 304, 412 or 416 to requests without the corresponding condition." "{}" "
         > GET /a | if-match: \"x\"
         < 412 | cache-control: max-age=60
         = 412
@@ -106,7 +106,7 @@ rows! {
         = 200 | \"body-4\""
 
     "9111 §3.1" "MUST" every_field_is_stored
-    "Keep every field, known or not, as often as it comes." "{}" "
+    "Store every field, known or not, including repeated ones." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | x-unknown: 1 | x-unknown: 2 | content-type: text/x | server: s
         = 200
@@ -114,7 +114,7 @@ rows! {
         = 200 | x-unknown: 1 | x-unknown: 2 | content-type: text/x | server: s | cache-control: max-age=60"
 
     "9111 §3.1" "MUST NOT" fields_of_the_connection_are_not_stored
-    "Keep `Connection`, what it names, and what is for a proxy." "{}" "
+    "Store `Connection`, the fields it names, and fields for proxies." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | connection: x-hop | x-hop: 1 | keep-alive: timeout=5 | proxy-authenticate: Basic | proxy-authentication-info: a=b | x-end: 1
         = 200
@@ -122,7 +122,7 @@ rows! {
         = 200 | x-end: 1 | !x-hop | !keep-alive | !proxy-authenticate | !proxy-authentication-info"
 
     "9111 §3.2" "MUST" a_validated_answer_has_the_newer_fields
-    "Take fields over from a 304, in place of those of the same name, and keep the others." "{}" "
+    "Replace stored fields by those of the same name in a 304, and keep the others." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\" | x-a: 1 | x-a: 2 | x-b: 1 | content-type: text/x
         = 200
@@ -135,7 +135,7 @@ rows! {
         = 200 | x-a: 3 | !x-a: 2 | x-b: 1 | age: 30 | cache-control: max-age=60 | \"body-1\""
 
     "9111 §3.2" "MUST NOT" a_validated_answer_keeps_its_length_and_coding
-    "Take `Content-Length`, `Content-Encoding` or `Content-Range` over from a 304." "{}" "
+    "Update `Content-Length`, `Content-Encoding` or `Content-Range` from a 304." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\" | content-encoding: x-a
         = 200
@@ -145,7 +145,7 @@ rows! {
         = 200 | content-encoding: x-a | !content-encoding: x-b | !content-range | content-length: 6 | \"body-1\""
 
     "9111 §3.5" "MUST NOT" an_answer_to_authorization_is_not_shared_unmarked
-    "Reuse an answer to a request with `Authorization` unless it says `public`, `must-revalidate` or `s-maxage`." "{\"shared\": true}" "
+    "Reuse a response to a request with `Authorization` unless it has `public`, `must-revalidate` or `s-maxage`." "{\"shared\": true}" "
         > GET /a | authorization: Bearer one
         < 200 | cache-control: max-age=60
         = 200 | cache-status: egret; fwd=uri-miss; detail=authorization
@@ -154,7 +154,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §3.5" "MAY" an_answer_to_authorization_is_shared_if_it_says_so
-    "Reuse it if it says one of them." "{\"shared\": true}" "
+    "Reuse such a response if it has one of them." "{\"shared\": true}" "
         > GET /public | authorization: Bearer one
         < 200 | cache-control: max-age=60, public
         = 200
@@ -174,7 +174,7 @@ rows! {
     // ---- Reuse.
 
     "9111 §4" "MUST" a_fresh_answer_is_served_with_its_age
-    "Send `Age` with an answer that has not been validated for the request." "{}" "
+    "Send `Age` with a response that was not validated for the request." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60
         = 200 | cache-status: egret; fwd=uri-miss; ttl=60; stored
@@ -183,7 +183,7 @@ rows! {
         = 200 | age: 20 | cache-status: egret; hit; ttl=40 | \"body-1\""
 
     "9111 §4" "MUST NOT" another_url_has_another_answer
-    "Serve what was stored for another URL." "{}" "
+    "Serve a response that was stored for another URL." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60
         = 200
@@ -195,7 +195,7 @@ rows! {
         = 200 | \"body-3\""
 
     "9111 §4" "MAY" a_stored_answer_to_get_serves_head
-    "Answer HEAD from an answer to GET, without its body." "{}" "
+    "Serve HEAD from a stored response to GET, without its body." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | x-a: 1
         = 200
@@ -203,7 +203,7 @@ rows! {
         = 200 | x-a: 1 | content-length: 6 | \"\""
 
     "9111 §4" "MUST NOT" an_answer_to_head_serves_no_get
-    "Answer GET from an answer to HEAD." "{}" "
+    "Serve GET from a stored response to HEAD." "{}" "
         > HEAD /a
         < 200 | cache-control: max-age=60 | \"\"
         = 200
@@ -212,7 +212,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §4" "MUST" the_most_recent_answer_is_used
-    "Of several answers that fit use the most recent by `Date`." "{}" "
+    "Use the most recent of several suitable responses, by `Date`." "{}" "
         > GET /a | x-a: 1
         < 200 | cache-control: max-age=600 | date: {now} | vary: x-a
         = 200
@@ -226,7 +226,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §4" "MUST" unsafe_methods_are_written_through
-    "Forward methods that are not safe, and answer with what the provider says." "{}" "
+    "Forward unsafe methods and respond with the provider's response." "{}" "
         > POST /a
         < 201 | cache-control: max-age=60
         = 201 | \"body-1\"
@@ -240,7 +240,7 @@ rows! {
     // ---- Vary.
 
     "9111 §4.1" "MUST NOT" an_answer_that_varies_is_for_the_same_fields
-    "Serve an answer to a request whose fields that `Vary` names differ." "{}" "
+    "Serve a response to a request that differs in the fields named by `Vary`." "{}" "
         > GET /a | accept-language: de
         < 200 | cache-control: max-age=60 | vary: Accept-Language, x-a
         = 200
@@ -257,7 +257,7 @@ rows! {
         = 200 | \"body-3\""
 
     "9111 §4.1" "MAY" fields_that_mean_the_same_are_the_same
-    "Take lines that are joined, and white space in lists, as the same." "{}" "
+    "Treat combined field lines and different white space in lists as equal." "{}" "
         > GET /a | accept: a/b, c/d | accept: e/f
         < 200 | cache-control: max-age=60 | vary: accept
         = 200
@@ -265,7 +265,7 @@ rows! {
         = 200 | \"body-1\""
 
     "9111 §4.1" "MUST" a_field_that_is_not_there_is_the_same_only_as_none
-    "Match a field that was absent only with one that is absent." "{}" "
+    "Match an absent field only with an absent field." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | vary: x-a
         = 200
@@ -276,7 +276,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §4.1" "MUST NOT" an_answer_that_varies_by_anything_is_not_reused
-    "Match a request with an answer that has `Vary: *`." "{}" "
+    "Match a request with a response that has `Vary: *`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | vary: x-a, *
         = 200 | cache-status: egret; fwd=uri-miss; detail=vary
@@ -287,7 +287,7 @@ rows! {
     // ---- Freshness.
 
     "9111 §4.2.1" "MUST" s_maxage_comes_before_max_age_and_expires
-    "Go by `s-maxage`, then by `max-age`, then by `Expires` less `Date`." "{}" "
+    "Use `s-maxage`, otherwise `max-age`, otherwise `Expires` minus `Date`." "{}" "
         > GET /s
         < 200 | cache-control: max-age=10, s-maxage=60 | expires: {now+5}
         = 200
@@ -310,7 +310,7 @@ rows! {
         = 200 | \"body-4\""
 
     "9111 §4.2" "MUST NOT" a_stale_answer_is_not_served
-    "Serve an answer that is no longer fresh." "{}" "
+    "Serve a response that is no longer fresh." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60
         = 200
@@ -320,7 +320,7 @@ rows! {
         = 200 | cache-status: egret; fwd=stale; detail=useless | \"body-2\""
 
     "9111 §4.2.1" "SHOULD" contradictions_make_an_answer_stale
-    "Take an answer with two lifetimes that differ, or one that is no number, as stale." "{}" "
+    "Treat a response with two different lifetimes, or with one that is not a number, as stale." "{}" "
         > GET /two
         < 200 | cache-control: max-age=60, max-age=30 | etag: \"1\"
         = 200
@@ -347,7 +347,7 @@ rows! {
         = 200 | \"body-8\""
 
     "9111 §4.2.2" "MUST NOT" an_age_is_not_guessed_where_one_is_told
-    "Use a heuristic where the answer says how long it is fresh." "{}" "
+    "Use a heuristic if the response has an explicit lifetime." "{}" "
         > GET /a
         < 200 | cache-control: max-age=0 | last-modified: {now-86400}
         = 200
@@ -356,7 +356,7 @@ rows! {
         = 200 | \"body-1\""
 
     "9111 §4.2.2" "MAY" a_tenth_of_its_age_is_taken_as_fresh
-    "Take an answer that says nothing as fresh for a tenth of the time since it was modified, up to a bound." "{\"heuristic_max\": \"1h\"}" "
+    "Treat a response without a lifetime as fresh for a tenth of the time since its modification, up to a limit." "{\"heuristic_max\": \"1h\"}" "
         > GET /a
         < 200 | last-modified: {now-1000}
         = 200
@@ -373,7 +373,7 @@ rows! {
         = 200 | cache-status: egret; fwd=uri-miss; ttl=3600; stored"
 
     "9111 §4.2.2" "MUST NOT" a_status_that_must_be_told_is_not_guessed
-    "Use a heuristic for a status that has none, unless `public` says so." "{}" "
+    "Use a heuristic for a status that is not heuristically cacheable, unless the response has `public`." "{}" "
         > GET /a
         < 302 | last-modified: {now-1000}
         = 302
@@ -384,7 +384,7 @@ rows! {
         = 302 | \"body-2\""
 
     "9111 §4.2.3" "MUST" the_age_counts_what_others_have_had_it_for
-    "Count `Age`, the time the answer took, and the time it has been here." "{}" "
+    "Add `Age`, the response delay and the resident time." "{}" "
         > GET /a
         ~5
         < 200 | cache-control: max-age=100 | age: 30 | date: {now}
@@ -394,7 +394,7 @@ rows! {
         = 200 | age: 45"
 
     "9111 §4.2.3" "MUST" the_age_is_no_less_than_the_date_tells
-    "Count from `Date` where that is longer." "{}" "
+    "Calculate the age from `Date` if that is longer." "{}" "
         > GET /a
         < 200 | cache-control: max-age=100 | age: 3 | date: {now-40}
         = 200
@@ -407,7 +407,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §4.2.3" "MUST" a_date_in_the_future_does_not_make_it_younger
-    "Take an answer from the future as new, not as younger than that." "{}" "
+    "Give a response with a `Date` in the future the age 0, not a negative one." "{}" "
         > GET /a
         < 200 | cache-control: max-age=100 | date: {now+4000}
         = 200
@@ -420,7 +420,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §4.2.4" "MUST NOT" what_must_be_validated_is_not_served_stale
-    "Serve stale what says `must-revalidate`, `proxy-revalidate`, `s-maxage` or `no-cache`, whoever allows it."
+    "Serve a stale response with `must-revalidate`, `proxy-revalidate`, `s-maxage` or `no-cache`, whoever allows it."
     "{\"stale_while_revalidate\": \"1h\", \"stale_if_error\": \"1h\"}" "
         > GET /must
         < 200 | cache-control: max-age=5, must-revalidate, stale-while-revalidate=60 | etag: \"1\"
@@ -458,7 +458,7 @@ rows! {
         = 502"
 
     "9111 §4.2.4" "MAY" what_is_stale_is_served_where_nobody_answers
-    "Serve what is stale where the provider closes without a response: for 5 minutes, unless something says for how long." "{}" "
+    "Serve a stale response if the provider closes without a response: for 5 minutes, unless a lifetime is given." "{}" "
         > GET /a
         < 200 | cache-control: max-age=10
         = 200
@@ -490,7 +490,7 @@ rows! {
     // ---- Validation.
 
     "9111 §4.3.1" "MUST" a_stale_answer_is_validated_by_its_tag
-    "Send the entity tags of what is stored." "{}" "
+    "Send the entity tags of the stored responses." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\" | last-modified: {now-100}
         = 200
@@ -501,7 +501,7 @@ rows! {
         = 200 | cache-status: egret; fwd=stale; fwd-status=304; ttl=5; stored | \"body-1\""
 
     "9111 §4.3.1" "SHOULD" a_stale_answer_without_a_tag_is_validated_by_its_date
-    "Send `If-Modified-Since` with `Last-Modified` as it came." "{}" "
+    "Send `If-Modified-Since` with the unchanged `Last-Modified`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | last-modified: Sunday, 06-Nov-94 08:49:37 GMT
         = 200
@@ -512,7 +512,7 @@ rows! {
         = 200 | \"body-1\""
 
     "9111 §4.3.1" "MAY" the_clients_tags_are_asked_for_too
-    "Ask for the client's tags beside its own, and pass on a 304 that is about those." "{}" "
+    "Send the client's tags together with its own, and forward a 304 for the client's tags." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\"
         = 200
@@ -526,7 +526,7 @@ rows! {
         = 200 | \"body-1\""
 
     "9111 §4.3.2" "SHOULD" a_condition_of_the_client_is_answered_from_what_is_stored
-    "Answer `If-None-Match` with 304 where it names what is stored, compared weakly." "{}" "
+    "Respond to `If-None-Match` with 304 if it names the stored response (weak comparison)." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | etag: \"1\" | content-type: text/x | vary: x-a
         = 200
@@ -540,7 +540,7 @@ rows! {
         = 304"
 
     "9111 §4.3.2" "SHOULD" a_date_of_the_client_is_compared_with_what_is_stored
-    "Answer `If-Modified-Since` by `Last-Modified`, or else by `Date`; not where it is no date." "{}" "
+    "Evaluate `If-Modified-Since` against `Last-Modified`, otherwise `Date`, unless it is not a date." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | last-modified: {now-100}
         = 200
@@ -559,7 +559,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9110 §13.1.3" "MUST" tags_come_before_dates
-    "Ignore `If-Modified-Since` where there is `If-None-Match`." "{}" "
+    "Ignore `If-Modified-Since` if there is `If-None-Match`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | etag: \"1\" | last-modified: {now-100}
         = 200
@@ -569,7 +569,7 @@ rows! {
         = 304"
 
     "9111 §4.3.2" "MUST NOT" conditions_for_the_provider_are_forwarded
-    "Judge `If-Match` or `If-Unmodified-Since`." "{}" "
+    "Evaluate `If-Match` or `If-Unmodified-Since`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | etag: \"1\"
         = 200
@@ -584,7 +584,7 @@ rows! {
         = 200 | \"body-1\""
 
     "9110 §13.2.1" "MUST" conditions_are_for_successes
-    "Ignore conditions where the answer without them would be no success." "{}" "
+    "Ignore conditions if the response without them would not be successful." "{}" "
         > GET /a
         < 404 | cache-control: max-age=60 | etag: \"1\" | date: {now}
         = 404
@@ -594,7 +594,7 @@ rows! {
         = 404"
 
     "9111 §4.3.3" "MUST" a_whole_answer_takes_the_place_of_what_was_stored
-    "Use the new answer where the provider sends one." "{}" "
+    "Use the new response if the provider sends a complete one." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\"
         = 200
@@ -606,7 +606,7 @@ rows! {
         = 200 | etag: \"2\" | \"body-2\""
 
     "9111 §4.3.3" "MAY" an_error_goes_on_where_stale_answers_are_not_allowed
-    "Forward an error that comes instead of a validation." "{}" "
+    "Forward an error that the provider sends instead of validating." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\"
         = 200
@@ -619,7 +619,7 @@ rows! {
         = 200 | \"body-1\""
 
     "9111 §4.3.4" "MUST NOT" a_304_about_something_else_is_not_used
-    "Update what is stored by a 304 that has another tag." "{}" "
+    "Update a stored response from a 304 with another tag." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\"
         = 200
@@ -631,7 +631,7 @@ rows! {
         = 200 | \"body-3\""
 
     "9111 §4.3.4" "MUST" a_weak_tag_updates_what_has_it
-    "Update by a weak tag the most recent answer that has it." "{}" "
+    "Update the most recent response with the same weak tag." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: W/\"1\"
         = 200
@@ -645,7 +645,7 @@ rows! {
         = 200 | age: 30 | \"body-1\""
 
     "9111 §4.3.5" "SHOULD" an_answer_to_head_freshens_what_is_stored
-    "Update what is stored by a HEAD whose validators and length are the same." "{}" "
+    "Update a stored response from a HEAD with the same validators and length." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\"
         = 200
@@ -657,7 +657,7 @@ rows! {
         = 200 | x-a: 1 | \"body-1\""
 
     "9111 §4.3.5" "SHOULD" an_answer_to_head_that_differs_makes_it_void
-    "Take what is stored as stale where a HEAD says something else." "{}" "
+    "Treat a stored response as stale if a HEAD differs." "{}" "
         > GET /a
         < 200 | cache-control: max-age=600 | etag: \"1\"
         = 200
@@ -678,7 +678,7 @@ rows! {
     // ---- Invalidation.
 
     "9111 §4.4" "MUST" a_change_makes_what_is_stored_void
-    "Invalidate the URL of a method that is not safe, or not known, where it succeeded." "{}" "
+    "Invalidate the URL of a successful request with an unsafe or unknown method." "{}" "
         > GET /a
         < 200 | cache-control: max-age=600
         = 200
@@ -696,7 +696,7 @@ rows! {
         = 200 | \"body-5\""
 
     "9111 §4.4" "MUST NOT" a_change_that_failed_makes_nothing_void
-    "Invalidate by an error, or by a safe method." "{}" "
+    "Invalidate after an error or a safe method." "{}" "
         > GET /a
         < 200 | cache-control: max-age=600
         = 200
@@ -713,7 +713,7 @@ rows! {
         = 200 | \"body-1\""
 
     "9111 §4.4" "MAY" a_change_makes_void_what_it_names_on_the_same_origin
-    "Invalidate what `Location` and `Content-Location` name, on the same origin only." "{}" "
+    "Invalidate the URLs in `Location` and `Content-Location`, on the same origin only." "{}" "
         > GET /a
         < 200 | cache-control: max-age=600
         = 200
@@ -730,7 +730,7 @@ rows! {
         = 200 | \"body-4\""
 
     "9111 §4.4" "MUST" a_change_goes_for_everybody
-    "Invalidate what is stored for all credentials and all fields." "{}" "
+    "Invalidate the responses stored for all credentials and all fields." "{}" "
         > GET /a | x-api-key: one
         < 200 | cache-control: max-age=600
         = 200
@@ -750,7 +750,7 @@ rows! {
     // ---- Age.
 
     "9111 §5.1" "SHOULD" an_age_that_is_no_number_is_not_counted
-    "Ignore an `Age` that is no number, and of several use the first." "{}" "
+    "Ignore an `Age` that is not a number, and use the first of several." "{}" "
         > GET /bad
         < 200 | cache-control: max-age=60 | age: -5
         = 200 | cache-status: egret; fwd=uri-miss; ttl=60; stored
@@ -762,7 +762,7 @@ rows! {
         = 200 | cache-status: egret; fwd=uri-miss; ttl=54; stored"
 
     "9111 §1.2.2" "MUST" an_age_that_is_too_large_is_the_largest
-    "Take numbers of seconds that are too large as 2^31." "{}" "
+    "Treat numbers of seconds that are too large as 2^31." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | age: 99999999999999999999999 | etag: \"1\"
         = 200
@@ -779,7 +779,7 @@ rows! {
     // ---- Cache-Control.
 
     "9111 §5.2" "MUST" directives_are_the_same_in_any_case_and_form
-    "Read directives without regard to case, and arguments in both forms." "{}" "
+    "Compare directives case-insensitively, and accept arguments in both forms." "{}" "
         > GET /a
         < 200 | cache-control: MAX-AGE=\"60\"
         = 200
@@ -793,7 +793,7 @@ rows! {
         = 200 | \"body-3\""
 
     "9111 §5.2.3" "MUST" directives_that_are_not_known_are_ignored
-    "Ignore directives that it does not know, whatever they hold." "{}" "
+    "Ignore unknown directives, whatever they contain." "{}" "
         > GET /a
         < 200 | cache-control: future, x=1, y=\"no-store, private\", max-age=60
         = 200
@@ -801,7 +801,7 @@ rows! {
         = 200 | \"body-1\""
 
     "9111 §5.2.1.1" "SHOULD" a_client_gets_nothing_older_than_it_wants
-    "Serve nothing older than the request's `max-age`." "{}" "
+    "Serve only responses that are at most as old as the request's `max-age`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=600 | etag: \"1\"
         = 200
@@ -816,7 +816,7 @@ rows! {
         = 200"
 
     "9111 §5.2.1.2" "MAY" a_client_gets_what_is_stale_if_it_takes_it
-    "Serve what is stale by at most the request's `max-stale`." "{}" "
+    "Serve a response that is stale by at most the request's `max-stale`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=10 | etag: \"1\"
         = 200
@@ -830,7 +830,7 @@ rows! {
         = 200"
 
     "9111 §5.2.1.3" "SHOULD" a_client_gets_what_stays_fresh_long_enough
-    "Serve nothing that is fresh for less than the request's `min-fresh`." "{}" "
+    "Serve only responses that stay fresh for at least the request's `min-fresh`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | etag: \"1\"
         = 200
@@ -842,7 +842,7 @@ rows! {
         = 200"
 
     "9111 §5.2.1.4" "SHOULD" a_client_gets_what_is_validated_if_it_wants
-    "Validate for a request with `no-cache`, and for one with `Pragma: no-cache` that has no `Cache-Control`." "{}" "
+    "Validate for a request with `no-cache`, and for one with `Pragma: no-cache` and no `Cache-Control`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | etag: \"1\"
         = 200
@@ -857,7 +857,7 @@ rows! {
         = 200"
 
     "9111 §5.2.1.5" "MUST NOT" what_a_client_does_not_want_stored_is_not
-    "Store any answer to a request with `no-store`." "{}" "
+    "Store a response to a request with `no-store`." "{}" "
         > GET /a | cache-control: no-store
         < 200 | cache-control: max-age=60
         = 200 | cache-status: egret; fwd=uri-miss; detail=request-no-store
@@ -866,7 +866,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §5.2.1.7" "SHOULD" a_client_that_wants_only_what_is_stored_gets_no_other
-    "Answer `only-if-cached` from what is stored, or with 504." "{}" "
+    "Respond to `only-if-cached` with a stored response or with 504." "{}" "
         > GET /a | cache-control: only-if-cached
         = 504
         > GET /a
@@ -885,7 +885,7 @@ rows! {
         = 200 | \"body-1\""
 
     "9111 §5.2.2.3" "MUST" what_must_be_understood_is_stored_only_then
-    "Store what says `must-understand` only where its status is known, and then in spite of `no-store`." "{}" "
+    "Store a response with `must-understand` only if its status is known, and then despite `no-store`." "{}" "
         > GET /known
         < 200 | cache-control: must-understand, no-store, max-age=60
         = 200
@@ -899,7 +899,7 @@ rows! {
         = 299 | \"body-3\""
 
     "9111 §5.2.2.4" "MUST NOT" what_says_no_cache_is_validated_each_time
-    "Reuse what says `no-cache` without validation." "{}" "
+    "Reuse a response with `no-cache` without validation." "{}" "
         > GET /a
         < 200 | cache-control: no-cache, max-age=60 | etag: \"1\"
         = 200
@@ -908,7 +908,7 @@ rows! {
         = 200 | \"body-1\""
 
     "9111 §5.2.2.4" "MUST NOT" fields_that_no_cache_names_are_not_reused
-    "Send fields that `no-cache` names without validation." "{}" "
+    "Send fields named by `no-cache` without validation." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60, no-cache=\"X-A, x-b\" | x-a: 1 | x-b: 1 | x-c: 1
         = 200 | x-a: 1
@@ -916,7 +916,7 @@ rows! {
         = 200 | !x-a | !x-b | x-c: 1"
 
     "9111 §5.2.2.7" "MUST NOT" fields_that_private_names_are_not_stored
-    "Store fields that `private` names." "{}" "
+    "Store fields named by `private`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60, private=\"x-a\" | x-a: 1 | x-c: 1
         = 200 | x-a: 1
@@ -924,7 +924,7 @@ rows! {
         = 200 | !x-a | x-c: 1"
 
     "9111 §5.3" "MUST" a_date_that_is_none_is_in_the_past
-    "Take `Expires` that is no date, `0` above all, as long ago." "{}" "
+    "Treat an `Expires` that is not a date, especially `0`, as long ago." "{}" "
         > GET /a
         < 200 | expires: 0 | last-modified: {now-100000}
         = 200
@@ -939,7 +939,7 @@ rows! {
         = 200 | \"body-4\""
 
     "9111 §5.3" "MUST" expires_is_ignored_where_max_age_is
-    "Ignore `Expires` where there is `max-age` or `s-maxage`." "{}" "
+    "Ignore `Expires` if there is `max-age` or `s-maxage`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=0 | expires: {now+600}
         = 200
@@ -950,7 +950,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §5.3" "MUST" a_date_far_away_is_as_far_as_that
-    "Count with dates that are centuries away." "{}" "
+    "Handle dates that are centuries away." "{}" "
         > GET /a
         < 200 | expires: Fri, 31 Dec 9999 23:59:59 GMT
         = 200
@@ -959,7 +959,7 @@ rows! {
         = 200 | age: 31536000 | \"body-1\""
 
     "9110 §6.6.1" "MUST" an_answer_without_a_date_gets_one
-    "Add `Date` to what is stored without one." "{}" "
+    "Add `Date` to a response that is stored without one." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60
         = 200
@@ -970,7 +970,7 @@ rows! {
     // ---- Extensions.
 
     "5861 §3" "MAY" what_is_stale_is_served_while_it_is_asked_for
-    "Serve what is stale by at most `stale-while-revalidate`, and ask for it." "{}" "
+    "Serve a response that is stale by at most `stale-while-revalidate`, and revalidate it." "{}" "
         > GET /a
         < 200 | cache-control: max-age=10, stale-while-revalidate=20 | etag: \"1\"
         = 200
@@ -986,7 +986,7 @@ rows! {
         = 200"
 
     "5861 §4" "MAY" what_is_stale_is_served_where_the_provider_fails
-    "Serve what is stale by at most `stale-if-error` in place of 500, 502, 503 and 504, or where there is no answer." "{}" "
+    "Serve a response that is stale by at most `stale-if-error` instead of 500, 502, 503 and 504, or if there is no response." "{}" "
         > GET /a
         < 200 | cache-control: max-age=10, stale-if-error=20
         = 200
@@ -1012,7 +1012,7 @@ rows! {
         = 200 | \"body-1\""
 
     "8246 §2" "SHOULD NOT" what_does_not_change_is_not_validated_while_it_is_fresh
-    "Validate what is `immutable` and fresh, unless the client says `no-cache`." "{}" "
+    "Validate a fresh `immutable` response, unless the client sends `no-cache`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60, immutable | etag: \"1\"
         = 200
@@ -1028,7 +1028,7 @@ rows! {
         = 200"
 
     "9213 §2.2" "MUST" a_targeted_field_takes_the_place_of_the_others
-    "Go by the first targeted field that is well-formed and not empty, and ignore `Cache-Control` and `Expires` then."
+    "Use the first targeted field that is well-formed and not empty, and then ignore `Cache-Control` and `Expires`."
     "{\"targets\": [\"Egret-Cache-Control\", \"CDN-Cache-Control\"]}" "
         > GET /a
         < 200 | cdn-cache-control: max-age=600 | egret-cache-control: max-age=60 | cache-control: no-store | expires: 0
@@ -1047,7 +1047,7 @@ rows! {
         = 200 | cache-status: egret; fwd=uri-miss; detail=useless"
 
     "9211 §2" "SHOULD" what_caches_before_have_said_is_kept
-    "Keep `Cache-Status` of caches nearer to the provider, and add to its end." "{}" "
+    "Keep the `Cache-Status` of caches nearer to the provider, and append to it." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | cache-status: edge; hit
         = 200 | cache-status: edge; hit | cache-status: egret; fwd=uri-miss; ttl=60; stored
@@ -1057,7 +1057,7 @@ rows! {
     // ---- Ranges.
 
     "9110 §14.2" "MAY" a_range_is_served_from_what_is_stored
-    "Answer `Range` from a stored body: 206, 416, or all of it." "{}" "
+    "Serve `Range` from a stored body: 206, 416, or the whole body." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | content-type: text/x | \"0123456789\"
         = 200
@@ -1083,7 +1083,7 @@ rows! {
         = 200 | \"0123456789\""
 
     "9110 §13.1.5" "MUST" a_range_of_something_else_is_not_served
-    "Ignore `Range` where `If-Range` does not name what is stored, compared strongly." "{}" "
+    "Ignore `Range` if `If-Range` does not name the stored response (strong comparison)." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | etag: \"1\" | last-modified: {now-100}
         = 200
@@ -1103,7 +1103,7 @@ rows! {
     // ---- Additional requirements.
 
     "Egret" "MUST NOT" one_customers_answer_is_served_to_no_other
-    "Serve what was got with one credential for another, or for none." "{}" "
+    "Serve a response obtained with one credential for another credential or for none." "{}" "
         > GET /a | x-api-key: one
         < 200 | cache-control: public, max-age=60
         = 200
@@ -1120,7 +1120,7 @@ rows! {
         = 200 | \"body-4\""
 
     "Egret" "MAY" a_credential_has_a_private_cache_where_that_is_asked_for
-    "Store `private` answers, and unmarked ones to `Authorization`, for that credential alone." "{\"private\": true}" "
+    "Store `private` responses, and unmarked ones to `Authorization`, for that credential only." "{\"private\": true}" "
         > GET /a | authorization: Bearer one
         < 200 | cache-control: private, max-age=60
         = 200
@@ -1134,7 +1134,7 @@ rows! {
         = 200 | cache-status: egret; fwd=uri-miss; detail=private"
 
     "Egret" "MUST NOT" a_refusal_is_not_replayed
-    "Store a 5xx that does not say for how long it is fresh, unless `ttl` covers it." "{}" "
+    "Store a 5xx without an explicit lifetime, unless `ttl` covers it." "{}" "
         > GET /a
         < 503 | etag: \"1\" | retry-after: 1
         = 503 | cache-status: egret; fwd=uri-miss; detail=error
@@ -1149,7 +1149,7 @@ rows! {
         = 200 | \"body-4\""
 
     "9111 §3" "MAY" an_error_that_says_how_long_it_is_fresh_is_stored
-    "Store a 5xx that says for how long it is fresh." "{\"stale_if_error\": \"1h\", \"stale_while_revalidate\": \"1h\"}" "
+    "Store a 5xx with an explicit lifetime." "{\"stale_if_error\": \"1h\", \"stale_while_revalidate\": \"1h\"}" "
         > GET /a
         < 503 | cache-control: max-age=60
         = 503 | cache-status: egret; fwd=uri-miss; ttl=60; stored
@@ -1170,7 +1170,7 @@ rows! {
         = 200 | \"body-4\""
 
     "6585 §3" "MUST NOT" what_is_about_one_client_or_its_network_is_not_stored
-    "Store 428, 429, 431 or 511, whatever they or the config say (§3 to §6)." "{\"ttl\": {\"4xx\": \"60s\", \"5xx\": \"60s\"}, \"override\": true}" "
+    "Store 428, 429, 431 or 511, whatever the response or the config says (§3 to §6)." "{\"ttl\": {\"4xx\": \"60s\", \"5xx\": \"60s\"}, \"override\": true}" "
         > GET /a
         < 428 | cache-control: max-age=60, public
         = 428 | cache-status: egret; fwd=uri-miss; detail=error
@@ -1188,7 +1188,7 @@ rows! {
         = 510 | cache-status: egret; fwd=uri-miss; ttl=60; stored"
 
     "Egret" "MUST NOT" a_field_that_does_not_go_on_tells_nothing_apart
-    "Count a field that `Connection` keeps from the provider, in the key or where `Vary` names it." "{\"key\": {\"headers\": [\"x-b\"]}}" "
+    "Use a field that `Connection` withholds from the provider, in the key or for `Vary`." "{\"key\": {\"headers\": [\"x-b\"]}}" "
         > GET /a | x-a: 1 | connection: x-a
         < 200 | cache-control: max-age=60 | vary: x-a
         = 200
@@ -1207,7 +1207,7 @@ rows! {
         = 200 | \"body-3\""
 
     "Egret" "MUST NOT" who_asks_with_a_credential_and_another_field_gets_another_answer
-    "Serve what was got with a credential to a request with other fields, but for those that say nothing of who asks." "{}" "
+    "Serve a response obtained with a credential to a request that differs in a field that may identify the caller." "{}" "
         > GET /a | authorization: Bearer one | x-grafana-org-id: 1
         < 200 | cache-control: max-age=60, public
         = 200
@@ -1226,7 +1226,7 @@ rows! {
         = 200 | \"body-4\""
 
     "Egret" "MUST NOT" a_field_that_names_another_url_is_part_of_the_url
-    "Serve for a request with `X-Original-URL`, `X-Forwarded-Host` or a field like these what was got without it." "{\"shared\": true}" "
+    "Serve a response obtained without `X-Original-URL`, `X-Forwarded-Host` or a similar field to a request with one." "{\"shared\": true}" "
         > GET /a | x-original-url: /b
         < 200 | cache-control: max-age=60
         = 200
@@ -1240,7 +1240,7 @@ rows! {
         = 200 | \"body-1\""
 
     "Egret" "MAY" a_lifetime_of_the_config_holds_where_nothing_is_said
-    "Take the lifetime of the config, the narrowest that covers the status." "{\"ttl\": {\"2xx\": \"60s\", \"203\": \"5s\", \"503\": \"2s\"}}" "
+    "Use the config's lifetime with the narrowest range that covers the status." "{\"ttl\": {\"2xx\": \"60s\", \"203\": \"5s\", \"503\": \"2s\"}}" "
         > GET /a
         < 200
         = 200 | cache-status: egret; fwd=uri-miss; ttl=60; stored
@@ -1258,7 +1258,7 @@ rows! {
         = 200 | cache-status: egret; fwd=uri-miss; detail=no-store"
 
     "Egret" "MAY" the_config_overrides_what_an_answer_says
-    "With `override`, store what the config names, whatever the answer says." "{\"ttl\": {\"200\": \"60s\"}, \"override\": true}" "
+    "With `override`, store the responses that the config names, whatever they say." "{\"ttl\": {\"200\": \"60s\"}, \"override\": true}" "
         > GET /a | authorization: Bearer one
         < 200 | cache-control: no-store, private, max-age=0 | expires: 0
         = 200 | cache-status: egret; fwd=uri-miss; ttl=60; stored
@@ -1272,7 +1272,7 @@ rows! {
         = 200 | cache-status: egret; fwd=uri-miss; detail=vary"
 
     "Egret" "MAY" a_post_that_asks_is_stored_by_its_body
-    "With `methods: [POST]`, store answers by the request's body." "{\"ttl\": {\"200\": \"60s\"}, \"override\": true, \"methods\": [\"GET\", \"POST\"]}" "
+    "With `methods: [POST]`, store responses by the request's body." "{\"ttl\": {\"200\": \"60s\"}, \"override\": true, \"methods\": [\"GET\", \"POST\"]}" "
         > POST /q | content-type: application/json | \"{1}\"
         < 200
         = 200
@@ -1286,7 +1286,7 @@ rows! {
         = 200 | \"body-3\""
 
     "Egret" "MUST NOT" an_answer_that_sets_a_cookie_is_not_stored
-    "Store an answer that sets a cookie." "{}" "
+    "Store a response that sets a cookie." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | set-cookie: session=1
         = 200 | set-cookie: session=1 | cache-status: egret; fwd=uri-miss; detail=set-cookie
@@ -1295,7 +1295,7 @@ rows! {
         = 200 | \"body-2\""
 
     "Egret" "MUST NOT" a_request_that_is_more_than_its_url_gets_no_stored_answer
-    "Serve, or store, for a GET with a body, one that names another method, or one that asks for another protocol." "{}" "
+    "Serve or store for a GET that has a body, overrides its method, or asks to switch protocols." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60
         = 200
@@ -1312,7 +1312,7 @@ rows! {
         = 200 | \"body-1\""
 
     "Egret" "MUST NOT" an_encoded_answer_is_served_only_to_who_asked_for_its_coding
-    "Serve what has a `Content-Encoding` to another `Accept-Encoding`, though `Vary` does not say so." "{}" "
+    "Serve a response with `Content-Encoding` to another `Accept-Encoding`, even without `Vary`." "{}" "
         > GET /a | accept-encoding: gzip
         < 200 | cache-control: max-age=60 | content-encoding: gzip
         = 200
@@ -1334,7 +1334,7 @@ rows! {
         = 200 | \"12345678\""
 
     "Egret" "MUST NOT" an_answer_whose_caching_cannot_be_read_is_not_stored
-    "Store what has a `Cache-Control` that does not come to an end." "{}" "
+    "Store a response with an unterminated `Cache-Control`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60, x=\"private
         = 200 | cache-status: egret; fwd=uri-miss; detail=malformed

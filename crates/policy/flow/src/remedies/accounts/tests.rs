@@ -147,7 +147,7 @@ fn no_more_calls_are_made_than_allowed_and_none_where_no_account_is_left() {
     assert_eq!(
         calls(&json!({ "repeat": 20 })),
         3,
-        "the last response is the client's: nobody else can be asked"
+        "the client gets the last response, because no other account is left"
     );
 }
 
@@ -238,7 +238,7 @@ fn who_is_refused_by_all_waits_within_his_time_and_is_called_again() {
     }
     let Stand::Wait(Some(at)) = visit.poll(&stage) else { panic!() };
     stage.now = at;
-    assert_ne!(again(&stage, &mut visit), "c", "the one that has refused it last");
+    assert_ne!(again(&stage, &mut visit), "c", "the account that was just refused");
     assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
 }
 
@@ -293,16 +293,16 @@ fn the_one_with_the_most_left_is_the_one_of_which_the_provider_says_so() {
     let mut stage = stage(&json!({ "by": "most-remaining" }));
     let left = |count: u32| format!("200\nRateLimit: \"default\";r={count};t=60");
     for (name, count) in [("a", 5), ("b", 9), ("c", 7)] {
-        assert_eq!(answered(&stage, GET, &left(count)), name, "what is not known comes first");
+        assert_eq!(answered(&stage, GET, &left(count)), name, "accounts without a report come first");
     }
     let (_first, next) = sent(&stage, GET);
     assert_eq!(next, "b");
     let under_way: Vec<_> = (0..3).map(|_| sent(&stage, GET)).collect();
     let names: Vec<&str> = under_way.iter().map(|(_, name)| name.as_str()).collect();
-    assert_eq!(names, ["b", "c", "b"], "calls under way are counted as used");
+    assert_eq!(names, ["b", "c", "b"], "calls in flight are counted as used");
     assert_eq!(standing(&stage, "b").remaining, Some(9));
     stage.pass_ms(60_000);
-    assert_eq!(standing(&stage, "b").remaining, None, "what was left then is not what is left now");
+    assert_eq!(standing(&stage, "b").remaining, None, "an old report does not count");
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn an_account_that_has_nothing_left_is_passed_over_while_others_have() {
     for _ in 0..2 {
         answered(&stage, GET, "200\nRateLimit: \"default\";r=0;t=60");
     }
-    assert_eq!(sent(&stage, GET).1.len(), 1, "where none has, it is tried");
+    assert_eq!(sent(&stage, GET).1.len(), 1, "an account without calls left is tried if there is no other");
 }
 
 #[test]
@@ -454,7 +454,7 @@ fn an_account_that_no_token_can_be_had_for_is_passed_over() {
     assert_eq!(again(&stage, &mut visit), "b");
     let a = standing(&stage, "a");
     assert_eq!((a.cooling.unwrap().reason().as_str(), a.in_flight), ("token", 0));
-    assert_eq!(sent(&stage, GET).1, "b", "it is not even asked");
+    assert_eq!(sent(&stage, GET).1, "b", "account `a` is not tried again");
 }
 
 #[test]
