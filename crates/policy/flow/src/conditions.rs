@@ -81,8 +81,8 @@ impl FromStr for Condition {
         };
         range.map(|(from, to)| Self::Status(from, to)).ok_or_else(|| {
             let problem = format!(
-                "`{text}` is not an outcome of a call: expected `connect`, `timeout`, `reset`, `bad-response`, \
-                 a status from 200 to 599, a class like `5xx` or a range like `502-504`"
+                "`{text}` is not an outcome of a call: expected `connect`, `timeout`, `reset`, \
+                 `bad-response`, a status from 200 to 599, a class like `5xx` or a range like `502-504`"
             );
             match egret_config::suggest(text, WORDS.iter().map(|(word, _)| *word)) {
                 Some(word) => format!("{problem}; did you mean `{word}`?"),
@@ -145,8 +145,8 @@ impl JsonSchema for Condition {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "An outcome of a call: `connect`, `timeout`, `reset`, `bad-response`, a status like `429`, \
-                            a class like `5xx` or a range like `502-504`.",
+            "description": "An outcome of a call: `connect`, `timeout`, `reset`, `bad-response`, a status like \
+                            `429`, a class like `5xx` or a range like `502-504`.",
             "type": ["string", "integer"],
             "pattern": "^(connect|timeout|reset|bad-response|[2-5]xx|[2-5][0-9][0-9](-[2-5][0-9][0-9])?)$",
             "minimum": 200,

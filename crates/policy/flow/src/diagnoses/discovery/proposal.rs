@@ -156,7 +156,8 @@ mod tests {
             endpoint("-", "a.example", "other", "/a-b/*", 9),
             endpoint("-", "no host", "GET", "/", 9),
         ]);
-        let expected = "# Proposed by Egret from the traffic it has seen, most called paths first. Keep what you need.\n\
+        let expected = "# Proposed by Egret from the traffic it has seen, most called paths first. \
+            Keep what you need.\n\
             providers:\n  \"stripe\": { url: \"https://api.stripe.com\" }\n\
             flows:\n\
             \x20 - name: \"a.example-a-b-any\"\n    match: { host: \"a.example\", path: \"/a-b/*\" }\n    \
