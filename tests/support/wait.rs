@@ -60,7 +60,11 @@ impl<T> Watched<T> {
                 return found;
             }
             let left = DEADLINE.saturating_sub(start.elapsed());
-            assert!(!left.is_zero(), "waited {DEADLINE:?} in vain until {what}");
+            if left.is_zero() {
+                // A panic with the lock held would poison it for the threads that still write.
+                drop(value);
+                panic!("waited {DEADLINE:?} in vain until {what}");
+            }
             value = self.changed.wait_timeout(value, left).unwrap().0;
         }
     }

@@ -13,7 +13,7 @@ use egret_config::Secret;
 use egret_control::{Control, ControlConfig, Source};
 use egret_flow::FlowsSnapshot;
 use egret_flow::accounts::{AccountSnapshot, CoolingSnapshot};
-use egret_flow::diagnoses::discovery::Discovered;
+use egret_flow::discovered::Discovered;
 use egret_gateway::stats::{
     BOUNDS_US, ClientsSnapshot, Count, DnsSnapshot, ExchangeCount, HistogramSnapshot, ProviderSnapshot,
     StatsSnapshot,

@@ -19,7 +19,7 @@ pub use server::{Control, ControlError};
 
 use egret_export::ExporterSnapshot;
 use egret_flow::FlowsSnapshot;
-use egret_flow::diagnoses::discovery::Discovered;
+use egret_flow::discovered::Discovered;
 use egret_gateway::stats::StatsSnapshot;
 use egret_store::entries::Purge;
 

@@ -13,7 +13,7 @@ use egret_control::{Control, ControlConfig, ControlError, Source};
 use egret_flow::accounts::token::{TokenSnapshot, TokenState, Trouble};
 use egret_flow::accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_flow::cache::CacheSnapshot;
-use egret_flow::diagnoses::discovery::Discovered;
+use egret_flow::discovered::Discovered;
 use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
 use egret_flow::remedy::Mode;
 use egret_flow::tally::TallySnapshot;

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::Failure;
 use crate::config::{self, Config};
+use egret_flow::config::match_rules;
 
 /// The arguments of `egret explain`.
 #[derive(Debug, clap::Args)]
@@ -70,7 +71,7 @@ pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
     let bytes = head(arguments).into_bytes();
     let head = parse(&bytes)?;
     let (Ok(routes), Ok(router)) =
-        (Routes::of(config.gateway_parts(&Exports::default())), Router::compile(&config.flows))
+        (Routes::of(config.gateway_parts(&Exports::default())), Router::compile(&match_rules(&config.flows)))
     else {
         return Err(Failure::Failed(format!("{name}: a file that it refers to has just changed; try again")));
     };
@@ -159,7 +160,7 @@ fn in_json(explanation: &Explanation) -> Result<String, Failure> {
 
 fn in_words(explanation: &Explanation) -> String {
     let Explanation { method, provider, scheme, host, port, target, flows, remedies } = explanation;
-    let to = if provider == egret_flow::config::OTHER_HOSTS {
+    let to = if provider == egret_flow::provider::OTHER_HOSTS {
         "no configured provider".to_owned()
     } else {
         format!("the provider `{provider}`")

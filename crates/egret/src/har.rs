@@ -249,7 +249,7 @@ mod tests {
         let exclude = ["request.pth[0]".to_owned()];
         let misused = sanitize(std::slice::from_ref(&file), &key, false, &exclude);
         assert!(
-            matches!(misused, Err(Failure::Misused(message)) if message.starts_with("--exclude `request.pth[0]`: `pth`"))
+            matches!(misused, Err(Failure::Misused(message)) if message.starts_with("--exclude `request.pth[0]`: unknown part `pth`"))
         );
         assert!(!key.exists(), "a wrong command creates no file");
         fs::write(&file, RECORDED.replace("\"GET\"", "1")).unwrap();

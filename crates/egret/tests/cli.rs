@@ -324,7 +324,7 @@ fn json_logs_are_json_and_the_interrupt_signal_stops_too() {
 fn the_demo_prints_a_heading_and_three_lines_that_work() {
     let file = scratch("demo", FREE_PORTS);
     let mut running = Running::start(&["run", "--demo", "--config", file.to_str().expect("a path in UTF-8")]);
-    running.line("Egret runs.");
+    running.line("Egret is running.");
     let lines: Vec<String> = (0..3).map(|_| running.line("curl")).collect();
     let part =
         |line: usize, word: usize| lines[line].split_whitespace().nth(word).unwrap_or_default().to_owned();

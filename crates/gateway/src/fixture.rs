@@ -14,7 +14,7 @@ use egret_flow::expression::Expression;
 use egret_flow::matching::Question;
 use egret_flow::quota::QuotaConfigs;
 use egret_flow::router::{Match, Matches};
-use egret_flow::{Exchange, Params, PendingChanges, Received};
+use egret_flow::{Exchange, PendingChanges, Received};
 use egret_http1::{Edits, HeadLimits, RequestHead};
 
 use crate::client::{self, Client};
@@ -174,7 +174,7 @@ impl Fixture {
         let mut exchange = Exchange::new(now, destination, received, target, &mut draft);
         let question = Question { request: &exchange.request(), roll: 0, now, has_body: true };
         plan.flows.find(question, &mut matches);
-        exchange.params = Params::new(&plan.flows, &matches);
+        exchange.params = plan.flows.params(&matches);
         let place = KeyContext {
             base: destination.base,
             has_bare_base: destination.has_bare_base,

@@ -12,7 +12,7 @@ use egret_clock::Moment;
 use egret_config::Problem;
 use egret_flow::FlowsSnapshot;
 use egret_flow::cache::CacheDisk;
-use egret_flow::diagnoses::discovery::Discovered;
+use egret_flow::discovered::Discovered;
 use egret_store::entries::Purge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use egret_config::Problem;
 use egret_flow::accounts::token::Endpoint;
-use egret_flow::config::KnownProvider;
 use egret_flow::matching::{HostPattern, bare};
+use egret_flow::provider::KnownProvider;
 use egret_flow::target::{BasePath, Misplaced, leads_above};
 use egret_flow::{FlowParts, Flows};
 use egret_http1::{HeadLimits, TrailerNames};

@@ -1,7 +1,7 @@
 //! Reports the destination of a request without sending it.
 
 use egret_config::Problem;
-use egret_flow::exchange::split_query;
+use egret_flow::request_target::split_query;
 use egret_http1::{RequestHead, TargetForm};
 
 use crate::config::Parts;

@@ -129,11 +129,11 @@ fn the_printed_config_is_the_one_that_runs_and_has_no_token() {
 #[test]
 fn what_cannot_be_is_refused_in_the_words_of_the_command_line() {
     for (line, message) in [
-        ("1 -reverse http://a/b", "-reverse takes"),
-        ("1 -reverse user@a", "-reverse takes"),
-        ("1 -https 1", "-https takes another port"),
-        ("1 -filter-ua (?=a)", "-filter-ua takes a regular expression"),
-        ("1 -host tcp://a:1", "-host takes"),
+        ("1 -reverse http://a/b", "-reverse expects"),
+        ("1 -reverse user@a", "-reverse expects"),
+        ("1 -https 1", "-https needs a port that differs"),
+        ("1 -filter-ua (?=a)", "-filter-ua is not a valid regular expression"),
+        ("1 -host tcp://a:1", "-host expects"),
     ] {
         let error = translated(line, |translation| translation.check().unwrap_err());
         assert!(error.starts_with(message), "{line}: {error}");

@@ -2,8 +2,8 @@
 //! called provider is one of the account's own.
 
 use egret_flow::accounts::{Account, Applied, Outgoing};
-use egret_flow::exchange::{split_query, split_target};
 use egret_flow::message::Fields;
+use egret_flow::request_target::{split_query, split_target};
 use egret_http1::{KnownField, RequestFraming};
 
 use super::{Exchange, Stop};

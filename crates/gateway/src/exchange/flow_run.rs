@@ -16,13 +16,13 @@ use egret_clock::Moment;
 use egret_clock::Timestamp;
 use egret_flow::accounts::Echoes;
 use egret_flow::cache::{Background, Served};
-use egret_flow::exchange::split_target;
 use egret_flow::expression::BODY_BYTES_MAX;
 use egret_flow::matching::Question;
 use egret_flow::message::{Changes, Fields, Json, seen_at_end};
+use egret_flow::request_target::split_target;
 use egret_flow::router::Matches;
 use egret_flow::{
-    Answer, Backward, Destination, Exchange as FlowExchange, Flows, Onward, Outcome, Params, PendingChanges,
+    Answer, Backward, Destination, Exchange as FlowExchange, Flows, Onward, Outcome, PendingChanges,
     Received, RemedyChain, Tells,
 };
 use egret_http1::{
@@ -272,7 +272,7 @@ impl FlowRun {
             draft,
         );
         exchange.worker = worker.number;
-        exchange.params = Params::new(flows, matches);
+        exchange.params = flows.params(matches);
         exchange.repeatable = repeatable;
         exchange.outcome = outcome;
         act(chain, &mut exchange)

@@ -4,7 +4,7 @@
 //! provider, and the path of a cookie, would lead past the gateway or to another provider. They are rewritten
 //! only in the bytes sent to this client: caches and recordings keep the provider's bytes.
 
-use egret_flow::exchange::split_query;
+use egret_flow::request_target::split_query;
 use egret_flow::target::{BasePath, resolve};
 use egret_http1::{Edits, Field, RequestHead, Span};
 

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use egret_flow::Destination;
-use egret_flow::exchange::split_query;
+use egret_flow::request_target::split_query;
 use egret_flow::target::Misplaced;
 use egret_http1::{Field, KnownField, Method, RequestHead, Span, TargetForm};
 

@@ -13,7 +13,7 @@
 use std::hint::black_box;
 
 use egret_clock::Timestamp;
-use egret_flow::config::FlowConfig;
+use egret_flow::config::{FlowConfig, match_rules};
 use egret_flow::matching::Question;
 use egret_flow::message::{Changes, Fields, Request};
 use egret_flow::router::{Matches, Router};
@@ -46,7 +46,7 @@ fn case(flows: &[Value], expected: usize) -> Case {
         diagnoses: Vec::new(),
     };
     let flows: Vec<FlowConfig> = flows.iter().enumerate().map(flow).collect();
-    let Ok(router) = Router::compile(&flows) else { unreachable!("the flows are good") };
+    let Ok(router) = Router::compile(&match_rules(&flows)) else { unreachable!("the flows are good") };
     let mut head = RequestHead::new();
     assert_eq!(head.parse(HEAD, &HeadLimits::default()), Ok(Progress::Complete));
     let mut case = Case {

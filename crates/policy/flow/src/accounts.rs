@@ -14,7 +14,6 @@ mod standing;
 pub mod token;
 
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::{Problem, Secret};
@@ -26,15 +25,13 @@ use placeholder::{Placeholder, secret_problem};
 pub use placeholder::{PlaceholderConfig, RequestPart};
 pub use sigv4::Sigv4Config;
 pub use standing::{AccountState, CoolingSnapshot, Ending, Use};
-pub(crate) use standing::{CoolDown, asked};
+pub use standing::{CoolDown, reported_pause};
 
-use token::{Token, TokenSnapshot, TokenWaiter, Turn};
+use token::{Token, TokenSnapshot};
 
-use crate::answer::Refused;
-use crate::config::KnownProvider;
-use crate::exchange::Exchange;
+use crate::fault::Fault;
 use crate::message::{Changes, Fields};
-use crate::remedy::{Fault, Reaction};
+use crate::provider::KnownProvider;
 
 /// Maximum number of accounts in one config.
 const ACCOUNTS_MAX: usize = 10_000;
@@ -272,44 +269,6 @@ impl Account {
     /// Returns the token's state at `now`, for display.
     pub fn token_snapshot(&self, now: Timestamp) -> Option<TokenSnapshot> {
         self.token().map(|token| token.snapshot(now))
-    }
-
-    /// Waits until a call can be made with this account. An account with a token is ready once it has a valid
-    /// one; all others are ready at once. The remedy keeps `waiting` between calls of this function.
-    pub fn poll_ready(
-        &self,
-        waiting: &mut TokenWaiter,
-        exchange: &mut Exchange<'_>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Refused>> {
-        let Some(token) = self.token().filter(|_| exchange.is_for(self)) else { return Poll::Ready(Ok(())) };
-        match token.poll(waiting, exchange.now, cx) {
-            Turn::Ready(fetch) => {
-                exchange.draft.fetch = fetch.or(exchange.draft.fetch.take());
-                Poll::Ready(Ok(()))
-            }
-            Turn::Wait(fetch, until) => {
-                exchange.draft.fetch = fetch.or(exchange.draft.fetch.take());
-                exchange.wake_at(until);
-                Poll::Pending
-            }
-            Turn::Refused(refused) => Poll::Ready(Err(refused)),
-        }
-    }
-
-    /// Decides how to react to the response to a call with this account. If the provider rejected the token
-    /// (RFC 6750 §3.1), another token is fetched and the call is repeated with it, once. A provider that
-    /// responds with 401 has not acted on the request (RFC 9110 §15.5.2), so any method may be repeated.
-    pub fn react(&self, waiting: &mut TokenWaiter, exchange: &Exchange<'_>) -> Reaction {
-        let is_refused = exchange.answered.is_none()
-            && exchange.response().is_some_and(|response| response.status == 401)
-            && exchange.is_for(self);
-        let Some(token) = self.token().filter(|_| is_refused) else { return Reaction::Pass };
-        if token.reject(waiting, exchange.now) && exchange.repeatable {
-            waiting.repeat();
-            return Reaction::Again;
-        }
-        Reaction::Pass
     }
 
     /// Writes to `applied` the changes that the credential makes to a request to one of the account's

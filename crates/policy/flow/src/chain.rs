@@ -6,12 +6,16 @@ use std::task::{Context, Poll};
 use egret_clock::Timestamp;
 use tracing::{debug, error, warn};
 
-use crate::answer::{Answer, Local, Reason, Refused};
+use crate::account_use;
+use crate::answer::{Answer, Local};
 use crate::cache::Background;
-use crate::exchange::{Checkpoint, Exchange, Outcome, PendingChanges};
+use crate::exchange::{Checkpoint, Exchange, PendingChanges};
+use crate::fault::Fault;
+use crate::outcome::Outcome;
 use crate::plan::{Flows, Slot};
+use crate::refusal::{Reason, Refused};
 use crate::remedies::AnyHeld;
-use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Step};
+use crate::remedy::{Mode, Needs, OnError, Reaction, Step};
 use crate::router::{Match, Matches};
 use crate::tally::Decision;
 
@@ -194,7 +198,7 @@ impl RemedyChain {
         if self.answered.is_none()
             && let Some(account) = exchange.called_account()
         {
-            account.standing().heard(exchange);
+            account_use::record_outcome(account, exchange);
         }
         while let Some(outer) = self.depth.checked_sub(1) {
             self.depth = outer;

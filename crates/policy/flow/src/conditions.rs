@@ -7,7 +7,8 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::exchange::{Exchange, FailureKind, Outcome};
+use crate::exchange::Exchange;
+use crate::outcome::{FailureKind, Outcome};
 
 /// An outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

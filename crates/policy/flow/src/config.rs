@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::diagnoses::DiagnosisConfig;
 use crate::matching::{HostPattern, MatchConfig, place};
+use crate::provider::{KnownProvider, OTHER_HOSTS};
 use crate::remedies::RemedyConfig;
-use crate::router::Router;
+use crate::router::{MatchRule, Router};
 
 /// Remedies and diagnoses for the exchanges that match.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
@@ -28,22 +29,16 @@ pub struct FlowConfig {
     pub diagnoses: Vec<DiagnosisConfig>,
 }
 
+/// Returns the matches of `flows`, for the router.
+pub fn match_rules(flows: &[FlowConfig]) -> Vec<MatchRule<'_>> {
+    flows.iter().map(|flow| MatchRule { name: &flow.name, matching: &flow.matching }).collect()
+}
+
 /// Maximum length of a flow's name.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Maximum number of flows in a config.
 const FLOWS_MAX: usize = 10_000;
-
-/// A provider that flows may name.
-#[derive(Debug, Clone, Copy)]
-pub struct KnownProvider<'a> {
-    /// The name.
-    pub name: &'a str,
-    /// Host of the provider's URL, in lower case; `None` if the URL is invalid.
-    pub host: Option<&'a str>,
-    /// `true` if the provider is called over TLS.
-    pub tls: bool,
-}
 
 /// Returns the problems in `flows` that parsing does not find.
 pub fn problems(flows: &[FlowConfig], providers: &[KnownProvider<'_>]) -> Vec<Problem> {
@@ -61,7 +56,7 @@ pub fn problems(flows: &[FlowConfig], providers: &[KnownProvider<'_>]) -> Vec<Pr
         }
         check_providers(&flow.matching, &format!("{at}.match"), providers, &mut problems);
     }
-    problems.extend(Router::compile(flows).err().into_iter().flatten());
+    problems.extend(Router::compile(&match_rules(flows)).err().into_iter().flatten());
     problems
 }
 
@@ -101,9 +96,6 @@ fn check_providers(config: &MatchConfig, at: &str, known: &[KnownProvider<'_>], 
         problems.push(Problem::new(format!("{at}.host"), message));
     }
 }
-
-/// Provider name of requests to hosts without a configured provider.
-pub const OTHER_HOSTS: &str = "-";
 
 #[cfg(test)]
 mod tests;

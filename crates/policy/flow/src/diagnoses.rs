@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnoses::discovery::Discovered;
 use crate::diagnosis::{Diagnosis, Family, OnPressure, Site, Tick};
+use crate::discovered::Discovered;
 use crate::finished::Finished;
 
 pub mod access_log;

@@ -13,7 +13,7 @@ use egret_har::sink::{Content, Sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnoses::discovery::Discovered;
+use crate::discovered::Discovered;
 use crate::finished::Finished;
 use crate::matching::MatchConfig;
 

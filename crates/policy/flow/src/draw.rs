@@ -7,13 +7,15 @@ use std::task::Waker;
 use egret_clock::Timestamp;
 use smallvec::SmallVec;
 
-use crate::answer::{Reason, Refused};
-use crate::exchange::{Exchange, Outcome};
+use crate::exchange::Exchange;
 use crate::expression::{BODY_BYTES_MAX, Expression};
+use crate::fault::Fault;
 use crate::grouping;
 use crate::message::Request;
+use crate::outcome::Outcome;
 use crate::quota::{Grant, Quota, Refusal, StoreKind, Why};
-use crate::remedy::{Fault, Needs, Site};
+use crate::refusal::{Reason, Refused};
+use crate::remedy::{Needs, Site};
 
 /// A quota that a remedy draws from.
 #[derive(Debug, Clone)]

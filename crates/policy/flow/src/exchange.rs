@@ -6,108 +6,24 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use egret_clock::Timestamp;
-use egret_http1::{Method, RequestHead, ResponseHead};
+use egret_http1::{Method, RequestHead};
 use egret_store::entries::Filling;
 
-use crate::accounts::Account;
 use crate::accounts::token::Fetch;
+use crate::accounts::{Account, Accounts};
 use crate::answer::Local;
 use crate::cache::{Background, Stored, is_credential_field, is_credential_parameter};
 use crate::expression::{self, Expression, Inputs};
-use crate::matching::decode_form;
+use crate::fault::Fault;
+use crate::form::decode_form;
 use crate::message::{Changes, Fields, Request, Response};
-use crate::plan::Flows;
-use crate::remedy::{AlternateCall, Fault};
-use crate::router::{Match, Matches, Parameters};
+use crate::outcome::{Destination, Outcome, Received};
+use crate::parameters::Parameters;
+use crate::remedy::AlternateCall;
+use crate::request_target::split_target;
+use crate::router::{Match, Matches, Router};
 use crate::template::Template;
 use egret_clock::Random;
-
-/// The target of a request.
-#[derive(Debug, Clone, Copy)]
-pub struct Destination<'a> {
-    /// Name of the provider in the config; `-` for a host that the config does not name.
-    pub provider: &'a str,
-    /// `true` if the request is sent over TLS.
-    pub tls: bool,
-    /// Host, in lower case, without a port.
-    pub host: &'a str,
-    /// Port.
-    pub port: u16,
-    /// Path of the provider's URL, put before the request's own path. It is empty, or begins with a slash and
-    /// does not end with one.
-    pub base: &'a [u8],
-    /// `true` if an empty request path is sent as `base` alone, without a trailing slash.
-    pub has_bare_base: bool,
-    /// Host (in lower case) and port sent to the provider, if the client chose others than the provider's
-    /// own.
-    pub kept_host: Option<(&'a str, u16)>,
-    /// `true` if credentials may be sent. It is `false` for a host that the client chose and the config does
-    /// not name.
-    pub takes_credentials: bool,
-}
-
-impl Destination<'_> {
-    /// Placeholder for a request without an upstream.
-    pub const NOWHERE: Self = Self {
-        provider: "-",
-        tls: false,
-        host: "",
-        port: 0,
-        base: b"",
-        has_bare_base: false,
-        kept_host: None,
-        takes_credentials: true,
-    };
-}
-
-/// A message as received: its head, and the bytes that the head's offsets refer to.
-#[derive(Debug)]
-pub struct Received<'a, Head> {
-    /// The head.
-    pub head: &'a Head,
-    /// The bytes that the head was parsed from.
-    pub bytes: &'a [u8],
-    /// The whole body without transfer framing, if it is present and a flow asks for it.
-    pub body: Option<&'a [u8]>,
-}
-
-/// The outcome of the last call to a provider.
-#[derive(Debug, Clone, Copy, Default)]
-pub enum Outcome<'a> {
-    /// No call has been made yet.
-    #[default]
-    None,
-    /// A final response, from the provider or from an inner remedy.
-    Response(&'a Received<'a, ResponseHead>),
-    /// No response.
-    Failure(CallFailure),
-}
-
-/// The reason that a call brought no response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CallFailure {
-    /// Kind of failure.
-    pub kind: FailureKind,
-    /// Name of the error, as in `x-egret-error`.
-    pub slug: &'static str,
-    /// `true` if the provider may have seen any of the request.
-    pub sent: bool,
-}
-
-/// Kinds of failures that remedies distinguish.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureKind {
-    /// No connection: the name does not resolve, the port is closed, or TLS fails.
-    Connect,
-    /// A time limit was exceeded.
-    Timeout,
-    /// The connection ended before a response arrived.
-    Reset,
-    /// The provider sent something that is not a valid response.
-    BadResponse,
-    /// The gateway refused the call: egress policy or a full pool. Retrying does not help.
-    Refused,
-}
 
 /// The remedies' changes to an exchange so far. Reused between exchanges to avoid allocation.
 #[derive(Debug, Default)]
@@ -253,22 +169,22 @@ impl PendingChanges {
 /// Parameters captured from the request's path.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Params<'a> {
-    all: Option<(&'a Flows, &'a Matches)>,
+    all: Option<(&'a Router, &'a Accounts, &'a Matches)>,
     /// The match of the flow whose remedy is running.
     pub(crate) found: Option<Match>,
 }
 
 impl<'a> Params<'a> {
     /// Creates a view of the parameters captured by the matching flows.
-    pub fn new(flows: &'a Flows, matches: &'a Matches) -> Self {
-        Self { all: Some((flows, matches)), found: None }
+    pub fn new(router: &'a Router, accounts: &'a Accounts, matches: &'a Matches) -> Self {
+        Self { all: Some((router, accounts, matches)), found: None }
     }
 
     /// Returns the parameters of the flow whose remedy is running.
     fn captured(self) -> Parameters<'a> {
         let found = self.all.zip(self.found);
-        found.map_or_else(Parameters::default, |((flows, matches), found)| {
-            flows.router.parameters(found, matches)
+        found.map_or_else(Parameters::default, |((router, _, matches), found)| {
+            router.parameters(found, matches)
         })
     }
 }
@@ -382,8 +298,8 @@ impl<'a> Exchange<'a> {
     }
 
     pub(crate) fn account_numbered(&self, number: Option<usize>) -> Option<&'a Account> {
-        let (flows, _) = self.params.all?;
-        flows.accounts.get(number?)
+        let (_, accounts, _) = self.params.all?;
+        accounts.get(number?)
     }
 
     /// Returns the account that the last call used, if its provider is one of the account's.
@@ -494,18 +410,4 @@ impl<'a> Exchange<'a> {
     pub fn wake_at(&mut self, at: Timestamp) {
         self.draft.wake_at = Some(self.draft.wake_at.map_or(at, |other| other.min(at)));
     }
-}
-
-/// Splits a target into path and query. The path may be empty.
-pub fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
-    match memchr::memchr(b'?', target) {
-        Some(at) => (&target[..at], Some(&target[at + 1..])),
-        None => (target, None),
-    }
-}
-
-/// Splits a target in origin-form into path and query. An empty path becomes `/`.
-pub fn split_target(target: &[u8]) -> (&[u8], Option<&[u8]>) {
-    let (path, query) = split_query(target);
-    (if path.is_empty() { b"/" } else { path }, query)
 }

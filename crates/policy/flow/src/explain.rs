@@ -69,6 +69,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::config::match_rules;
     use crate::fixture::with_request;
 
     #[test]
@@ -80,7 +81,7 @@ mod tests {
             { "name": "all" },
         ]))
         .unwrap();
-        let router = Router::compile(&flows).unwrap();
+        let router = Router::compile(&match_rules(&flows)).unwrap();
         let verdicts = with_request("stripe", "GET https://api.stripe.com/v1/charges/7", |request| {
             let question = Question { request, roll: 0, now: Timestamp::default(), has_body: true };
             explain(&flows, &router, question)

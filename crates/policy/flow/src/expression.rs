@@ -33,7 +33,7 @@ use egret_clock::Timestamp;
 use egret_config::{Problem, suggest};
 
 use crate::message::{Request, Response};
-use crate::router::Parameters;
+use crate::parameters::Parameters;
 use check::{Known, Variables};
 
 pub(crate) use values::{Table, Variable};

@@ -16,8 +16,8 @@ use egret_http1::{
 use crate::expression::Inputs;
 use crate::matching::{PathPattern, Readings};
 use crate::message::{Fields, Request, Response};
+use crate::parameters::Parameters;
 use crate::record::{Attempt, Capture, Facts, Record};
-use crate::router::Parameters;
 
 /// Maximum length of a consumer name. A longer name is replaced by its pseudonym.
 const CONSUMER_BYTES_MAX: usize = 64;
@@ -244,7 +244,7 @@ impl<'a> Finished<'a> {
     ) -> T {
         let record = self.record();
         let Parsed { request: head, response, .. } = self.parsed;
-        let (path, query) = crate::exchange::split_target(record.relative_target());
+        let (path, query) = crate::request_target::split_target(record.relative_target());
         let request = Request {
             provider: record.provider(),
             tls: self.facts().tls,

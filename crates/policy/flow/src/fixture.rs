@@ -15,20 +15,21 @@ use egret_store::entries::Filling;
 use serde_json::Value;
 
 use crate::accounts::AccountConfigs;
-use crate::answer::{Answer, Fixed, Reason, Refused};
+use crate::answer::Answer;
 use crate::cache::{Served, Stored};
 use crate::chain::{Backward, Onward, RemedyChain, Tells};
-use crate::config::{FlowConfig, KnownProvider};
+use crate::config::FlowConfig;
 use crate::diagnosis::{Exports, Family, Keeper};
-use crate::exchange::{
-    CallFailure, Destination, Exchange, FailureKind, Outcome, Params, PendingChanges, Received,
-};
+use crate::exchange::{Exchange, PendingChanges};
 use crate::finished::Reader;
 use crate::matching::Question;
 use crate::message::{Changes, Fields, Request};
+use crate::outcome::{CallFailure, Destination, FailureKind, Outcome, Received};
 use crate::plan::{DiagnosisCounts, Fate, FlowParts, Flows};
+use crate::provider::KnownProvider;
 use crate::quota::QuotaConfigs;
 use crate::record::{Record, Times, Url};
+use crate::refusal::{Fixed, Reason, Refused};
 use crate::router::Matches;
 use crate::tally::Decision;
 use egret_clock::Random;
@@ -250,7 +251,7 @@ impl Visit {
         let received = Received { head, bytes, body: self.body.as_deref() };
         let mut exchange =
             Exchange::new(stage.now, destination, received, target.as_bytes(), &mut self.draft);
-        exchange.params = Params::new(&stage.flows, &self.matches);
+        exchange.params = stage.flows.params(&self.matches);
         exchange.repeatable = self.repeatable;
         exchange.outcome = outcome;
         act(&mut self.chain, &mut exchange)

@@ -8,9 +8,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::exchange::Exchange;
 use crate::expression::Expression;
+use crate::fault::Fault;
 use crate::message::Request;
 use crate::quota::GroupBy;
-use crate::remedy::{Fault, Site};
+use crate::remedy::Site;
 
 /// Maximum number of groups per remedy. Further groups share one overflow state.
 const GROUPS_MAX: usize = 10_000;
@@ -69,7 +70,7 @@ impl Grouping {
     pub fn key<State>(&self, groups: &Groups<State>, exchange: &Exchange<'_>) -> Result<Key, Fault> {
         let provider = self.provider(exchange);
         // Providers without a name are distinguished by host and port.
-        let host = if provider == crate::config::OTHER_HOSTS { exchange.destination.host } else { "" };
+        let host = if provider == crate::provider::OTHER_HOSTS { exchange.destination.host } else { "" };
         let port = if host.is_empty() { 0 } else { exchange.destination.port };
         let name = match &self.by {
             None | Some(GroupBy::Provider) => Cow::default(),

@@ -3,6 +3,7 @@
 //! The crate has no sockets and starts no threads. The caller passes in the current time and views over the
 //! received bytes. The crate returns decisions, and the gateway carries them out.
 
+mod account_use;
 pub mod accounts;
 pub mod answer;
 pub mod cache;
@@ -10,16 +11,24 @@ pub mod conditions;
 pub mod config;
 pub mod diagnoses;
 pub mod diagnosis;
+pub mod discovered;
 pub mod exchange;
 pub mod explain;
 pub mod expression;
+pub mod fault;
 pub mod finished;
+pub mod form;
 pub mod matching;
 pub mod message;
+pub mod outcome;
+pub mod parameters;
+pub mod provider;
 pub mod quota;
 pub mod record;
+pub mod refusal;
 pub mod remedies;
 pub mod remedy;
+pub mod request_target;
 pub mod router;
 pub mod tally;
 pub mod target;
@@ -35,13 +44,13 @@ mod grouping;
 mod line;
 mod plan;
 
-pub use answer::{Answer, Fixed, Local, Reason, Refused};
+pub use answer::{Answer, Local};
 pub use chain::{Backward, Onward, RemedyChain, Tells};
 pub use egret_clock::{Clock, Moment, Timestamp};
-pub use exchange::{
-    CallFailure, Destination, Exchange, FailureKind, Outcome, Params, PendingChanges, Received,
-};
+pub use exchange::{Exchange, Params, PendingChanges};
+pub use outcome::{CallFailure, Destination, FailureKind, Outcome, Received};
 pub use plan::{
     ACCOUNTS_SHOWN_MAX, Diagnoses, DiagnosisCounts, DiagnosisStats, Fate, FlowParts, FlowStats, Flows,
     FlowsSnapshot, RemedyStats,
 };
+pub use refusal::{Fixed, Reason, Refused};

@@ -5,11 +5,10 @@
 
 mod any_of;
 mod host;
-mod path;
+pub(crate) mod path;
 mod sample;
 mod text;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use egret_clock::Timestamp;
@@ -17,11 +16,11 @@ use egret_config::Problem;
 use egret_http1::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
 use crate::expression::{EvaluationError, Expression, Inputs, Scope};
+use crate::form::{is_same_decoded, with_decoded};
 use crate::message::Request;
-use crate::router::Parameters;
+use crate::parameters::Parameters;
 
 pub use any_of::AnyOf;
 pub use host::{HostPattern, bare};
@@ -264,7 +263,7 @@ impl Matcher {
             return Some(Mismatch::Path);
         }
         let (pattern, reading) = capture.unwrap_or_default();
-        self.mismatch_of_rest(question, Parameters::of(self, pattern, reading, readings))
+        self.mismatch_of_rest(question, Parameters::of(self.paths.get(pattern), reading, readings))
     }
 
     /// Returns the numbers of the first pattern that matches and of the first reading that it matches.
@@ -342,37 +341,6 @@ impl Named {
 
     fn fits(&self, value: &[u8]) -> bool {
         self.values.iter().any(|pattern| pattern.matches(value))
-    }
-}
-
-/// Values of query parameters up to this length are decoded without allocating.
-const VALUE_BYTES_INLINE: usize = 256;
-
-/// Decodes percent-encoding as in forms (`+` is a space), and copies only if necessary.
-fn with_decoded<T>(bytes: &[u8], ask: impl FnOnce(&[u8]) -> T) -> T {
-    if memchr::memchr2(b'%', b'+', bytes).is_none() {
-        return ask(bytes);
-    }
-    let mut decoded = SmallVec::<[u8; VALUE_BYTES_INLINE]>::new();
-    for (at, part) in bytes.split(|byte| *byte == b'+').enumerate() {
-        if at > 0 {
-            decoded.push(b' ');
-        }
-        decode(part, |part| decoded.extend_from_slice(part));
-    }
-    ask(&decoded)
-}
-
-/// Returns `true` if the decoded name or value of a query parameter equals `plain`.
-pub(crate) fn is_same_decoded(encoded: &[u8], plain: &[u8]) -> bool {
-    with_decoded(encoded, |decoded| decoded == plain)
-}
-
-/// Decodes the value of a query parameter.
-pub(crate) fn decode_form(bytes: &[u8]) -> Cow<'_, [u8]> {
-    match memchr::memchr2(b'%', b'+', bytes) {
-        None => Cow::Borrowed(bytes),
-        Some(_) => with_decoded(bytes, |decoded| Cow::Owned(decoded.to_vec())),
     }
 }
 

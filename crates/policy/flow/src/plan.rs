@@ -18,9 +18,11 @@ use egret_store::entries::Purge;
 use crate::accounts::{AccountConfig, AccountConfigs, AccountSnapshot, Accounts};
 use crate::cache::{CacheDisk, CacheSnapshot};
 use crate::causes::Causes;
-use crate::config::{FlowConfig, KnownProvider};
+use crate::config::{FlowConfig, match_rules};
 use crate::diagnosis::Exports;
+use crate::exchange::Params;
 use crate::matching::Question;
+use crate::provider::KnownProvider;
 use crate::quota::{QuotaConfigs, QuotaSnapshot, Quotas};
 use crate::remedies::cache::Cache;
 use crate::remedies::{AnyRemedy, RemedyConfig};
@@ -149,7 +151,7 @@ impl Flows {
     ) -> Result<Self, Vec<Problem>> {
         let FlowParts { flows: config, quotas, accounts, providers, ledger, data_dir, exports } = parts;
         let mut problems = crate::config::problems(config, providers);
-        let router = Router::compile(config).unwrap_or_default();
+        let router = Router::compile(&match_rules(config)).unwrap_or_default();
         let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();
         let parameters: Vec<Vec<String>> = config.iter().map(|flow| flow.matching.parameters()).collect();
         let quotas_before = before.map(|before| &before.quotas);
@@ -168,7 +170,12 @@ impl Flows {
             compiled.counts.push(FlowCount { name: flow.name.clone(), match_failures });
             let mut ordinals = HashMap::new();
             let parameters: Vec<&str> = parameters[number].iter().map(String::as_str).collect();
-            let remedies: Vec<_> = flow.remedies.iter().enumerate().collect();
+            let remedies: Vec<_> = flow
+                .remedies
+                .iter()
+                .enumerate()
+                .filter_map(|(number, remedy)| remedy.as_inner(number))
+                .collect();
             for (place, remedy) in flow.remedies.iter().enumerate() {
                 let path = format!("flows[{number}].remedies[{place}]");
                 let Some(key) = only_key(remedy, &path, &mut problems) else { continue };
@@ -178,7 +185,7 @@ impl Flows {
                     providers: &names,
                     matching: &flow.matching,
                     parameters: &parameters,
-                    further_in: &remedies[place + 1..],
+                    further_in: &remedies[remedies.partition_point(|inner| inner.number <= place)..],
                     quotas: &compiled.quotas,
                     accounts: &compiled.accounts,
                     mode: remedy.mode,
@@ -234,12 +241,12 @@ impl Flows {
     /// Purges responses from all caches, or from those of `flow`. Returns the number of responses removed.
     pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
         let slots = self.slots.iter().filter(|slot| flow.is_none_or(|flow| slot.identity.flow == flow));
-        slots.filter_map(|slot| slot.remedy.cache()).map(|cache| cache.purge(purge)).sum()
+        slots.filter_map(|slot| slot.remedy.as_cache()).map(|cache| cache.purge(purge)).sum()
     }
 
     /// Returns the disks of all caches that have one.
     pub fn cache_disks(&self) -> Vec<CacheDisk> {
-        self.slots.iter().filter_map(|slot| slot.remedy.cache()?.disk()).collect()
+        self.slots.iter().filter_map(|slot| slot.remedy.as_cache()?.disk()).collect()
     }
 
     /// Counts the flows of `matches` whose `when` had no value.
@@ -253,6 +260,11 @@ impl Flows {
     fn match_failures(&self, name: &str) -> Option<Arc<AtomicU64>> {
         let count = self.counts.iter().find(|count| count.name == name)?;
         Some(Arc::clone(&count.match_failures))
+    }
+
+    /// Returns a view of the parameters that the matching flows have captured, and of the accounts.
+    pub fn params<'a>(&'a self, matches: &'a Matches) -> Params<'a> {
+        Params::new(&self.router, &self.accounts, matches)
     }
 
     /// Finds the flows that match a request.
@@ -307,7 +319,7 @@ impl Slot {
             does: self.remedy.describe(),
             mode: self.mode,
             tally: self.tally.snapshot(),
-            cache: self.remedy.cache().map(Cache::snapshot),
+            cache: self.remedy.as_cache().map(Cache::snapshot),
         }
     }
 

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::remedy::{Fault, Mode, Needs, OnError, Reaction, Remedy, Site, Step};
+use crate::fault::Fault;
+use crate::remedy::{InnerRemedy, Mode, Needs, OnError, Reaction, Remedy, Site, Step};
 
 pub mod accounts;
 pub mod authenticate;
@@ -52,6 +53,15 @@ macro_rules! registry {
                 let keys = [$(self.$field.is_some().then_some($key)),*];
                 keys.into_iter().flatten().collect()
             }
+
+            /// The remedy of this entry as the remedies outside it see it; `number` is its number in the flow.
+            pub fn as_inner(&self, number: usize) -> Option<InnerRemedy<'_>> {
+                $(if let Some(config) = &self.$field {
+                    let chooses_account = <$module::$Remedy as Remedy>::CHOOSES_ACCOUNT;
+                    return Some(InnerRemedy { number, key: $key, mode: self.mode, chooses_account, config });
+                })*
+                None
+            }
         }
 
         /// Any remedy.
@@ -78,10 +88,6 @@ macro_rules! registry {
 
             pub fn describe(&self) -> String {
                 match self { $(Self::$Remedy(remedy) => remedy.describe(),)* }
-            }
-
-            pub fn cache(&self) -> Option<&cache::Cache> {
-                match self { $(Self::$Remedy(remedy) => remedy.cache(),)* }
             }
 
             pub fn needs(&self) -> Needs {
@@ -117,11 +123,10 @@ macro_rules! registry {
     };
 }
 
-impl RemedyConfig {
-    /// Returns the remedy's key if the remedy chooses an account.
-    pub(crate) fn chooses_account(&self) -> Option<&'static str> {
-        let accounts = self.accounts.is_some().then_some("accounts");
-        accounts.or(self.authenticate.is_some().then_some("authenticate"))
+impl AnyRemedy {
+    /// The cache, if this remedy is one.
+    pub fn as_cache(&self) -> Option<&cache::Cache> {
+        if let Self::Cache(cache) = self { Some(cache) } else { None }
     }
 }
 

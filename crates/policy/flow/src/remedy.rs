@@ -1,7 +1,6 @@
 //! The `Remedy` trait. A remedy is one file under `remedies/` and one line in [`registry`](crate::remedies).
 
 use std::any::Any;
-use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::path::Path;
@@ -15,12 +14,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::accounts::{Account, Accounts};
-use crate::answer::{Answer, Refused};
+use crate::answer::Answer;
 use crate::exchange::Exchange;
 use crate::expression::{Expression, Outcome, Scope};
+use crate::fault::Fault;
 use crate::matching::MatchConfig;
 use crate::quota::Quotas;
-use crate::remedies::RemedyConfig;
+use crate::refusal::Refused;
 use crate::template::{Escape, Template};
 
 /// An action on an exchange: on the request before it is sent, and on the response on its way back.
@@ -29,7 +29,10 @@ use crate::template::{Escape, Template};
 /// sequential, but many exchanges run at once on several threads.
 pub trait Remedy: Debug + Send + Sync + Sized + 'static {
     /// Its config.
-    type Config;
+    type Config: Any;
+
+    /// `true` if it chooses the account of a call.
+    const CHOOSES_ACCOUNT: bool = false;
 
     /// State for one exchange, created on the request side. Dropping it releases everything it holds.
     type Held: Debug + Default;
@@ -39,11 +42,6 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
 
     /// Describes the remedy for people: `at most 100 requests per second (quota stripe-live)`.
     fn describe(&self) -> String;
-
-    /// Returns the cache if this remedy is one.
-    fn cache(&self) -> Option<&crate::remedies::cache::Cache> {
-        None
-    }
 
     /// Returns the parts of messages that the remedy must see or keep.
     fn needs(&self) -> Needs {
@@ -89,10 +87,6 @@ impl From<Refused> for Step {
         Self::Answer(Box::new(Answer::Refused(refused)))
     }
 }
-
-/// The reason that a remedy cannot decide, for the log. It contains nothing that a peer sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault(pub Cow<'static, str>);
 
 /// The decision of a remedy on a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,6 +181,21 @@ pub enum OnError {
     Closed,
 }
 
+/// A remedy that is closer to the provider than the one being compiled.
+#[derive(Debug, Clone, Copy)]
+pub struct InnerRemedy<'a> {
+    /// Its number in the flow.
+    pub number: usize,
+    /// Its key in the config.
+    pub key: &'static str,
+    /// Its mode.
+    pub mode: Mode,
+    /// `true` if it chooses the account of a call.
+    pub chooses_account: bool,
+    /// Its config, of the type [`Remedy::Config`].
+    pub config: &'a dyn Any,
+}
+
 /// The context in which a remedy is compiled.
 #[derive(Debug)]
 pub struct Site<'a> {
@@ -198,7 +207,7 @@ pub struct Site<'a> {
     /// does not capture it.
     pub parameters: &'a [&'a str],
     /// The inner remedies in order, each with its number in the flow.
-    pub further_in: &'a [(usize, &'a RemedyConfig)],
+    pub further_in: &'a [InnerRemedy<'a>],
     /// The valid quotas.
     pub quotas: &'a Quotas,
     /// The valid accounts.

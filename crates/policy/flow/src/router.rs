@@ -10,14 +10,22 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use egret_config::Problem;
-use egret_http1::Span;
 
-use crate::config::FlowConfig;
 use crate::expression::EvaluationError;
-use crate::matching::{HostPattern, Matcher, PathPattern, Question, Readings, bare};
+use crate::matching::{HostPattern, MatchConfig, Matcher, Question, Readings, bare};
+use crate::parameters::Parameters;
 use tree::{Filed, Forest, Root, ShortHasher};
 
 pub use crate::matching::Mismatch;
+
+/// The match of a flow, for the router to compile.
+#[derive(Debug, Clone, Copy)]
+pub struct MatchRule<'a> {
+    /// The name of the flow.
+    pub name: &'a str,
+    /// The exchanges that the flow applies to.
+    pub matching: &'a MatchConfig,
+}
 
 /// All flows, compiled for search.
 #[derive(Debug, Default)]
@@ -40,13 +48,13 @@ const FILED_MAX: usize = 200_000;
 
 impl Router {
     /// Compiles the matches of `flows`.
-    pub fn compile(flows: &[FlowConfig]) -> Result<Self, Vec<Problem>> {
+    pub fn compile(flows: &[MatchRule<'_>]) -> Result<Self, Vec<Problem>> {
         let mut matchers = Vec::with_capacity(flows.len());
         let mut problems = Vec::new();
         let mut filed = 0_usize;
         for (number, flow) in flows.iter().enumerate() {
             let at = format!("flows[{number}].match");
-            match Matcher::compile(&flow.matching, &flow.name, &at) {
+            match Matcher::compile(flow.matching, flow.name, &at) {
                 Ok(matcher) => {
                     filed += places(&matcher) * matcher.paths.len().max(1);
                     matchers.push(matcher);
@@ -145,7 +153,7 @@ impl Router {
         if !matcher.providers.is_empty() && !matcher.has_host(question.request) {
             return Some(Mismatch::Host);
         }
-        let parameters = Parameters::of(matcher, pattern as usize, reading as usize, readings);
+        let parameters = Parameters::of(matcher.paths.get(pattern as usize), reading as usize, readings);
         matcher.mismatch_of_rest(question, parameters)
     }
 
@@ -204,54 +212,11 @@ impl Router {
     pub fn parameters<'a>(&'a self, found: Match, matches: &'a Matches) -> Parameters<'a> {
         let Filed { flow, pattern, reading } = found.0;
         match self.flows.get(flow as usize) {
-            Some(flow) => Parameters::of(flow, pattern as usize, reading as usize, &matches.readings),
+            Some(flow) => {
+                Parameters::of(flow.paths.get(pattern as usize), reading as usize, &matches.readings)
+            }
             None => Parameters::default(),
         }
-    }
-}
-
-/// The values captured by the parameters of a path, percent-decoded.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Parameters<'a> {
-    pattern: Option<&'a PathPattern>,
-    segments: &'a [Span],
-    text: &'a [u8],
-}
-
-impl<'a> Parameters<'a> {
-    /// Returns the parameters that the pattern `pattern` captures in the reading `reading`.
-    pub(crate) fn of(matcher: &'a Matcher, pattern: usize, reading: usize, readings: &'a Readings) -> Self {
-        Self {
-            pattern: matcher.paths.get(pattern),
-            segments: readings.segments(reading),
-            text: readings.text(),
-        }
-    }
-
-    /// Returns the parameters that `pattern` captures in the first reading that it matches.
-    pub(crate) fn captured(pattern: Option<&'a PathPattern>, readings: &'a Readings) -> Self {
-        let fits = |pattern: &&PathPattern, reading: usize| {
-            pattern.matches(readings.segments(reading), readings.text())
-        };
-        let found = pattern.and_then(|pattern| {
-            (0..readings.count()).find(|reading| fits(&pattern, *reading)).zip(Some(pattern))
-        });
-        found.map_or_else(Self::default, |(reading, pattern)| Self {
-            pattern: Some(pattern),
-            segments: readings.segments(reading),
-            text: readings.text(),
-        })
-    }
-
-    /// Returns the value of the parameter with that name.
-    pub fn get(self, name: &str) -> Option<&'a [u8]> {
-        self.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
-    }
-
-    /// Returns names and values, in the order of the path.
-    pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        let parameters = self.pattern.into_iter().flat_map(PathPattern::parameters);
-        parameters.filter_map(move |(at, name)| Some((name, self.segments.get(at)?.of(self.text))))
     }
 }
 

@@ -12,8 +12,8 @@ use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig}
 use super::sigv4::Signer;
 use super::token::Token;
 use super::{Applied, Outgoing};
+use crate::fault::Fault;
 use crate::matching::decode;
-use crate::remedy::Fault;
 
 /// A compiled credential. `Debug` never shows the secret.
 pub(super) enum Credential {

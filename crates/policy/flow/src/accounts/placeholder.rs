@@ -14,11 +14,10 @@ use zeroize::Zeroizing;
 use super::credential::percent_encode;
 use super::find::{Coding, Words, find_all};
 use super::{Applied, Outgoing};
-use crate::matching::decode_form;
+use crate::fault::Fault;
+use crate::form::decode_form;
+use crate::message::BODY_BYTES_MAX;
 use crate::message::Fields;
-use crate::remedies::retry::BODY_BYTES_MAX;
-use crate::remedies::transform::remove_digests;
-use crate::remedy::Fault;
 use egret_json::pointer::{Pointers, pointer_problem};
 
 /// Minimum length of the word. Shorter words might occur in a request by chance.
@@ -170,7 +169,7 @@ impl Placeholder {
             && let Some(coding) = coding_of(outgoing.fields)
             && let Some(body) = swap.body(coding, body)?
         {
-            remove_digests(&mut applied.fields);
+            applied.fields.remove_digests();
             applied.body = Some(body);
             is_there = true;
         }
@@ -534,7 +533,7 @@ mod tests {
         let bytes = format!("POST / HTTP/1.1\r\nHost: h\r\n{lines}\r\n").into_bytes();
         let mut head = RequestHead::new();
         assert_eq!(head.parse(&bytes, &HeadLimits::default()).unwrap(), Progress::Complete);
-        let (path, query) = crate::exchange::split_target(target.as_bytes());
+        let (path, query) = crate::request_target::split_target(target.as_bytes());
         let fields = Fields::received(&head.fields, &bytes);
         let outgoing = Outgoing {
             now: Timestamp::from_secs(0),

@@ -17,9 +17,9 @@ use zeroize::Zeroizing;
 
 use super::credential::percent_encode;
 use super::{Applied, Outgoing};
+use crate::fault::Fault;
 use crate::matching::decode;
-use crate::remedies::retry::BODY_BYTES_MAX;
-use crate::remedy::Fault;
+use crate::message::BODY_BYTES_MAX;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
@@ -446,7 +446,7 @@ mod tests {
             let bytes = format!("{method} / HTTP/1.1\r\nHost: received.test\r\n{lines}\r\n").into_bytes();
             let mut head = RequestHead::new();
             assert_eq!(head.parse(&bytes, &HeadLimits::default()).unwrap(), Progress::Complete);
-            let (path, query) = crate::exchange::split_target(target.as_bytes());
+            let (path, query) = crate::request_target::split_target(target.as_bytes());
             let host: &[u8] =
                 if base.is_empty() { b"example.amazonaws.com" } else { b"examplebucket.s3.amazonaws.com" };
             act(&Outgoing {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use egret_clock::Timestamp;
 
 use super::{Account, AccountSnapshot};
-use crate::exchange::{Exchange, Outcome};
+use crate::message::Response;
+use crate::outcome::Outcome;
 use crate::quota::{LearnConfig, Learned, Reader};
 
 /// Minimum cool-down, even if the provider asks for less: it has just refused a call, and it usually rounds
@@ -112,7 +113,7 @@ impl CoolingSnapshot {
 
 /// Durations of cool-downs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CoolDown {
+pub struct CoolDown {
     /// The first duration, if the provider does not ask for another.
     pub first: Duration,
     /// The maximum duration.
@@ -134,14 +135,15 @@ impl Default for AccountState {
 
 impl AccountState {
     /// Counts the outcome of a call, and stores the provider's report of its allowance.
-    pub(crate) fn heard(&self, exchange: &Exchange<'_>) {
-        let ending = match exchange.outcome {
+    pub fn record_outcome(&self, outcome: &Outcome<'_>, response: Option<&Response<'_>>, now: Timestamp) {
+        let ending = match outcome {
             Outcome::None => return,
             Outcome::Failure(_) => Ending::Failed,
             Outcome::Response(received) => Ending::of(received.head.status),
         };
         self.endings[ending as usize].fetch_add(1, Relaxed);
-        if let Some(Learned { remaining: Some(remaining), reset, .. }) = learned(exchange) {
+        let learned = response.and_then(|response| learned(response, now));
+        if let Some(Learned { remaining: Some(remaining), reset, .. }) = learned {
             self.remaining.store(remaining, Relaxed);
             self.reset.store(reset.map_or(0, Timestamp::as_micros), Relaxed);
         }
@@ -252,21 +254,16 @@ impl AccountState {
 }
 
 /// Reads the provider's report of its allowance from a response.
-fn learned(exchange: &Exchange<'_>) -> Option<Learned> {
+fn learned(response: &Response<'_>, now: Timestamp) -> Option<Learned> {
     static READER: LazyLock<Reader> = LazyLock::new(|| Reader::new(&LearnConfig::default()));
-    let response = exchange.response()?;
-    READER.read(response.status, &response.fields.iter(), exchange.now)
+    READER.read(response.status, &response.fields.iter(), now)
 }
 
-/// Returns the time before which the provider wants no further call with an account, from a response that
-/// refuses one: the time that it asks for, or the time at which a spent allowance is restored.
-pub(crate) fn asked(exchange: &Exchange<'_>) -> Option<Timestamp> {
-    let when_back = || {
-        let Learned { remaining, reset, .. } = learned(exchange)?;
-        let is_spent = remaining == Some(0) || exchange.response()?.status == 429;
-        reset.filter(|_| is_spent)
-    };
-    exchange.retry_after().or_else(when_back)
+/// Returns the time at which a spent allowance is restored, from a response that refuses a call.
+pub fn reported_pause(response: &Response<'_>, now: Timestamp) -> Option<Timestamp> {
+    let Learned { remaining, reset, .. } = learned(response, now)?;
+    let is_spent = remaining == Some(0) || response.status == 429;
+    reset.filter(|_| is_spent)
 }
 
 impl Cooling {
@@ -307,11 +304,9 @@ impl Use {
         Self { standing, account: number, started: now }
     }
 
-    /// Ends a cool-down if the provider has accepted the request.
-    pub(crate) fn answered(&self, exchange: &Exchange<'_>) {
-        if exchange.answered.is_none() && exchange.response().is_some_and(|response| response.status < 400) {
-            self.standing.worked(self.started);
-        }
+    /// Ends a cool-down: the provider has accepted the request.
+    pub fn accepted(&self) {
+        self.standing.worked(self.started);
     }
 }
 

@@ -23,8 +23,8 @@ use egret_config::Problem;
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
-use crate::answer::{Reason, Refused};
 use crate::cache::{self, Coalescer, Leader};
+use crate::refusal::{Reason, Refused};
 use egret_clock::Random;
 use egret_clock::retry_after;
 

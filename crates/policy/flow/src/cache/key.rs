@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use aws_lc_rs::digest::{SHA256, digest};
 
 use super::config::{CacheConfig, KeyConfig, QueryKey};
-use crate::exchange::split_query;
 use crate::message::{Fields, Request};
+use crate::request_target::split_query;
 use crate::target::{normal_path, normal_query};
 use egret_json::pointer::Pointers;
 

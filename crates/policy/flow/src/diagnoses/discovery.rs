@@ -5,7 +5,6 @@ mod inventory;
 mod proposal;
 mod times;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,8 +16,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::{Diagnosis, Keeper, Site, Tick};
-use crate::exchange::split_target;
+use crate::discovered::{Discovered, DiscoveredEndpoint};
 use crate::finished::Finished;
+use crate::request_target::split_target;
 use crate::target::normal_path;
 use inventory::{Call, Endpoint, Inventory, Origin};
 
@@ -69,51 +69,6 @@ struct State {
     inventory: Inventory,
     has_changed: bool,
     saved: Option<Timestamp>,
-}
-
-/// An inventory, for the control API.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Discovered {
-    /// Name of the flow.
-    pub flow: String,
-    /// Number of exchanges whose endpoints did not fit into the inventory.
-    pub unlisted: u64,
-    /// The endpoints, by provider and path.
-    pub endpoints: Vec<DiscoveredEndpoint>,
-}
-
-/// An endpoint that is called.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct DiscoveredEndpoint {
-    /// Name of the provider in the config; `-` if there is none.
-    pub provider: String,
-    /// URL of the provider.
-    pub url: String,
-    /// Host of that URL.
-    #[serde(skip)]
-    pub host: String,
-    /// Method.
-    pub method: String,
-    /// Path in the form of a match: `/users/{user_id}`.
-    pub path: String,
-    /// Number of exchanges.
-    pub count: u64,
-    /// Number of exchanges by status code; `0` if the client received no response.
-    pub statuses: BTreeMap<u16, u64>,
-    /// Median time that clients waited, in microseconds, at most an eighth too long.
-    pub p50_us: u64,
-    /// 90th percentile, likewise.
-    pub p90_us: u64,
-    /// 99th percentile, likewise.
-    pub p99_us: u64,
-    /// Time of the first call (RFC 3339).
-    pub first_seen: String,
-    /// Time of the last call (RFC 3339).
-    pub last_seen: String,
-    /// Number of exchanges by consumer.
-    pub consumers: BTreeMap<String, u64>,
-    /// Number of exchanges of consumers that are not listed.
-    pub other_consumers: u64,
 }
 
 /// The stored form of an inventory.

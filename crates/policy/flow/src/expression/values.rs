@@ -17,9 +17,9 @@ use cel::{DeclarationError, Env, ExecutionError};
 use serde::de;
 
 use super::{BODY_BYTES_MAX, Inputs};
-use crate::matching::{decode_form, is_same_decoded};
+use crate::form::{decode_form, is_same_decoded};
 use crate::message::{Fields, Request};
-use crate::router::Parameters;
+use crate::parameters::Parameters;
 use crate::target::normal_path;
 
 /// A variable of expressions.

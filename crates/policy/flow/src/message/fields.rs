@@ -2,6 +2,10 @@
 
 use egret_http1::{Field, KnownField, list};
 
+/// Fields of a request or response with a digest of the body, which is wrong after a change (RFC 9530, RFC
+/// 1864).
+const DIGESTS: [&[u8]; 4] = [b"content-digest", b"repr-digest", b"digest", b"content-md5"];
+
 /// Changes to the fields of a message, in order. Reused between messages to avoid allocation.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
@@ -40,6 +44,13 @@ impl Changes {
     /// Returns `true` if there are no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
+    }
+
+    /// Removes the digest fields of a body that has changed.
+    pub fn remove_digests(&mut self) {
+        for name in DIGESTS {
+            self.remove(name);
+        }
     }
 
     /// Number of changes.

@@ -9,9 +9,9 @@ use egret_har::sink::Sink;
 use tracing::error;
 
 use crate::config::FlowConfig;
-use crate::diagnoses::discovery::Discovered;
 use crate::diagnoses::{AnyDiagnosis, DiagnosisConfig};
 use crate::diagnosis::{Exports, Family, Identity, KeptStates, OnPressure, Site, Tick};
+use crate::discovered::Discovered;
 use crate::finished::Reader;
 use crate::record::{Observer, Record};
 use crate::router::Matches;

@@ -888,7 +888,7 @@ fn quotas_are_read_as_people_write_them() {
         ),
         (
             "quotas:\n  a: { limit: 1, window: 1s, cost: { request: \"'one'\" } }\n",
-            "egret.yaml:2:47: quotas.a.cost.request: this comes to",
+            "egret.yaml:2:47: quotas.a.cost.request: this evaluates to",
         ),
         (
             "quotas:\n  a: { limit: 1, window: 1s, cost: { request: response.status } }\n",

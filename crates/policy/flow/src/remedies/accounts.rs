@@ -20,16 +20,18 @@ use serde::{Deserialize, Serialize, de};
 use smallvec::SmallVec;
 use tracing::{debug, warn};
 
+use crate::account_use;
 use crate::accounts::token::TokenWaiter;
-use crate::accounts::{Account, CoolDown, Ending, Use, asked};
-use crate::answer::{Reason, Refused};
+use crate::accounts::{Account, CoolDown, Ending, Use};
 use crate::conditions::{Condition, any_meets};
 use crate::exchange::Exchange;
 use crate::expression::{BODY_BYTES_MAX as SEEN_BYTES_MAX, Expression};
+use crate::fault::Fault;
 use crate::grouping::group;
+use crate::message::BODY_BYTES_MAX;
 use crate::quota::GroupBy;
-use crate::remedies::retry::BODY_BYTES_MAX;
-use crate::remedy::{Fault, Mode, Needs, Reaction, Remedy, Site, Step};
+use crate::refusal::{Reason, Refused};
+use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
 use egret_clock::mixed;
 
 /// Maximum number of accounts of one remedy. Each exchange examines all of them.
@@ -276,6 +278,8 @@ impl Remedy for Accounts {
     type Config = AccountsConfig;
     type Held = Held;
 
+    const CHOOSES_ACCOUNT: bool = true;
+
     fn compile(config: &AccountsConfig, site: &mut Site<'_>) -> Option<Self> {
         let before = site.problems.len();
         check(config, site);
@@ -376,11 +380,13 @@ impl Remedy for Accounts {
         let called = exchange.called_account().filter(|_| exchange.draft.call.account == Some(used.account));
         let (Some(account), None) = (called, exchange.answered) else { return Reaction::Pass };
         // The provider may accept the call with another token.
-        if account.react(&mut held.token, exchange) == Reaction::Again {
+        if account_use::react(account, &mut held.token, exchange) == Reaction::Again {
             return Reaction::Again;
         }
         if !any_meets(&self.cool_down.on, exchange) {
-            used.answered(exchange);
+            if account_use::is_accepted(exchange) {
+                used.accepted();
+            }
             return Reaction::Pass;
         }
         let Some(status) = exchange.response().map(|response| response.status) else { return Reaction::Pass };
@@ -416,7 +422,9 @@ impl Accounts {
         exchange.draft.call.account = Some(number);
         exchange.draft.call.masks_echoes = self.masks_echoes;
         let account = exchange.called_account().filter(|_| self.mode == Mode::Enforce);
-        account.map_or(Poll::Ready(Ok(())), |account| account.poll_ready(&mut held.token, exchange, cx))
+        account.map_or(Poll::Ready(Ok(())), |account| {
+            account_use::poll_ready(account, &mut held.token, exchange, cx)
+        })
     }
 
     /// Decides about an exchange for which no account is available now. `refused` is the refusal of a token,
@@ -499,7 +507,9 @@ impl Accounts {
         let rule = CoolDown { first: self.cool_down.first.get(), max: self.cool_down.max.get() };
         let standing = account.standing();
         let times = (used.started, exchange.now);
-        let Some(until) = standing.cool(times, (status, account.version()), asked(exchange), rule) else {
+        let Some(until) =
+            standing.cool(times, (status, account.version()), account_use::requested_pause(exchange), rule)
+        else {
             return;
         };
         let seconds = until.since(exchange.now).as_secs();

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::account_use;
 use crate::accounts::Use;
 use crate::accounts::token::TokenWaiter;
 use crate::exchange::Exchange;
@@ -57,6 +58,8 @@ impl Remedy for Authenticate {
     type Config = AuthenticateConfig;
     type Held = Held;
 
+    const CHOOSES_ACCOUNT: bool = true;
+
     fn compile(config: &AuthenticateConfig, site: &mut Site<'_>) -> Option<Self> {
         let account = site.account("account", &config.account)?;
         let found = site.accounts.get(account)?;
@@ -84,7 +87,7 @@ impl Remedy for Authenticate {
         exchange.draft.call.masks_echoes = self.masks_echoes;
         let account = exchange.called_account().filter(|_| self.mode == Mode::Enforce);
         let Some(account) = account else { return Poll::Ready(Step::Next) };
-        account.poll_ready(&mut held.token, exchange, cx).map(|ready| match ready {
+        account_use::poll_ready(account, &mut held.token, exchange, cx).map(|ready| match ready {
             Ok(()) => {
                 held.used = Some(Use::of(account, self.account, exchange.now));
                 Step::Next
@@ -95,10 +98,12 @@ impl Remedy for Authenticate {
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
         let Some(used) = &held.used else { return Reaction::Pass };
-        used.answered(exchange);
+        if account_use::is_accepted(exchange) {
+            used.accepted();
+        }
         match exchange.called_account() {
             Some(account) if exchange.draft.call.account == Some(self.account) => {
-                account.react(&mut held.token, exchange)
+                account_use::react(account, &mut held.token, exchange)
             }
             _ => Reaction::Pass,
         }

@@ -13,16 +13,19 @@ use egret_store::entries::{Body, Entries, Entry, EntryLimits, Filling, Full, Loa
 use smallvec::SmallVec;
 
 use crate::accounts::Account;
-use crate::answer::{Answer, Local, Reason, Refused};
+use crate::answer::{Answer, Local};
 use crate::cache::{
     Action, Ask, Background, CacheConfig, CacheDisk, CacheEvent, CacheSnapshot, CacheStatus, Candidate,
     Coalescer, Decision, DiskConfig, DiskPlace, Ending, Form, Forward, KeyContext, KeySecret, Leader, Policy,
     Question, Reply, Served, Stored, Times, Trouble, Turn, Validation, Verdict, Waiter, problems,
 };
 use crate::cache::{Counts, NotStored, SECRET_BYTES, fingerprint};
-use crate::exchange::{CallFailure, Checkpoint, Destination, Exchange, FailureKind, Outcome};
+use crate::exchange::{Checkpoint, Exchange};
 use crate::expression::BODY_BYTES_MAX;
 use crate::message::Request;
+use crate::outcome::{CallFailure, Destination, FailureKind, Outcome};
+use crate::refusal::{Reason, Refused};
+use crate::remedy::InnerRemedy;
 use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
 
 /// Maximum wait for the disk. After it, the request goes on as if nothing were stored there. A working disk
@@ -128,15 +131,14 @@ impl Remedy for Cache {
             }
             return None;
         }
-        let chooser = site.further_in.iter().find_map(|(number, other)| {
-            let key = other.chooses_account()?;
-            (!config.shared).then(|| {
+        let chooser =
+            site.further_in.iter().find(|inner| inner.chooses_account && !config.shared).map(|inner| {
+                let InnerRemedy { number, key, .. } = inner;
                 format!(
                     "`remedies[{number}].{key}` chooses an account after the cache look-up, so responses \
                      cannot be stored per account: put it before the cache, or set `shared`"
                 )
-            })
-        });
+            });
         if let Some(message) = chooser {
             site.problem("", message);
             return None;
@@ -201,10 +203,6 @@ impl Remedy for Cache {
                 Reaction::Pass
             }
         }
-    }
-
-    fn cache(&self) -> Option<&Self> {
-        Some(self)
     }
 }
 
@@ -777,8 +775,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{DISK_WAIT_MAX, SETTLE_MAX};
-    use crate::exchange::FailureKind;
     use crate::fixture::{Stage, Stand, Visit, problems};
+    use crate::outcome::FailureKind;
     use egret_store::entries::Stop;
 
     const GET: &str = "GET https://one.example/a";

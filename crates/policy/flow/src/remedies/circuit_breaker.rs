@@ -9,12 +9,13 @@ use egret_config::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Reason, Refused};
 use crate::conditions::{Condition, any_meets};
 use crate::exchange::Exchange;
+use crate::fault::Fault;
 use crate::grouping::{Grouping, Groups, Key};
 use crate::quota::GroupBy;
-use crate::remedy::{Fault, Reaction, Remedy, Site, Step};
+use crate::refusal::{Reason, Refused};
+use crate::remedy::{Reaction, Remedy, Site, Step};
 
 /// `Retry-After` of requests refused while probes are in flight, since the duration of a probe is unknown.
 const TRY_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
@@ -391,8 +392,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::exchange::FailureKind;
     use crate::fixture::{Stage, Stand, problems};
+    use crate::outcome::FailureKind;
 
     const GET: &str = "GET https://one.example/";
 

@@ -9,10 +9,10 @@ use egret_config::Problem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Reason, Refused};
 use crate::draw::Draw;
 use crate::exchange::Exchange;
 use crate::quota::{Grant, GroupBy, QuotaConfig, QuotaKind, Quotas};
+use crate::refusal::{Reason, Refused};
 use crate::remedy::{Needs, Remedy, Site, Step};
 
 /// Limits the number of concurrent exchanges.

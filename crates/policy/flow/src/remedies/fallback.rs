@@ -13,12 +13,15 @@ use egret_config::Size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Answer, Fixed, Local, Reason};
+use crate::answer::{Answer, Local};
 use crate::conditions::{Condition, any_meets};
 use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::message::BODY_BYTES_MAX;
+use crate::refusal::{Fixed, Reason};
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
-use crate::remedies::retry::BODY_BYTES_MAX;
-use crate::remedy::{AlternateCall, Fault, Mode, Needs, Reaction, Remedy, Site, Step};
+use crate::remedy::InnerRemedy;
+use crate::remedy::{AlternateCall, Mode, Needs, Reaction, Remedy, Site, Step};
 use crate::template::parts::PathTemplate;
 
 /// Alternative for failed calls. One of `provider`, `path` and `response` is required; the first two can be
@@ -227,8 +230,10 @@ impl Fallback {
 
 /// Adds a problem if an inner fallback already covers every case of this one.
 fn check_further_in(config: &FallbackConfig, site: &mut Site<'_>) {
-    for (number, other) in site.further_in {
-        let Some(inner) = other.fallback.as_ref().filter(|_| other.mode == Mode::Enforce) else { continue };
+    for InnerRemedy { number, mode, config: other, .. } in site.further_in {
+        let Some(inner) = other.downcast_ref::<FallbackConfig>().filter(|_| *mode == Mode::Enforce) else {
+            continue;
+        };
         let is_covered = config.on.iter().all(|on| inner.on.iter().any(|other| other.covers(*on)))
             && config.on_refused.iter().all(|reason| inner.on_refused.contains(reason));
         if !is_covered {
@@ -309,8 +314,8 @@ fn path(text: &str, stays: bool, site: &mut Site<'_>) -> Option<PathTemplate> {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::exchange::FailureKind;
     use crate::fixture::{Stage, Stand, problems};
+    use crate::outcome::FailureKind;
 
     const GET: &str = "GET https://one.example/a?b=c";
 

@@ -8,9 +8,11 @@ use std::task::{Context, Poll};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Answer, Fixed};
+use crate::answer::Answer;
 use crate::exchange::Exchange;
-use crate::remedy::{Fault, Remedy, Site, Step};
+use crate::fault::Fault;
+use crate::refusal::Fixed;
+use crate::remedy::{Remedy, Site, Step};
 use crate::template::Template;
 
 /// A response written in the config.
@@ -134,8 +136,8 @@ impl ResponseTemplate {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::answer::{Fixed, Reason};
     use crate::fixture::{Stage, Stand, problems};
+    use crate::refusal::{Fixed, Reason};
 
     fn answer(response: &Value, lines: &str) -> Fixed {
         let stage = Stage::new(json!({ "flows": [{

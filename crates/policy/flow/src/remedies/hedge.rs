@@ -13,7 +13,8 @@ use egret_config::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::{Exchange, Outcome};
+use crate::exchange::Exchange;
+use crate::outcome::Outcome;
 use crate::remedies::retry::{Budget, BudgetConfig};
 use crate::remedies::timeout::shorter;
 use crate::remedy::{Reaction, Remedy, Site, Step};

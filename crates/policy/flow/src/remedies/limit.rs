@@ -5,12 +5,13 @@ use std::task::{Context, Poll};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Reason, Refused};
 use crate::draw::Draw;
 use crate::exchange::Exchange;
+use crate::fault::Fault;
 use crate::quota::{Grant, Why};
+use crate::refusal::{Reason, Refused};
 use crate::remedies::queue::{Queue, QueueConfig, Ticket};
-use crate::remedy::{Fault, Needs, Reaction, Remedy, Site, Step};
+use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
 
 /// Limits exchanges by a quota.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
@@ -157,8 +158,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::exchange::FailureKind;
     use crate::fixture::{Stage, Stand, problems};
+    use crate::outcome::FailureKind;
     use crate::tally::Decision;
 
     const GET: &str = "GET https://one.example/";

@@ -12,12 +12,13 @@ use egret_config::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Reason, Refused};
 use crate::conditions::{Condition, any_meets};
 use crate::exchange::Exchange;
+use crate::fault::Fault;
 use crate::grouping::{Grouping, Groups, Key};
 use crate::quota::GroupBy;
-use crate::remedy::{Fault, Reaction, Remedy, Site, Step};
+use crate::refusal::{Reason, Refused};
+use crate::remedy::{Reaction, Remedy, Site, Step};
 use crate::template::parts::field_name_problem;
 
 /// Time after which another call may probe.

@@ -10,14 +10,15 @@ use egret_config::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Reason, Refused};
 use crate::draw::{Claim, Draw};
 use crate::exchange::Exchange;
 use crate::expression::Expression;
+use crate::fault::Fault;
 use crate::line::{Arrival, Lines, QueuePlace, QueuePosition};
 use crate::message::Request;
 use crate::quota::{Grant, Refusal, Why};
-use crate::remedy::{Fault, Needs, Reaction, Remedy, Site, Step};
+use crate::refusal::{Reason, Refused};
+use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
 
 /// Maximum length of a queue.
 const SIZE_MAX: u32 = 100_000;

@@ -14,14 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::conditions::{Condition, any_meets};
 use crate::exchange::Exchange;
+use crate::message::BODY_BYTES_MAX;
 use crate::remedies::timeout::shorter;
 use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
 
 /// Maximum number of calls per request.
 const ATTEMPTS_MAX: u32 = 20;
-/// Maximum length of a body that is kept for another call.
-pub(crate) const BODY_BYTES_MAX: u64 = 16 << 20;
-
 /// Conditions, number and timing of retries.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -330,8 +328,8 @@ impl Budget {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::exchange::FailureKind;
     use crate::fixture::{Stage, Stand, Visit, problems};
+    use crate::outcome::FailureKind;
 
     const GET: &str = "GET https://one.example/";
 

@@ -15,11 +15,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::exchange::{Exchange, Outcome};
-use crate::matching::is_same_decoded;
+use crate::exchange::Exchange;
+use crate::fault::Fault;
+use crate::form::is_same_decoded;
+use crate::message::BODY_BYTES_MAX;
 use crate::message::{Changes, Fields, Json};
-use crate::remedies::retry::BODY_BYTES_MAX;
-use crate::remedy::{Fault, Needs, Reaction, Remedy, Site, Step};
+use crate::outcome::Outcome;
+use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
 use crate::template::parts::{PathTemplate, field_name_problem};
 use crate::template::{Escape, Template, write_url};
 use egret_json::edit::{Action, JsonEdits};
@@ -35,10 +37,6 @@ const VALUES_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum number of changes of one kind.
 const CHANGES_MAX: usize = 256;
-
-/// Fields of a request or response with a digest of the body, which is wrong after a change (RFC 9530, RFC
-/// 1864).
-const DIGESTS: [&[u8]; 4] = [b"content-digest", b"repr-digest", b"digest", b"content-md5"];
 
 /// Changes to requests and responses. Values are templates; they see the message as it was before this
 /// remedy.
@@ -231,7 +229,7 @@ impl Transform {
             draft.target = Some(target.into());
         }
         if let Some(body) = body {
-            remove_digests(&mut draft.request);
+            draft.request.remove_digests();
             draft.request_body = Some(body.into());
         }
         texts.write(&mut draft.request);
@@ -246,7 +244,7 @@ impl Transform {
         let body = self.response_body(exchange)?;
         let draft = &mut *exchange.draft;
         if let Some(body) = body {
-            remove_digests(&mut draft.response);
+            draft.response.remove_digests();
             // Byte ranges of the provider's body do not apply to the new one.
             draft.response.remove(b"accept-ranges");
             // A weak tag instead of none: the client can still revalidate, but cannot combine byte ranges of
@@ -331,13 +329,6 @@ impl Transform {
                     .into(),
             )),
         }
-    }
-}
-
-/// Removes the digest fields of a body that has changed.
-pub(crate) fn remove_digests(changes: &mut Changes) {
-    for name in DIGESTS {
-        changes.remove(name);
     }
 }
 

@@ -7,12 +7,20 @@ use crate::fixture::with_request;
 use crate::matching::{MatchConfig, Percent};
 use crate::message::Request;
 
-fn flow(name: &str, config: serde_json::Value) -> FlowConfig {
+/// A flow's name and its match.
+type Flow = (String, MatchConfig);
+
+fn compile(flows: &[Flow]) -> Result<Router, Vec<Problem>> {
+    let rules: Vec<_> = flows.iter().map(|(name, matching)| MatchRule { name, matching }).collect();
+    Router::compile(&rules)
+}
+
+fn flow(name: &str, config: serde_json::Value) -> Flow {
     flow_with(name, serde_json::from_value(config).unwrap())
 }
 
-fn flow_with(name: &str, matching: MatchConfig) -> FlowConfig {
-    FlowConfig { name: name.to_owned(), matching, ..FlowConfig::default() }
+fn flow_with(name: &str, matching: MatchConfig) -> Flow {
+    (name.to_owned(), matching)
 }
 
 fn question<'a>(request: &'a Request<'a>, roll: u64) -> Question<'a> {
@@ -38,7 +46,7 @@ fn found(
 
 #[test]
 fn all_flows_that_match_are_found_in_the_order_of_the_config() {
-    let router = Router::compile(&[
+    let router = compile(&[
         flow("charges", json!({ "provider": "stripe", "path": "/v1/charges/{id}" })),
         flow("everything", json!({})),
         flow("adyen", json!({ "provider": "adyen" })),
@@ -64,7 +72,7 @@ fn all_flows_that_match_are_found_in_the_order_of_the_config() {
 
 #[test]
 fn a_parameter_is_captured_as_the_first_reading_that_fits_has_it() {
-    let router = Router::compile(&[
+    let router = compile(&[
         flow("project", json!({ "path": "/projects/{id}" })),
         flow("issue", json!({ "path": "/projects/{id}/{issue}" })),
     ])
@@ -79,14 +87,14 @@ fn matches_that_multiply_beyond_bounds_are_refused() {
     let hosts: Vec<String> = (0..256).map(|host| format!("h{host}")).collect();
     let paths: Vec<String> = (0..256).map(|path| format!("/{path}")).collect();
     let flows: Vec<_> = (0..4).map(|_| flow("f", json!({ "host": hosts, "path": paths }))).collect();
-    let problems = Router::compile(&flows).unwrap_err();
+    let problems = compile(&flows).unwrap_err();
     assert_eq!(problems.len(), 1);
     assert!(problems[0].path == "flows[3].match" && problems[0].message.contains("200000"), "{problems:?}");
 }
 
 #[test]
 fn an_expression_sees_what_the_path_has_captured() {
-    let router = Router::compile(&[
+    let router = compile(&[
         flow(
             "a",
             json!({ "path": ["/x", "/v1/{kind}/{id}"], "when": "request.params.id.startsWith('ch_')" }),
@@ -104,7 +112,7 @@ fn an_expression_sees_what_the_path_has_captured() {
 
 #[test]
 fn a_flow_that_reads_the_body_is_undecided_until_the_body_is_here() {
-    let router = Router::compile(&[
+    let router = compile(&[
         flow("all", json!({})),
         flow("large", json!({ "method": "POST", "when": "request.body.amount > 100" })),
     ])
@@ -187,8 +195,8 @@ proptest! {
         configs in prop::collection::vec(configs(), 0..12),
         requests in prop::collection::vec(("[xyz-]", "([ab]\\.){0,3}c", "GET|POST|HEAD|MOVE", "(/{1,2}(a|b|z)){0,5}/?"), 1..6),
     ) {
-        let flows: Vec<FlowConfig> = configs.iter().map(|config| flow_with("f", config.clone())).collect();
-        let router = Router::compile(&flows).unwrap();
+        let flows: Vec<Flow> = configs.iter().map(|config| flow_with("f", config.clone())).collect();
+        let router = compile(&flows).unwrap();
         let matches = &mut Matches::default();
         for (provider, host, method, path) in &requests {
             let lines = format!("{method} http://{host}{path}");
@@ -214,8 +222,8 @@ proptest! {
     ) {
         let sample = Percent::new(share).unwrap();
         let config = |path: &String| MatchConfig { path: [path.as_str()].into_iter().collect(), sample, ..MatchConfig::default() };
-        let flows: Vec<FlowConfig> = patterns.iter().map(|path| flow_with(path, config(path))).collect();
-        let router = Router::compile(&flows).unwrap();
+        let flows: Vec<Flow> = patterns.iter().map(|path| flow_with(path, config(path))).collect();
+        let router = compile(&flows).unwrap();
         let lines = format!("GET http://h{path}");
         let found: Vec<usize> =
             found(&router, &mut Matches::default(), "-", &lines, roll).into_iter().map(|(flow, _)| flow).collect();

@@ -7,8 +7,9 @@ use egret_http1::{KnownField, is_token};
 
 use super::{Escape, Template};
 use crate::exchange::Exchange;
+use crate::fault::Fault;
 use crate::matching::decode;
-use crate::remedy::{Fault, Site};
+use crate::remedy::Site;
 
 /// A path to call. It begins with `/` and has no query. A value in it is a segment or a part of one, whatever
 /// it contains.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fixture::with_request;
 use crate::message::{Changes, Fields, Request, Response};
-use crate::router::Parameters;
+use crate::parameters::Parameters;
 
 const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
 
@@ -112,8 +112,10 @@ fn what_cannot_be_is_refused_with_what_was_meant() {
         problem.message,
         "`response.status` is not available here: this template is rendered before the call"
     );
-    assert!(refusal(&"${now}a".repeat(VALUES_MAX + 1), Escape::Text).contains("at most 256 values"));
-    assert!(refusal(&"a".repeat(TEMPLATE_BYTES_MAX + 1), Escape::Text).contains("at most 65536 bytes"));
+    assert!(refusal(&"${now}a".repeat(VALUES_MAX + 1), Escape::Text).contains("must not exceed 256 values"));
+    assert!(
+        refusal(&"a".repeat(TEMPLATE_BYTES_MAX + 1), Escape::Text).contains("must not exceed 65536 bytes")
+    );
 }
 
 #[test]

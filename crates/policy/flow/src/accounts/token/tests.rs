@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::accounts::{AccountConfigs, Accounts};
-use crate::config::KnownProvider;
+use crate::provider::KnownProvider;
 
 const START: Timestamp = Timestamp::from_secs(1_000_000);
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::{Discovered, DiscoveredEndpoint};
-use crate::config::OTHER_HOSTS;
+use crate::discovered::{Discovered, DiscoveredEndpoint};
 use crate::matching::{HostPattern, PathPattern};
+use crate::provider::OTHER_HOSTS;
 
 /// Maximum number of proposed flows. If there are more paths, the least called ones are left out and the
 /// proposal says so.

@@ -12,8 +12,8 @@ use jiff::tz::TimeZone;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::answer::Reason;
 use crate::fixture::{Stage, Stand, Visit};
+use crate::refusal::Reason;
 
 const GET: &str = "GET https://one.example/";
 const MS: u64 = 1_000;

@@ -1,9 +1,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::answer::Reason;
-use crate::exchange::FailureKind;
 use crate::fixture::{Stage, Stand, Visit, problems};
+use crate::outcome::FailureKind;
+use crate::refusal::Reason;
 use crate::tally::Decision;
 
 /// Creates a stage with one flow for users, which has these remedies.
