@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::diagnoses::DiagnosisConfig;
 use crate::matching::{HostPattern, MatchConfig, place};
+use crate::plan::DiagnosedFlow;
 use crate::provider::{KnownProvider, OTHER_HOSTS};
 use crate::remedies::RemedyConfig;
 use crate::router::{MatchRule, Router};
@@ -27,6 +28,13 @@ pub struct FlowConfig {
     /// Diagnoses of finished exchanges. They cannot change an exchange.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnoses: Vec<DiagnosisConfig>,
+}
+
+impl FlowConfig {
+    /// Returns the flow with its diagnoses alone.
+    pub(crate) fn diagnosed(&self) -> DiagnosedFlow<'_> {
+        DiagnosedFlow { name: &self.name, matching: &self.matching, diagnoses: &self.diagnoses }
+    }
 }
 
 /// Returns the matches of `flows`, for the router.

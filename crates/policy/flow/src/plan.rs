@@ -30,7 +30,7 @@ use crate::remedy::{Identity, KeptStates, Mode, Needs, OnError, Site};
 use crate::router::{Matches, Router};
 use crate::tally::{Tally, TallySnapshot};
 
-pub use diagnoses::{Diagnoses, DiagnosisCounts, DiagnosisStats, Fate};
+pub use diagnoses::{DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, DiagnosisStats, Fate};
 
 /// The compiled flows of a config.
 #[derive(Debug, Default)]
@@ -202,8 +202,9 @@ impl Flows {
         }
         compiled.starts.push(compiled.slots.len());
         let diagnoses_before = before.map(|before| &*before.diagnoses);
-        let site = (exports, &secret_names);
-        let diagnoses = Diagnoses::compile(config, site, workers, diagnoses_before, &mut problems);
+        let diagnosed: Vec<_> = config.iter().map(FlowConfig::diagnosed).collect();
+        let context = DiagnosesContext { exports, secret_names: &secret_names };
+        let diagnoses = Diagnoses::compile(&diagnosed, context, workers, diagnoses_before, &mut problems);
         compiled.diagnoses = Arc::new(diagnoses);
         if problems.is_empty() { Ok(compiled) } else { Err(problems) }
     }

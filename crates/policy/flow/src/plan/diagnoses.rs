@@ -8,11 +8,11 @@ use egret_config::Problem;
 use egret_har::sink::Sink;
 use tracing::error;
 
-use crate::config::FlowConfig;
 use crate::diagnoses::{AnyDiagnosis, DiagnosisConfig};
 use crate::diagnosis::{Exports, Family, Identity, KeptStates, OnPressure, Site, Tick};
 use crate::discovered::Discovered;
 use crate::finished::Reader;
+use crate::matching::MatchConfig;
 use crate::record::{Observer, Record};
 use crate::router::Matches;
 
@@ -102,16 +102,37 @@ pub struct DiagnosisStats {
     pub figures: Vec<Family>,
 }
 
+/// A flow with its diagnoses, as they are compiled.
+#[derive(Debug, Clone, Copy)]
+pub struct DiagnosedFlow<'a> {
+    /// The name of the flow.
+    pub name: &'a str,
+    /// The exchanges that the flow applies to.
+    pub matching: &'a MatchConfig,
+    /// The diagnoses, in the order of the config.
+    pub diagnoses: &'a [DiagnosisConfig],
+}
+
+/// The parts of the config that all diagnoses share.
+#[derive(Debug, Clone, Copy)]
+pub struct DiagnosesContext<'a> {
+    /// The exporters, the key of pseudonyms, and the stored state of diagnoses.
+    pub exports: &'a Exports,
+    /// The names of header fields and parameters that carry the secrets of accounts.
+    pub secret_names: &'a Arc<[Box<str>]>,
+}
+
 impl Diagnoses {
     /// Compiles the diagnoses of `config` for `workers` workers. `secret_names` are the names under which
     /// accounts have their secrets. State is carried over from `before`.
     pub(crate) fn compile(
-        config: &[FlowConfig],
-        (exports, secret_names): (&Exports, &Arc<[Box<str>]>),
+        config: &[DiagnosedFlow<'_>],
+        context: DiagnosesContext<'_>,
         workers: usize,
         before: Option<&Self>,
         problems: &mut Vec<Problem>,
     ) -> Self {
+        let DiagnosesContext { exports, secret_names } = context;
         let mut compiled =
             Self { sinks: exports.sinks.values().map(Arc::clone).collect(), ..Self::default() };
         if config.iter().all(|flow| flow.diagnoses.is_empty()) {
@@ -125,9 +146,9 @@ impl Diagnoses {
                 let path = format!("flows[{number}].diagnoses[{place}]");
                 let Some(key) = only_key(diagnosis, &path, problems) else { continue };
                 let ordinal = ordinals.entry(key).and_modify(|count| *count += 1).or_insert(1);
-                let identity = Identity { flow: flow.name.clone(), diagnosis: key, ordinal: *ordinal };
+                let identity = Identity { flow: flow.name.to_owned(), diagnosis: key, ordinal: *ordinal };
                 let mut site = Site {
-                    matching: &flow.matching,
+                    matching: flow.matching,
                     exports,
                     secret_names,
                     path: format!("{path}.{key}"),
